@@ -10,11 +10,12 @@ pub use crate::key::Key;
 
 use crate::chunk::Chunk;
 use crate::spec::{ColumnSpec, Structure};
+use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The cells of a column, relative to the item's anchor.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Cells {
     /// `start, start + step, ...`, `len` cells; `step` may be negative, never zero.
     Range {
@@ -69,7 +70,7 @@ impl Cells {
 }
 
 /// One column of an item.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PatternColumn {
     /// Path in the item's structure, dtype and cell shape.
     pub spec: ColumnSpec,
@@ -88,7 +89,7 @@ pub struct PatternColumn {
 }
 
 /// The form of an item, shared by all items of that form.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Pattern {
     /// The columns in flattening order.
     pub columns: Box<[PatternColumn]>,

@@ -1,14 +1,17 @@
 //! The specification of columns: dtype, cell shape, path; and the structure that they came from.
 
 mod difference;
+pub mod nodes;
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The type of one array element.
 ///
 /// `Bytes` and `Str` have no fixed width: each chunk defines the width of its elements (`Str` elements are UCS-4, as
 /// NumPy's `U`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "&'static str")]
 #[allow(missing_docs)]
 pub enum DType {
     Bool,
@@ -120,6 +123,20 @@ impl DType {
     }
 }
 
+impl TryFrom<String> for DType {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        Self::from_name(&name).ok_or_else(|| format!("the unknown dtype '{name}'"))
+    }
+}
+
+impl From<DType> for &'static str {
+    fn from(dtype: DType) -> Self {
+        dtype.name()
+    }
+}
+
 impl fmt::Display for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
@@ -127,7 +144,7 @@ impl fmt::Display for DType {
 }
 
 /// One column of a writer or an item: its path in the user's structure, and the type and shape of a cell.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ColumnSpec {
     /// The path in the user's structure, `obs/pixels`; empty if the structure is one array.
     pub path: String,
@@ -150,7 +167,7 @@ impl ColumnSpec {
 }
 
 /// A table's requirements for one column of its items: dimensions may be open.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ColumnSignature {
     /// The path in the signature's structure.
     pub path: String,
@@ -161,7 +178,7 @@ pub struct ColumnSignature {
 }
 
 /// A table's requirements for its items.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Signature {
     /// The columns in flattening order.
     pub columns: Vec<ColumnSignature>,
@@ -192,7 +209,7 @@ pub struct Schema {
 }
 
 /// A dictionary key, of the kinds that NumPy-based nests use and that can be sorted.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Key {
     /// An integer key.
     Int(i64),

@@ -242,7 +242,7 @@ fn a_segment_in_the_place_of_another_is_found() {
 
 /// The sections of a manifest as its format describes them: where each one's payload is.
 fn payloads(manifest: &[u8]) -> Vec<std::ops::Range<usize>> {
-    let (mut at, mut all) = (8, Vec::new());
+    let (mut at, mut all) = (12, Vec::new());
     while at < manifest.len() {
         let length = u64::from_le_bytes(manifest[at + 4..at + 12].try_into().unwrap()) as usize;
         all.push(at + 12..at + 12 + length);

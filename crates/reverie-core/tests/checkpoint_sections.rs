@@ -4,7 +4,6 @@ mod support;
 
 use reverie_core::append::next_episode;
 use reverie_core::checkpoint::load;
-use reverie_core::item::{Body, Item, Part, Span};
 use reverie_core::sample::SampleRequest;
 use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{InsertOnSample, TableOptions, Tables};
@@ -12,12 +11,12 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use support::disk::FakeDisk;
-use support::saving::{KEEP, contents, insert, restore, save, store};
+use support::saving::{KEEP, contents, insert, over, restore, save, store};
 use support::{Rows, options, tables};
 
 /// The first section of that tag: its number, and where its payload is.
 fn section(manifest: &[u8], tag: &[u8; 4]) -> (u64, Range<usize>) {
-    let (mut at, mut number) = (8, 0);
+    let (mut at, mut number) = (12, 0);
     loop {
         let length = u64::from_le_bytes(manifest[at + 4..at + 12].try_into().unwrap()) as usize;
         let payload = at + 12..at + 12 + length;
@@ -78,16 +77,6 @@ fn copies_of_other_tables_items_are_of_present_items_in_order_and_have_keys_of_t
     refused(first + 4, key_of_second);
     refused(first + 11, &[0x80]);
     load(&disk, &path, &Arc::default()).unwrap();
-}
-
-/// An item of its own chunk, over these episodes.
-fn over(rows: &mut Rows, value: f64, episode: u32, further: &[u32]) -> Item {
-    rows.close();
-    let item = rows.item(value);
-    let chunks: Box<[_]> = item.chunks().cloned().collect();
-    let starts = [0, chunks[0].layout().capacity() as i64].into();
-    let span = Span { parts: vec![Part { chunks, starts }], episodes: further.into() };
-    Item { body: Body::Span(Arc::new(span)), episode, ..item }
 }
 
 /// Four items of three episodes: two of these over several.

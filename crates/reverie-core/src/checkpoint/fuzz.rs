@@ -3,7 +3,8 @@
 //! None panics, and an accepted input is encoded to the same bytes.
 
 use super::bytes::{Bytes, Decoded, Reader};
-use super::forms;
+use super::manifest::{Summary, TableSummary};
+use super::records;
 use super::rows::{self, SavedBody, SavedItem, SavedPart};
 use super::sent;
 use crate::chunk::Compression;
@@ -14,6 +15,7 @@ use crate::table::selector::SelectorOptions;
 use crate::table::{Stats, TableOptions};
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use std::time::Duration;
 
 /// The number of inputs for each decoder.
 const INPUTS: usize = 40_000;
@@ -77,13 +79,12 @@ fn patterns() {
     let columns = [column(list, false), column(Cells::range(-3, 4), false), column(Cells::one(2), true)];
     let columns = [columns.to_vec(), vec![column(Cells::one(0), true)]].concat();
     let whole = Pattern { columns: columns.into(), structure: structure(), timestep: false };
-    fuzz(&whole, forms::pattern, forms::put_pattern);
+    fuzz(&vec![whole], records::patterns, Bytes::record);
 }
 
-#[test]
-fn options() {
+fn options() -> TableOptions {
     let column = ColumnSignature { path: "x".to_owned(), dtype: DType::Str, shape: vec![None, Some(7)] };
-    let whole = TableOptions {
+    TableOptions {
         name: "table".to_owned(),
         sampler: SelectorOptions::Prioritized { exponent: 0.6 },
         remover: SelectorOptions::Fifo,
@@ -97,15 +98,36 @@ fn options() {
         sampler_seed: 0,
         remover_seed: 0,
         extensions: Vec::new(),
-    };
-    fuzz(&whole, forms::options, forms::put_options);
+    }
 }
 
 #[test]
-fn counts() {
-    let counters = Counters { inserts: 7, samples: 8, deletes: 9 };
-    let encode = |out: &mut Bytes, (counters, stats): &(Counters, Stats)| forms::put_counts(out, counters, stats);
-    fuzz(&(counters, Stats::default()), forms::counts, encode);
+fn options_of_tables() {
+    fuzz(&options(), |from| from.record(), Bytes::record);
+}
+
+#[test]
+fn heads() {
+    let table = TableSummary {
+        options: options(),
+        counters: Counters { inserts: 7, samples: 8, deletes: 9 },
+        stats: Stats::default(),
+        size: 7,
+        order: 1 << 40,
+        allocated: 300,
+    };
+    let whole = Summary {
+        path: Default::default(),
+        number: 3,
+        created: Duration::from_nanos(1 << 60),
+        clock: Duration::from_nanos(70_000),
+        num_chunks: 1000,
+        chunk_bytes: 1 << 33,
+        manifest_bytes: 0,
+        segments: vec![1, 2, 300],
+        tables: vec![table; 2],
+    };
+    fuzz(&whole, |from| from.record(), Bytes::record);
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! **Manifests**: the files of one checkpoint each.
 //!
-//! Sections in this order: `head`, `segm`, a `tabl` per table, then any number of `patt`, `chun`, `span`, `epis`,
-//! `item`, `strm`, `copy`, `sent` and `forg`, and `end.`. The first three have what users ask for most.
+//! Sections in this order: `head`, then any number of `patt`, `chun`, `span`, `epis`, `item`, `strm`, `copy`, `sent` and
+//! `forg`, and `end.`. The first has what users ask for most.
 
-use super::bytes::{Bytes, Decoded, Reader};
+use super::bytes::{Decoded, Reader};
 use super::disk::{Disk, names as names_in};
-use super::forms;
 use super::names::{self, Kind};
 use super::plan::Plan;
+use super::records;
 use super::rows::{self, ITEMS_AT_ONCE, SavedItem, SavedPart};
 use super::section::{SectionReader, SectionWriter, Tag};
 use super::segment::Place;
@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::item::Pattern;
 use crate::table::limiter::Counters;
 use crate::table::{Arrivals, Cuts, Sender, Stats, TableCut, TableOptions};
+use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,10 +25,11 @@ const AT_ONCE: usize = 8192;
 /// Senders of a section.
 const SENDERS_AT_ONCE: usize = 64;
 
-/// The content of a checkpoint, without its items.
-#[derive(Clone, Debug)]
+/// The content of a checkpoint, without its items: the record of the section `head`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Summary {
     /// The file.
+    #[serde(skip)]
     pub path: PathBuf,
     /// Its number; later checkpoints of a folder have larger numbers.
     pub number: u64,
@@ -40,6 +42,7 @@ pub struct Summary {
     /// Bytes of these chunks on the disk.
     pub chunk_bytes: u64,
     /// Bytes of the manifest.
+    #[serde(skip)]
     pub manifest_bytes: u64,
     /// Numbers of the segments that the chunks are in.
     pub segments: Vec<u64>,
@@ -48,7 +51,7 @@ pub struct Summary {
 }
 
 /// A table of a checkpoint, without its items.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TableSummary {
     /// The configuration; without seeds, which are not saved.
     pub options: TableOptions,
@@ -102,20 +105,20 @@ pub(super) fn write(
 ) -> Result<u64> {
     let segments = segments(places);
     let index = |segment: u64| segments.partition_point(|known| *known < segment) as u32;
-    out.section(Tag::Head, |out| {
-        out.u64(number);
-        out.u64(created.as_nanos() as u64);
-        out.u64(cuts.now.as_nanos() as u64);
-        out.u64(places.len() as u64);
-        out.u64(places.iter().map(Place::size).sum());
-        out.u32(cuts.tables.len() as u32);
-    })?;
-    out.section(Tag::Segments, |out| out.all(&segments, |out, segment| out.u64(*segment)))?;
-    for table in &cuts.tables {
-        out.section(Tag::Table, |out| put_table(out, table))?;
-    }
+    let summary = Summary {
+        path: PathBuf::new(),
+        number,
+        created,
+        clock: cuts.now,
+        num_chunks: places.len() as u64,
+        chunk_bytes: places.iter().map(Place::size).sum(),
+        manifest_bytes: 0,
+        segments: segments.clone(),
+        tables: cuts.tables.iter().map(TableSummary::of).collect(),
+    };
+    out.section(Tag::Head, |out| out.record(&summary))?;
     for patterns in plan.patterns.chunks(AT_ONCE) {
-        out.section(Tag::Patterns, |out| out.all(patterns, |out, pattern| forms::put_pattern(out, pattern)))?;
+        out.section(Tag::Patterns, |out| out.record(&patterns))?;
     }
     for places in places.chunks(AT_ONCE) {
         out.section(Tag::Chunks, |out| {
@@ -155,18 +158,12 @@ pub(super) fn write(
     out.finish()
 }
 
-fn put_table(out: &mut Bytes, table: &TableCut) {
-    forms::put_options(out, &table.options);
-    forms::put_counts(out, &table.counters, &table.stats);
-    out.u64(table.order);
-    out.u32(table.allocated);
-    out.u64(table.size);
-}
-
-fn table(from: &mut Reader<'_>) -> Decoded<TableSummary> {
-    let (options, (counters, stats)) = (forms::options(from)?, forms::counts(from)?);
-    let (order, allocated, size) = (from.u64()?, from.u32()?, from.u64()?);
-    Ok(TableSummary { options, counters, stats, size, order, allocated })
+impl TableSummary {
+    fn of(table: &TableCut) -> Self {
+        let TableCut { options, counters, stats, size, order, allocated, .. } = table;
+        let (options, stats) = (options.clone(), stats.clone());
+        Self { options, counters: *counters, stats, size: *size, order: *order, allocated: *allocated }
+    }
 }
 
 fn put_items(out: &mut SectionWriter, number: u32, table: &TableCut, plan: &Plan<'_>) -> Result<()> {
@@ -204,35 +201,16 @@ fn put_items(out: &mut SectionWriter, number: u32, table: &TableCut, plan: &Plan
     Ok(())
 }
 
-fn wanted<T>(got: Tag, want: Tag, decode: impl FnOnce() -> Decoded<T>) -> Decoded<T> {
-    if got == want { decode() } else { Err(format!("a section {got:?} where {want:?} must be")) }
-}
-
 fn summary(from: &mut SectionReader, path: &Path) -> Result<Summary> {
-    let (mut summary, tables) = from.section(|tag, from| {
-        wanted(tag, Tag::Head, || {
-            let (number, created, clock) = (from.u64()?, from.u64()?, from.u64()?);
-            let (num_chunks, chunk_bytes, tables) = (from.u64()?, from.u64()?, from.u32()?);
-            let summary = Summary {
-                path: path.to_owned(),
-                number,
-                created: Duration::from_nanos(created),
-                clock: Duration::from_nanos(clock),
-                num_chunks,
-                chunk_bytes,
-                manifest_bytes: 0,
-                segments: Vec::new(),
-                tables: Vec::new(),
-            };
-            Ok((summary, tables))
-        })
+    let summary: Summary = from.section(|tag, from| match tag {
+        Tag::Head => from.record(),
+        other => Err(format!("a section {other:?} where {:?} must be", Tag::Head)),
     })?;
-    summary.manifest_bytes = from.size();
-    summary.segments = from.section(|tag, from| wanted(tag, Tag::Segments, || from.all(Reader::u64)))?;
-    for _ in 0..tables {
-        summary.tables.push(from.section(|tag, from| wanted(tag, Tag::Table, || table(from)))?);
+    // The clocks of the tables count nanoseconds in 64 bits.
+    if [summary.created, summary.clock].iter().any(|time| u64::try_from(time.as_nanos()).is_err()) {
+        return Err(from.damaged("a time beyond the year 2554"));
     }
-    Ok(summary)
+    Ok(Summary { path: path.to_owned(), manifest_bytes: from.size(), ..summary })
 }
 
 /// Reads the summary of a checkpoint. The items are neither read nor checked.
@@ -290,7 +268,7 @@ fn number(from: &mut Reader<'_>, summary: &Summary) -> Decoded<usize> {
 
 fn part(tag: Tag, from: &mut Reader<'_>, summary: &Summary) -> Decoded<Part> {
     Ok(match tag {
-        Tag::Patterns => Part::Patterns(from.all(forms::pattern)?),
+        Tag::Patterns => Part::Patterns(records::patterns(from)?),
         Tag::Chunks => Part::Chunks(from.all(|from| {
             let segment =
                 *summary.segments.get(from.u32()? as usize).ok_or("a chunk of a segment that there is not")?;
@@ -304,7 +282,7 @@ fn part(tag: Tag, from: &mut Reader<'_>, summary: &Summary) -> Decoded<Part> {
         Tag::Sent => Part::Sent(number(from, summary)?, from.all(sent::sender)?),
         Tag::Forgotten => Part::Forgotten(from.all(sent::name)?),
         Tag::End => Part::End,
-        Tag::Head | Tag::Segments | Tag::Table => return Err(format!("a second section {tag:?}")),
+        Tag::Head => return Err(format!("a second section {tag:?}")),
     })
 }
 

@@ -9,7 +9,6 @@
 
 mod bytes;
 mod disk;
-mod forms;
 #[cfg(test)]
 mod fuzz;
 mod load;
@@ -17,6 +16,7 @@ mod manifest;
 mod names;
 mod periodic;
 mod plan;
+mod records;
 mod restore;
 mod retain;
 mod rows;
@@ -25,6 +25,7 @@ mod section;
 mod segment;
 mod sent;
 mod store;
+mod version;
 
 pub use disk::{Disk, Folder, Input, Output};
 pub use load::{Checkpoint, Verified, load, verify};

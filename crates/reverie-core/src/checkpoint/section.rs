@@ -1,14 +1,16 @@
-//! A manifest's frame: `"REVCKPT\x01"`, then sections: `tag 4 bytes | length u64 | payload | crc u32`.
+//! A manifest's frame: `"REVCKPT\x01" | crc u32` of these 8 bytes, then sections:
+//! `tag 4 bytes | length u64 | payload | crc u32`.
 //!
 //! The CRC (CRC-32, IEEE) covers the number of the section and everything before the CRC in the section, so that
 //! sections cannot change places.
 
 use super::bytes::{Bytes, Decoded, Reader};
 use super::disk::{Disk, Input, Output, damaged, reading, storage};
+use super::version::Format;
 use crate::error::Result;
 use std::path::{Path, PathBuf};
 
-const MAGIC: &[u8; 8] = b"REVCKPT\x01";
+const FORMAT: Format = Format { magic: *b"REVCKPT", version: 1, name: "checkpoint" };
 const HEAD: usize = 12;
 const CRC: usize = 4;
 /// Bytes that are buffered before they are written.
@@ -18,8 +20,6 @@ const AT_ONCE: usize = 1 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tag {
     Head,
-    Segments,
-    Table,
     Patterns,
     Chunks,
     Spans,
@@ -33,10 +33,8 @@ pub(super) enum Tag {
 }
 
 impl Tag {
-    const ALL: [(Tag, &'static [u8; 4]); 13] = [
+    const ALL: [(Tag, &'static [u8; 4]); 11] = [
         (Tag::Head, b"head"),
-        (Tag::Segments, b"segm"),
-        (Tag::Table, b"tabl"),
         (Tag::Patterns, b"patt"),
         (Tag::Chunks, b"chun"),
         (Tag::Spans, b"span"),
@@ -77,7 +75,9 @@ pub(super) struct SectionWriter {
 impl SectionWriter {
     pub(super) fn create(disk: &dyn Disk, path: PathBuf) -> Result<Self> {
         let output = disk.create(&path).map_err(storage("create", &path))?;
-        Ok(Self { path, output, waiting: Bytes(MAGIC.to_vec()), sections: 0, written: 0 })
+        let mut waiting = Bytes(FORMAT.head().to_vec());
+        waiting.u32(crc32fast::hash(&waiting.0));
+        Ok(Self { path, output, waiting, sections: 0, written: 0 })
     }
 
     /// Appends a section, whose payload `fill` appends.
@@ -124,12 +124,10 @@ pub(super) struct SectionReader {
 impl SectionReader {
     pub(super) fn open(disk: &dyn Disk, path: &Path) -> Result<Self> {
         let input = disk.open(path).map_err(reading(path, 0))?;
-        let mut magic = [0; 8];
-        input.read_at(0, &mut magic).map_err(reading(path, 0))?;
-        if &magic != MAGIC {
-            return Err(damaged(path, "this is not the head of a checkpoint of this version", 0));
-        }
-        let at = magic.len() as u64;
+        let mut head = [0; 12];
+        input.read_at(0, &mut head).map_err(reading(path, 0))?;
+        FORMAT.check(path, &head[..8], &head[8..])?;
+        let at = head.len() as u64;
         Ok(Self { path: path.to_owned(), input, at, start: at, sections: 0, payload: Vec::new() })
     }
 

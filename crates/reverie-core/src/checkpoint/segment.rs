@@ -5,10 +5,11 @@
 
 use super::disk::{Disk, Input, Output, damaged, reading, storage};
 use super::names;
+use super::version::Format;
 use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
-const MAGIC: &[u8; 8] = b"REVSEGM\x01";
+const FORMAT: Format = Format { magic: *b"REVSEGM", version: 1, name: "segment" };
 const HEAD: u64 = 20;
 const RECORD: usize = 12;
 /// Bytes that are buffered before they are written, and that are read ahead.
@@ -48,7 +49,7 @@ impl SegmentWriter {
         let path = names::segment(root, number);
         let output = disk.create(&path).map_err(storage("create", &path))?;
         let mut waiting = Vec::with_capacity(AT_ONCE);
-        waiting.extend_from_slice(MAGIC);
+        waiting.extend_from_slice(&FORMAT.head());
         waiting.extend_from_slice(&number.to_le_bytes());
         waiting.extend_from_slice(&crc32fast::hash(&waiting).to_le_bytes());
         Ok(Self { number, path, output, end: HEAD, waiting })
@@ -99,12 +100,12 @@ impl SegmentReader {
     pub(super) fn open(disk: &dyn Disk, root: &Path, number: u64) -> Result<Self> {
         let path = names::segment(root, number);
         let input = disk.open(&path).map_err(reading(&path, 0))?;
-        let mut reader = Self { number, path, input, ahead: Vec::new(), start: 0 };
+        let mut reader = Self { number, path: path.clone(), input, ahead: Vec::new(), start: 0 };
         let head = reader.bytes(0, HEAD as usize)?;
         let (ours, crc) = head.split_at(16);
-        let whole = crc == crc32fast::hash(ours).to_le_bytes();
-        if !whole || &ours[..8] != MAGIC || ours[8..] != number.to_le_bytes() {
-            return Err(damaged(&reader.path, format!("this is not the head of segment {number}"), 0));
+        FORMAT.check(&path, ours, crc)?;
+        if ours[8..] != number.to_le_bytes() {
+            return Err(damaged(&path, format!("this is not the head of segment {number}"), 0));
         }
         Ok(reader)
     }

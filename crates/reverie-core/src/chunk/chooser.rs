@@ -4,7 +4,7 @@ use super::codec::{Coding, ENTRY, Method, Packed, RAW, Section, delta};
 use super::slab::Slab;
 
 /// The compression of a column group's chunks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Compression {
     /// No compression: the cheapest reads.
     #[default]

@@ -5,7 +5,7 @@ use super::{Rows, cell, f64_of, options, queue, spec, tables};
 use reverie_core::append::{Cells, ItemColumn, Sink, StepWriter, WriterOptions};
 use reverie_core::checkpoint::{Difference, Keep, Saved, Store, latest, load};
 use reverie_core::chunk::Compression;
-use reverie_core::item::{self, Item};
+use reverie_core::item::{self, Body, Item, Part, Span};
 use reverie_core::sample::SampleRequest;
 use reverie_core::spec::{DType, Schema, Structure};
 use reverie_core::table::selector::SelectorOptions;
@@ -56,6 +56,16 @@ pub fn contents(tables: &Tables, name: &str) -> String {
         }
     }
     text
+}
+
+/// An item of its own chunk, over these episodes.
+pub fn over(rows: &mut Rows, value: f64, episode: u32, further: &[u32]) -> Item {
+    rows.close();
+    let item = rows.item(value);
+    let chunks: Box<[_]> = item.chunks().cloned().collect();
+    let starts = [0, chunks[0].layout().capacity() as i64].into();
+    let span = Span { parts: vec![Part { chunks, starts }], episodes: further.into() };
+    Item { body: Body::Span(Arc::new(span)), episode, ..item }
 }
 
 pub fn insert(tables: &Tables, name: &str, items: impl IntoIterator<Item = (Item, f64)>) -> Vec<i64> {

@@ -8,6 +8,7 @@ mod calls;
 mod frames;
 mod hostile;
 mod inserts;
+mod kept;
 mod leases;
 mod limits;
 mod resume;

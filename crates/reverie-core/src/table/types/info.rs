@@ -3,17 +3,21 @@
 use super::copies::Copied;
 use super::limiter::Counters;
 use super::options::TableOptions;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Buckets of [`Stats::age_histogram`].
 pub const AGE_BUCKETS: usize = 48;
 
 /// Counts since the start or the last reset of a table.
-#[derive(Clone, Debug)]
+///
+/// Files have no counts of present items: these are computed from the items.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Stats {
     /// Items that the remover evicted.
     pub evicted: u64,
     /// Present items that were sampled at least once.
+    #[serde(skip)]
     pub sampled_present: u64,
     /// Items that were sampled at least once, those that left included.
     pub sampled_unique: u64,
@@ -24,13 +28,30 @@ pub struct Stats {
     /// Deletions of items that are gone.
     pub stale_deletes: u64,
     /// Present items that are an episode of their own.
+    #[serde(skip)]
     pub single_steps: u64,
     /// Episodes of which no item remains.
     pub deleted_episodes: u64,
     /// Draws by the age of the item in nanoseconds.
     ///
     /// Bucket `b` counts ages in `[2^(b-1), 2^b)`, the first bucket age zero, the last bucket all larger ages.
+    #[serde(with = "ages")]
     pub age_histogram: [u64; AGE_BUCKETS],
+}
+
+/// The histogram in files: serde has no arrays of this length.
+mod ages {
+    use super::AGE_BUCKETS;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(ages: &[u64; AGE_BUCKETS], to: S) -> Result<S::Ok, S::Error> {
+        ages.as_slice().serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<[u64; AGE_BUCKETS], D::Error> {
+        let wrong = |_| D::Error::custom(format_args!("a histogram without {AGE_BUCKETS} ages"));
+        Vec::deserialize(from)?.try_into().map_err(wrong)
+    }
 }
 
 impl Stats {

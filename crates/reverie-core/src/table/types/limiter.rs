@@ -1,9 +1,10 @@
 //! The limits of a table and its counters. `policy/limiter.rs` decides what the limits allow.
 
 use crate::error::{Counted, Error, Result};
+use serde::{Deserialize, Serialize};
 
 /// What happened to a table since its start or reset.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
     /// Items that were inserted; an assignment to a present item does not count.
     pub inserts: u64,
@@ -32,12 +33,30 @@ pub enum ErrorBuffer {
 /// The limits of one table. Immutable; two limiters are equal if all four numbers are.
 ///
 /// The arithmetic is in f64, and exact as long as the counts times `samples_per_insert` are.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Numbers", into = "Numbers")]
 pub struct Limiter {
     pub(in crate::table) samples_per_insert: f64,
     pub(in crate::table) min_size_to_sample: u64,
     pub(in crate::table) min_diff: f64,
     pub(in crate::table) max_diff: f64,
+}
+
+/// The arguments of [`Limiter::new`], as a file has them.
+type Numbers = (f64, u64, f64, f64);
+
+impl From<Limiter> for Numbers {
+    fn from(limiter: Limiter) -> Self {
+        (limiter.samples_per_insert, limiter.min_size_to_sample, limiter.min_diff, limiter.max_diff)
+    }
+}
+
+impl TryFrom<Numbers> for Limiter {
+    type Error = Error;
+
+    fn try_from((samples_per_insert, min_size_to_sample, min_diff, max_diff): Numbers) -> Result<Self> {
+        Self::new(samples_per_insert, min_size_to_sample, min_diff, max_diff)
+    }
 }
 
 fn refuse<T>(reason: String) -> Result<T> {

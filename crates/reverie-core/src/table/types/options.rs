@@ -5,9 +5,12 @@ use super::limiter::Limiter;
 use super::selector::SelectorOptions;
 use crate::chunk::Compression;
 use crate::spec::Signature;
+use serde::{Deserialize, Serialize};
 
 /// A table's configuration. Immutable except for the fields of [`Change`].
-#[derive(Clone, Debug)]
+///
+/// Files have neither the seeds, which the next process draws, nor the extensions, which are its constructor's.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TableOptions {
     /// Unique on its server, not empty.
     pub name: String,
@@ -30,10 +33,13 @@ pub struct TableOptions {
     /// The shard encoded in the table's keys, below 64.
     pub shard: u8,
     /// Seeds the sampler's random draws; the caller takes a system random number if the user gave none.
+    #[serde(skip)]
     pub sampler_seed: u64,
     /// The same for the remover's draws.
+    #[serde(skip)]
     pub remover_seed: u64,
     /// Tables that get copies of the items.
+    #[serde(skip)]
     pub extensions: Vec<InsertOnSample>,
 }
 

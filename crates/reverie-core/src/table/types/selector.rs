@@ -3,7 +3,8 @@
 use crate::error::{Error, Result};
 
 /// The options of a sampler or a remover: immutable, comparable, safe to share between tables.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(try_from = "(u8, f64)", into = "(u8, f64)")]
 pub enum SelectorOptions {
     /// The item inserted longest ago.
     Fifo,
@@ -95,6 +96,25 @@ impl SelectorOptions {
             6 => Self::Stratified { exponent },
             _ => return None,
         })
+    }
+}
+
+impl From<SelectorOptions> for (u8, f64) {
+    fn from(options: SelectorOptions) -> Self {
+        options.parts()
+    }
+}
+
+impl TryFrom<(u8, f64)> for SelectorOptions {
+    type Error = String;
+
+    /// As [`SelectorOptions::from_parts`]; also refuses an exponent that is not finite or that the selector has not.
+    fn try_from((number, exponent): (u8, f64)) -> Result<Self, String> {
+        let options = Self::from_parts(number, exponent).ok_or_else(|| format!("a selector of kind {number}"))?;
+        if options.parts().1.to_bits() != exponent.to_bits() {
+            return Err(format!("the exponent {exponent} of a selector that has none"));
+        }
+        options.validate().map(|()| options).map_err(|error| error.to_string())
     }
 }
 
