@@ -12,9 +12,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     tonic_prost_build::configure()
         .bytes(".reverie.v1.Bulk.inline")
         .bytes(".reverie.v1.Part.data")
+        // A request is kept until it is confirmed: to send it again copies no list.
+        .bytes(".reverie.v1.Mutate")
         // Few batches are of a shard, and the message is moved about with room for it.
         .boxed(".reverie.v1.Batch.tally")
-        .extern_path(".reverie.v1.Mutate", "crate::proto::Mutate")
         .build_transport(false)
         .codec_path("crate::grpc::codec::Codec")
         .compile_fds(descriptors)?;

@@ -1,14 +1,11 @@
 //! The messages of `proto/reverie/v1/replay.proto`, and the constants that both ends share.
 
-mod mutate;
-
 #[allow(missing_docs, clippy::all)]
 mod generated {
     tonic::include_proto!("reverie.v1");
 }
 
 pub use generated::*;
-pub use mutate::Mutate;
 
 /// The version of the protocol. Ends with different versions refuse each other.
 pub const PROTOCOL: u32 = 1;

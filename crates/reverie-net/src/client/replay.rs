@@ -4,6 +4,7 @@ use super::answer::Answer;
 use super::pipeline::Pipeline;
 use super::remote::{self, Remote};
 use crate::convert::batch::encode_reading;
+use crate::convert::numbers::{encode_keys, encode_priorities};
 use crate::convert::query::{encode_conditions, encode_neighbours, encode_query};
 use crate::convert::table::{encode_change, encode_seen};
 use crate::items::MAX_ITEMS;
@@ -118,10 +119,10 @@ impl Replay for Remote {
     fn mutate(&self, table: &str, updates: &Updates<'_>, deletes: &[i64], awaited: bool) -> Ticket<(Updated, Updated)> {
         let mutate = proto::Mutate {
             table: table.to_owned(),
-            keys: updates.keys.to_vec().into(),
-            priorities: updates.priorities.to_vec().into(),
+            keys: encode_keys(updates.keys),
+            priorities: encode_priorities(updates.priorities),
             if_version: updates.if_version.unwrap_or_default().to_vec(),
-            deletes: deletes.to_vec(),
+            deletes: encode_keys(deletes),
             neighbours: updates.neighbours.map(encode_neighbours),
         };
         self.outbox.request(Some(Body::Mutate(mutate)), None, (false, !awaited), Answer::Mutated)

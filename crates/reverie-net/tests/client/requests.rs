@@ -278,7 +278,9 @@ async fn a_dropped_sample_is_withdrawn_and_a_dropped_change_is_made() {
     let mut talk = fake.session().await;
     let id = talk.request().await.id;
     drop(client.mutate("replay", &Updates { keys: &[3], priorities: &[1.0], ..Updates::default() }, &[4], true));
-    assert!(matches!(talk.request().await.body, Some(request::Body::Mutate(mutate)) if mutate.deletes == [4]));
+    assert!(
+        matches!(talk.request().await.body, Some(request::Body::Mutate(mutate)) if mutate.deletes == convert::numbers::encode_keys(&[4]))
+    );
     drop(sample);
     assert!(matches!(talk.asked().await, Some(Asked::Cancel(cancel)) if cancel.id == id));
 }

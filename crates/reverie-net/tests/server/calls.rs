@@ -1,5 +1,6 @@
 use crate::support::*;
 use reverie_core::table::Priority;
+use reverie_net::convert;
 use reverie_net::proto::client_message::Body as Asked;
 use reverie_net::proto::error_detail::Kind;
 use reverie_net::proto::server_message::Body;
@@ -59,10 +60,10 @@ async fn mutations_delete_and_then_update_where_the_version_is_right() {
     let mut session = host.session(1).await;
     let mutate = proto::Mutate {
         table: "a".to_owned(),
-        keys: Arc::new(keys[..3].to_vec()),
-        priorities: Arc::new(vec![5.0, 6.0, 7.0]),
+        keys: convert::numbers::encode_keys(&keys[..3]),
+        priorities: convert::numbers::encode_priorities(&[5.0, 6.0, 7.0]),
         if_version: vec![0, 9, 0],
-        deletes: vec![keys[2], 12345],
+        deletes: convert::numbers::encode_keys(&[keys[2], 12345]),
         neighbours: None,
     };
     let id = session.ask(request::Body::Mutate(mutate), None);

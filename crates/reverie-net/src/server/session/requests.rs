@@ -265,6 +265,9 @@ impl Session {
     fn mutate(&self, mutate: proto::Mutate) -> Result<Body> {
         let table = self.shared.tables.get(&mutate.table)?;
         let proto::Mutate { keys, priorities, if_version, deletes, neighbours, .. } = mutate;
+        let keys = convert::numbers::decode_keys(&keys)?;
+        let priorities = convert::numbers::decode_priorities(&priorities)?;
+        let deletes = convert::numbers::decode_keys(&deletes)?;
         let neighbours = neighbours.map(convert::query::decode_neighbours).transpose()?;
         let updates = Updates {
             keys: &keys,
