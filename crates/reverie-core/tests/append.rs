@@ -403,6 +403,19 @@ fn a_wait_ends_when_enough_is_confirmed_with_an_error_for_each_request_that_fail
         }
         assert_eq!(waits.join().unwrap(), Some(Ok(())));
     });
+    // Another thread pushes and settles while one waits.
+    let more: Vec<_> = (0..100).map(|_| tables.insert("a", rows.inserts(&[1.0])).unwrap()).collect();
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| (0..1000).find_map(|_| wait(Left::items(50), Duration::from_secs(10))));
+        let request = reverie_core::sample::SampleRequest { num_samples: 1, ..Default::default() };
+        for ticket in more {
+            in_flight.push("a", ticket, Left { items: 1, bytes: 8 }).unwrap();
+            in_flight.settle().unwrap();
+            tables.get("a").unwrap().sample(request).unwrap();
+        }
+        assert_eq!(waits.join().unwrap(), Some(Ok(())));
+    });
+    assert_eq!((in_flight.settle(), in_flight.waits_for()), (Ok(Left::NONE), None));
     for _ in 0..2 {
         let ticket = tables.insert("a", rows.inserts(&[1.0])).unwrap();
         in_flight.push("a", ticket, Left { items: 1, bytes: 8 }).unwrap();

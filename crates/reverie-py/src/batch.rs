@@ -67,14 +67,15 @@ impl Batcher {
             if error.is_instance_of::<PyMemoryError>(py) {
                 return Err(error);
             }
-            error.value(py).setattr("drawn", self.singles(py, drawn, reading)?)?;
+            if let Drawn::Items(draws) = drawn {
+                error.value(py).setattr("drawn", self.singles(py, draws, reading)?)?;
+            }
             Err(error)
         })
     }
 
     /// Every item that was drawn, as a batch of its own.
-    pub fn singles<'py>(&self, py: Python<'py>, drawn: &Drawn, reading: &Reading) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let Drawn::Items(draws) = drawn else { return Ok(Vec::new()) };
+    pub fn singles<'py>(&self, py: Python<'py>, draws: &Draws, reading: &Reading) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let mut rest = draws.clone().without_windows();
         let mut singles = Vec::with_capacity(rest.len());
         while !rest.is_empty() {

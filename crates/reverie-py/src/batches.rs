@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 use reverie_core::replay::Batches;
 use reverie_core::sample::{Drawn, MAX_SAMPLES, Schedule};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// The engine's side of `reverie.datasets.Batches`, which documents it.
 #[pyclass(frozen, module = "reverie._native")]
@@ -62,7 +63,12 @@ impl Prefetch {
         let (client, batches) = (self.client.get(), self.batches.get(py)?);
         let (deadline, reasons) = (client.deadline(timeout)?, Reasons::of(client.reach().replay(py)?));
         let why = || self.tables.iter().map(|table| reasons.why(table)).collect::<Vec<_>>().join(" ");
-        let next = match wait(py, deadline, |slice| locked(batches).next(slice), why)? {
+        // Another thread may hold the lock for long, and the first look is made under the GIL.
+        let look = |slice: Duration| match slice.is_zero() {
+            true => batches.try_lock().ok()?.next(slice),
+            false => locked(batches).next(slice),
+        };
+        let next = match wait(py, deadline, look, why)? {
             Waited::Done(next) => next,
             Waited::Late => {
                 let why = detached(py, || Ok(why()))?;
@@ -81,7 +87,7 @@ impl Prefetch {
                 (Ok(batch), _) => left.push(batch),
                 // `next` reported the error to the reader; single batches would take as much memory.
                 (Err(error), Drawn::Items(_)) if error.is_instance_of::<PyMemoryError>(py) => {}
-                (Err(_), Drawn::Items(_)) => left.extend(self.batcher.singles(py, &drawn, &self.reading)?),
+                (Err(_), Drawn::Items(draws)) => left.extend(self.batcher.singles(py, draws, &self.reading)?),
                 (Err(error), _) => return Err(error),
             }
         }

@@ -47,7 +47,8 @@ impl Checkpoints {
         let disk = Arc::new(Folder);
         let store = quick(py, || Store::new(disk.clone(), path, keep))?;
         let saver = Arc::new(Saver::new(Arc::clone(server.tables(py)?), disk, store, now));
-        if !server.tables(py)?.set_checkpointer(checkpointer(Arc::downgrade(&saver))) {
+        server.tables(py)?.set_checkpointer(checkpointer(Arc::downgrade(&saver)));
+        if server.saver.set(Arc::clone(&saver)).is_err() {
             return Err(PyRuntimeError::new_err("a server's checkpoints are in one folder"));
         }
         let parts = (saver, Arc::clone(server.clock()));
@@ -130,10 +131,13 @@ pub fn take(client: &Client, py: Python<'_>, deadline: Deadline) -> PyResult<Str
     let (replay, since) = (client.reach().replay(py)?, Instant::now());
     let ticket = quick(py, || Ok(replay.checkpoint()))?;
     let why = || match replay.link() {
-        Some(link) if !link.connected => replay.silence(since.elapsed()),
-        _ => "the checkpoint is still being written, or waits for another; it goes on".to_owned(),
+        Some(_) => format!("{}; a checkpoint that was begun goes on", replay.silence(since.elapsed())),
+        None => "the checkpoint is still being written, or waits for another; it goes on".to_owned(),
     };
-    match finish(py, ticket, deadline.plus(replay.grace()), why)? {
+    let taken = finish(py, ticket, deadline.plus(replay.grace()), why)?;
+    // The checkpoint may have left a warning.
+    crate::lines::tell(py)?;
+    match taken {
         Ok(path) => Ok(path),
         Err(left) => Err(left.raise(py, "checkpoint", |_, _| Ok(()))),
     }
@@ -142,7 +146,8 @@ pub fn take(client: &Client, py: Python<'_>, deadline: Deadline) -> PyResult<Str
 /// Takes a checkpoint for a client: without the interpreter, in a thread of its own.
 fn checkpointer(saver: Weak<Saver>) -> Checkpointer {
     Arc::new(move || {
-        let saver = saver.upgrade().ok_or_else(|| Error::Unavailable("the server stops".to_owned()))?;
+        let saver =
+            saver.upgrade().ok_or_else(|| Error::Unavailable("the server of these tables is gone".to_owned()))?;
         let saved = saver.save()?;
         if let Some(error) = saved.left_behind {
             tracing::warn!("checkpoint {}: what is not needed any more is still there: {error}", saved.path.display());

@@ -203,9 +203,5 @@ fn make_room(client: &Client, py: Python<'_>, replay: &Arc<dyn Replay>, timeout:
 pub fn flush(client: &Client, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
     let (deadline, replay) = (client.deadline(timeout)?, &client.reach().replay(py)?);
     let (alone, reasons) = (client.alone(py)?, Reasons::of(Arc::clone(replay)));
-    if !alone.flush(py, deadline, |table| reasons.why(table))? {
-        let why = alone.waits_for().map_or_else(String::new, |table| reasons.why(&table));
-        return Err(late(py, "flush", &why, |_| Ok(())));
-    }
-    Ok(())
+    alone.flush(py, deadline, |table| reasons.why(table))
 }

@@ -146,24 +146,22 @@ impl Connection {
 }
 
 /// The source of reasons why a request waits.
-pub struct Reasons {
-    replay: Arc<dyn Replay>,
-    since: Instant,
-}
+pub struct Reasons(Arc<dyn Replay>);
 
 impl Reasons {
-    /// The reasons of this replay, for a wait that begins now.
+    /// The reasons of this replay.
     pub fn of(replay: Arc<dyn Replay>) -> Self {
-        Self { replay, since: Instant::now() }
+        Self(replay)
     }
 
     /// The requests that wait at a table, and for what. Parks this thread for a moment if there is a network.
     pub fn why(&self, table: &str) -> String {
-        match self.replay.why(table).wait(self.replay.grace()) {
+        let since = Instant::now();
+        match self.0.why(table).wait(self.0.grace()) {
             Some(Ok(why)) => why,
             Some(Err(error)) => error.to_string(),
             None => {
-                let silence = self.replay.silence(self.since.elapsed());
+                let silence = self.0.silence(since.elapsed());
                 format!("what table '{table}' waits for is not known; {silence}")
             }
         }

@@ -71,11 +71,11 @@ impl Sending {
     /// Waits until the bytes in flight are within their bound; mostly this is a quick check.
     /// Pauses if the server lags behind: see [`Pace`].
     pub fn make_room(&self, py: Python<'_>) -> PyResult<()> {
+        let replay = self.replay.get(py)?;
         let Left { bytes, .. } = quick(py, || self.in_flight.settle())?;
         if bytes > self.max_in_flight_bytes {
             return self.settle(py, "append", Left::bytes(self.max_in_flight_bytes), self.timeout);
         }
-        let replay = self.replay.get(py)?;
         let Some(round_trip) = replay.round_trip() else { return Ok(()) };
         let aim = locked(py, &self.pace, 0, |pace| Ok(pace.is_due(bytes).then(|| pace.aim())))?;
         aim.map_or(Ok(()), |aim| self.pause(py, &**replay, round_trip, bytes, aim))

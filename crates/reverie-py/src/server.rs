@@ -9,6 +9,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use reverie_core::Error;
+use reverie_core::checkpoint::Saver;
 use reverie_core::chunk::Compression;
 use reverie_core::clock::{Clock, SystemClock};
 use reverie_core::spec::{ColumnSignature, Signature};
@@ -27,6 +28,8 @@ pub struct Server {
     tables: Live<Arc<Tables>>,
     clock: Arc<SystemClock>,
     listening: OnceLock<Live<Listening>>,
+    /// Takes checkpoints for as long as a client has the tables; set by `_native.Checkpoints`.
+    pub saver: OnceLock<Arc<Saver>>,
 }
 
 #[pymethods]
@@ -45,7 +48,12 @@ impl Server {
         let clock = Arc::new(SystemClock::new());
         let as_clock: Arc<dyn Clock> = clock.clone();
         let tables = quick(py, || Tables::new(options, max_bytes, &as_clock, seed))?;
-        Ok(Self { tables: Live::new(Arc::new(tables), "server"), clock, listening: OnceLock::new() })
+        Ok(Self {
+            tables: Live::new(Arc::new(tables), "server"),
+            clock,
+            listening: OnceLock::new(),
+            saver: OnceLock::new(),
+        })
     }
 
     /// Also serves clients of other processes; call it once.

@@ -1,6 +1,6 @@
 //! Fire-and-forget requests (`wait=False`): their errors are counted, and the first is logged.
 
-use crate::enter::{Deadline, Waited, wait};
+use crate::enter::{Deadline, Waited, late, wait};
 use crate::errors::raise;
 use pyo3::prelude::*;
 use reverie_core::append::{Goal, InFlight, Left, Pace};
@@ -43,14 +43,16 @@ impl Alone {
         }
     }
 
-    /// Waits until all requests are answered, at most until the deadline for each kind; false if some are not.
-    pub fn flush(&self, py: Python<'_>, deadline: Deadline, why: impl Fn(&str) -> String + Sync) -> PyResult<bool> {
-        Ok(self.inserts.flush(py, deadline, &why)? && self.updates.flush(py, deadline, &why)?)
-    }
-
-    /// The table of the oldest insert, or else of the oldest update.
-    pub fn waits_for(&self) -> Option<String> {
-        self.inserts.waits_for().or_else(|| self.updates.waits_for())
+    /// Waits until all requests are answered. At the deadline: an error with why the oldest is not.
+    pub fn flush(&self, py: Python<'_>, deadline: Deadline, why: impl Fn(&str) -> String + Sync) -> PyResult<()> {
+        let since = Instant::now();
+        let waits_for = match self.inserts.flush(py, deadline, &why)? {
+            false => self.inserts.waits_for(),
+            true if self.updates.flush(py, deadline.after(since.elapsed()), &why)? => return Ok(()),
+            true => self.updates.waits_for(),
+        };
+        let why = waits_for.map_or_else(String::new, |table| why(&table));
+        Err(late(py, "flush", &why, |_| Ok(())))
     }
 }
 

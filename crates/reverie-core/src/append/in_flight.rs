@@ -7,12 +7,12 @@ use std::collections::VecDeque;
 use std::sync::TryLockError;
 use std::time::Duration;
 
-/// How often a thread that waits for a part of the requests, or for several tables, checks again.
+/// How often a thread that waits for several tables, or for less than it is woken for, checks again.
 ///
-/// It is woken when that part is confirmed, not by each request.
+/// The thread is woken by one request, not by each that is confirmed.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// An amount of requests that are not confirmed, including one that a thread waits for.
+/// An amount of unconfirmed requests, or the most that may be unconfirmed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Left {
     /// Items, or whatever the sender counts.
@@ -153,7 +153,7 @@ impl<T> InFlight<T> {
         first.map_or(Ok(state.left), Err)
     }
 
-    /// Waits at most for `timeout` until no more than enough is left; may return early.
+    /// Waits at most for `timeout` until no more than enough is left.
     ///
     /// `None`: more is left. An error is that of one request, which is removed; others may have failed, too.
     pub fn wait(&self, goal: Goal, timeout: Duration) -> Option<Result<()>> {
@@ -163,36 +163,49 @@ impl<T> InFlight<T> {
             Err(TryLockError::WouldBlock) if timeout.is_zero() => return None,
             Err(TryLockError::WouldBlock) => lock(&self.turn),
         };
-        if let Some(done) = self.is_enough(goal) {
-            return Some(done);
+        let mut left = timeout;
+        loop {
+            if let Some(done) = self.is_enough(goal) {
+                return Some(done);
+            }
+            if left.is_zero() {
+                return None;
+            }
+            // Each look counts as a whole one, so that the wait ends without a clock.
+            let slice = self.wait_for_one(goal, left);
+            left -= slice;
         }
-        if timeout.is_zero() {
-            return None;
-        }
-        // Only the thread with the turn waits for a request that is taken out. Others may remove what is confirmed
-        // before it, but not what was sent after it to the same table, which is confirmed later.
-        if let Some((index, sent, timeout)) = self.take_awaited(goal, timeout) {
-            sent.ticket.nudge();
-            sent.ticket.park(timeout);
-            let mut state = lock(&self.state);
-            state.awaited = None;
-            let queue = &mut state.queues[index].sent;
-            let at = queue.partition_point(|other| other.order < sent.order);
-            queue.insert(at, sent);
-        }
-        self.is_enough(goal)
+    }
+
+    /// Waits for the request whose end makes enough room, at most for `timeout`; returns for how long at most.
+    ///
+    /// Meanwhile the request is taken out, so that other threads can push and settle. It is put back into its place,
+    /// also where another thread has removed requests that were confirmed before and after it.
+    fn wait_for_one(&self, goal: Goal, timeout: Duration) -> Duration {
+        let Some((index, awaited, timeout)) = self.take_awaited(goal, timeout) else { return timeout };
+        awaited.ticket.park(timeout);
+        let mut state = lock(&self.state);
+        state.awaited = None;
+        let queue = &mut state.queues[index].sent;
+        let at = queue.partition_point(|other| other.order < awaited.order);
+        queue.insert(at, awaited);
+        timeout
     }
 
     fn is_enough(&self, goal: Goal) -> Option<Result<()>> {
         lock(&self.state).settle(goal.enough).map(|enough| enough.then_some(())).transpose()
     }
 
-    /// Takes out the request whose end makes enough room, of the table whose oldest request was sent last: the other
-    /// tables may hold theirs up. With how long to wait for it.
+    /// Takes out the request to wait for, and decides for how long.
+    ///
+    /// It is of the table whose oldest request was sent last, since other tables may hold theirs up: the first of its
+    /// requests after which no more than `goal.woken` is left.
     fn take_awaited(&self, goal: Goal, timeout: Duration) -> Option<(usize, Sent<T>, Duration)> {
         let mut state = lock(&self.state);
         let (index, _) = state.waiting().max_by_key(|(_, order)| *order)?;
         let is_alone = state.waiting().nth(1).is_none();
+        // Some requests go on only when their table is asked to look again.
+        state.queues.iter().filter_map(|queue| queue.sent.front()).for_each(|oldest| oldest.ticket.nudge());
         let sent = &mut state.queues[index].sent;
         let mut behind = Left::NONE;
         let last = sent.iter().rposition(|sent| {

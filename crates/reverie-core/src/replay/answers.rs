@@ -1,4 +1,4 @@
-//! What a replay says about itself: figures, connection, waiting requests.
+//! Data about a replay: figures, connection, waiting requests.
 
 use crate::table::limiter::Counters;
 use crate::table::{TableInfo, Waiting, Why};

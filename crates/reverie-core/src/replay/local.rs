@@ -5,6 +5,8 @@ use crate::batch::{Options, Planner};
 use crate::error::{Error, Result};
 use crate::sample::{Allocate, Drawn, Draws, Prefetcher, SampleRequest, Sampled, Schedule, Source, Windows};
 use crate::table::{Change, Condition, Desk, Keys, Query, Seen, TableOptions, Tables, Tally, Ticket, Updated, Updates};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::Builder;
 use std::time::Duration;
@@ -13,12 +15,12 @@ fn asked(tables: &Tables, table: &str, request: SampleRequest) -> Ticket<Draws> 
     Source::sample(tables, table, request).unwrap_or_else(|error| Ticket::done(Err(error)))
 }
 
-/// What a request has done so far.
-fn now(mut ticket: Ticket<Draws>) -> Result<Draws> {
+/// The draws that a request has made; ends the request.
+fn made_now(mut ticket: Ticket<Draws>) -> Result<Draws> {
     ticket.poll().unwrap_or_else(|| ticket.cancel())
 }
 
-/// A checkpoint that no caller waits for any more.
+/// Lets a checkpoint go on when its caller stops waiting.
 struct GoesOn;
 
 impl Desk<String> for GoesOn {
@@ -27,8 +29,14 @@ impl Desk<String> for GoesOn {
     }
 }
 
-/// One batch, also of nothing.
-fn of_any_number(draws: Draws) -> Sampled {
+fn defect(panic: &(dyn Any + Send)) -> Error {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    let text = text.unwrap_or("a panic without a text");
+    Error::Unavailable(format!("the checkpoint failed by a defect in reverie's engine, please report it: {text}"))
+}
+
+/// The draws as one batch, also if there are none.
+fn one_batch(draws: Draws) -> Sampled {
     Sampled { batches: vec![Drawn::Items(draws)], error: None }
 }
 
@@ -47,7 +55,7 @@ impl Replay for Tables {
 
     fn sample_some(&self, table: &str, at_most: usize, _: Option<Duration>) -> Ticket<Sampled> {
         let request = |num_samples| SampleRequest { num_samples, ..SampleRequest::default() };
-        let now = now(asked(self, table, request(at_most)));
+        let now = made_now(asked(self, table, request(at_most)));
         match now {
             Ok(draws) if draws.is_empty() => asked(self, table, request(1)).map(Sampled::runs),
             done => Ticket::done(done.map(Sampled::runs)),
@@ -56,7 +64,7 @@ impl Replay for Tables {
 
     fn sample_now(&self, table: &str, request: SampleRequest, _: &Options<'_>, _: Option<Duration>) -> Ticket<Sampled> {
         let request = SampleRequest { windows: request.windows.map(Windows::once), ..request };
-        Ticket::done(now(asked(self, table, request)).map(of_any_number))
+        Ticket::done(made_now(asked(self, table, request)).map(one_batch))
     }
 
     fn batches(
@@ -73,11 +81,11 @@ impl Replay for Tables {
     }
 
     fn get(&self, table: &str, keys: &[i64], _: &Options<'_>) -> Ticket<Sampled> {
-        Ticket::done(Tables::get(self, table).and_then(|table| table.get(keys)).map(of_any_number))
+        Ticket::done(Tables::get(self, table).and_then(|table| table.get(keys)).map(one_batch))
     }
 
     fn query(&self, table: &str, query: &Query) -> Ticket<Sampled> {
-        Ticket::done(Tables::get(self, table).and_then(|table| table.query(query)).map(of_any_number))
+        Ticket::done(Tables::get(self, table).and_then(|table| table.query(query)).map(one_batch))
     }
 
     fn info(&self) -> Ticket<Info> {
@@ -96,8 +104,10 @@ impl Replay for Tables {
             return Ticket::done(Err(Error::InvalidArgument(reason.to_owned())));
         };
         let (ticket, promise) = Ticket::promised(Arc::new(GoesOn), 0, false);
-        // If it panics, the promise is dropped, and the ticket fails.
-        match Builder::new().name("reverie-save".to_owned()).spawn(move || promise.fill(take())) {
+        let work = move || {
+            promise.fill(catch_unwind(AssertUnwindSafe(|| take())).unwrap_or_else(|panic| Err(defect(&*panic))))
+        };
+        match Builder::new().name("reverie-save".to_owned()).spawn(work) {
             Ok(_) => ticket,
             Err(error) => {
                 let reason = format!("the thread that takes the checkpoint could not be started: {error}");

@@ -39,11 +39,11 @@ impl Drawn {
         }
     }
 
-    /// True if the items are single steps.
+    /// True if the items are single steps. False for a batch that was gathered ahead, which does not know its items.
     pub fn is_one_step(&self) -> bool {
         match self {
             Self::Items(draws) => draws.items.first().is_some_and(|item| item.pattern.is_one_step()),
-            Self::Gathered(batch) => batch.is_one_step,
+            Self::Gathered(_) => false,
             Self::Arrays(arrays) => arrays.head.timestep,
         }
     }

@@ -63,8 +63,6 @@ pub struct Prefetched {
     pub plan: Arc<Plan>,
     /// The arrays, in the order of the plan's outputs.
     pub arrays: Vec<Box<dyn Memory>>,
-    /// True if the items were single steps.
-    pub is_one_step: bool,
 }
 
 /// The thread and its queue.
@@ -251,8 +249,8 @@ fn gather(mut draws: Draws, planner: &mut Planner, allocate: Allocate) -> Result
         return Err(Box::new((draws, error)));
     }
     // The chunks need not stay alive while the batch waits in the queue.
-    let is_one_step = std::mem::take(&mut draws.items).first().is_some_and(|item| item.pattern.is_one_step());
-    Ok(Prefetched { draws, plan, arrays, is_one_step })
+    draws.items = Vec::new();
+    Ok(Prefetched { draws, plan, arrays })
 }
 
 impl Shared {

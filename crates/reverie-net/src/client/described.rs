@@ -1,4 +1,4 @@
-//! What a server says of itself when a client connects.
+//! The description that a server sends when a client connects.
 
 use reverie_core::table::TableOptions;
 

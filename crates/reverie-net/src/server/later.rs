@@ -1,4 +1,4 @@
-//! What is waited for.
+//! The future of an outcome.
 
 use std::pin::Pin;
 

@@ -325,7 +325,13 @@ async fn what_is_in_since_before_a_restart_is_confirmed_again_and_only_the_rest_
     assert!(matches!(session.reply(info).await, reply::Body::Info(_)));
     assert_eq!(numbers(), Vec::<u64>::new());
     session.lose();
-    assert!(!again(&host, 1).await.1, "nothing is left that would have to be remembered");
+    // The server may take the next connection before it notices that this one is lost.
+    let mut attempts = 0;
+    while let (session, true) = again(&host, 1).await {
+        session.lose();
+        attempts += 1;
+        assert!(attempts < 100, "nothing is left that would have to be remembered");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

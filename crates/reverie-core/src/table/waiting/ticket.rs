@@ -98,7 +98,9 @@ impl<T> Promise<T> {
 impl<T> Drop for Promise<T> {
     fn drop(&mut self) {
         if let Some(cell) = self.0.take() {
-            cell.fill(Err(Error::Unavailable("the request was given up by what should have answered it".to_owned())));
+            cell.fill(Err(Error::Unavailable(
+                "the request was dropped before it was answered, which is a defect".to_owned(),
+            )));
         }
     }
 }
