@@ -188,6 +188,22 @@ def test_no_files_of_a_crate_form_a_circle(crate: str) -> None:
     assert circles(arrows) == []
 
 
+def test_the_binding_has_only_the_circles_that_are_known() -> None:
+    """A column of a history belongs to its writer; arrays, nests and shards use helpers of the file above them."""
+    found = {frozenset(circle) for circle in circles(Crate(sources_of("reverie-py")).arrows())}
+    assert found <= {
+        frozenset({"column", "trajectory"}),
+        frozenset({"array", "array::numbers", "array::scalar"}),
+        frozenset({"nest", "nest::build"}),
+        frozenset({"shards", "shards::asking", "shards::gather"}),
+    }
+
+
+def test_one_file_of_the_binding_asks_where_the_tables_are_and_one_begins_it() -> None:
+    asking = {path for path, source in sources_of("reverie-py").items() if re.search(r"\bReach::", own_code(source))}
+    assert asking == {"reach.rs", "handle.rs"}
+
+
 @pytest.mark.parametrize("room", ["types", "policy"])
 def test_a_table_locks_waits_and_reads_the_clock_in_one_room(room: str) -> None:
     words = re.compile(r"\b(?:Mutex|Condvar|RwLock|Atomic\w+|Clock|Instant|SystemTime|crate::sync)\b")

@@ -48,10 +48,11 @@ impl Prefetch {
         let tables = parts.iter().map(|(table, _)| table.clone()).collect();
         let max_samples = max_samples.map(|count| count.at_least("max_samples", 1)).transpose()?;
         let ahead = ahead.at_least("prefetch", 1)?;
-        let (windows, budget) = (windows.map(|windows| windows.0), widens.then(|| client.get().max_in_flight_bytes()));
+        let (windows, budget) =
+            (windows.map(|windows| windows.0), widens.then(|| client.get().handle().max_in_flight_bytes()));
         let schedule = Schedule { parts, without_replacement, windows, max_samples, ahead, budget };
-        let deadline = client.get().deadline(None)?;
-        let replay = client.get().reach().known(py, deadline)?;
+        let deadline = client.get().handle().deadline(None)?;
+        let replay = client.get().handle().reach().known(py, deadline)?;
         let batches = quick(py, || replay.batches(schedule, &reading.options(), Slab::memory))?;
         let batches = Live::new(Mutex::new(batches), "iterator of batches");
         Ok(Self { client, batches, tables, reading, batcher: Batcher::default() })
@@ -60,7 +61,7 @@ impl Prefetch {
     /// The next batch, or None at the end.
     #[pyo3(signature = (timeout))]
     fn next<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let (client, batches) = (self.client.get(), self.batches.get(py)?);
+        let (client, batches) = (self.client.get().handle(), self.batches.get(py)?);
         let (deadline, reasons) = (client.deadline(timeout)?, Reasons::of(client.reach().replay(py)?));
         let why = || self.tables.iter().map(|table| reasons.why(table)).collect::<Vec<_>>().join(" ");
         // Another thread may hold the lock for long, and the first look is made under the GIL.

@@ -1,8 +1,8 @@
 //! Checkpoints of a server's tables, and information about checkpoints on disk.
 
-use crate::client::Client;
 use crate::count::Count;
 use crate::enter::{Deadline, Live, detached, finish, quick};
+use crate::handle::Handle;
 use crate::options::options_dict;
 use crate::server::Server;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -127,7 +127,7 @@ fn warn(py: Python<'_>, text: &str) -> PyResult<()> {
 }
 
 /// `Client.checkpoint`.
-pub fn take(client: &Client, py: Python<'_>, deadline: Deadline) -> PyResult<String> {
+pub fn take(client: &Handle, py: Python<'_>, deadline: Deadline) -> PyResult<String> {
     let (replay, since) = (client.reach().replay(py)?, Instant::now());
     let ticket = quick(py, || Ok(replay.checkpoint()))?;
     let why = || match replay.link() {

@@ -1,46 +1,22 @@
 //! The methods of a client: each parses, enters the engine through the gate, and wraps the result.
 
-use crate::batch::Batcher;
 use crate::checkpoint;
 use crate::count::Count;
-use crate::enter::{Deadline, Live, caught, detached, quick, raised};
-use crate::reach::{Connection, Reach, TlsFiles, answer, options};
+use crate::enter::{detached, quick};
+use crate::handle::Handle;
+use crate::reach::{Connection, TlsFiles, answer, options};
 use crate::reading::{Columns, Reading, WindowsArgument};
-use crate::rows::Rows;
 use crate::server::{Server, change};
-use crate::unwatched::{Alone, IN_FLIGHT_BYTES};
 use crate::{drawing, figures, inserts, query, updates};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use reverie_core::item::Item;
-use reverie_core::replay::Replay;
 use reverie_core::sample::{MAX_SAMPLES, SampleRequest};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// A client of tables in this process or over a network. `reverie.Client` is its subclass, and documents it.
 #[pyclass(frozen, subclass, module = "reverie._native", name = "Client")]
 pub struct Client {
-    reach: Reach,
-    timeout: Option<f64>,
-    max_in_flight_bytes: u64,
-    /// Makes batches of draws.
-    pub batcher: Batcher,
-    /// Locked under the GIL, and never held while the GIL is released.
-    kept: Mutex<Live<Kept>>,
-}
-
-/// The state kept from one call to the next; a forked child starts with a new one.
-struct Kept {
-    rows: Vec<Arc<Rows>>,
-    alone: Arc<Alone>,
-}
-
-impl Kept {
-    /// Nothing yet.
-    fn new(max_in_flight_bytes: u64) -> Self {
-        Self { rows: Vec::new(), alone: Arc::new(Alone::new(max_in_flight_bytes)) }
-    }
+    handle: Handle,
 }
 
 #[pymethods]
@@ -62,37 +38,29 @@ impl Client {
         grace: f64,
         max_in_flight_bytes: Option<Count>,
     ) -> PyResult<Self> {
-        Deadline::from_timeout(timeout)?;
-        let bytes = max_in_flight_bytes.map(|count| count.at_least("max_in_flight_bytes", 1)).transpose()?;
-        let max_in_flight_bytes = bytes.unwrap_or(IN_FLIGHT_BYTES) as u64;
-        let reach = match (server, address) {
-            (Some(server), _) => Reach::Here(server),
-            (None, Some(address)) => Reach::There(Box::new(Connection::new(
-                py,
-                options(address, transport, token, tls, (patience, grace))?,
-            )?)),
-            (None, None) => return Err(PyTypeError::new_err("a client needs a server or an address")),
-        };
-        let kept = Mutex::new(Live::new(Kept::new(max_in_flight_bytes), "client"));
-        Ok(Self { reach, timeout, max_in_flight_bytes, batcher: Batcher::default(), kept })
+        let handle = Handle::new(py, server, (timeout, max_in_flight_bytes), |py| {
+            let address = address.ok_or_else(|| PyTypeError::new_err("a client needs a server or an address"))?;
+            Connection::new(py, options(address, transport, token, tls, (patience, grace))?)
+        })?;
+        Ok(Self { handle })
     }
 
     #[doc = stub!("Client.timeout")]
     #[getter]
     fn timeout(&self) -> Option<f64> {
-        self.timeout
+        self.handle.or_own(None)
     }
 
     #[doc = stub!("Client.max_in_flight_bytes")]
     #[getter]
-    pub fn max_in_flight_bytes(&self) -> u64 {
-        self.max_in_flight_bytes
+    fn max_in_flight_bytes(&self) -> u64 {
+        self.handle.max_in_flight_bytes()
     }
 
     #[doc = stub!("Client.checkpoint")]
     #[pyo3(signature = (*, timeout=None))]
     fn checkpoint(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<String> {
-        checkpoint::take(self, py, self.deadline(timeout)?)
+        checkpoint::take(&self.handle, py, self.handle.deadline(timeout)?)
     }
 
     #[doc = stub!("Client.insert")]
@@ -104,7 +72,7 @@ impl Client {
         priorities: &Bound<'_, PyDict>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
-        inserts::step(self, py, data, priorities, timeout)
+        inserts::step(&self.handle, py, data, priorities, timeout)
     }
 
     #[doc = stub!("Client.insert_batch")]
@@ -118,13 +86,13 @@ impl Client {
         timeout: Option<f64>,
         wait: bool,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        inserts::batch(self, py, table, (data, priorities), timeout, wait)
+        inserts::batch(&self.handle, py, table, (data, priorities), timeout, wait)
     }
 
     #[doc = stub!("Client.flush")]
     #[pyo3(signature = (timeout=None))]
     fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        inserts::flush(self, py, timeout)
+        inserts::flush(&self.handle, py, timeout)
     }
 
     #[doc = stub!("Client.sample_batch")]
@@ -143,7 +111,7 @@ impl Client {
         let reading = Reading::new(columns, ragged)?;
         let num_samples = batch_size.within("batch_size", 1, MAX_SAMPLES)?;
         drawing::batch(
-            self,
+            &self.handle,
             py,
             table,
             SampleRequest { num_samples, without_replacement, ..SampleRequest::default() },
@@ -164,7 +132,7 @@ impl Client {
     ) -> PyResult<Bound<'py, PyAny>> {
         let (num_samples, windows) = (batch_size.within("batch_size", 1, MAX_SAMPLES)?, Some(windows.0));
         let request = SampleRequest { num_samples, windows, ..SampleRequest::default() };
-        drawing::batch(self, py, table, request, &Reading::new(columns, None)?, timeout)
+        drawing::batch(&self.handle, py, table, request, &Reading::new(columns, None)?, timeout)
     }
 
     /// Draws what can be drawn at once, at least one and at most `at_most`.
@@ -177,7 +145,7 @@ impl Client {
         at_most: usize,
         timeout: Option<f64>,
     ) -> PyResult<Vec<(Bound<'py, PyAny>, bool)>> {
-        drawing::some(self, py, table, at_most, timeout)
+        drawing::some(&self.handle, py, table, at_most, timeout)
     }
 
     #[doc = stub!("Client.update_priorities")]
@@ -194,8 +162,8 @@ impl Client {
         timeout: Option<f64>,
         wait: bool,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let deadline = self.deadline(timeout)?;
-        updates::update(self, py, table, (keys, priorities), (if_version, neighbours), deadline, wait)
+        let deadline = self.handle.deadline(timeout)?;
+        updates::update(&self.handle, py, table, (keys, priorities), (if_version, neighbours), deadline, wait)
     }
 
     /// Deletes, then updates; returns the results of (updates, deletes).
@@ -208,7 +176,7 @@ impl Client {
         deletes: &Bound<'py, PyAny>,
         timeout: Option<f64>,
     ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
-        updates::mutate(self, py, table, (keys, priorities), deletes, self.deadline(timeout)?)
+        updates::mutate(&self.handle, py, table, (keys, priorities), deletes, self.handle.deadline(timeout)?)
     }
 
     #[doc = stub!("Client.query")]
@@ -222,7 +190,7 @@ impl Client {
         order: Option<&str>,
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        query::query(self, py, table, r#where, (limit, order), self.deadline(timeout)?)
+        query::query(&self.handle, py, table, r#where, (limit, order), self.handle.deadline(timeout)?)
     }
 
     /// Deletes items for which all conditions hold, among those with these keys or among all.
@@ -234,7 +202,7 @@ impl Client {
         conditions: &Bound<'py, PyAny>,
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        query::delete_where(self, py, table, keys, conditions, self.deadline(timeout)?)
+        query::delete_where(&self.handle, py, table, keys, conditions, self.handle.deadline(timeout)?)
     }
 
     #[doc = stub!("Client.get")]
@@ -248,14 +216,14 @@ impl Client {
         ragged: Option<&str>,
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        drawing::get(self, py, table, keys, &Reading::new(columns, ragged)?, self.deadline(timeout)?)
+        drawing::get(&self.handle, py, table, keys, &Reading::new(columns, ragged)?, self.handle.deadline(timeout)?)
     }
 
     #[doc = stub!("Client.reset")]
     #[pyo3(signature = (table, *, timeout=None))]
     fn reset(&self, py: Python<'_>, table: &str, timeout: Option<f64>) -> PyResult<()> {
-        let deadline = self.deadline(timeout)?;
-        let replay = self.reach.replay(py)?;
+        let deadline = self.handle.deadline(timeout)?;
+        let replay = self.handle.reach().replay(py)?;
         let ticket = detached(py, || Ok(replay.reset(table)))?;
         answer(py, "reset", &*replay, ticket, deadline)
     }
@@ -271,9 +239,9 @@ impl Client {
         max_times_sampled: Option<Count>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
-        let deadline = self.deadline(timeout)?;
+        let deadline = self.handle.deadline(timeout)?;
         let change = change(max_size, rate_limiter, max_times_sampled)?;
-        let replay = self.reach.replay(py)?;
+        let replay = self.handle.reach().replay(py)?;
         let ticket = detached(py, || Ok(replay.configure(table, change)))?;
         answer(py, "configure", &*replay, ticket, deadline)
     }
@@ -282,9 +250,9 @@ impl Client {
     #[pyo3(signature = (table, num_samples=Count::of(1), *, timeout=None),
         text_signature = "($self, table, num_samples=1, *, timeout=None)")]
     fn can_sample(&self, py: Python<'_>, table: &str, num_samples: Count, timeout: Option<f64>) -> PyResult<bool> {
-        let deadline = self.deadline(timeout)?;
+        let deadline = self.handle.deadline(timeout)?;
         let num_samples = num_samples.at_least("num_samples", 0)? as u64;
-        let replay = self.reach.replay(py)?;
+        let replay = self.handle.reach().replay(py)?;
         let ticket = quick(py, || Ok(replay.can_sample(table, num_samples)))?;
         answer(py, "can_sample", &*replay, ticket, deadline)
     }
@@ -293,101 +261,38 @@ impl Client {
     #[pyo3(signature = (table, num_inserts=Count::of(1), *, timeout=None),
         text_signature = "($self, table, num_inserts=1, *, timeout=None)")]
     fn can_insert(&self, py: Python<'_>, table: &str, num_inserts: Count, timeout: Option<f64>) -> PyResult<bool> {
-        let deadline = self.deadline(timeout)?;
+        let deadline = self.handle.deadline(timeout)?;
         let num_inserts = num_inserts.at_least("num_inserts", 0)? as u64;
-        let replay = self.reach.replay(py)?;
+        let replay = self.handle.reach().replay(py)?;
         let ticket = quick(py, || Ok(replay.can_insert(table, num_inserts)))?;
         answer(py, "can_insert", &*replay, ticket, deadline)
     }
 
     /// Closes the chunks that rows are being written to, and the connection if there is one.
     fn _close(&self, py: Python<'_>) -> PyResult<()> {
-        let Kept { rows, alone } = std::mem::replace(self.kept().get_mut(py)?, Kept::new(self.max_in_flight_bytes));
-        rows.iter().try_for_each(|rows| rows.close(py))?;
-        let Reach::There(connection) = &self.reach else { return Ok(()) };
-        let deadline = Deadline::from_timeout(Some(1.0))?;
-        alone.inserts.flush(py, deadline, |_| String::new())?;
-        alone.updates.flush(py, deadline, |_| String::new())?;
-        connection.close(py)
+        self.handle.close(py)
     }
 
     /// The figures of every table, by name; the empty name has the server's bytes, their bound, and the connection.
     #[pyo3(signature = (timeout=None))]
     fn _info<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyDict>> {
-        figures::info(self, py, timeout)
+        figures::info(&self.handle, py, timeout)
     }
 
     fn _why<'py>(&self, py: Python<'py>, table: &str, timeout: Option<f64>) -> PyResult<Bound<'py, PyDict>> {
-        figures::why(self, py, table, self.deadline(timeout)?)
+        figures::why(&self.handle, py, table, self.handle.deadline(timeout)?)
     }
 
     /// The options of the tables, as dicts.
     #[pyo3(signature = (timeout=None))]
     fn _describe<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        figures::tables(self, py, self.deadline(timeout)?)
+        figures::tables(&self.handle, py, self.handle.deadline(timeout)?)
     }
 }
 
 impl Client {
-    /// How the tables are reached.
-    pub fn reach(&self) -> &Reach {
-        &self.reach
-    }
-
-    /// The deadline of a call: its own `timeout=`, or else the client's.
-    pub fn deadline(&self, timeout: Option<f64>) -> PyResult<Deadline> {
-        Deadline::from_timeout(self.or_own(timeout))
-    }
-
-    /// A call's `timeout=`, or else the client's.
-    pub fn or_own(&self, timeout: Option<f64>) -> Option<f64> {
-        timeout.or(self.timeout)
-    }
-
-    fn kept(&self) -> std::sync::MutexGuard<'_, Live<Kept>> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if !kept.here() {
-            *kept = Live::new(Kept::new(self.max_in_flight_bytes), "client");
-        }
-        kept
-    }
-
-    /// The requests that no caller waits for.
-    pub fn alone(&self, py: Python<'_>) -> PyResult<Arc<Alone>> {
-        Ok(Arc::clone(&self.kept().get(py)?.alone))
-    }
-
-    /// Stores a single step for a table; returns its item.
-    #[inline]
-    pub fn append(
-        &self,
-        py: Python<'_>,
-        replay: &Arc<dyn Replay>,
-        table: &str,
-        data: &Bound<'_, PyAny>,
-    ) -> PyResult<Item> {
-        let known = {
-            let mut kept = self.kept();
-            let rows = kept.get_mut(py)?.rows.iter().find(|rows| rows.serves(table, false));
-            rows.map(|rows| caught(|| rows.append_known(data)))
-        };
-        if let Some(item) = known.map_or(Ok(None), |known| raised(py, known))? {
-            return Ok(item);
-        }
-        let (items, ..) = self.rows(py, replay, table, false)?.append(py, data)?;
-        Ok(items.into_iter().next().expect("one row makes one item"))
-    }
-
-    /// The row writer for a table.
-    pub fn rows(&self, py: Python<'_>, replay: &Arc<dyn Replay>, table: &str, batched: bool) -> PyResult<Arc<Rows>> {
-        let mut kept = self.kept();
-        let known = &mut kept.get_mut(py)?.rows;
-        if let Some(rows) = known.iter().find(|rows| rows.serves(table, batched)) {
-            return Ok(Arc::clone(rows));
-        }
-        let sibling = known.iter().find(|rows| rows.serves(table, !batched));
-        let rows = quick(py, || Rows::new(Arc::clone(replay) as _, table, batched, sibling.map(|rows| &**rows)))?;
-        known.push(Arc::new(rows));
-        Ok(Arc::clone(&known[known.len() - 1]))
+    /// What the client holds.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
     }
 }

@@ -2,9 +2,9 @@
 
 use crate::array::numbers;
 use crate::batch::no_batch;
-use crate::client::Client;
 use crate::enter::{Deadline, Late, copying};
 use crate::errors::raise;
+use crate::handle::Handle;
 use crate::reach::{answer, drawn};
 use crate::reading::Reading;
 use pyo3::prelude::*;
@@ -12,7 +12,7 @@ use reverie_core::sample::{Drawn, SampleRequest, Sampled};
 
 /// `Client.sample_batch`.
 pub fn batch<'py>(
-    client: &Client,
+    client: &Handle,
     py: Python<'py>,
     table: &str,
     request: SampleRequest,
@@ -30,7 +30,7 @@ pub fn batch<'py>(
 
 /// `Client._sample_some`.
 pub fn some<'py>(
-    client: &Client,
+    client: &Handle,
     py: Python<'py>,
     table: &str,
     at_most: usize,
@@ -58,7 +58,7 @@ pub fn some<'py>(
 
 /// `Client.get`.
 pub fn get<'py>(
-    client: &Client,
+    client: &Handle,
     py: Python<'py>,
     table: &str,
     keys: &Bound<'py, PyAny>,
@@ -78,6 +78,6 @@ pub fn get<'py>(
 }
 
 /// The error of a wait that ended early, with the draws made so far.
-fn late_draws(client: &Client, py: Python<'_>, left: Late<Sampled>, reading: &Reading) -> PyErr {
+fn late_draws(client: &Handle, py: Python<'_>, left: Late<Sampled>, reading: &Reading) -> PyErr {
     left.raise(py, "sample", |done, with| client.batcher.partial(py, done, reading, with))
 }

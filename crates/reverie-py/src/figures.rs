@@ -1,7 +1,7 @@
 //! Figures of a client's tables and of its connection.
 
-use crate::client::Client;
 use crate::enter::{Deadline, quick};
+use crate::handle::Handle;
 use crate::options::options_dict;
 use crate::reach::answer;
 use pyo3::prelude::*;
@@ -10,7 +10,7 @@ use reverie_core::replay::{Link, Waits};
 use reverie_core::table::{TableInfo, Waiting};
 
 /// `Client._info`.
-pub fn info<'py>(client: &Client, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyDict>> {
+pub fn info<'py>(client: &Handle, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyDict>> {
     let (dict, deadline) = (PyDict::new(py), client.deadline(timeout)?);
     let replay = client.reach().replay(py)?;
     let ticket = quick(py, || Ok(replay.info()))?;
@@ -33,14 +33,14 @@ pub fn info<'py>(client: &Client, py: Python<'py>, timeout: Option<f64>) -> PyRe
 }
 
 /// `Client._why`.
-pub fn why<'py>(client: &Client, py: Python<'py>, table: &str, deadline: Deadline) -> PyResult<Bound<'py, PyDict>> {
+pub fn why<'py>(client: &Handle, py: Python<'py>, table: &str, deadline: Deadline) -> PyResult<Bound<'py, PyDict>> {
     let replay = client.reach().replay(py)?;
     let ticket = quick(py, || Ok(replay.waits(table)))?;
     waits_dict(py, &answer(py, "why", &*replay, ticket, deadline)?)
 }
 
 /// `Client._describe`: the options of the tables.
-pub fn tables<'py>(client: &Client, py: Python<'py>, deadline: Deadline) -> PyResult<Vec<Bound<'py, PyDict>>> {
+pub fn tables<'py>(client: &Handle, py: Python<'py>, deadline: Deadline) -> PyResult<Vec<Bound<'py, PyDict>>> {
     let tables = client.reach().known(py, deadline)?.tables();
     tables.iter().map(|options| options_dict(py, options)).collect()
 }

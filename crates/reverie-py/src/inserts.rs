@@ -1,9 +1,9 @@
 //! Inserts: one step into one or more tables, or rows into one.
 
 use crate::array::column;
-use crate::client::Client;
 use crate::enter::{Deadline, copying, detached, finish, late, quick};
 use crate::fate::with_means;
+use crate::handle::Handle;
 use crate::reach::Reasons;
 use crate::rows::{Priorities, priority};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -17,7 +17,7 @@ use std::time::Instant;
 
 /// `Client.insert`.
 pub fn step(
-    client: &Client,
+    client: &Handle,
     py: Python<'_>,
     data: &Bound<'_, PyAny>,
     priorities: &Bound<'_, PyDict>,
@@ -103,7 +103,7 @@ fn every<'a>(
 
 /// `Client.insert_batch`.
 pub fn batch<'py>(
-    client: &Client,
+    client: &Handle,
     py: Python<'py>,
     table: &str,
     (data, priorities): (&Bound<'py, PyAny>, Option<&Bound<'py, PyAny>>),
@@ -152,7 +152,7 @@ pub fn batch<'py>(
 
 /// Inserts more rows than one request over a network may have: one request after another.
 fn in_parts<'py>(
-    client: &Client,
+    client: &Handle,
     py: Python<'py>,
     replay: &Arc<dyn Replay>,
     (table, rows, size_bytes): (&str, Inserts, usize),
@@ -186,7 +186,7 @@ fn in_parts<'py>(
     if waits { column(py, &keys, |key| key.get()).map(Some) } else { Ok(None) }
 }
 
-fn make_room(client: &Client, py: Python<'_>, replay: &Arc<dyn Replay>, timeout: Option<f64>) -> PyResult<()> {
+fn make_room(client: &Handle, py: Python<'_>, replay: &Arc<dyn Replay>, timeout: Option<f64>) -> PyResult<()> {
     let (alone, reasons) = (client.alone(py)?, Reasons::of(Arc::clone(replay)));
     let round_trip = replay.round_trip();
     match alone.inserts.make_room(py, client.deadline(timeout)?, round_trip, |table| reasons.why(table))? {
@@ -200,7 +200,7 @@ fn make_room(client: &Client, py: Python<'_>, replay: &Arc<dyn Replay>, timeout:
 }
 
 /// `Client.flush`.
-pub fn flush(client: &Client, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+pub fn flush(client: &Handle, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
     let (deadline, replay) = (client.deadline(timeout)?, &client.reach().replay(py)?);
     let (alone, reasons) = (client.alone(py)?, Reasons::of(Arc::clone(replay)));
     alone.flush(py, deadline, |table| reasons.why(table))

@@ -19,6 +19,7 @@ mod enter;
 mod errors;
 mod fate;
 mod figures;
+mod handle;
 mod info;
 mod inserts;
 mod intake;

@@ -2,10 +2,10 @@
 
 use crate::array::numbers;
 use crate::batch::no_batch;
-use crate::client::Client;
 use crate::count::Count;
 use crate::enter::{Deadline, detached, quick};
 use crate::errors::raise;
+use crate::handle::Handle;
 use crate::reach::answer;
 use crate::updates::update_result;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -64,7 +64,7 @@ fn conditions(given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Condition>> {
 
 /// `Client.query`.
 pub fn query<'py>(
-    client: &Client,
+    client: &Handle,
     py: Python<'py>,
     table: &str,
     given: Option<&Bound<'py, PyAny>>,
@@ -92,7 +92,7 @@ pub fn query<'py>(
 
 /// `Client._delete_where`.
 pub fn delete_where<'py>(
-    client: &Client,
+    client: &Handle,
     py: Python<'py>,
     table: &str,
     keys: Option<&Bound<'py, PyAny>>,

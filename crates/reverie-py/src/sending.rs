@@ -1,8 +1,8 @@
 //! The sending of items, common to all writers: it waits while too much is unconfirmed.
 
-use crate::client::Client;
 use crate::count::Count;
 use crate::enter::{Deadline, Live, Waited, detached, late, locked, quick, wait};
+use crate::handle::Handle;
 use crate::reach::Reasons;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -30,7 +30,7 @@ impl Sending {
     /// Over a network this waits for the server's description.
     pub fn new(
         py: Python<'_>,
-        client: &Client,
+        client: &Handle,
         max_in_flight_bytes: Option<Count>,
         timeout: Option<f64>,
     ) -> PyResult<Self> {

@@ -80,7 +80,7 @@ impl Shards {
         let model = Mutex::new(if among_others { model.among_others() } else { model });
         let mut is_remote = true;
         for client in &clients {
-            is_remote &= client.get().reach().replay(py)?.round_trip().is_some();
+            is_remote &= client.get().handle().reach().replay(py)?.round_trip().is_some();
         }
         Ok(Self {
             table,
@@ -123,7 +123,7 @@ impl Shards {
         for (shard, grant) in rations.into_iter().enumerate().filter(|(_, grant)| grant.is_some()) {
             match Asked::make(
                 py,
-                self.clients[shard].get(),
+                self.clients[shard].get().handle(),
                 &self.table,
                 Request::Tally(grant),
                 &Reading::default(),
@@ -279,7 +279,7 @@ impl Shards {
         };
         let (mut looks, mut failures) = (Vec::new(), Failures::new());
         for (shard, seen) in seen {
-            match requests::look(py, self.clients[shard].get(), &self.table, seen, limit) {
+            match requests::look(py, self.clients[shard].get().handle(), &self.table, seen, limit) {
                 Ok(ticket) => looks.push((shard, ticket)),
                 Err(error) => failures.push((shard, error)),
             }

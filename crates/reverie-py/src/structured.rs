@@ -222,7 +222,7 @@ impl StructuredWriter {
         timeout: Option<f64>,
     ) -> PyResult<Self> {
         let configs: Vec<Config> = configs.into_iter().map(config).collect::<PyResult<_>>()?;
-        let sending = Sending::new(py, client.get(), max_in_flight_bytes, timeout)?;
+        let sending = Sending::new(py, client.get().handle(), max_in_flight_bytes, timeout)?;
         let sink = sending.replay(py)?;
         let mut compression = None;
         for config in &configs {

@@ -1,9 +1,9 @@
 //! Priority updates and deletes.
 
 use crate::array::numbers;
-use crate::client::Client;
 use crate::count::Count;
 use crate::enter::{Deadline, copying, late, quick};
+use crate::handle::Handle;
 use crate::reach::answer;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -12,7 +12,7 @@ use std::time::Instant;
 
 /// `Client.update_priorities`.
 pub fn update<'py>(
-    client: &Client,
+    client: &Handle,
     py: Python<'py>,
     table: &str,
     (keys, priorities): (&Bound<'py, PyAny>, &Bound<'py, PyAny>),
@@ -60,7 +60,7 @@ pub fn update<'py>(
 
 /// `Client._mutate`.
 pub fn mutate<'py>(
-    client: &Client,
+    client: &Handle,
     py: Python<'py>,
     table: &str,
     (keys, priorities): (&Bound<'py, PyAny>, &Bound<'py, PyAny>),

@@ -1,6 +1,7 @@
 """Checkpoints from Python: what a server saves, restores and logs."""
 
 import contextlib
+import gc
 import logging
 import os
 import pickle
@@ -268,6 +269,12 @@ def test_without_a_checkpointer_checkpoints_go_to_a_temporary_folder_that_outliv
             assert server.client().server_info()["per"].current_size == 20
     finally:
         shutil.rmtree(root)
+
+
+def test_a_client_that_outlives_the_server_object_still_takes_checkpoints(tmp_path):
+    client = Server(tables(), None, DefaultCheckpointer(tmp_path / "saved"), listen=False).client()
+    gc.collect()
+    assert os.path.dirname(client.checkpoint()) == str(tmp_path / "saved")
 
 
 def test_one_server_at_a_time_saves_in_a_folder(begin):

@@ -64,13 +64,14 @@ impl Shards {
         let (mut waiting, mut drawn, mut failures) = (Vec::new(), Vec::new(), Failures::new());
         let began = self.began.elapsed();
         for (shard, request) in requests {
-            match Asked::make(py, self.clients[shard].get(), &self.table, request, reading, deadline.limit()) {
+            match Asked::make(py, self.clients[shard].get().handle(), &self.table, request, reading, deadline.limit()) {
                 Ok(asked) => waiting.push((shard, asked)),
                 Err(error) => failures.push((shard, error)),
             }
         }
         for (shard, asked) in waiting {
-            let Outcome { source, tally, error } = asked.wait(py, self.clients[shard].get(), reading, deadline)?;
+            let Outcome { source, tally, error } =
+                asked.wait(py, self.clients[shard].get().handle(), reading, deadline)?;
             if let Some(tally) = tally {
                 self.heard(shard, tally, began);
             }

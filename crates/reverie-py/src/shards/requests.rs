@@ -1,8 +1,8 @@
 //! A request to one shard: made without waiting, and waited for after all are made.
 
-use crate::client::Client;
 use crate::enter::{Deadline, copying, quick};
 use crate::errors::raise;
+use crate::handle::Handle;
 use crate::reach::reported;
 use crate::reading::Reading;
 use pyo3::exceptions::PyException;
@@ -38,7 +38,7 @@ impl Asked {
     /// Makes a request. `reading` has the read options of its draws.
     pub(super) fn make(
         py: Python<'_>,
-        client: &Client,
+        client: &Handle,
         table: &str,
         request: Request,
         reading: &Reading,
@@ -59,7 +59,7 @@ impl Asked {
     pub(super) fn wait(
         self,
         py: Python<'_>,
-        client: &Client,
+        client: &Handle,
         reading: &Reading,
         deadline: Deadline,
     ) -> PyResult<Outcome> {
@@ -86,7 +86,7 @@ impl Asked {
 /// Asks the shard to answer when it differs from `seen`, or after `timeout`; never waits.
 pub(super) fn look(
     py: Python<'_>,
-    client: &Client,
+    client: &Handle,
     table: &str,
     seen: Seen,
     timeout: Duration,
@@ -96,7 +96,7 @@ pub(super) fn look(
 }
 
 /// The outcome of draws that arrived.
-fn drawn(py: Python<'_>, client: &Client, reading: &Reading, sampled: Sampled) -> PyResult<Outcome> {
+fn drawn(py: Python<'_>, client: &Handle, reading: &Reading, sampled: Sampled) -> PyResult<Outcome> {
     let Sampled { mut batches, error } = sampled;
     match error {
         None if batches.len() <= 1 => {
