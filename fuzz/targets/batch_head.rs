@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
-use reverie_net::bulk::BatchLayout;
+use reverie_core::batch::Layout;
 use reverie_net::convert::batch::{decode_head, encode_head};
 use reverie_net::proto;
 
@@ -15,7 +15,7 @@ fuzz_target!(|input: &[u8]| {
     let message = encode_head(&head.outputs, &head.structure, head.num_columns, head.timestep);
     let again = decode_head(message).expect("it was just encoded");
     assert_eq!((&again.outputs, &again.structure), (&head.outputs, &head.structure));
-    let Ok(layout) = BatchLayout::new(usize::from(*draws), &head.outputs) else { return };
+    let Ok(layout) = Layout::new(usize::from(*draws), &head.outputs) else { return };
     let mut end = layout.info.iter().map(|range| range.end).max().unwrap_or(0);
     for (range, output) in layout.outputs.iter().zip(&head.outputs) {
         assert!(range.start >= end && range.end <= layout.size_bytes && range.len() == output.bytes());
