@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use reverie_core::table::selector::{AnySelector, Pick, Selector, SelectorOptions};
 
-const ALL: [SelectorOptions; 11] = [
+const ALL: [SelectorOptions; 12] = [
     SelectorOptions::Fifo,
     SelectorOptions::Lifo,
     SelectorOptions::Uniform,
@@ -15,6 +15,7 @@ const ALL: [SelectorOptions; 11] = [
     SelectorOptions::Prioritized { exponent: 1.0 },
     SelectorOptions::Prioritized { exponent: 3.0 },
     SelectorOptions::Prioritized { exponent: -0.4 },
+    SelectorOptions::Stratified { exponent: 0.6 },
 ];
 
 #[derive(Clone, Debug)]
@@ -292,7 +293,8 @@ fn priorities_without_meaning_are_refused() {
             let reason = selector.check(priority).expect_err("no selector takes this").to_string();
             assert_eq!(reason, format!("a priority must be a finite number, got {priority}"));
         }
-        let is_prioritized = matches!(options, SelectorOptions::Prioritized { .. });
+        let is_prioritized =
+            matches!(options, SelectorOptions::Prioritized { .. } | SelectorOptions::Stratified { .. });
         assert_eq!(selector.check(-1.5).is_err(), is_prioritized, "{options}");
         assert!([0.0, -0.0, 1e300, 5e-324].iter().all(|priority| selector.check(*priority).is_ok()), "{options}");
     }

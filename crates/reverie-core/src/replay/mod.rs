@@ -114,7 +114,7 @@ pub trait Replay: Sink {
     /// Over a network, also after `timeout`. Dropping the ticket withdraws the request.
     fn tally_unlike(&self, table: &str, seen: Seen, timeout: Duration) -> Ticket<Tally>;
 
-    /// The keys of an insert that failed with [`Error::UnknownFate`], once they are known.
+    /// The keys of an insert that failed with [`Error::UnknownFate`](crate::error::Error::UnknownFate), once they are known.
     fn fate(&self, number: u64) -> Ticket<Keys>;
 
     /// How long after its deadline a response may still arrive.

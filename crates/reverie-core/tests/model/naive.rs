@@ -60,7 +60,7 @@ impl Model {
     pub fn probability(&self, entry: &Entry) -> f64 {
         match self.sampler {
             SelectorOptions::Uniform => 1.0 / self.entries.len() as f64,
-            SelectorOptions::Prioritized { exponent } => {
+            SelectorOptions::Prioritized { exponent } | SelectorOptions::Stratified { exponent } => {
                 let total: f64 = self.entries.iter().map(|e| self.weight(exponent, e.priority)).sum();
                 if total == 0.0 {
                     1.0 / self.entries.len() as f64
@@ -68,7 +68,7 @@ impl Model {
                     self.weight(exponent, entry.priority) / total
                 }
             }
-            _ => 1.0,
+            SelectorOptions::Fifo | SelectorOptions::Lifo | SelectorOptions::MaxHeap | SelectorOptions::MinHeap => 1.0,
         }
     }
 
