@@ -45,7 +45,7 @@ pub fn some<'py>(
     };
     match error.filter(|_| batches.is_empty()) {
         Some(error) => Err(batcher.failed(py, "sample", batches, error, &reading)?),
-        // Return the draws; the next call gets the error.
+        // Return the draws, and drop the error: if its cause lasts, the next call raises it.
         None => {
             let batch = |mut drawn: Drawn| {
                 let is_one_step = drawn.is_one_step();

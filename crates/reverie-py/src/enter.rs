@@ -1,4 +1,4 @@
-//! The gate: every call from Python into the engine goes through here.
+//! The gate: calls from Python into the engine that wait, lock or copy go through here.
 //!
 //! It decides whether the GIL is kept (`quick`: the work is shorter than getting the GIL back) or released (`detached`,
 //! `wait`), turns panics into exceptions, checks signals while it waits, and refuses handles that a fork carried into a

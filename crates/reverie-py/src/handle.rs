@@ -61,6 +61,7 @@ impl Handle {
     }
 
     /// Closes the chunks that rows are being written to, and the connection if there is one.
+    /// Before a connection is closed, waits at most a second each for inserts and updates with `wait=False`.
     pub fn close(&self, py: Python<'_>) -> PyResult<()> {
         let Kept { rows, alone } = std::mem::replace(self.kept().get_mut(py)?, Kept::new(self.max_in_flight_bytes));
         rows.iter().try_for_each(|rows| rows.close(py))?;

@@ -137,7 +137,7 @@ impl Connection {
         Ok(remote)
     }
 
-    /// Drops the connection, which goes on in the background until its work is done; the next call makes another one.
+    /// Leaves the connection, which ends in the background when its work is done; the next call makes another one.
     /// Idempotent.
     pub fn close(&self, py: Python<'_>) -> PyResult<()> {
         *self.session.lock().unwrap_or_else(PoisonError::into_inner) = Session::new(py, &self.options)?;

@@ -47,7 +47,7 @@ impl Sending {
         })
     }
 
-    /// The replay that the items go to, or ForkedError. Warns once if the server was found restarted.
+    /// The replay that the items go to, or ForkedError. Warns once for each time that the server was found restarted.
     #[inline]
     pub fn replay<'a>(&'a self, py: Python<'a>) -> PyResult<&'a Arc<dyn Replay>> {
         let replay = self.replay.get(py)?;

@@ -87,7 +87,7 @@ def environment_of(path: Path) -> str:
 
 
 def dump(preset: Preset) -> str:
-    """The text of a preset file with these settings, for `load`. Settings that are None are left out."""
+    """The text of a preset file with these settings, for `load`. It leaves out settings that are None."""
     tables = {"agent": preset.config, "run": preset.run}
     return "\n".join(
         f"[{table}]\n"

@@ -1,4 +1,4 @@
-//! The crate's one `unsafe` module for memory: an allocation that one pen fills while others read.
+//! The memory of chunks, in an `unsafe` module: an allocation that one pen fills while others read.
 //!
 //! A slab is not zeroed. Bytes become readable when a column's published length passes them, and never change after
 //! that: readers hold plain slices of published cells while the pen writes after them. The functions here are safe to

@@ -1,4 +1,4 @@
-//! The tables of this process as a replay: every ticket but those of inserts and draws is done at once.
+//! The tables of this process as a replay.
 
 use super::{Batches, Info, Link, Replay, Waits};
 use crate::batch::{Options, Planner};

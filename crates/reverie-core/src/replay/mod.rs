@@ -1,7 +1,8 @@
 //! **Replay**: the operations of one replay buffer, in this process or on a server.
 //!
-//! The tables of this process and the client of a server both implement [`Replay`]. No operation blocks: each returns a
-//! ticket, which is done at once for tables of this process. Callers do not depend on where the tables are.
+//! The tables of this process and the client of a server both implement [`Replay`]. A request returns a ticket and does
+//! not wait. For tables of this process a ticket is done at once, except where the request waits for a table (inserts,
+//! draws, [`Replay::tally_unlike`]) or for the disk (checkpoints). Callers do not depend on where the tables are.
 
 mod answers;
 mod local;
@@ -41,8 +42,8 @@ pub trait Replay: Sink {
 
     /// Draws only what can be drawn now, and waits for nothing.
     ///
-    /// Returns one batch, also if it has no draws. An item that is too short for a window is not replaced by another
-    /// draw. Fewer draws are no error.
+    /// Fewer draws than requested are no error. The outcome is one batch, which may have no draws; from a server that
+    /// does not answer in time it is none. An item that is too short for a window is not replaced by another draw.
     fn sample_now(
         &self,
         table: &str,
@@ -114,7 +115,8 @@ pub trait Replay: Sink {
     /// Over a network, also after `timeout`. Dropping the ticket withdraws the request.
     fn tally_unlike(&self, table: &str, seen: Seen, timeout: Duration) -> Ticket<Tally>;
 
-    /// The keys of an insert that failed with [`Error::UnknownFate`](crate::error::Error::UnknownFate), once they are known.
+    /// The keys of an insert that failed with [`Error::UnknownFate`](crate::error::Error::UnknownFate), once they are
+    /// known.
     fn fate(&self, number: u64) -> Ticket<Keys>;
 
     /// How long after its deadline a response may still arrive.
@@ -135,7 +137,7 @@ pub trait Replay: Sink {
 
 /// Batches that are made ahead of their reader.
 pub trait Batches: Send {
-    /// The next batch, after a wait of at most `timeout`: `None` if none is ready, `Ok(None)` at the end.
+    /// The next batch, after a wait of at most `timeout`: `None` if none is ready, `Some(Ok(None))` at the end.
     ///
     /// The batches end after an error.
     fn next(&mut self, timeout: Duration) -> Option<Result<Option<Drawn>>>;
