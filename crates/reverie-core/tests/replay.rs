@@ -28,7 +28,7 @@ fn a_checkpoint_is_taken_by_what_was_set_for_it_and_goes_on_without_its_caller()
     assert!(ticket.poll().is_none());
     begin.send(()).unwrap();
     let path = (0..100).find_map(|_| ticket.wait(SECOND)).expect("the checkpoint ends");
-    assert_eq!(path.unwrap(), "a/path");
+    assert_eq!(path.unwrap(), ["a/path"]);
     ended.recv().unwrap();
     drop(tables.checkpoint());
     begin.send(()).unwrap();

@@ -4,7 +4,7 @@ mod support;
 
 use reverie_core::batch::{Options, Planner, Ragged};
 use reverie_core::error::{Error, Result};
-use reverie_core::sample::{Draws, Memory, Prefetched, Prefetcher, SampleRequest, Schedule, Source};
+use reverie_core::sample::{Draws, Gathered, Memory, Prefetcher, SampleRequest, Schedule, Source};
 use reverie_core::table::{Tables, Ticket};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -55,7 +55,7 @@ fn prefetcher(source: &Arc<Remote>, parts: &[(&str, usize)], max_samples: Option
     Prefetcher::new(Arc::clone(source) as Arc<dyn Source>, schedule, planner, allocate).unwrap()
 }
 
-fn next(prefetcher: &Prefetcher) -> Option<Result<Prefetched>> {
+fn next(prefetcher: &Prefetcher) -> Option<Result<Gathered>> {
     (0..500).find_map(|_| prefetcher.next(Duration::from_millis(20))).expect("an answer within ten seconds")
 }
 

@@ -1,7 +1,9 @@
 //! The memory of batches: from a bounded pool of warm memory, or a slot that the server lent.
 
 use reverie_core::batch::{self, ALIGN};
+use reverie_core::chunk::fill;
 use reverie_core::{Error, Result};
+use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,6 +20,12 @@ pub trait Lent: Send + Sync {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
+    /// Copies the bytes from `start` on; panics if there are fewer than `to` has.
+    fn copy_to(&self, start: usize, to: &mut [MaybeUninit<u8>]);
+
+    /// A copy of some of the bytes; panics if there are fewer.
+    fn copied(&self, range: Range<usize>) -> Vec<u8>;
 }
 
 /// The memory of a batch: from this process's pool, or a slot lent by the server. Returned when dropped.
@@ -70,10 +78,19 @@ impl batch::Block for Block {
         }
     }
 
-    fn copied(&self, range: Range<usize>) -> Option<Vec<u8>> {
+    fn copy_to(&self, start: usize, to: &mut [MaybeUninit<u8>]) {
         match &self.0 {
-            Place::Pooled { memory, offset, len, .. } => memory[*offset..*offset + *len].get(range).map(<[u8]>::to_vec),
-            Place::Lent(_) => None,
+            Place::Pooled { memory, offset, len, .. } => {
+                fill(to, &memory[*offset..*offset + *len][start..start + to.len()]);
+            }
+            Place::Lent(lent) => lent.copy_to(start, to),
+        }
+    }
+
+    fn copied(&self, range: Range<usize>) -> Vec<u8> {
+        match &self.0 {
+            Place::Pooled { memory, offset, len, .. } => memory[*offset..*offset + *len][range].to_vec(),
+            Place::Lent(lent) => lent.copied(range),
         }
     }
 }

@@ -12,7 +12,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 use reverie_core::Error;
 use reverie_core::batch::{Arrays, Output, Plan, Planner, Role};
-use reverie_core::sample::{Drawn, Draws, Sampled};
+use reverie_core::sample::{Description, Drawn, Draws, Sampled};
 use reverie_core::spec::{DType, Structure};
 use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex};
@@ -43,12 +43,12 @@ impl Batcher {
         match drawn {
             Drawn::Items(draws) => self.prepared(reading, |prepared| prepared.batch(py, draws)),
             Drawn::Gathered(batch) => {
-                let arrays = batch.plan.outputs.iter().zip(std::mem::take(&mut batch.arrays));
+                let arrays = batch.description.outputs().iter().zip(std::mem::take(&mut batch.arrays));
                 let arrays = arrays.map(|(output, memory)| {
                     Fresh::over(py, output.dtype, output.itemsize, &output.shape, Slab::from_memory(memory))
                 });
                 let arrays = arrays.collect::<PyResult<Vec<_>>>()?;
-                self.prepared(reading, |prepared| prepared.wrap(py, &batch.plan, &mut batch.draws, arrays))
+                self.prepared(reading, |prepared| prepared.wrap(py, &batch.description, &mut batch.draws, arrays))
             }
             Drawn::Arrays(arrays) => self.arrived(py, arrays),
         }
@@ -198,18 +198,19 @@ impl Prepared {
         let plan = quick(py, || self.planner.plan_draws(draws))?;
         let mut arrays = room(py, &plan.outputs)?;
         gather(py, &plan, draws, &mut arrays)?;
-        self.wrap(py, &plan, draws, arrays)
+        self.wrap(py, &Description::Plan(plan), draws, arrays)
     }
 
     fn wrap<'py>(
         &mut self,
         py: Python<'py>,
-        plan: &Plan,
+        description: &Description,
         draws: &mut Draws,
         arrays: Vec<Fresh<'py>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let arrays = arrays.into_iter().map(Fresh::done);
-        let parts = assemble(py, &mut self.unflattener, &plan.structure, plan.num_columns, &plan.outputs, arrays)?;
+        let (structure, num_columns) = description.structure();
+        let parts = assemble(py, &mut self.unflattener, structure, num_columns, description.outputs(), arrays)?;
         let smallest_probability = draws.smallest_probability;
         made(DrawInfo::of(py, draws)?, parts, smallest_probability)
     }

@@ -4,6 +4,7 @@ use super::Output;
 use crate::error::{Error, Result};
 use crate::spec::Structure;
 use crate::table::Tally;
+use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -71,8 +72,11 @@ pub trait Block: Send + Sync {
         self.len() == 0
     }
 
-    /// A copy of some of the bytes, if this process filled them; `None` if another process did.
-    fn copied(&self, range: Range<usize>) -> Option<Vec<u8>>;
+    /// Copies the bytes from `start` on; panics if there are fewer than `to` has.
+    fn copy_to(&self, start: usize, to: &mut [MaybeUninit<u8>]);
+
+    /// A copy of some of the bytes; panics if there are fewer.
+    fn copied(&self, range: Range<usize>) -> Vec<u8>;
 }
 
 /// A batch whose arrays were gathered by another process.

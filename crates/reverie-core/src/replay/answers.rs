@@ -2,6 +2,7 @@
 
 use crate::table::limiter::Counters;
 use crate::table::{TableInfo, Waiting, Why};
+use std::borrow::Cow;
 
 /// The figures of a replay. Those of a network are zero or `None` for tables of this process.
 #[derive(Clone, Debug, Default)]
@@ -24,13 +25,49 @@ pub struct Info {
     pub num_local_connections: u64,
     /// Connections that the server accepts; `None` without a server.
     pub max_connections: Option<u64>,
+    /// The servers, if the replay is spread over several; their figures are summed above.
+    pub shards: Vec<ShardInfo>,
+}
+
+/// The figures of one of several servers.
+#[derive(Clone, Debug, Default)]
+pub struct ShardInfo {
+    /// False while it cannot be reached.
+    pub present: bool,
+    /// Its own figures; `None` while it cannot be reached.
+    pub info: Option<Info>,
+    /// The state of its connection; `None` for tables of this process.
+    pub link: Option<Link>,
+    /// The figures that the client of all servers has of each table that it uses, by its last response.
+    pub tables: Vec<(String, ShardTable)>,
+}
+
+/// The figures that decide on the draws and inserts of one of several servers, for one table.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ShardTable {
+    /// The sum of the weights of its items.
+    pub mass: f64,
+    /// The probability that a draw uses this server.
+    pub chance: f64,
+    /// The number of inserts granted to it in total; `None` if its own limiter decides.
+    pub ration: Option<u64>,
+    /// The number of inserts that it counts.
+    pub num_inserts: u64,
+    /// The number of draws that it counts.
+    pub num_samples: u64,
+    /// Inserts that wait there.
+    pub waiting_inserts: u64,
+    /// Draws that it counts and no caller received: they were made again at other servers.
+    pub discarded: u64,
+    /// Seconds by which its clock is ahead of the client's.
+    pub clock_ahead: f64,
 }
 
 /// The state of a connection.
 #[derive(Clone, Debug, Default)]
 pub struct Link {
     /// "shared-memory" or "grpc"; `None` before the first connection.
-    pub transport: Option<&'static str>,
+    pub transport: Option<Cow<'static, str>>,
     /// Why this transport was chosen.
     pub reason: String,
     /// True while connected.

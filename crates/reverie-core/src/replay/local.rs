@@ -98,7 +98,7 @@ impl Replay for Tables {
         usize::MAX
     }
 
-    fn checkpoint(&self) -> Ticket<String> {
+    fn checkpoint(&self) -> Ticket<Vec<String>> {
         let Some(take) = self.checkpointer().cloned() else {
             let reason = "this server has no checkpointer; give it one at its start";
             return Ticket::done(Err(Error::InvalidArgument(reason.to_owned())));
@@ -108,7 +108,7 @@ impl Replay for Tables {
             promise.fill(catch_unwind(AssertUnwindSafe(|| take())).unwrap_or_else(|panic| Err(defect(&*panic))))
         };
         match Builder::new().name("reverie-save".to_owned()).spawn(work) {
-            Ok(_) => ticket,
+            Ok(_) => ticket.map(|path| vec![path]),
             Err(error) => {
                 let reason = format!("the thread that takes the checkpoint could not be started: {error}");
                 Ticket::done(Err(Error::Unavailable(reason)))

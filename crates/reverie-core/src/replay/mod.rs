@@ -15,7 +15,7 @@ use crate::table::{Change, Condition, Keys, Query, Seen, TableOptions, Tally, Ti
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use answers::{Info, Link, Waits};
+pub use answers::{Info, Link, ShardInfo, ShardTable, Waits};
 
 /// The tables of one server, local or remote. Writers reach them as a [`Sink`].
 pub trait Replay: Sink {
@@ -72,8 +72,8 @@ pub trait Replay: Sink {
     /// The figures of all tables and of their memory.
     fn info(&self) -> Ticket<Info>;
 
-    /// Takes a checkpoint of all tables; returns its path on the server. It goes on if the ticket is dropped.
-    fn checkpoint(&self) -> Ticket<String>;
+    /// Takes a checkpoint of all tables; returns its path at each server. It goes on if the ticket is dropped.
+    fn checkpoint(&self) -> Ticket<Vec<String>>;
 
     /// The state of the connection; `None` for tables of this process.
     fn link(&self) -> Option<Link>;

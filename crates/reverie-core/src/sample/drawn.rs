@@ -1,6 +1,6 @@
 //! The outcome of a request for draws, from tables of this process or of another one.
 
-use super::{Draws, Prefetched};
+use super::{Draws, Gathered};
 use crate::batch::Arrays;
 use crate::error::Error;
 use crate::table::Tally;
@@ -9,8 +9,8 @@ use crate::table::Tally;
 pub enum Drawn {
     /// The items, which the caller gathers into memory of its own.
     Items(Draws),
-    /// Gathered ahead of the reader, into memory that it gave.
-    Gathered(Prefetched),
+    /// Gathered into memory of the reader: ahead of it, or from several servers.
+    Gathered(Gathered),
     /// Gathered by another process.
     Arrays(Arrays),
 }
@@ -43,7 +43,7 @@ impl Drawn {
     pub fn is_one_step(&self) -> bool {
         match self {
             Self::Items(draws) => draws.items.first().is_some_and(|item| item.pattern.is_one_step()),
-            Self::Gathered(_) => false,
+            Self::Gathered(batch) => batch.description.is_one_step(),
             Self::Arrays(arrays) => arrays.head.timestep,
         }
     }

@@ -94,6 +94,23 @@ impl Draws {
         self
     }
 
+    /// The figures of some of the draws, in this order, without their items, windows and lease.
+    pub fn figures_of(&self, draws: &[usize]) -> Draws {
+        fn some<T: Copy>(all: &[T], draws: &[usize]) -> Vec<T> {
+            draws.iter().map(|draw| all[*draw]).collect()
+        }
+        Draws {
+            keys: some(&self.keys, draws),
+            probabilities: some(&self.probabilities, draws),
+            priorities: some(&self.priorities, draws),
+            table_sizes: some(&self.table_sizes, draws),
+            times_sampled: some(&self.times_sampled, draws),
+            versions: some(&self.versions, draws),
+            inserted_at: some(&self.inserted_at, draws),
+            ..Draws::default()
+        }
+    }
+
     /// Removes and returns the draws after the first `n`, in order.
     pub fn split_off(&mut self, n: usize) -> Draws {
         Draws {

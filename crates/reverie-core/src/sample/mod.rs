@@ -2,6 +2,7 @@
 
 mod drawn;
 mod draws;
+mod gathered;
 mod lease;
 mod prefetch;
 mod shards;
@@ -13,7 +14,8 @@ pub use drawn::{Drawn, Sampled};
 pub use draws::Draws;
 pub use lease::Lease;
 pub(crate) use lease::Lender;
-pub use prefetch::{Allocate, Memory, Prefetched, Prefetcher, Schedule};
+pub use gathered::{Allocate, Description, Gathered, Memory};
+pub use prefetch::{Prefetcher, Schedule};
 pub use shards::{Kept, Shards, Split};
 pub use source::{MAX_SAMPLES, SampleRequest, Source};
 pub use weights::weights;

@@ -1,10 +1,9 @@
 //! Batches made ahead: one thread draws and gathers into the reader's memory, a bounded number ahead of the reader.
 
-use super::{Draws, SampleRequest, Source, Windows};
-use crate::batch::{Plan, Planner};
+use super::{Allocate, Description, Draws, Gathered, Memory, SampleRequest, Source, Windows};
+use crate::batch::Planner;
 use crate::error::{Error, Result};
 use crate::sync::{Arc, Condvar, Mutex, lock};
-use std::any::Any;
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::thread::JoinHandle;
@@ -12,15 +11,6 @@ use std::time::Duration;
 
 /// How long the thread waits for a table before it checks whether it must stop.
 const SLICE: Duration = Duration::from_millis(20);
-
-/// Memory for one array.
-pub trait Memory: Any + Send + Sync {
-    /// The first `bytes` bytes.
-    fn bytes(&mut self, bytes: usize) -> &mut [MaybeUninit<u8>];
-}
-
-/// Returns memory for at least this many bytes, with any content; `None` if there is none.
-pub type Allocate = fn(usize) -> Option<Box<dyn Memory>>;
 
 /// The batches that are made ahead of their reader.
 #[derive(Clone, Debug)]
@@ -55,16 +45,6 @@ impl Schedule {
     }
 }
 
-/// A batch that is ready: the draws' figures, and one array for each of the plan's outputs.
-pub struct Prefetched {
-    /// The draws, without their items, which are gathered already.
-    pub draws: Draws,
-    /// Describes the arrays.
-    pub plan: Arc<Plan>,
-    /// The arrays, in the order of the plan's outputs.
-    pub arrays: Vec<Box<dyn Memory>>,
-}
-
 /// The thread and its queue.
 pub struct Prefetcher {
     shared: Arc<Shared>,
@@ -79,7 +59,7 @@ struct Shared {
 }
 
 struct State {
-    ready: VecDeque<Result<Prefetched>>,
+    ready: VecDeque<Result<Gathered>>,
     /// Draws for a batch that was unfinished when the reader closed, or that cannot be gathered.
     unfinished: Draws,
     stop: bool,
@@ -107,7 +87,7 @@ impl Prefetcher {
     /// Waits for the next batch, at most for `timeout`: `None` if there is none yet, `Some(None)` at the end.
     ///
     /// An error is followed by the end.
-    pub fn next(&self, timeout: Duration) -> Option<Option<Result<Prefetched>>> {
+    pub fn next(&self, timeout: Duration) -> Option<Option<Result<Gathered>>> {
         let mut state = lock(&self.shared.state);
         if state.ready.is_empty() && !state.ended && !timeout.is_zero() {
             let waited = self.shared.changed.wait_timeout(state, timeout);
@@ -125,7 +105,7 @@ impl Prefetcher {
     /// Stops the thread, and returns what was drawn and not delivered. Blocks for as long as a gather takes.
     ///
     /// These are the batches that are ready, and the draws (with their items) of an unfinished one.
-    pub fn close(&mut self) -> (Vec<Prefetched>, Draws) {
+    pub fn close(&mut self) -> (Vec<Gathered>, Draws) {
         lock(&self.shared.state).stop = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
@@ -231,7 +211,7 @@ fn draw_parts(
 }
 
 /// Gathers draws; on an error, returns the draws with it.
-fn gather(mut draws: Draws, planner: &mut Planner, allocate: Allocate) -> Result<Prefetched, Box<(Draws, Error)>> {
+fn gather(mut draws: Draws, planner: &mut Planner, allocate: Allocate) -> Result<Gathered, Box<(Draws, Error)>> {
     let plan = match planner.plan_draws(&draws) {
         Ok(plan) => plan,
         Err(error) => return Err(Box::new((draws, error))),
@@ -250,7 +230,7 @@ fn gather(mut draws: Draws, planner: &mut Planner, allocate: Allocate) -> Result
     }
     // The chunks need not stay alive while the batch waits in the queue.
     draws.items = Vec::new();
-    Ok(Prefetched { draws, plan, arrays })
+    Ok(Gathered { draws, description: Description::Plan(plan), arrays })
 }
 
 impl Shared {

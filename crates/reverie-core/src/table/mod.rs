@@ -26,6 +26,7 @@ pub use types::restoring::{Restoring, Row};
 pub use types::senders::{Arrivals, Sender, Sent};
 pub use types::tally::{Seen, Tally};
 pub use types::why::{InsertReason, MOST_REPORTED, SampleReason, Waiting, Why};
+pub use waiting::driven::Withdrawal;
 pub use waiting::shared::SharedTable;
 pub use waiting::spares::Spared;
 pub use waiting::tables::{Checkpointer, Cuts, Tables};

@@ -108,7 +108,7 @@ impl Remote {
         let mut link = self.outbox.link();
         link.bytes_sent = self.traffic.sent.load(Ordering::Relaxed);
         link.bytes_received = self.traffic.received.load(Ordering::Relaxed);
-        if link.transport == Some(LocalOutlet::TRANSPORT) {
+        if link.transport.as_deref() == Some(LocalOutlet::TRANSPORT) {
             for (without, what) in
                 [(&self.traffic.without_insert_slot, "inserts"), (&self.traffic.without_batch_slot, "batches")]
             {

@@ -104,8 +104,9 @@ impl Replay for Remote {
         MAX_ITEMS
     }
 
-    fn checkpoint(&self) -> Ticket<String> {
-        self.request(Body::Checkpoint(proto::CheckpointRequest {}), None, false, Answer::Checkpoint)
+    fn checkpoint(&self) -> Ticket<Vec<String>> {
+        let path = self.request(Body::Checkpoint(proto::CheckpointRequest {}), None, false, Answer::Checkpoint);
+        path.map(|path: String| vec![path])
     }
 
     fn link(&self) -> Option<Link> {

@@ -119,7 +119,7 @@ impl Life {
         };
         let address = engine.outbox.address().to_owned();
         engine.outbox.show(|link| {
-            link.transport = Some(transport);
+            link.transport = Some(transport.into());
             link.reason.clone_from(&reason);
             link.connected = true;
             link.reconnects += u64::from(again);

@@ -4,6 +4,8 @@ use crate::block::Lent;
 use crate::mapping::Mapping;
 use crate::proto::Slot;
 use reverie_core::{Error, Result};
+use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -98,6 +100,14 @@ impl Lent for Held {
 
     fn len(&self) -> usize {
         self.mapped.mapping.len()
+    }
+
+    fn copy_to(&self, start: usize, to: &mut [MaybeUninit<u8>]) {
+        self.mapped.mapping.copy_out(start, to);
+    }
+
+    fn copied(&self, range: Range<usize>) -> Vec<u8> {
+        self.mapped.mapping.read(range.start, range.len())
     }
 }
 

@@ -15,3 +15,4 @@ pub(super) mod shared;
 pub(super) mod spares;
 pub(super) mod tables;
 pub(super) mod ticket;
+pub(super) mod driven;

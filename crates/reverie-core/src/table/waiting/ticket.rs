@@ -116,7 +116,7 @@ pub struct Ticket<T> {
 enum State<T> {
     Done(Result<T>),
     Waiting(Waiting<T>),
-    Mapped(Box<dyn Pending<T>>),
+    Pending(Box<dyn Pending<T>>),
     Taken,
 }
 
@@ -127,8 +127,8 @@ struct Waiting<T> {
     withdraw_on_drop: bool,
 }
 
-/// A ticket of another type, whose outcome becomes a `T`.
-trait Pending<T>: Send + Sync {
+/// A request that something else than a [`Desk`] completes.
+pub(super) trait Pending<T>: Send + Sync {
     fn poll(&mut self) -> Option<Result<T>>;
     fn is_done(&self) -> bool;
     fn is_done_or_wakes(&self, waker: &Waker) -> bool;
@@ -183,9 +183,13 @@ impl<T> Ticket<T> {
         let mut ticket = self;
         let state = match ticket.poll() {
             Some(outcome) => State::Done(outcome.map(map)),
-            None => State::Mapped(Box::new(Mapped { ticket, map })),
+            None => State::Pending(Box::new(Mapped { ticket, map })),
         };
         Ticket { state }
+    }
+
+    pub(super) fn pending(pending: Box<dyn Pending<T>>) -> Self {
+        Self { state: State::Pending(pending) }
     }
 
     /// A ticket whose outcome is known.
@@ -211,7 +215,7 @@ impl<T> Ticket<T> {
         match &self.state {
             State::Done(_) => true,
             State::Waiting(waiting) => lock(&waiting.cell.state).outcome.is_some(),
-            State::Mapped(pending) => pending.is_done(),
+            State::Pending(pending) => pending.is_done(),
             State::Taken => false,
         }
     }
@@ -227,10 +231,10 @@ impl<T> Ticket<T> {
                     None
                 }
             },
-            State::Mapped(mut pending) => {
+            State::Pending(mut pending) => {
                 let outcome = pending.poll();
                 if outcome.is_none() {
-                    self.state = State::Mapped(pending);
+                    self.state = State::Pending(pending);
                 }
                 outcome
             }
@@ -247,7 +251,7 @@ impl<T> Ticket<T> {
                 state.waker = Some(waker.clone());
                 state.outcome.is_some()
             }
-            State::Mapped(pending) => pending.is_done_or_wakes(waker),
+            State::Pending(pending) => pending.is_done_or_wakes(waker),
             State::Taken => false,
         }
     }
@@ -261,7 +265,7 @@ impl<T> Ticket<T> {
                     drop(waiting.cell.parked(state, Some(timeout)));
                 }
             }
-            State::Mapped(pending) => pending.park(timeout),
+            State::Pending(pending) => pending.park(timeout),
             State::Done(_) | State::Taken => {}
         }
     }
@@ -270,7 +274,7 @@ impl<T> Ticket<T> {
     pub fn nudge(&self) {
         match &self.state {
             State::Waiting(waiting) => waiting.desk.retry(),
-            State::Mapped(pending) => pending.nudge(),
+            State::Pending(pending) => pending.nudge(),
             State::Done(_) | State::Taken => {}
         }
     }
@@ -296,7 +300,7 @@ impl<T> Ticket<T> {
                     self.state = State::Done(Ok(partial));
                 }
             }
-            State::Mapped(pending) => pending.withdraw(),
+            State::Pending(pending) => pending.withdraw(),
             State::Done(_) | State::Taken => {}
         }
     }
@@ -309,7 +313,7 @@ impl<T> Ticket<T> {
         T: Default,
     {
         match std::mem::replace(&mut self.state, State::Taken) {
-            State::Mapped(pending) => return pending.cancel(),
+            State::Pending(pending) => return pending.cancel(),
             state => self.state = state,
         }
         self.withdraw();

@@ -1,0 +1,27 @@
+//! Several servers as one replay.
+//!
+//! ```text
+//! Sharded: Replay   replay.rs    the operations, each a request to some of the servers
+//!   Members         members.rs   which servers can be reached, and which one a key belongs to
+//!   Table           table.rs     one table of all servers: limits, counts, requests that wait
+//!     draws         draws.rs     draws in rounds, as from one table
+//!     Model         model.rs     the decisions: the split of draws, and the inserts granted to each server
+//!   join            join.rs      one batch of the draws of several servers
+//!   merge           merge.rs     one answer of the answers of several servers
+//! ```
+//!
+//! A request is a future that the waiting caller drives: it asks all servers first, and then waits once. No thread
+//! belongs to it; only batches ahead, and attempts to reach a lost server, are tasks of the network's runtime.
+
+mod ahead;
+mod calls;
+mod draws;
+mod join;
+mod members;
+mod merge;
+mod model;
+mod replay;
+mod sharded;
+mod table;
+
+pub use sharded::{Options, Shard, Sharded};

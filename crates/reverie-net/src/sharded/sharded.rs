@@ -1,0 +1,238 @@
+//! The client of several servers: its parts, and the choice of a server for inserts.
+
+use super::calls::{End, is_lost};
+use super::members::{Members, Watcher};
+use super::model::Model;
+use super::table::{Kind, Table};
+use crate::client::runtime;
+use reverie_core::replay::Replay;
+use reverie_core::sample::Allocate;
+use reverie_core::table::limiter::Limiter;
+use reverie_core::table::selector::SelectorOptions;
+use reverie_core::table::{TableOptions, Ticket, Withdrawal};
+use reverie_core::{Error, Result};
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::OnceCell;
+
+/// The most servers: a key names its server by 6 bits.
+pub(super) const MAX_SHARDS: usize = 64;
+
+/// A server.
+pub struct Shard {
+    /// Reaches it.
+    pub replay: Arc<dyn Replay>,
+    /// Its address, or "in this process".
+    pub address: String,
+}
+
+/// The options of a client of several servers.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The limits over all servers. Without them, draws wait for the first item, and inserts for nothing.
+    pub limiter: Option<Limiter>,
+    /// `(i, n)`: this is client `i` of `n` that sample under these limits. Client 0 grants the inserts.
+    pub among: (usize, usize),
+    /// Fixes the choice of servers for draws.
+    pub seed: u64,
+    /// Returns memory for batches that are joined.
+    pub allocate: Allocate,
+}
+
+/// Several servers as one replay: an item is drawn as if all were in one table.
+///
+/// A server is drawn from with the probability of its mass, and draws one of its items; the product of both
+/// probabilities is the draw's. A server that cannot be reached is left out, with a warning, until it answers again.
+/// Every server has its own number in its keys, and its tables have rationed limiters, or none.
+pub struct Sharded(pub(super) Arc<Group>);
+
+/// The shared state of a [`Sharded`].
+pub(super) struct Group {
+    pub(super) members: Arc<Members>,
+    pub(super) options: Options,
+    pub(super) runtime: Handle,
+    connected: OnceCell<()>,
+    /// The tables in use. Held for a look.
+    tables: Mutex<HashMap<String, Arc<Table>>>,
+    /// Held while a table is opened.
+    opening: tokio::sync::Mutex<()>,
+}
+
+impl Sharded {
+    /// Checks the options. It connects at the first request.
+    pub fn new(shards: Vec<Shard>, options: Options) -> Result<Arc<Self>> {
+        if shards.is_empty() || shards.len() > MAX_SHARDS {
+            let reason = format!("shards must be 1 to {MAX_SHARDS}, got {}", shards.len());
+            return Err(Error::InvalidArgument(reason));
+        }
+        let runtime = runtime::handle()?;
+        let members = shards.into_iter().map(|Shard { replay, address }| (replay, address)).collect();
+        let group = Group {
+            members: Arc::new(Members::new(members, &runtime)),
+            options,
+            runtime,
+            connected: OnceCell::new(),
+            tables: Mutex::default(),
+            opening: tokio::sync::Mutex::default(),
+        };
+        Ok(Arc::new(Self(Arc::new(group))))
+    }
+
+    /// The number of servers, lost ones included.
+    pub fn num_shards(&self) -> usize {
+        self.0.members.len()
+    }
+
+    /// Chooses the server of an insert or a writer: the given one, or the next that can be reached.
+    ///
+    /// If this client grants inserts, the server is granted these rows for the tables, as far as the limits allow.
+    /// `InvalidArgument` for an index that no server has, `Unavailable` if none can be reached.
+    pub fn place(&self, shard: Option<usize>, tables: &[&str], rows: u64, timeout: Option<Duration>) -> Ticket<usize> {
+        let tables: Vec<String> = tables.iter().map(|table| (*table).to_owned()).collect();
+        self.run(timeout, move |group, end| async move {
+            group.connect(&end).await?;
+            let shard = group.members.chosen(shard)?;
+            for table in tables {
+                let table = group.open(&table, &end).await?;
+                if table.grants() {
+                    let mut wants = vec![0; group.members.len()];
+                    wants[shard] = rows;
+                    // The second exchange grants what the first took back from others.
+                    for _ in 0..2 {
+                        table.refresh(&end, &wants).await?;
+                    }
+                }
+            }
+            Ok(shard)
+        })
+    }
+
+    /// Takes note of an insert that failed at a server: a server that cannot be reached is left out.
+    pub fn failed(&self, shard: usize, error: &Error) {
+        if is_lost(error) {
+            self.0.members.lose(shard, error);
+        } else if matches!(error, Error::Deadline(_)) {
+            // An insert never fails for lack of a connection: it waits for its server.
+            self.0.members.doubt(shard);
+        }
+    }
+
+    /// Fails requests that wait with `ClientClosed`, and current ones at their next step. Idempotent.
+    pub fn close(&self) {
+        self.0.close();
+    }
+
+    /// A request that asks servers. It is driven by the caller that waits for its ticket.
+    pub(super) fn run<T, F>(&self, timeout: Option<Duration>, work: impl FnOnce(Arc<Group>, End) -> F) -> Ticket<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        let withdrawal = Withdrawal::default();
+        let end = End::new(&self.0.runtime, timeout, &withdrawal);
+        Ticket::driven(work(Arc::clone(&self.0), end), withdrawal)
+    }
+}
+
+impl Drop for Sharded {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+impl Group {
+    pub(super) fn open_tables(&self) -> MutexGuard<'_, HashMap<String, Arc<Table>>> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks all servers for their tables, once.
+    pub(super) async fn connect(&self, end: &End) -> Result<()> {
+        self.members.refuse_closed()?;
+        self.connected.get_or_try_init(|| self.connect_all(end)).await.map(drop)
+    }
+
+    async fn connect_all(&self, end: &End) -> Result<()> {
+        let asked = self.members.all().map(|(shard, replay)| (shard, Arc::clone(replay), replay.info())).collect();
+        for (shard, outcome) in end.all(asked).await {
+            match outcome.and_then(|info| self.members.admit(shard, &info)) {
+                Err(error) if is_lost(&error) => self.members.lose(shard, &error),
+                outcome => outcome?,
+            }
+        }
+        self.members.refuse_none()?;
+        if self.options.limiter.is_none() {
+            return Ok(());
+        }
+        let mut rationed = Vec::new();
+        let names = self.members.table_names();
+        for name in &names {
+            if self.members.table(name)?.limiter.is_rationed() {
+                rationed.push(name);
+            }
+        }
+        if rationed.is_empty() {
+            return Err(Error::InvalidArgument(format!(
+                "rate_limiter limits nothing: no table of {names:?} has rate_limiters.Rationed(); \
+                 reverie.sharding.shard_table makes such tables"
+            )));
+        }
+        for name in rationed {
+            self.open_connected(name, end).await?;
+        }
+        Ok(())
+    }
+
+    /// The state of a table, made at its first use.
+    pub(super) async fn open(&self, name: &str, end: &End) -> Result<Arc<Table>> {
+        self.connect(end).await?;
+        self.open_connected(name, end).await
+    }
+
+    async fn open_connected(&self, name: &str, end: &End) -> Result<Arc<Table>> {
+        if let Some(table) = self.open_tables().get(name) {
+            return Ok(Arc::clone(table));
+        }
+        let Some(_opening) = end.within(end.answer(), self.opening.lock()).await else {
+            return Err(Error::Deadline(format!("another call asks the shards for table '{name}'")));
+        };
+        let known = self.open_tables().get(name).map(Arc::clone);
+        if let Some(table) = known {
+            return Ok(table);
+        }
+        let table = Arc::new(self.table(&self.members.table(name)?)?);
+        let watcher: Arc<dyn Watcher> = Arc::clone(&table) as _;
+        self.members.watch(&watcher);
+        table.begin(end).await?;
+        self.open_tables().insert(name.to_owned(), Arc::clone(&table));
+        Ok(table)
+    }
+
+    fn table(&self, options: &TableOptions) -> Result<Table> {
+        let (index, count) = self.options.among;
+        let limiter = self.options.limiter.clone().filter(|_| options.limiter.is_rationed());
+        let is_limited = limiter.is_some();
+        // Another seed for every table, or all would choose the same servers.
+        let opened = self.open_tables().len() as u64;
+        let seed = self.options.seed.wrapping_add(0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(opened));
+        let model = Model::new(self.members.len(), limiter.map_or_else(|| Limiter::min_size(1), Ok)?, seed);
+        let model = if count > 1 { model.among_others() } else { model };
+        let independent = matches!(options.sampler, SelectorOptions::Uniform | SelectorOptions::Prioritized { .. });
+        let kind = Kind {
+            is_limited,
+            grants: is_limited && index == 0,
+            is_remote: self.members.all().all(|(_, replay)| replay.round_trip().is_some()),
+            // Draws by earlier masses may discard some: another client would count these.
+            discards: independent && count == 1,
+        };
+        Ok(Table::new(&self.members, options.name.clone(), model, kind))
+    }
+
+    pub(super) fn close(&self) {
+        self.members.close();
+        let tables: Vec<_> = self.open_tables().values().cloned().collect();
+        tables.iter().for_each(|table| table.ring());
+    }
+}
