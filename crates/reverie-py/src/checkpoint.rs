@@ -126,8 +126,8 @@ fn warn(py: Python<'_>, text: &str) -> PyResult<()> {
     logger.call_method1("warning", ("%s", text)).map(drop)
 }
 
-/// `Client.checkpoint`.
-pub fn take(client: &Handle, py: Python<'_>, deadline: Deadline) -> PyResult<String> {
+/// `Client.checkpoint`: the path at each server.
+pub fn take(client: &Handle, py: Python<'_>, deadline: Deadline) -> PyResult<Vec<String>> {
     let (replay, since) = (client.reach().replay(py)?, Instant::now());
     let ticket = quick(py, || Ok(replay.checkpoint()))?;
     let why = || match replay.link() {
@@ -138,7 +138,7 @@ pub fn take(client: &Handle, py: Python<'_>, deadline: Deadline) -> PyResult<Str
     // The checkpoint may have left a warning.
     crate::lines::tell(py)?;
     match taken {
-        Ok(path) => Ok(path),
+        Ok(paths) => Ok(paths),
         Err(left) => Err(left.raise(py, "checkpoint", |_, _| Ok(()))),
     }
 }

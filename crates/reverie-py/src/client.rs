@@ -1,29 +1,39 @@
 //! The methods of a client: each parses, enters the engine through the gate, and wraps the result.
 
+use crate::array::Slab;
 use crate::checkpoint;
 use crate::count::Count;
-use crate::enter::{detached, quick};
+use crate::enter::{Deadline, detached, quick};
 use crate::handle::Handle;
-use crate::reach::{Connection, TlsFiles, answer, options};
+use crate::reach::{Connection, Reach, Several, TlsFiles, answer, options};
 use crate::reading::{Columns, Reading, WindowsArgument};
-use crate::server::{Server, change};
+use crate::server::{Server, change, limiter};
 use crate::{drawing, figures, inserts, query, updates};
-use pyo3::exceptions::PyTypeError;
+use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use reverie_core::sample::{MAX_SAMPLES, SampleRequest};
+use reverie_net::sharded::{Options, Shard};
+use std::time::Instant;
 
-/// A client of tables in this process or over a network. `reverie.Client` is its subclass, and documents it.
+/// A client of tables in this process, over a network, or on several servers.
+/// `reverie.Client` is its subclass, and documents it.
 #[pyclass(frozen, subclass, module = "reverie._native", name = "Client")]
 pub struct Client {
     handle: Handle,
+    /// A client of each server, if there are several.
+    shards: Vec<Py<Client>>,
 }
+
+/// Clients of several servers, the servers' names, the limits over all of them, `among`, and the seed.
+type ShardsArgument<'py> = (Vec<Py<Client>>, Vec<String>, Option<Bound<'py, PyAny>>, (usize, usize), u64);
 
 #[pymethods]
 impl Client {
-    /// A client of a server in this process, or of an address.
+    /// A client of a server in this process, of an address, or of several servers.
     #[new]
-    #[pyo3(signature = (server=None, *, timeout=None, address=None, transport="auto", token=None, tls=None,
+    #[pyo3(signature = (server=None, *, timeout=None, address=None, shards=None, transport="auto", token=None, tls=None,
         patience=10.0, grace=0.05, max_in_flight_bytes=None))]
     #[allow(clippy::too_many_arguments)]
     fn new(
@@ -31,6 +41,7 @@ impl Client {
         server: Option<Py<Server>>,
         timeout: Option<f64>,
         address: Option<String>,
+        shards: Option<ShardsArgument<'_>>,
         transport: &str,
         token: Option<String>,
         tls: Option<TlsFiles>,
@@ -38,11 +49,18 @@ impl Client {
         grace: f64,
         max_in_flight_bytes: Option<Count>,
     ) -> PyResult<Self> {
+        let children = shards
+            .as_ref()
+            .map_or_else(Vec::new, |(clients, ..)| clients.iter().map(|client| client.clone_ref(py)).collect());
         let handle = Handle::new(py, server, (timeout, max_in_flight_bytes), |py| {
+            if let Some(shards) = shards {
+                return Self::several(py, shards, timeout).map(Reach::from);
+            }
             let address = address.ok_or_else(|| PyTypeError::new_err("a client needs a server or an address"))?;
-            Connection::new(py, options(address, transport, token, tls, (patience, grace))?)
+            let options = options(address, transport, token, tls, (patience, grace))?;
+            Connection::new(py, options).map(Reach::from)
         })?;
-        Ok(Self { handle })
+        Ok(Self { handle, shards: children })
     }
 
     #[doc = stub!("Client.timeout")]
@@ -59,24 +77,34 @@ impl Client {
 
     #[doc = stub!("Client.checkpoint")]
     #[pyo3(signature = (*, timeout=None))]
-    fn checkpoint(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<String> {
-        checkpoint::take(&self.handle, py, self.handle.deadline(timeout)?)
+    fn checkpoint<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
+        let mut paths = checkpoint::take(&self.handle, py, self.handle.deadline(timeout)?)?;
+        if self.shards.is_empty() { paths.pop().into_bound_py_any(py) } else { paths.into_bound_py_any(py) }
     }
 
     #[doc = stub!("Client.insert")]
-    #[pyo3(signature = (data, priorities, *, timeout=None))]
+    #[pyo3(signature = (data, priorities, *, timeout=None, shard=None))]
     fn insert(
         &self,
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
         priorities: &Bound<'_, PyDict>,
         timeout: Option<f64>,
+        shard: Option<Count>,
     ) -> PyResult<()> {
-        inserts::step(&self.handle, py, data, priorities, timeout)
+        if self.shards.is_empty() && shard.is_none() {
+            return inserts::step(&self.handle, py, data, priorities, timeout);
+        }
+        let tables: Vec<_> = priorities.keys().iter().filter_map(|table| table.extract::<String>().ok()).collect();
+        let tables: Vec<_> = tables.iter().map(String::as_str).collect();
+        self.at(py, (shard, &tables, 1), timeout, |client, timeout| {
+            inserts::step(client, py, data, priorities, timeout)
+        })
     }
 
     #[doc = stub!("Client.insert_batch")]
-    #[pyo3(signature = (table, data, priorities=None, *, timeout=None, wait=true))]
+    #[pyo3(signature = (table, data, priorities=None, *, timeout=None, wait=true, shard=None))]
+    #[allow(clippy::too_many_arguments)]
     fn insert_batch<'py>(
         &self,
         py: Python<'py>,
@@ -85,14 +113,21 @@ impl Client {
         priorities: Option<&Bound<'py, PyAny>>,
         timeout: Option<f64>,
         wait: bool,
+        shard: Option<Count>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        inserts::batch(&self.handle, py, table, (data, priorities), timeout, wait)
+        let rows = if self.shards.is_empty() { 0 } else { inserts::num_rows(data)? };
+        self.at(py, (shard, &[table], rows), timeout, |client, timeout| {
+            inserts::batch(client, py, table, (data, priorities), timeout, wait)
+        })
     }
 
     #[doc = stub!("Client.flush")]
     #[pyo3(signature = (timeout=None))]
     fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        inserts::flush(&self.handle, py, timeout)
+        let (deadline, since) = (self.handle.deadline(timeout)?, Instant::now());
+        inserts::flush(&self.handle, py, deadline)?;
+        let mut shards = self.shards.iter();
+        shards.try_for_each(|shard| inserts::flush(&shard.get().handle, py, deadline.after(since.elapsed())))
     }
 
     #[doc = stub!("Client.sample_batch")]
@@ -270,13 +305,25 @@ impl Client {
 
     /// Closes the chunks that rows are being written to, and the connection if there is one.
     fn _close(&self, py: Python<'_>) -> PyResult<()> {
-        self.handle.close(py)
+        self.handle.close(py)?;
+        self.shards.iter().try_for_each(|shard| shard.get().handle.close(py))
     }
 
-    /// The figures of every table, by name; the empty name has the server's bytes, their bound, and the connection.
+    /// Chooses the server of a writer: the given one, or the next of several.
+    fn _place(&self, py: Python<'_>, shard: Option<Count>, timeout: Option<f64>) -> PyResult<usize> {
+        self.place(py, (shard, &[], 0), timeout)
+    }
+
+    /// Takes note of an exception of a writer at a server.
+    fn _failed(&self, py: Python<'_>, shard: usize, error: Bound<'_, PyAny>) -> PyResult<()> {
+        self.handle.reach().several().map_or(Ok(()), |several| several.failed(py, shard, &PyErr::from_value(error)))
+    }
+
+    /// The figures of every table, of the server's memory, and of the connection; and those of each server of several.
     #[pyo3(signature = (timeout=None))]
     fn _info<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyDict>> {
-        figures::info(&self.handle, py, timeout)
+        let shards: Vec<_> = self.shards.iter().map(|shard| &shard.get().handle).collect();
+        figures::info(&self.handle, &shards, py, timeout)
     }
 
     fn _why<'py>(&self, py: Python<'py>, table: &str, timeout: Option<f64>) -> PyResult<Bound<'py, PyDict>> {
@@ -290,9 +337,60 @@ impl Client {
     }
 }
 
+/// A server of several, as `insert` and writers choose it: the given one, for rows that go into tables.
+type Wanted<'a> = (Option<Count>, &'a [&'a str], u64);
+
 impl Client {
     /// What the client holds.
     pub fn handle(&self) -> &Handle {
         &self.handle
+    }
+
+    fn several(py: Python<'_>, shards: ShardsArgument<'_>, timeout: Option<f64>) -> PyResult<Several> {
+        let (clients, names, limits, among, seed) = shards;
+        if clients.iter().any(|client| !client.get().shards.is_empty()) {
+            return Err(PyValueError::new_err(
+                "a client of several servers cannot be one of several: give its addresses",
+            ));
+        }
+        let limiter = limits.map(|limits| limiter(&limits)).transpose()?;
+        let options = Options { limiter, among, seed, allocate: Slab::memory };
+        let reach = move |py: Python<'_>| {
+            let shard = |(client, address): (&Py<Client>, &String)| {
+                Ok(Shard { replay: client.get().handle.reach().replay(py)?, address: address.clone() })
+            };
+            clients.iter().zip(&names).map(shard).collect()
+        };
+        Several::new(py, Box::new(reach), options, Deadline::from_timeout(timeout)?)
+    }
+
+    /// Calls this client, or that of the chosen server of several, with a timeout. Takes note of a failure there.
+    fn at<T>(
+        &self,
+        py: Python<'_>,
+        wanted: Wanted<'_>,
+        timeout: Option<f64>,
+        call: impl FnOnce(&Handle, Option<f64>) -> PyResult<T>,
+    ) -> PyResult<T> {
+        let chosen = self.place(py, wanted, timeout)?;
+        let Some(several) = self.handle.reach().several() else { return call(&self.handle, timeout) };
+        let client = self.shards[chosen].get();
+        call(&client.handle, self.handle.or_own(timeout)).map_err(|error| {
+            // The caller receives the error of its call.
+            let _ = several.failed(py, chosen, &error);
+            error
+        })
+    }
+
+    fn place(&self, py: Python<'_>, (shard, tables, rows): Wanted<'_>, timeout: Option<f64>) -> PyResult<usize> {
+        let shard = shard.map(|shard| shard.at_least("shard", 0)).transpose()?;
+        match self.handle.reach().several() {
+            Some(several) => several.place(py, shard, tables, rows, self.handle.deadline(timeout)?),
+            None if shard.is_none_or(|shard| shard == 0) => Ok(0),
+            None => Err(PyValueError::new_err(format!(
+                "shard must be below 1, the number of shards, got {}",
+                shard.unwrap_or_default()
+            ))),
+        }
     }
 }

@@ -74,6 +74,23 @@ pub fn raise(py: Python<'_>, error: Error) -> PyErr {
     }
 }
 
+/// The engine's error behind an exception that a connection may have caused: unavailable, closed, or late.
+#[cold]
+pub fn of_connection(py: Python<'_>, error: &PyErr) -> PyResult<Option<Error>> {
+    let classes = PyModule::import(py, "reverie.errors")?;
+    let is = |class: &str| Ok::<_, PyErr>(error.is_instance(py, &classes.getattr(class)?));
+    let text = error.value(py).to_string();
+    Ok(if is("UnavailableError")? {
+        Some(Error::Unavailable(text))
+    } else if is("ClosedError")? {
+        Some(Error::Closed { name: text })
+    } else if is("DeadlineExceededError")? {
+        Some(Error::Deadline(text))
+    } else {
+        None
+    })
+}
+
 /// The exception for a leaf or a nest that does not fit.
 #[cold]
 pub fn signature(py: Python<'_>, path: &str, got: &str, want: &str) -> PyErr {

@@ -6,29 +6,76 @@ use crate::options::options_dict;
 use crate::reach::answer;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use reverie_core::replay::{Link, Waits};
+use reverie_core::replay::{Info, Link, ShardTable, Waits};
 use reverie_core::table::{TableInfo, Waiting};
 
-/// `Client._info`.
-pub fn info<'py>(client: &Handle, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyDict>> {
-    let (dict, deadline) = (PyDict::new(py), client.deadline(timeout)?);
+/// `Client._info`. `shards` are the clients of each server, if there are several.
+pub fn info<'py>(
+    client: &Handle,
+    shards: &[&Handle],
+    py: Python<'py>,
+    timeout: Option<f64>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let deadline = client.deadline(timeout)?;
     let replay = client.reach().replay(py)?;
     let ticket = quick(py, || Ok(replay.info()))?;
     let info = answer(py, "info", &*replay, ticket, deadline)?;
+    let (mut errors, mut each) = (errors_of(client, py)?, Vec::new());
+    for (shard, client) in info.shards.iter().zip(shards) {
+        let own = errors_of(client, py)?;
+        errors += own;
+        let tables = PyDict::new(py);
+        for (table, figures) in &shard.tables {
+            tables.set_item(table, shard_dict(py, figures)?)?;
+        }
+        let figures = shard.info.as_ref().map(|info| server_dict(py, info, shard.link.as_ref(), own)).transpose()?;
+        each.push((shard.present, figures, tables));
+    }
+    let dict = server_dict(py, &info, replay.link().as_ref(), errors)?;
+    dict.set_item("shards", each)?;
+    Ok(dict)
+}
+
+/// The number of requests with `wait=False` that failed.
+fn errors_of(client: &Handle, py: Python<'_>) -> PyResult<u64> {
+    let alone = client.alone(py)?;
+    Ok(alone.inserts.errors(py)? + alone.updates.errors(py)?)
+}
+
+/// The figures of a server, or the sums of several, as a dict; `reverie.client` makes an Info of it.
+fn server_dict<'py>(py: Python<'py>, info: &Info, link: Option<&Link>, errors: u64) -> PyResult<Bound<'py, PyDict>> {
+    let (dict, tables) = (PyDict::new(py), PyDict::new(py));
     for table in &info.tables {
         let figures = info_dict(py, table)?;
         figures.set_item("options", options_dict(py, &table.options)?)?;
-        dict.set_item(&table.options.name, figures)?;
+        tables.set_item(&table.options.name, figures)?;
     }
-    if let Some(link) = replay.link() {
-        let link = link_dict(py, &link)?;
+    dict.set_item("tables", tables)?;
+    dict.set_item("size_bytes", info.live_bytes)?;
+    dict.set_item("max_bytes", info.max_bytes)?;
+    dict.set_item("network_bytes", info.network_bytes)?;
+    dict.set_item("max_network_bytes", info.max_network_bytes)?;
+    dict.set_item("max_memory", info.max_memory)?;
+    dict.set_item("unheard_errors", errors)?;
+    if let Some(link) = link {
+        let link = link_dict(py, link)?;
         link.set_item("max_connections", info.max_connections)?;
         dict.set_item("link", link)?;
     }
-    let alone = client.alone(py)?;
-    dict.set_item("memory", (info.network_bytes, info.max_network_bytes, info.max_memory))?;
-    let errors = alone.inserts.errors(py)? + alone.updates.errors(py)?;
-    dict.set_item("", (info.live_bytes, info.max_bytes, errors))?;
+    Ok(dict)
+}
+
+/// The figures of one of several servers for one table, as a dict.
+fn shard_dict<'py>(py: Python<'py>, table: &ShardTable) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("mass", table.mass)?;
+    dict.set_item("chance", table.chance)?;
+    dict.set_item("ration", table.ration)?;
+    dict.set_item("num_inserts", table.num_inserts)?;
+    dict.set_item("num_samples", table.num_samples)?;
+    dict.set_item("waiting_inserts", table.waiting_inserts)?;
+    dict.set_item("discarded", table.discarded)?;
+    dict.set_item("clock_ahead", table.clock_ahead)?;
     Ok(dict)
 }
 
@@ -48,7 +95,7 @@ pub fn tables<'py>(client: &Handle, py: Python<'py>, deadline: Deadline) -> PyRe
 /// The state of the connection, as a dict.
 fn link_dict<'py>(py: Python<'py>, link: &Link) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
-    dict.set_item("transport", link.transport)?;
+    dict.set_item("transport", link.transport.as_deref())?;
     dict.set_item("reason", &link.reason)?;
     dict.set_item("connected", link.connected)?;
     dict.set_item("reconnects", link.reconnects)?;

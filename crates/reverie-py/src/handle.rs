@@ -3,7 +3,7 @@
 use crate::batch::Batcher;
 use crate::count::Count;
 use crate::enter::{Deadline, Live, caught, quick, raised};
-use crate::reach::{Connection, Reach};
+use crate::reach::Reach;
 use crate::rows::Rows;
 use crate::server::Server;
 use crate::unwatched::{Alone, IN_FLIGHT_BYTES};
@@ -42,14 +42,14 @@ impl Handle {
         py: Python<'_>,
         server: Option<Py<Server>>,
         (timeout, max_in_flight_bytes): (Option<f64>, Option<Count>),
-        connect: impl FnOnce(Python<'_>) -> PyResult<Connection>,
+        connect: impl FnOnce(Python<'_>) -> PyResult<Reach>,
     ) -> PyResult<Self> {
         Deadline::from_timeout(timeout)?;
         let bytes = max_in_flight_bytes.map(|count| count.at_least("max_in_flight_bytes", 1)).transpose()?;
         let max_in_flight_bytes = bytes.unwrap_or(IN_FLIGHT_BYTES) as u64;
         let reach = match server {
             Some(server) => Reach::Here(server),
-            None => Reach::There(Box::new(connect(py)?)),
+            None => connect(py)?,
         };
         let kept = Mutex::new(Live::new(Kept::new(max_in_flight_bytes), "client"));
         Ok(Self { reach, timeout, max_in_flight_bytes, batcher: Batcher::default(), kept })
@@ -65,11 +65,16 @@ impl Handle {
     pub fn close(&self, py: Python<'_>) -> PyResult<()> {
         let Kept { rows, alone } = std::mem::replace(self.kept().get_mut(py)?, Kept::new(self.max_in_flight_bytes));
         rows.iter().try_for_each(|rows| rows.close(py))?;
-        let Reach::There(connection) = &self.reach else { return Ok(()) };
         let deadline = Deadline::from_timeout(Some(1.0))?;
-        alone.inserts.flush(py, deadline, |_| String::new())?;
-        alone.updates.flush(py, deadline, |_| String::new())?;
-        connection.close(py)
+        if !matches!(self.reach, Reach::Here(_)) {
+            alone.inserts.flush(py, deadline, |_| String::new())?;
+            alone.updates.flush(py, deadline, |_| String::new())?;
+        }
+        match &self.reach {
+            Reach::Here(_) => Ok(()),
+            Reach::There(connection) => connection.close(py),
+            Reach::Several(several) => several.close(py),
+        }
     }
 
     /// How the tables are reached.

@@ -4,6 +4,7 @@ use crate::array::column;
 use crate::enter::{Deadline, copying, detached, finish, late, quick};
 use crate::fate::with_means;
 use crate::handle::Handle;
+use crate::nest::flatten;
 use crate::reach::Reasons;
 use crate::rows::{Priorities, priority};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -199,9 +200,15 @@ fn make_room(client: &Handle, py: Python<'_>, replay: &Arc<dyn Replay>, timeout:
     }
 }
 
+/// The number of rows of a nest: those of its first array. The insert itself refuses a nest without rows.
+pub fn num_rows(data: &Bound<'_, PyAny>) -> PyResult<u64> {
+    let (leaves, _) = flatten(data)?;
+    Ok(leaves.get_item(0).and_then(|leaf| leaf.len()).unwrap_or(0) as u64)
+}
+
 /// `Client.flush`.
-pub fn flush(client: &Handle, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-    let (deadline, replay) = (client.deadline(timeout)?, &client.reach().replay(py)?);
+pub fn flush(client: &Handle, py: Python<'_>, deadline: Deadline) -> PyResult<()> {
+    let replay = &client.reach().replay(py)?;
     let (alone, reasons) = (client.alone(py)?, Reasons::of(Arc::clone(replay)));
     alone.flush(py, deadline, |table| reasons.why(table))
 }

@@ -32,7 +32,6 @@ mod reading;
 mod rows;
 mod sending;
 mod server;
-mod shards;
 mod structured;
 mod trajectory;
 mod transition;
@@ -62,8 +61,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<info::DrawInfo>()?;
     module.add_class::<fate::Fate>()?;
     module.add_class::<batches::Prefetch>()?;
-    module.add_class::<shards::Shards>()?;
-    module.add_class::<shards::ShardDraws>()?;
     module.add_class::<trajectory::TrajectoryWriter>()?;
     module.add_class::<column::HistoryColumn>()?;
     module.add_class::<column::TrajectoryColumn>()?;

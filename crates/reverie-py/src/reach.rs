@@ -1,14 +1,17 @@
-//! Access to a client's tables: in this process, or over a network.
+//! Access to a client's tables: in this process, over a network, or over several servers.
 
 use crate::enter::{Deadline, Late, Live, finish, quick};
+use crate::errors::of_connection;
 use crate::server::Server;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use reverie_core::Error;
 use reverie_core::replay::Replay;
 use reverie_core::sample::Sampled;
 use reverie_core::table::Ticket;
 use reverie_net::client::Remote;
 use reverie_net::reach::{Options, Tls, Transport};
+use reverie_net::sharded::{self, Shard, Sharded};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,6 +26,8 @@ pub enum Reach {
     Here(Py<Server>),
     /// Over a network.
     There(Box<Connection>),
+    /// On several servers.
+    Several(Box<Several>),
 }
 
 /// Waits for the answer to a request that waits for no table: it arrives within the grace after the deadline.
@@ -77,6 +82,7 @@ impl Reach {
         match self {
             Reach::Here(server) => Ok(Arc::clone(server.get().tables(py)?) as _),
             Reach::There(connection) => Ok(connection.open(py)?.remote),
+            Reach::Several(several) => Ok(several.open(py)? as _),
         }
     }
 
@@ -86,7 +92,29 @@ impl Reach {
         match self {
             Reach::Here(_) => self.replay(py),
             Reach::There(connection) => connection.known(py, deadline),
+            Reach::Several(several) => several.known(py, deadline),
         }
+    }
+
+    /// The servers, if there are several.
+    #[inline]
+    pub fn several(&self) -> Option<&Several> {
+        match self {
+            Reach::Several(several) => Some(several),
+            Reach::Here(_) | Reach::There(_) => None,
+        }
+    }
+}
+
+impl From<Connection> for Reach {
+    fn from(connection: Connection) -> Self {
+        Reach::There(Box::new(connection))
+    }
+}
+
+impl From<Several> for Reach {
+    fn from(several: Several) -> Self {
+        Reach::Several(Box::new(several))
     }
 }
 
@@ -142,6 +170,91 @@ impl Connection {
     pub fn close(&self, py: Python<'_>) -> PyResult<()> {
         *self.session.lock().unwrap_or_else(PoisonError::into_inner) = Session::new(py, &self.options)?;
         Ok(())
+    }
+}
+
+/// Returns the servers, each reached from the current process.
+pub type Shards = Box<dyn Fn(Python<'_>) -> PyResult<Vec<Shard>> + Send + Sync>;
+
+/// Several servers as one replay, made again in a forked child.
+pub struct Several {
+    shards: Shards,
+    options: sharded::Options,
+    /// `None` once closed. Locked under the GIL, and never held while the GIL is released.
+    session: Mutex<Option<Live<Arc<Sharded>>>>,
+}
+
+impl Several {
+    /// Connects to the servers, and checks that they can be one replay.
+    pub fn new(py: Python<'_>, shards: Shards, options: sharded::Options, deadline: Deadline) -> PyResult<Self> {
+        let session = Mutex::new(Some(Self::session(py, &shards, &options)?));
+        let several = Self { shards, options, session };
+        several.known(py, deadline)?;
+        Ok(several)
+    }
+
+    fn session(py: Python<'_>, shards: &Shards, options: &sharded::Options) -> PyResult<Live<Arc<Sharded>>> {
+        let shards = shards(py)?;
+        Ok(Live::new(quick(py, || Sharded::new(shards, options.clone()))?, "client"))
+    }
+
+    fn open(&self, py: Python<'_>) -> PyResult<Arc<Sharded>> {
+        crate::lines::tell(py)?;
+        let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *session {
+            Some(session) => {
+                if !session.here() {
+                    *session = Self::session(py, &self.shards, &self.options)?;
+                }
+                session.get(py).cloned()
+            }
+            None => quick(py, || Err(Error::ClientClosed { address: "several shards".to_owned() })),
+        }
+    }
+
+    fn known(&self, py: Python<'_>, deadline: Deadline) -> PyResult<Arc<dyn Replay>> {
+        let sharded = self.open(py)?;
+        answer(py, "connect", &*sharded, sharded.ready(), deadline)?;
+        Ok(sharded)
+    }
+
+    /// Chooses the server of an insert of this many rows, or of a writer; see [`Sharded::place`].
+    pub fn place(
+        &self,
+        py: Python<'_>,
+        shard: Option<usize>,
+        tables: &[&str],
+        rows: u64,
+        deadline: Deadline,
+    ) -> PyResult<usize> {
+        let sharded = self.open(py)?;
+        let ticket = quick(py, || Ok(sharded.place(shard, tables, rows, deadline.limit())))?;
+        answer(py, "insert", &*sharded, ticket, deadline)
+    }
+
+    /// Takes note of an exception of an insert or a writer at a server.
+    pub fn failed(&self, py: Python<'_>, shard: usize, error: &PyErr) -> PyResult<()> {
+        let Some(error) = of_connection(py, error)? else { return Ok(()) };
+        let sharded = self.open(py)?;
+        quick(py, || {
+            sharded.failed(shard, &error);
+            Ok(())
+        })
+    }
+
+    /// Fails requests that wait, and all later ones. Idempotent.
+    pub fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let session = self.session.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match session.filter(Live::here) {
+            Some(session) => {
+                let sharded = Arc::clone(session.get(py)?);
+                quick(py, || {
+                    sharded.close();
+                    Ok(())
+                })
+            }
+            None => Ok(()),
+        }
     }
 }
 
