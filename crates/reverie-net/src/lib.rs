@@ -41,4 +41,5 @@ pub mod local;
 
 // The two ends.
 pub mod client;
+pub mod sharded;
 pub mod listen;

@@ -20,7 +20,7 @@ mod remote;
 mod replay;
 mod requests;
 mod round_trip;
-mod runtime;
+pub(crate) mod runtime;
 mod task;
 
 pub use described::Described;

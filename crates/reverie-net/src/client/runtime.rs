@@ -15,7 +15,7 @@ const FORKS: usize = 64;
 /// The runtime of this process.
 /// The parent's thread does not exist in a forked child: the child makes another runtime, and leaves the parent's
 /// alone.
-pub(super) fn handle() -> Result<Handle> {
+pub(crate) fn handle() -> Result<Handle> {
     static RUNTIMES: [OnceLock<Owned>; FORKS] = [const { OnceLock::new() }; FORKS];
     let process = std::process::id();
     for place in &RUNTIMES {

@@ -24,4 +24,5 @@ mod replay;
 mod sharded;
 mod table;
 
+pub use model::{Kept, Model, Split};
 pub use sharded::{Options, Shard, Sharded};

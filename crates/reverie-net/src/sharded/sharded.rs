@@ -97,7 +97,7 @@ impl Sharded {
             let shard = group.members.chosen(shard)?;
             for table in tables {
                 let table = group.open(&table, &end).await?;
-                if table.grants() {
+                if table.kind.grants {
                     let mut wants = vec![0; group.members.len()];
                     wants[shard] = rows;
                     // The second exchange grants what the first took back from others.
@@ -230,9 +230,14 @@ impl Group {
         Ok(Table::new(&self.members, options.name.clone(), model, kind))
     }
 
-    pub(super) fn close(&self) {
-        self.members.close();
+    /// Wakes the requests that wait here.
+    pub(super) fn ring(&self) {
         let tables: Vec<_> = self.open_tables().values().cloned().collect();
         tables.iter().for_each(|table| table.ring());
+    }
+
+    pub(super) fn close(&self) {
+        self.members.close();
+        self.ring();
     }
 }

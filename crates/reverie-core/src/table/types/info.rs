@@ -55,6 +55,19 @@ mod ages {
 }
 
 impl Stats {
+    /// Adds the counts of a part of the same table, on another server.
+    pub fn add(&mut self, other: &Self) {
+        self.evicted += other.evicted;
+        self.sampled_present += other.sampled_present;
+        self.sampled_unique += other.sampled_unique;
+        self.updated += other.updated;
+        self.stale_updates += other.stale_updates;
+        self.stale_deletes += other.stale_deletes;
+        self.single_steps += other.single_steps;
+        self.deleted_episodes += other.deleted_episodes;
+        self.age_histogram.iter_mut().zip(&other.age_histogram).for_each(|(own, more)| *own += more);
+    }
+
     /// Counts a draw of an item of the given age in nanoseconds, drawn for the `times`-th time.
     #[inline]
     pub(in crate::table) fn note_draw(&mut self, times: u32, age: u64) {
@@ -99,6 +112,17 @@ pub struct Times {
     pub samples_blocked: Duration,
     /// Time since the table was created.
     pub alive: Duration,
+}
+
+impl Times {
+    /// Adds the times of a part of the same table, on another server.
+    pub fn add(&mut self, other: &Self) {
+        self.inserting += other.inserting;
+        self.sampling += other.sampling;
+        self.inserts_blocked += other.inserts_blocked;
+        self.samples_blocked += other.samples_blocked;
+        self.alive += other.alive;
+    }
 }
 
 /// A table's figures at one moment.

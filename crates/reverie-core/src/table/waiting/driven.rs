@@ -15,6 +15,11 @@ use std::time::Duration;
 pub struct Withdrawal(Arc<AtomicBool>);
 
 impl Withdrawal {
+    /// Withdraws the request. Its future must be polled again.
+    pub fn make(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
     /// True once the request was withdrawn: its future ends with the part that is done.
     pub fn is_made(&self) -> bool {
         self.0.load(Ordering::Relaxed)
@@ -128,7 +133,7 @@ impl<T: Send> Pending<T> for Driven<T> {
     fn nudge(&self) {}
 
     fn withdraw(&mut self) {
-        self.withdrawal.0.store(true, Ordering::Relaxed);
+        self.withdrawal.make();
         Arc::clone(&self.wakes).wake();
         self.drive();
     }

@@ -1,6 +1,6 @@
 //! The number of inserts granted to each shard.
 
-use super::{Shard, Shards};
+use super::{Model, Shard};
 
 /// The ration of a shard without a limit. A signed 64-bit integer holds it.
 const UNLIMITED: u64 = i64::MAX as u64;
@@ -21,7 +21,7 @@ impl Shard {
     }
 }
 
-impl Shards {
+impl Model {
     /// The ration to send to each shard now: its incarnation, and a total of inserts as its own counters count.
     ///
     /// `None` for shards that have their ration already, that cannot be reached, or whose own limiter decides. `wants`

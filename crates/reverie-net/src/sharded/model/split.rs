@@ -1,8 +1,8 @@
 //! Draws distributed over shards by their masses, also if the masses changed after the draws.
 
-use super::Shards;
-use rand_core::RngCore;
+use super::Model;
 use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::RngCore;
 
 /// The part of a shard's mass below which nothing of it is left.
 const NOTHING: f64 = 1e-12;
@@ -27,7 +27,7 @@ pub struct Kept {
     pub chances: Vec<f64>,
 }
 
-impl Shards {
+impl Model {
     /// Distributes independent draws over the shards by their masses; `None` if no reachable shard has an item.
     pub fn split(&mut self, draws: u64) -> Option<Split> {
         let chances = self.chances()?;

@@ -15,18 +15,18 @@ mod clocks;
 mod rations;
 mod split;
 
-use crate::table::Tally;
-use crate::table::limiter::{Counters, Limiter, SampleBlock};
 use clocks::Clocks;
-use rand_core::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng;
+use reverie_core::table::Tally;
+use reverie_core::table::limiter::{Counters, Limiter, SampleBlock};
 use std::time::Duration;
 
 pub use split::{Kept, Split};
 
 /// The shards of one table.
 #[derive(Debug)]
-pub struct Shards {
+pub struct Model {
     limiter: Limiter,
     random: Xoshiro256PlusPlus,
     shards: Vec<Shard>,
@@ -71,7 +71,7 @@ impl Shard {
     }
 }
 
-impl Shards {
+impl Model {
     /// Shards without a tally yet. `seed` fixes which shards are drawn from.
     pub fn new(num_shards: usize, limiter: Limiter, seed: u64) -> Self {
         let random = Xoshiro256PlusPlus::seed_from_u64(seed);
@@ -159,7 +159,7 @@ impl Shards {
         self.limiter = limiter;
     }
 
-    /// The number of new inserts of any one shard above which [`Shards::allowed`] may change, if nothing else does.
+    /// The number of new inserts of any one shard above which [`Model::allowed`] may change, if nothing else does.
     pub fn patience(&self) -> u64 {
         let needed = self.limiter.inserts_until_sample(&self.counters()).unwrap_or(1);
         let present = self.present().count().max(1) as u64;

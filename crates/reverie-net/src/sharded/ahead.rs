@@ -1,0 +1,213 @@
+//! Batches of several servers ahead of their reader, made by a task.
+
+use super::calls::End;
+use super::draws::{Draws, Outcome, Reading};
+use super::join::joined;
+use super::sharded::Group;
+use reverie_core::batch::Planner;
+use reverie_core::replay::Batches;
+use reverie_core::sample::{Description, Drawn, Gathered, Memory, SampleRequest, Schedule};
+use reverie_core::table::Withdrawal;
+use reverie_core::{Error, Result};
+use std::collections::VecDeque;
+use std::mem::MaybeUninit;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+/// How long closing waits for responses.
+const CLOSING: Duration = Duration::from_secs(1);
+
+/// The task and its queue.
+pub(super) struct Ahead {
+    group: Arc<Group>,
+    queue: Arc<Queue>,
+    withdrawal: Withdrawal,
+    task: JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// Held for a push or a pop.
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Notified when the reader took a batch, or closes.
+    taken: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    ready: VecDeque<Result<Drawn>>,
+    /// The draws of a batch that was not finished.
+    unfinished: Option<Drawn>,
+    has_ended: bool,
+}
+
+impl Queue {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until there is a batch or the end, at most for `timeout`.
+    fn wait(&self, timeout: Duration, until: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
+        let waited = self.changed.wait_timeout_while(self.state(), timeout, |state| !until(state));
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+/// Marks the end however the task ends, also by a panic or an abort.
+struct Ending(Arc<Queue>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.state().has_ended = true;
+        self.0.changed.notify_all();
+    }
+}
+
+/// What the task works with.
+struct Work {
+    group: Arc<Group>,
+    queue: Arc<Queue>,
+    schedule: Schedule,
+    reading: Reading,
+    end: End,
+}
+
+impl Ahead {
+    pub(super) fn new(group: &Arc<Group>, schedule: Schedule, reading: Reading) -> Self {
+        let (queue, withdrawal) = (Arc::<Queue>::default(), Withdrawal::default());
+        let end = End::new(&group.runtime, None, &withdrawal);
+        let work = Work { group: Arc::clone(group), queue: Arc::clone(&queue), schedule, reading, end };
+        let task = group.runtime.spawn(async move {
+            let ending = Ending(Arc::clone(&work.queue));
+            if let Err(error) = work.run().await {
+                ending.0.state().ready.push_back(Err(error));
+            }
+        });
+        Self { group: Arc::clone(group), queue, withdrawal, task }
+    }
+}
+
+impl Work {
+    async fn run(&self) -> Result<()> {
+        let mut drawn = 0;
+        loop {
+            let parts = self.schedule.next(drawn);
+            if parts.is_empty() || !self.has_room().await {
+                return Ok(());
+            }
+            let Some(batch) = self.batch(&parts).await? else { return Ok(()) };
+            drawn += parts.iter().map(|(_, count)| count).sum::<usize>();
+            self.queue.state().ready.push_back(Ok(batch));
+            self.queue.changed.notify_all();
+        }
+    }
+
+    /// False if the reader closed.
+    async fn has_room(&self) -> bool {
+        loop {
+            let taken = self.queue.taken.notified();
+            if self.end.is_withdrawn() {
+                return false;
+            }
+            if self.queue.state().ready.len() < self.schedule.ahead.max(1) {
+                return true;
+            }
+            taken.await;
+        }
+    }
+
+    /// The next batch; `None` if the reader closed meanwhile.
+    async fn batch(&self, parts: &[(&str, usize)]) -> Result<Option<Drawn>> {
+        let (mut all, mut whole) = (Vec::new(), true);
+        for (table, count) in parts {
+            let table = self.group.open(table, &self.end).await?;
+            let Schedule { without_replacement, windows, .. } = self.schedule;
+            let request = SampleRequest { num_samples: *count, without_replacement, windows, lease: false };
+            let draws = Draws { table: &table, request, reading: &self.reading, end: &self.end };
+            let Outcome { made, why } = draws.parts().await?;
+            all.extend(made);
+            if let Some(why) = why {
+                return Err(Error::Deadline(why));
+            }
+            if self.end.is_withdrawn() {
+                whole = false;
+                break;
+            }
+        }
+        if parts.len() > 1 {
+            // One table's smallest probability is meaningless for weights in a mixture.
+            all.iter_mut().for_each(|part| part.smallest = None);
+        }
+        if all.is_empty() {
+            return Ok(None);
+        }
+        let reading = self.reading.clone();
+        // The runtime's thread moves the bytes of all clients: copies are made elsewhere.
+        let copied = self
+            .group
+            .runtime
+            .spawn_blocking(move || gathered(joined(all, &reading.options(), reading.allocate)?, &reading));
+        let batch = copied.await.unwrap_or_else(|error| Err(Error::Unavailable(format!("a batch failed: {error}"))))?;
+        if whole {
+            return Ok(Some(batch));
+        }
+        self.queue.state().unfinished = Some(batch);
+        Ok(None)
+    }
+}
+
+/// Gathers items of this process.
+fn gathered(drawn: Drawn, reading: &Reading) -> Result<Drawn> {
+    let Drawn::Items(mut draws) = drawn else { return Ok(drawn) };
+    let plan = Planner::new(&reading.options()).plan_draws(&draws)?;
+    let mut arrays: Vec<Box<dyn Memory>> = Vec::with_capacity(plan.outputs.len());
+    for output in &plan.outputs {
+        let needed = output.bytes();
+        arrays.push((reading.allocate)(needed).ok_or(Error::OutOfMemory { needed: needed as u64 })?);
+    }
+    let mut out: Vec<&mut [MaybeUninit<u8>]> =
+        plan.outputs.iter().zip(&mut arrays).map(|(output, memory)| memory.bytes(output.bytes())).collect();
+    plan.gather_draws(&draws, &mut out)?;
+    draws.items = Vec::new();
+    Ok(Drawn::Gathered(Gathered { draws, description: Description::Plan(plan), arrays }))
+}
+
+impl Batches for Ahead {
+    fn next(&mut self, timeout: Duration) -> Option<Result<Option<Drawn>>> {
+        let mut state = self.queue.wait(timeout, |state| !state.ready.is_empty() || state.has_ended);
+        let (next, has_ended) = (state.ready.pop_front(), state.has_ended);
+        drop(state);
+        self.queue.taken.notify_one();
+        match next {
+            Some(batch) => Some(batch.map(Some)),
+            None => has_ended.then_some(Ok(None)),
+        }
+    }
+
+    fn close(&mut self) -> Vec<Drawn> {
+        self.withdrawal.make();
+        let since = Instant::now();
+        loop {
+            // The task may have begun to wait only now.
+            self.queue.taken.notify_one();
+            self.group.ring();
+            let state = self.queue.wait(Duration::from_millis(20), |state| state.has_ended);
+            if state.has_ended || since.elapsed() > CLOSING {
+                break;
+            }
+        }
+        self.task.abort();
+        let mut state = self.queue.state();
+        let ready: Vec<Drawn> = state.ready.drain(..).filter_map(Result::ok).collect();
+        ready.into_iter().chain(state.unfinished.take()).collect()
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

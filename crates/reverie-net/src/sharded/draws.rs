@@ -1,0 +1,428 @@
+//! Draws from one table of all servers, in rounds: each makes the draws that the limits allow now.
+
+use super::calls::{End, is_lost};
+use super::join::{Part, joined, probabilities};
+use super::model::{Kept, Split};
+use super::table::Table;
+use reverie_core::batch::{Options, Ragged};
+use reverie_core::sample::{Allocate, Drawn, SampleRequest, Sampled, Windows};
+use reverie_core::{Error, Result};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Draws in a row without a window after which a request fails.
+const MOST_SHORT: usize = 1000;
+
+/// How batches are read; owns its paths.
+#[derive(Clone, Debug)]
+pub(super) struct Reading {
+    pub(super) columns: Option<Vec<String>>,
+    pub(super) ragged: Ragged,
+    pub(super) allocate: Allocate,
+}
+
+impl Reading {
+    pub(super) fn new(reading: &Options<'_>, allocate: Allocate) -> Self {
+        Self { columns: reading.columns.map(<[String]>::to_vec), ragged: reading.ragged, allocate }
+    }
+
+    pub(super) fn options(&self) -> Options<'_> {
+        Options { ragged: self.ragged, columns: self.columns.as_deref() }
+    }
+}
+
+/// A request for draws from one table of all servers.
+pub(super) struct Draws<'a> {
+    pub(super) table: &'a Table,
+    pub(super) request: SampleRequest,
+    pub(super) reading: &'a Reading,
+    pub(super) end: &'a End,
+}
+
+/// The draws of a request, and the reason why there are not all of them.
+pub(super) struct Outcome {
+    pub(super) made: Vec<Part>,
+    pub(super) why: Option<String>,
+}
+
+/// How draws are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// By the masses that the servers report first.
+    Asks,
+    /// By the known masses, if they can be corrected afterwards.
+    Guesses,
+    /// As runs of items of the same form.
+    Runs,
+}
+
+/// The answers of one round.
+struct Round {
+    drawn: Vec<(usize, Drawn)>,
+    /// Servers that were lost.
+    lost: Vec<usize>,
+    /// A server did not answer in time, or refused.
+    error: Option<Error>,
+}
+
+/// What the rounds of a request have made.
+struct Progress {
+    made: Vec<Part>,
+    done: usize,
+    /// Draws in a row whose items were too short for a window.
+    short: usize,
+    /// The last round made no draw, since all items were too short.
+    passed: bool,
+}
+
+enum Ask {
+    Draws(SampleRequest),
+    Tally,
+}
+
+impl Draws<'_> {
+    /// One batch. At the end, `Sampled` has the draws made by then, and the reason as an error.
+    pub(super) async fn batch(&self) -> Result<Sampled> {
+        let Outcome { made, why } = self.parts().await?;
+        let batches = match made.is_empty() {
+            true => Vec::new(),
+            false => vec![joined(made, &self.reading.options(), self.reading.allocate)?],
+        };
+        Ok(Sampled { batches, error: why.map(Error::Deadline) })
+    }
+
+    /// The draws that are allowed now, at least one: a batch for each run of items of the same form.
+    pub(super) async fn runs(&self) -> Result<Sampled> {
+        let Outcome { made, why } = self.rounds(1, self.request.num_samples, Way::Runs).await?;
+        let run = |part| joined(vec![part], &self.reading.options(), self.reading.allocate);
+        let batches = made.into_iter().map(run).collect::<Result<_>>()?;
+        Ok(Sampled { batches, error: why.map(Error::Deadline) })
+    }
+
+    /// All draws, or those made by the end. Draws without replacement are made all at once or not at all.
+    pub(super) async fn parts(&self) -> Result<Outcome> {
+        let SampleRequest { num_samples, without_replacement, windows, .. } = self.request;
+        if without_replacement && self.reading.ragged == Ragged::Values {
+            let reason = "ragged=\"values\" has no row for each draw, of which draws without replacement over several \
+                          shards leave some out: pass ragged=\"pad\", or draw with replacement";
+            return Err(Error::InvalidArgument(reason.to_owned()));
+        }
+        let plain = self.reading.ragged == Ragged::Refuse && !without_replacement && windows.is_none();
+        let way = if plain && self.table.kind.discards { Way::Guesses } else { Way::Asks };
+        let mut outcome = self.rounds(num_samples, num_samples, way).await?;
+        if let (Some(why), true) = (&mut outcome.why, without_replacement) {
+            let size = self.table.model().size();
+            if size < num_samples as u64 {
+                *why += &format!(" There are {size} items, and {num_samples} were asked for without replacement.");
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Makes `least` to `most` draws, in as many rounds as it takes.
+    async fn rounds(&self, least: usize, most: usize, way: Way) -> Result<Outcome> {
+        let (table, since, mut queued) = (self.table, Instant::now(), None);
+        let mut progress = Progress { made: Vec::new(), done: 0, short: 0, passed: false };
+        while progress.done < least {
+            table.members().refuse_closed()?;
+            // From here on no ring is missed.
+            let mut bell = pin!(table.bell());
+            bell.as_mut().enable();
+            let before = progress.done;
+            match self.round(most - progress.done, way, &mut progress).await {
+                // A server does not answer, and is not lost: the draws of the others are kept.
+                Err(Error::Deadline(why)) => return Ok(Outcome { made: progress.made, why: Some(why) }),
+                Err(error) => return Err(error),
+                Ok(()) => {}
+            }
+            let is_over = self.end.is_over();
+            // Items that were too short for a window are no reason to wait.
+            if progress.done > before || (progress.passed && !is_over) {
+                continue;
+            }
+            if is_over {
+                let why = table.why();
+                return Ok(Outcome { made: progress.made, why: (!self.end.is_withdrawn()).then_some(why) });
+            }
+            let queued = queued.get_or_insert_with(|| table.waits(since, most as u64));
+            queued.has(progress.done as u64);
+            table.look(self.end, bell.as_mut()).await?;
+        }
+        Ok(Outcome { made: progress.made, why: None })
+    }
+
+    /// Makes the draws that the limits allow now.
+    async fn round(&self, count: usize, way: Way, progress: &mut Progress) -> Result<()> {
+        let table = self.table;
+        let _turn = table.turn(self.end).await?;
+        let before = progress.done;
+        progress.passed = false;
+        if way == Way::Guesses && table.is_fresh() {
+            self.guess(count, progress).await?;
+        }
+        if progress.done == before {
+            // By the present masses, not those of the last batch: a server that was empty then would be left out.
+            table.exchange(self.end, &vec![0; table.members().len()]).await?;
+            let allowed = table.model().allowed(count as u64) as usize;
+            if allowed > 0 {
+                match self.request.without_replacement {
+                    _ if way == Way::Runs => self.draw_runs(allowed, progress).await?,
+                    true if allowed == count => self.distinct(count, progress).await?,
+                    true => {}
+                    false => self.draw(allowed, progress).await?,
+                }
+            }
+            table.refreshed();
+        }
+        // Also if nothing can be drawn: a draw that waits for inserts may have to admit some.
+        table.grant();
+        Ok(())
+    }
+
+    /// Asks servers at once, and waits for all of them; takes in their tallies.
+    async fn ask(&self, asks: Vec<(usize, Ask)>) -> Round {
+        let (table, asked_at, timeout) = (self.table, self.table.now(), self.end.answer());
+        let (mut draws, mut tallies) = (Vec::new(), Vec::new());
+        for (shard, ask) in asks {
+            let replay = Arc::clone(table.members().replay(shard));
+            match ask {
+                Ask::Draws(request) => {
+                    let ticket = replay.sample_now(&table.name, request, &self.reading.options(), timeout);
+                    draws.push((shard, replay, ticket));
+                }
+                Ask::Tally => {
+                    let ticket = replay.tally(&table.name, None);
+                    tallies.push((shard, replay, ticket));
+                }
+            }
+        }
+        let (draws, tallies) = futures_util::join!(self.end.all(draws), self.end.all(tallies));
+        let mut round = Round { drawn: Vec::new(), lost: Vec::new(), error: None };
+        for (shard, outcome) in draws {
+            let (batches, error) = match outcome {
+                Ok(Sampled { batches, error }) => (batches, error),
+                Err(error) => (Vec::new(), Some(error)),
+            };
+            for drawn in batches {
+                if let Some(tally) = drawn.tally() {
+                    table.heard(shard, tally, asked_at);
+                }
+                round.drawn.push((shard, drawn));
+            }
+            round.note(table, shard, error);
+        }
+        for (shard, outcome) in tallies {
+            match outcome {
+                Ok(tally) => table.heard(shard, tally, asked_at),
+                Err(error) => round.note(table, shard, Some(error)),
+            }
+        }
+        round
+    }
+
+    /// Makes draws by the present masses, none of which waits for a table.
+    ///
+    /// There are fewer if a server fails or lost its items, or if items are too short for a window.
+    async fn draw(&self, count: usize, progress: &mut Progress) -> Result<()> {
+        let windows = self.request.windows;
+        let split = self.table.model().split(count as u64);
+        let Some(Split { counts, mut chances }) = split else { return Ok(()) };
+        let asks = asks(&counts, |count| SampleRequest { windows, ..plain(count) });
+        let round = self.ask(asks).await;
+        // A draw that met an empty or failed server is repeated, so the others were chosen among themselves.
+        for (shard, chance) in chances.iter_mut().enumerate() {
+            let gave = round.drawn.iter().any(|(of, drawn)| *of == shard && !drawn.is_empty());
+            // A server that gives no window may still have items.
+            let empty = counts[shard] > 0 && !gave && windows.is_none();
+            if round.lost.contains(&shard) || empty {
+                *chance = 0.0;
+            }
+        }
+        let left: f64 = chances.iter().sum();
+        chances.iter_mut().for_each(|chance| *chance /= left);
+        let made = round.drawn.into_iter().map(|(shard, drawn)| (shard, drawn.len(), drawn)).collect();
+        let new = self.take(made, &chances, progress);
+        fail(round.error)?;
+        if let (Some(windows), true) = (windows, round.lost.is_empty()) {
+            self.count_short(count, new, windows, progress)?;
+        }
+        self.table.members().refuse_none()
+    }
+
+    /// As `draw`, one part for each run of items of the same form.
+    async fn draw_runs(&self, count: usize, progress: &mut Progress) -> Result<()> {
+        let (table, asked_at, timeout) = (self.table, self.table.now(), self.end.answer());
+        let split = table.model().split(count as u64);
+        let Some(Split { counts, chances }) = split else { return Ok(()) };
+        let some = counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        let asked = some.map(|(shard, count)| {
+            let replay = Arc::clone(table.members().replay(shard));
+            let ticket = replay.sample_some(&table.name, *count as usize, timeout);
+            (shard, replay, ticket)
+        });
+        let asked = asked.collect();
+        let mut round = Round { drawn: Vec::new(), lost: Vec::new(), error: None };
+        for (shard, outcome) in self.end.all(asked).await {
+            let (batches, error) = match outcome {
+                Ok(Sampled { batches, error }) => (batches, error),
+                Err(error) => (Vec::new(), Some(error)),
+            };
+            if let Some(tally) = batches.last().and_then(Drawn::tally) {
+                table.heard(shard, tally, asked_at);
+            }
+            round.drawn.extend(batches.into_iter().map(|drawn| (shard, drawn)));
+            round.note(table, shard, error);
+        }
+        let made = round.drawn.into_iter().map(|(shard, drawn)| (shard, drawn.len(), drawn)).collect();
+        self.take(made, &chances, progress);
+        fail(round.error)?;
+        table.members().refuse_none()
+    }
+
+    /// As `draw`, spread by the last known tallies, in one round trip for nearly all draws.
+    ///
+    /// If masses have changed since, some of the draws are repeated, so that all are spread by the current masses. Makes
+    /// none if the servers must be asked first. Not for tables whose draws depend on each other.
+    async fn guess(&self, count: usize, progress: &mut Progress) -> Result<()> {
+        let table = self.table;
+        let Some(split) = self.known(count as u64) else { return Ok(()) };
+        let present: Vec<usize> = {
+            let model = table.model();
+            (0..model.len()).filter(|shard| model.is_present(*shard)).collect()
+        };
+        let ask = |count| if count > 0 { Ask::Draws(plain(count)) } else { Ask::Tally };
+        let asked = present.iter().map(|shard| (*shard, ask(split.counts[*shard]))).collect();
+        let Round { drawn, lost, error } = self.ask(asked).await;
+        let gave = |shard: usize| drawn.iter().find(|(of, _)| *of == shard).map_or(0, |(_, drawn)| drawn.len() as u64);
+        let wanting = present.iter().any(|shard| gave(*shard) < split.counts[*shard]);
+        let kept = match lost.is_empty() && error.is_none() && !wanting {
+            true => table.model().keep(&split),
+            false => None,
+        };
+        let Some(Kept { mut counts, again, chances }) = kept else {
+            // A server is gone, or empty by now: the draws are dropped, and made again at those that are left.
+            drawn.iter().for_each(|(shard, drawn)| table.model().discard(*shard, drawn.len() as u64));
+            fail(error)?;
+            return table.members().refuse_none();
+        };
+        for (shard, drawn) in &drawn {
+            table.model().discard(*shard, drawn.len() as u64 - counts[*shard]);
+        }
+        let Round { drawn: more, error, .. } = self.ask(asks(&again, plain)).await;
+        let first = drawn.into_iter().map(|(shard, drawn)| (shard, std::mem::take(&mut counts[shard]) as usize, drawn));
+        let all = first.chain(more.into_iter().map(|(shard, drawn)| (shard, drawn.len(), drawn))).collect();
+        self.take(all, &chances, progress);
+        fail(error)?;
+        table.members().refuse_none()
+    }
+
+    /// The split of draws by the known tallies; `None` if the servers must be asked first.
+    ///
+    /// That is if a tally is missing, if there are no items or the limits allow fewer draws, or if a server is in this
+    /// process, where asking costs no more than drawing.
+    fn known(&self, count: u64) -> Option<Split> {
+        let mut model = self.table.model();
+        let mut present = (0..model.len()).filter(|shard| model.is_present(*shard));
+        let known = present.all(|shard| model.tally(shard).is_some());
+        if !self.table.kind.is_remote || !known || model.size() == 0 || model.allowed(count) < count {
+            return None;
+        }
+        model.split(count)
+    }
+
+    /// Draws without replacement, as from one table: all of them, or none if items are too few or a server fails.
+    ///
+    /// Each server draws as many as it may be asked for, and the draws that come first over all servers are used.
+    async fn distinct(&self, count: usize, progress: &mut Progress) -> Result<()> {
+        let table = self.table;
+        let sizes: Vec<u64> = {
+            let model = table.model();
+            if model.size() < count as u64 {
+                return Ok(());
+            }
+            let size = |shard| model.tally(shard).filter(|_| model.is_present(shard)).map_or(0, |tally| tally.size);
+            (0..model.len()).map(|shard| size(shard).min(count as u64)).collect()
+        };
+        let asks = asks(&sizes, |count| SampleRequest { without_replacement: true, ..plain(count) });
+        let Round { drawn, lost, error } = self.ask(asks).await;
+        let mut offered = vec![Vec::new(); sizes.len()];
+        drawn.iter().for_each(|(shard, drawn)| offered[*shard] = probabilities(drawn));
+        let raced = match lost.is_empty() && error.is_none() {
+            true => table.model().race(&offered, count as u64),
+            false => None,
+        };
+        let none = || Split { counts: vec![0; sizes.len()], chances: vec![0.0; sizes.len()] };
+        let Split { counts, chances } = raced.unwrap_or_else(none);
+        for (shard, drawn) in &drawn {
+            table.model().discard(*shard, drawn.len() as u64 - counts[*shard]);
+        }
+        let made = drawn.into_iter().map(|(shard, drawn)| (shard, counts[shard] as usize, drawn)).collect();
+        self.take(made, &chances, progress);
+        fail(error)?;
+        table.members().refuse_none()
+    }
+
+    /// Adds the first draws of each server, as many as given; returns how many they are.
+    fn take(&self, drawn: Vec<(usize, usize, Drawn)>, chances: &[f64], progress: &mut Progress) -> usize {
+        let (size, smallest) = {
+            let model = self.table.model();
+            (model.size(), model.smallest_probability(chances))
+        };
+        let before = progress.done;
+        for (shard, len, drawn) in drawn.into_iter().filter(|(_, len, _)| *len > 0) {
+            progress.done += len;
+            progress.made.push(Part { drawn, len, chance: chances[shard], size, smallest });
+        }
+        progress.done - before
+    }
+
+    /// `Ragged` after too many draws in a row without an item that a window fits into.
+    fn count_short(&self, asked: usize, made: usize, windows: Windows, progress: &mut Progress) -> Result<()> {
+        progress.passed = made == 0;
+        progress.short = if made > 0 { 0 } else { progress.short + asked };
+        if progress.short < MOST_SHORT {
+            return Ok(());
+        }
+        let reason = format!(
+            "table '{}' over {} shards: none of the last {} draws holds a window of {} steps; ask for shorter windows, \
+             write longer items, or pass borders=\"pad\"",
+            self.table.name,
+            self.table.members().present().len(),
+            progress.short,
+            windows.steps()
+        );
+        Err(Error::Ragged { path: String::new(), reason })
+    }
+}
+
+impl Round {
+    fn note(&mut self, table: &Table, shard: usize, error: Option<Error>) {
+        match error {
+            None => {}
+            Some(error) if is_lost(&error) => {
+                table.members().lose(shard, &error);
+                self.lost.push(shard);
+            }
+            Some(error) => {
+                self.lost.push(shard);
+                self.error.get_or_insert(error);
+            }
+        }
+    }
+}
+
+fn fail(error: Option<Error>) -> Result<()> {
+    error.map_or(Ok(()), Err)
+}
+
+/// A request for draws with default options.
+fn plain(count: u64) -> SampleRequest {
+    SampleRequest { num_samples: count as usize, ..SampleRequest::default() }
+}
+
+/// Requests to the servers that have draws to make.
+fn asks(counts: &[u64], request: impl Fn(u64) -> SampleRequest) -> Vec<(usize, Ask)> {
+    let some = counts.iter().enumerate().filter(|(_, count)| **count > 0);
+    some.map(|(shard, count)| (shard, Ask::Draws(request(*count)))).collect()
+}

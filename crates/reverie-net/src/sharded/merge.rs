@@ -1,0 +1,190 @@
+//! One answer of the answers of several servers: queries, figures, requests that wait.
+
+use super::members::Members;
+use super::table::Table;
+use reverie_core::replay::{Info, Link, ShardInfo, Waits};
+use reverie_core::sample::Draws;
+use reverie_core::table::{Field, Query, TableInfo};
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The items of all servers that a query found, as one table would return them.
+///
+/// `ahead`: seconds by which each server's clock is ahead of a common one. `size`: items of all servers. Times stay
+/// those of the servers' own clocks.
+pub(super) fn queried(found: Vec<(Draws, f64)>, size: u64, query: &Query) -> Draws {
+    let mut all = Draws::default();
+    let mut inserted: Vec<f64> = Vec::new();
+    for (draws, ahead) in found {
+        inserted.extend(draws.inserted_at.iter().map(|at| *at as f64 / 1e9 - ahead));
+        all.append(draws);
+    }
+    let value = |draw: usize| match query.order {
+        None => inserted[draw],
+        Some((Field::Priority, _)) => all.priorities[draw],
+        Some((Field::TimesSampled, _)) => f64::from(all.times_sampled[draw]),
+        Some((Field::Version, _)) => f64::from(all.versions[draw]),
+        // The youngest have the smallest age.
+        Some((Field::Age, _)) => -inserted[draw],
+    };
+    let descends = query.order.is_some_and(|(_, descends)| descends);
+    let mut draws: Vec<usize> = (0..all.len()).collect();
+    draws.sort_by(|a, b| {
+        let (one, other) = (value(*a), value(*b));
+        let by_value = if descends { other.total_cmp(&one) } else { one.total_cmp(&other) };
+        // Equal values are in order of insertion.
+        by_value.then(inserted[*a].total_cmp(&inserted[*b])).then(Ordering::Equal)
+    });
+    draws.truncate(query.limit.unwrap_or(usize::MAX));
+    let mut chosen = all.figures_of(&draws);
+    chosen.table_sizes.fill(size);
+    chosen
+}
+
+/// The figures of all servers: sums, and those of each.
+pub(super) fn infos(infos: Vec<(usize, Info)>, members: &Members, tables: &[Arc<Table>]) -> Info {
+    let mut shards: Vec<ShardInfo> = (members.all())
+        .map(|(shard, replay)| ShardInfo {
+            link: replay.link(),
+            tables: tables.iter().map(|table| (table.name.clone(), table.figures(shard))).collect(),
+            ..ShardInfo::default()
+        })
+        .collect();
+    let total = |limit: fn(&Info) -> Option<u64>| infos.iter().map(|(_, info)| limit(info)).sum::<Option<u64>>();
+    let sum = |figure: fn(&Info) -> u64| infos.iter().map(|(_, info)| figure(info)).sum::<u64>();
+    let known = |name: &str| tables.iter().find(|table| table.name == name);
+    let of_first = infos.first().map_or(&[][..], |(_, info)| &info.tables);
+    let summed = of_first.iter().filter_map(|first| {
+        let name = &first.options.name;
+        let of_each: Option<Vec<_>> = infos.iter().map(|(_, info)| named(info, name)).collect();
+        Some(table_info(&of_each?, known(name).map(|table| &**table)))
+    });
+    let mut all = Info {
+        tables: summed.collect(),
+        live_bytes: sum(|info| info.live_bytes),
+        max_bytes: total(|info| info.max_bytes),
+        network_bytes: sum(|info| info.network_bytes),
+        max_network_bytes: total(|info| info.max_network_bytes),
+        max_memory: total(|info| info.max_memory),
+        num_grpc_connections: sum(|info| info.num_grpc_connections),
+        num_local_connections: sum(|info| info.num_local_connections),
+        // A client needs a place at each server.
+        max_connections: infos.iter().filter_map(|(_, info)| info.max_connections).min(),
+        shards: Vec::new(),
+    };
+    for (shard, info) in infos {
+        (shards[shard].present, shards[shard].info) = (true, Some(info));
+    }
+    all.shards = shards;
+    all
+}
+
+fn named<'a>(info: &'a Info, name: &str) -> Option<&'a TableInfo> {
+    info.tables.iter().find(|table| table.options.name == name)
+}
+
+/// A table's figures over all servers.
+fn table_info(of_each: &[&TableInfo], table: Option<&Table>) -> TableInfo {
+    let mut all = of_each[0].clone();
+    for one in &of_each[1..] {
+        all.options.max_size = all.options.max_size.saturating_add(one.options.max_size);
+        all.options.max_bytes = all.options.max_bytes.zip(one.options.max_bytes).map(|(a, b)| a.saturating_add(b));
+        all.counters.inserts += one.counters.inserts;
+        all.counters.samples += one.counters.samples;
+        all.counters.deletes += one.counters.deletes;
+        all.size += one.size;
+        all.bytes += one.bytes;
+        all.num_episodes += one.num_episodes;
+        all.pending_inserts += one.pending_inserts;
+        all.pending_samples += one.pending_samples;
+        all.leased += one.leased;
+        all.max_priority = all.max_priority.max(one.max_priority);
+        all.stats.add(&one.stats);
+        all.times.add(&one.times);
+        for (copied, more) in all.copies.iter_mut().zip(&one.copies) {
+            copied.inserted += more.inserted;
+            copied.dropped += more.dropped;
+            copied.waiting += more.waiting;
+        }
+    }
+    let Some(table) = table else { return all };
+    let model = table.model();
+    let discarded = (0..model.len()).filter(|shard| model.is_present(*shard)).map(|shard| model.discarded(shard));
+    all.counters.samples = all.counters.samples.saturating_sub(discarded.sum());
+    if table.kind.is_limited {
+        all.options.limiter = model.limiter().clone();
+    }
+    all
+}
+
+/// The state of all connections; `None` if all tables are in this process.
+pub(super) fn links(members: &Members) -> Option<Link> {
+    let links: Vec<Option<Link>> = members.all().map(|(_, replay)| replay.link()).collect();
+    let (present, all) = (members.present().len(), members.len());
+    let transport = |link: &Option<Link>| match link {
+        Some(link) => link.transport.clone(),
+        None => Some(Cow::Borrowed("in-process")),
+    };
+    let transports: BTreeSet<Cow<'static, str>> = links.iter().filter_map(transport).collect();
+    let sum = |figure: fn(&Link) -> u64| links.iter().flatten().map(figure).sum();
+    Some(Link {
+        transport: (!transports.is_empty()).then(|| transports.into_iter().collect::<Vec<_>>().join(" ").into()),
+        reason: format!("{present} of {all} shards can be reached"),
+        connected: present == all,
+        reconnects: sum(|link| link.reconnects),
+        server_restarts: sum(|link| link.server_restarts),
+        bytes_sent: sum(|link| link.bytes_sent),
+        bytes_received: sum(|link| link.bytes_received),
+    })
+}
+
+/// Which requests wait at a table, at each server and here.
+pub(super) fn waits(table: &Table, each: Vec<(usize, Waits)>) -> Waits {
+    let text = table.why();
+    let (size, counters, sample_reason, mut insert_reason) = {
+        let (model, limited) = (table.model(), table.kind.is_limited);
+        let counters = model.counters();
+        let blocked = model.limiter().blocked_insert(&counters).filter(|_| limited);
+        let sample = model.blocked_sample().map(|block| block.to_string());
+        (model.size(), counters, sample, blocked.map(|block| block.to_string()))
+    };
+    // An insert goes to any one server: it is blocked only if all of them block it.
+    if insert_reason.is_none() && each.iter().all(|(_, waits)| waits.insert_reason.is_some()) {
+        insert_reason = each.first().and_then(|(_, waits)| waits.insert_reason.clone());
+    }
+    let of_each: Vec<String> =
+        each.iter().map(|(shard, waits)| format!("{}: {}", table.members().name(*shard), waits.text)).collect();
+    let mut all = Waits {
+        table: table.name.clone(),
+        size,
+        counters,
+        samples: table.waiting(),
+        insert_reason,
+        sample_reason,
+        text: format!("{text} {}", of_each.join(" ")),
+        ..Waits::default()
+    };
+    for (_, waits) in each {
+        all.max_size += waits.max_size;
+        all.leased += waits.leased;
+        all.closed |= waits.closed;
+        all.stuck |= waits.stuck;
+        all.inserts.extend(waits.inserts);
+        all.samples.extend(waits.samples);
+    }
+    all
+}
+
+/// A server's part of a number that is split over all of them.
+pub(super) fn part(whole: u64, num_shards: usize, shard: usize) -> u64 {
+    let (count, shard) = (num_shards as u64, shard as u64);
+    whole / count + u64::from(shard < whole % count)
+}
+
+/// The longest of the servers' times.
+pub(super) fn longest(members: &Members, time: impl Fn(&dyn reverie_core::replay::Replay) -> Duration) -> Duration {
+    members.all().map(|(_, replay)| time(&**replay)).max().unwrap_or_default()
+}

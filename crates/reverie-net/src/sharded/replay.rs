@@ -1,0 +1,469 @@
+//! The operations of several servers as one replay.
+
+use super::ahead::Ahead;
+use super::calls::End;
+use super::draws::{Draws, Reading};
+use super::join::{figures_of, merged};
+use super::members::consumes;
+use super::merge::{infos, links, longest, part, queried, waits};
+use super::sharded::{Group, Sharded};
+use super::table::Table;
+use reverie_core::append::Sink;
+use reverie_core::batch::Options;
+use reverie_core::chunk::{Compression, Meter};
+use reverie_core::item::Item;
+use reverie_core::replay::{Batches, Info, Link, Replay, Waits};
+use reverie_core::sample::{Allocate, Drawn, SampleRequest, Sampled, Schedule};
+use reverie_core::spec::Signature;
+use reverie_core::table::limiter::Limiter;
+use reverie_core::table::{
+    Change, Condition, Inserts, Keys, Priority, Query, Seen, TableOptions, Tally, Ticket, Updated, Updates,
+};
+use reverie_core::{Error, Result};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The one batch of an answer.
+fn one(sampled: Sampled) -> Result<Drawn> {
+    match sampled {
+        Sampled { error: Some(error), .. } => Err(error),
+        Sampled { mut batches, error: None } => {
+            batches.pop().ok_or_else(|| Error::Protocol("an answer without a batch".to_owned()))
+        }
+    }
+}
+
+impl Sharded {
+    /// A request that needs a table of all servers.
+    fn at<T, F>(
+        &self,
+        table: &str,
+        timeout: Option<Duration>,
+        work: impl FnOnce(Arc<Group>, Arc<Table>, End) -> F + Send + 'static,
+    ) -> Ticket<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        let table = table.to_owned();
+        self.run(timeout, |group, end| async move {
+            let table = group.open(&table, &end).await?;
+            work(group, table, end).await
+        })
+    }
+
+    fn reading(&self, reading: &Options<'_>) -> Reading {
+        Reading::new(reading, self.0.options.allocate)
+    }
+
+    /// The replay of the first server that can be reached.
+    fn first(&self) -> Result<&Arc<dyn Replay>> {
+        self.0.members.refuse_none()?;
+        Ok(self.0.members.replay(self.0.members.present()[0]))
+    }
+}
+
+impl Replay for Sharded {
+    fn ready(&self) -> Ticket<()> {
+        self.run(None, |group, end| async move { group.connect(&end).await })
+    }
+
+    fn tables(&self) -> Vec<TableOptions> {
+        self.0.members.tables()
+    }
+
+    /// The rows of the batch are grouped by server.
+    fn sample(
+        &self,
+        table: &str,
+        request: SampleRequest,
+        reading: &Options<'_>,
+        timeout: Option<Duration>,
+    ) -> Ticket<Sampled> {
+        let reading = self.reading(reading);
+        self.at(table, timeout, move |_, table, end| async move {
+            Draws { table: &table, request, reading: &reading, end: &end }.batch().await
+        })
+    }
+
+    fn sample_some(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled> {
+        let reading = self.reading(&Options::default());
+        let request = SampleRequest { num_samples: at_most, ..SampleRequest::default() };
+        self.at(table, timeout, move |_, table, end| async move {
+            Draws { table: &table, request, reading: &reading, end: &end }.runs().await
+        })
+    }
+
+    fn sample_now(
+        &self,
+        table: &str,
+        request: SampleRequest,
+        reading: &Options<'_>,
+        _: Option<Duration>,
+    ) -> Ticket<Sampled> {
+        let ticket = self.sample(table, request, reading, Some(Duration::ZERO));
+        ticket.map(|sampled| match sampled.error {
+            Some(Error::Deadline(_)) => Sampled { error: None, ..sampled },
+            _ => sampled,
+        })
+    }
+
+    fn batches(self: Arc<Self>, schedule: Schedule, reading: &Options<'_>, _: Allocate) -> Result<Box<dyn Batches>> {
+        schedule.parts.iter().try_for_each(|(table, _)| self.0.members.table(table).map(drop))?;
+        let reading = self.reading(reading);
+        Ok(Box::new(Ahead::new(&self.0, schedule, reading)))
+    }
+
+    fn get(&self, table: &str, keys: &[i64], reading: &Options<'_>) -> Ticket<Sampled> {
+        let (reading, keys) = (self.reading(reading), keys.to_vec());
+        self.at(table, None, move |group, table, end| async move {
+            if keys.is_empty() {
+                let reason = "a batch of no items has no columns; ask for at least one";
+                return Err(Error::InvalidArgument(reason.to_owned()));
+            }
+            let (mut asked, mut places) = (Vec::new(), vec![Vec::new(); group.members.len()]);
+            for (shard, of_shard) in group.members.by_key(&keys) {
+                let (replay, some) = (Arc::clone(group.members.replay(shard)), chosen(&keys, &of_shard));
+                let ticket = replay.get(&table.name, &some, &reading.options());
+                asked.push((shard, replay, ticket));
+                places[shard] = of_shard;
+            }
+            let (mut parts, mut rows) = (Vec::new(), Vec::new());
+            for (shard, sampled) in group.members.note(end.all(asked).await)? {
+                parts.push(one(sampled)?);
+                rows.append(&mut places[shard]);
+            }
+            if let Some(missing) = (0..keys.len()).find(|place| !rows.contains(place)) {
+                return Err(Error::UnknownKey { table: table.name.clone(), key: keys[missing].into() });
+            }
+            let batch = merged(parts, &rows, &reading.options(), reading.allocate)?;
+            Ok(Sampled { batches: vec![batch], error: None })
+        })
+    }
+
+    /// Each server answers for one moment of its own. `limit` and the order apply to the items of all servers.
+    fn query(&self, table: &str, query: &Query) -> Ticket<Sampled> {
+        let query = query.clone();
+        self.at(table, None, move |group, table, end| async move {
+            let found = group.members.each(&end, |replay| replay.query(&table.name, &query)).await?;
+            // For the clocks.
+            table.refresh(&end, &vec![0; group.members.len()]).await?;
+            let found = found.into_iter().map(|(shard, sampled)| {
+                let ahead = table.model().clock_ahead(shard);
+                Ok((figures_of(one(sampled)?), ahead))
+            });
+            let found = found.collect::<Result<Vec<_>>>()?;
+            let size = table.model().size();
+            Ok(Sampled { batches: vec![Drawn::Items(queried(found, size, &query))], error: None })
+        })
+    }
+
+    fn max_items(&self) -> usize {
+        self.0.members.all().map(|(_, replay)| replay.max_items()).min().unwrap_or(usize::MAX)
+    }
+
+    fn info(&self) -> Ticket<Info> {
+        self.run(None, |group, end| async move {
+            group.connect(&end).await?;
+            let each = group.members.each(&end, |replay| replay.info()).await?;
+            let tables: Vec<_> = group.open_tables().values().cloned().collect();
+            Ok(infos(each, &group.members, &tables))
+        })
+    }
+
+    fn checkpoint(&self) -> Ticket<Vec<String>> {
+        self.run(None, |group, end| async move {
+            group.connect(&end).await?;
+            group.members.refuse_lost("a checkpoint would miss its items")?;
+            let taken = group.members.each(&end, |replay| replay.checkpoint()).await?;
+            Ok(taken.into_iter().flat_map(|(_, paths)| paths).collect())
+        })
+    }
+
+    fn link(&self) -> Option<Link> {
+        links(&self.0.members)
+    }
+
+    fn waits(&self, table: &str) -> Ticket<Waits> {
+        self.at(table, None, |group, table, end| async move {
+            table.refresh(&end, &vec![0; group.members.len()]).await?;
+            let each = group.members.each(&end, |replay| replay.waits(&table.name)).await?;
+            Ok(waits(&table, each))
+        })
+    }
+
+    /// Not one decision over all servers. Keys of servers that cannot be reached are stale.
+    fn mutate(&self, table: &str, updates: &Updates<'_>, deletes: &[i64], awaited: bool) -> Ticket<(Updated, Updated)> {
+        let Updates { keys, priorities, if_version, neighbours } = *updates;
+        let (keys, priorities, deletes) = (keys.to_vec(), priorities.to_vec(), deletes.to_vec());
+        let if_version = if_version.map(<[u32]>::to_vec);
+        self.at(table, None, move |group, table, end| async move {
+            refuse_unequal(&table.name, &keys, &priorities, if_version.as_deref())?;
+            refuse_priorities(&group, &table.name, &priorities)?;
+            let (updated, deleted) = (group.members.by_key(&keys), group.members.by_key(&deletes));
+            let mut asked = Vec::new();
+            for shard in 0..group.members.len() {
+                let of = |all: &[(usize, Vec<usize>)]| {
+                    all.iter().find(|(of, _)| *of == shard).map_or(Vec::new(), |(_, places)| places.clone())
+                };
+                let (updates, deleted) = (of(&updated), of(&deleted));
+                if updates.is_empty() && deleted.is_empty() {
+                    continue;
+                }
+                let (some, values) = (chosen(&keys, &updates), chosen(&priorities, &updates));
+                let versions = if_version.as_ref().map(|versions| chosen(versions, &updates));
+                let some = Updates { keys: &some, priorities: &values, if_version: versions.as_deref(), neighbours };
+                let replay = Arc::clone(group.members.replay(shard));
+                let ticket = replay.mutate(&table.name, &some, &chosen(&deletes, &deleted), awaited);
+                asked.push((shard, replay, ticket));
+            }
+            let answers = group.members.note(end.all(asked).await);
+            if !deletes.is_empty() {
+                table.forget();
+            }
+            let (mut updated, mut deleted) = (0, 0);
+            for (_, (of_shard, gone)) in answers? {
+                updated += of_shard.applied;
+                deleted += gone.applied;
+            }
+            let outcome = |applied: u64, all: usize| Updated { applied, stale: all as u64 - applied };
+            Ok((outcome(updated, keys.len()), outcome(deleted, deletes.len())))
+        })
+    }
+
+    /// Items of lost servers stay; their keys are stale.
+    fn delete_where(&self, table: &str, keys: Option<&[i64]>, conditions: &[Condition]) -> Ticket<Updated> {
+        let (keys, conditions) = (keys.map(<[i64]>::to_vec), conditions.to_vec());
+        self.at(table, None, move |group, table, end| async move {
+            let Some(keys) = keys else {
+                let deleted = group.members.each(&end, |replay| replay.delete_where(&table.name, None, &conditions));
+                let deleted = deleted.await;
+                table.forget();
+                let sum = |all: Updated, one: Updated| Updated {
+                    applied: all.applied + one.applied,
+                    stale: all.stale + one.stale,
+                };
+                return Ok(deleted?.into_iter().map(|(_, one)| one).fold(Updated::default(), sum));
+            };
+            let asked = group.members.by_key(&keys).into_iter().map(|(shard, places)| {
+                let replay = Arc::clone(group.members.replay(shard));
+                let ticket = replay.delete_where(&table.name, Some(&chosen(&keys, &places)), &conditions);
+                (shard, replay, ticket)
+            });
+            let asked = asked.collect();
+            let deleted = group.members.note(end.all(asked).await);
+            table.forget();
+            let applied = deleted?.iter().map(|(_, one)| one.applied).sum();
+            Ok(Updated { applied, stale: keys.len() as u64 - applied })
+        })
+    }
+
+    fn can_sample(&self, table: &str, num_samples: u64) -> Ticket<bool> {
+        self.at(table, None, move |group, table, end| async move {
+            table.refresh(&end, &vec![0; group.members.len()]).await?;
+            let allowed = table.model().allowed(num_samples);
+            Ok(allowed == num_samples)
+        })
+    }
+
+    /// Over all servers if this client has their limits; else each server must allow the number.
+    fn can_insert(&self, table: &str, num_inserts: u64) -> Ticket<bool> {
+        self.at(table, None, move |group, table, end| async move {
+            if !table.kind.is_limited {
+                let can = group.members.each(&end, |replay| replay.can_insert(&table.name, num_inserts)).await?;
+                return Ok(can.into_iter().all(|(_, can)| can));
+            }
+            table.refresh(&end, &vec![0; group.members.len()]).await?;
+            Ok(table.inserts_left().is_none_or(|left| left >= num_inserts))
+        })
+    }
+
+    fn reset(&self, table: &str) -> Ticket<()> {
+        self.at(table, None, |group, table, end| async move {
+            group.members.each(&end, |replay| replay.reset(&table.name)).await?;
+            table.begin(&end).await
+        })
+    }
+
+    /// `max_size` is split over the servers; the limiter is the one over all of them, whose counts go on.
+    fn configure(&self, table: &str, change: Change) -> Ticket<()> {
+        self.at(table, None, move |group, table, end| async move { configure(&group, &table, &end, change).await })
+    }
+
+    fn tally(&self, _: &str, _: Option<(u64, u64)>) -> Ticket<Tally> {
+        Ticket::done(Err(not_one_table()))
+    }
+
+    fn tally_unlike(&self, _: &str, _: Seen, _: Duration) -> Ticket<Tally> {
+        Ticket::done(Err(not_one_table()))
+    }
+
+    fn fate(&self, number: u64) -> Ticket<Keys> {
+        let reason = format!("no insert with the number {number} has an unknown fate: ask the shard's own client");
+        Ticket::done(Err(Error::InvalidArgument(reason)))
+    }
+
+    fn grace(&self) -> Duration {
+        longest(&self.0.members, |replay| replay.grace())
+    }
+
+    fn silence(&self, waited: Duration) -> String {
+        match self.0.members.refuse_lost("") {
+            Ok(()) => format!("the shards have not answered for {:.1} s", waited.as_secs_f64()),
+            Err(_) => format!("{} cannot be reached", self.0.members.lost_names()),
+        }
+    }
+
+    fn round_trip(&self) -> Option<Duration> {
+        self.0.members.all().filter_map(|(_, replay)| replay.round_trip()).max()
+    }
+
+    fn lags(&self) -> bool {
+        self.0.members.all().any(|(_, replay)| replay.lags())
+    }
+
+    fn restarts(&self) -> u64 {
+        self.0.members.all().map(|(_, replay)| replay.restarts()).sum()
+    }
+}
+
+/// Inserts go to one server each, in turns. Writers use the replay of one server; see [`Sharded::place`].
+impl Sink for Sharded {
+    fn insert(&self, table: &str, items: Inserts) -> Result<Ticket<Keys>> {
+        self.0.members.replay(self.0.members.chosen(None)?).insert(table, items)
+    }
+
+    fn check(&self, table: &str, items: &[(Item, Priority)]) -> Result<()> {
+        self.first()?.check(table, items)
+    }
+
+    fn check_priority(&self, table: &str, priority: Priority) -> Result<()> {
+        self.first()?.check_priority(table, priority)
+    }
+
+    fn signature(&self, table: &str) -> Result<Option<Signature>> {
+        self.first()?.signature(table)
+    }
+
+    fn why(&self, table: &str) -> Ticket<String> {
+        self.at(table, None, |_, table, _| async move { Ok(table.why()) })
+    }
+
+    fn compression(&self, table: &str) -> Result<Compression> {
+        self.first()?.compression(table)
+    }
+
+    fn meter(&self) -> &Arc<Meter> {
+        self.0.members.replay(0).meter()
+    }
+}
+
+fn not_one_table() -> Error {
+    Error::InvalidArgument("several shards are no shard of others".to_owned())
+}
+
+/// The values at these places.
+fn chosen<T: Copy>(all: &[T], places: &[usize]) -> Vec<T> {
+    places.iter().map(|place| all[*place]).collect()
+}
+
+fn refuse_unequal(table: &str, keys: &[i64], priorities: &[f64], if_version: Option<&[u32]>) -> Result<()> {
+    let versions = if_version.map(<[u32]>::len);
+    if keys.len() == priorities.len() && versions.is_none_or(|versions| versions == keys.len()) {
+        return Ok(());
+    }
+    let versions = versions.map_or("none".to_owned(), |versions| versions.to_string());
+    Err(Error::InvalidArgument(format!(
+        "table '{table}': keys, priorities and versions must have one length, got {}, {} and {versions}",
+        keys.len(),
+        priorities.len()
+    )))
+}
+
+/// Refuses priorities that a server would refuse, before any server has applied some.
+fn refuse_priorities(group: &Group, table: &str, priorities: &[f64]) -> Result<()> {
+    let Some(shard) = group.members.present().first().copied() else { return Ok(()) };
+    let replay = group.members.replay(shard);
+    let check = |priority| replay.check_priority(table, Priority::Value(priority));
+    if let Some(invalid) = priorities.iter().find(|priority| !priority.is_finite()) {
+        return check(*invalid);
+    }
+    let ends = [f64::min, f64::max].map(|end| priorities.iter().copied().reduce(end));
+    ends.into_iter().flatten().try_for_each(check)
+}
+
+async fn configure(group: &Arc<Group>, table: &Arc<Table>, end: &End, change: Change) -> Result<()> {
+    let Change { max_size, limiter, max_times_sampled } = change;
+    let refuse = |reason: String| Err(Error::InvalidArgument(reason));
+    let (name, count) = (&table.name, group.members.len());
+    if let Some(times) = max_times_sampled.filter(|times| *times > 0) {
+        return refuse(consumes(&format!("table '{name}' of all shards"), times));
+    }
+    if let Some(size) = max_size.filter(|size| *size < count as u64) {
+        return refuse(format!("max_size must be at least {count}, an item for each shard, got {size}"));
+    }
+    if limiter.as_ref().is_some_and(Limiter::is_rationed) {
+        let reason = "rate_limiter must be the limits of all shards; Rationed() is for the tables of the shards";
+        return refuse(reason.to_owned());
+    }
+    if limiter.is_some() && !table.kind.is_limited {
+        return refuse(format!(
+            "this client does not limit table '{name}': configure it at the one that was given rate_limiter"
+        ));
+    }
+    if table.kind.is_limited {
+        refuse_unsampled(group, table, end, max_size, limiter.as_ref()).await?;
+    }
+    if let Some(size) = max_size {
+        group.members.refuse_lost("a new max_size would not reach its part")?;
+        let asked = group.members.all().map(|(shard, replay)| {
+            let change = Change { max_size: Some(part(size, count, shard)), ..Change::default() };
+            (shard, Arc::clone(replay), replay.configure(name, change))
+        });
+        let asked = asked.collect();
+        for (shard, outcome) in end.all(asked).await {
+            if let Err(error) = outcome {
+                if super::calls::is_lost(&error) {
+                    group.members.lose(shard, &error);
+                }
+                return Err(error);
+            }
+        }
+        table.forget();
+    }
+    if let Some(limiter) = limiter {
+        table.limit(limiter);
+        table.refresh(end, &vec![0; count]).await?;
+    }
+    Ok(())
+}
+
+/// Refuses limits of a table that can never hold as many items as draws wait for.
+async fn refuse_unsampled(
+    group: &Arc<Group>,
+    table: &Arc<Table>,
+    end: &End,
+    max_size: Option<u64>,
+    limiter: Option<&Limiter>,
+) -> Result<()> {
+    let needed = match limiter {
+        Some(limiter) => limiter.min_size_to_sample(),
+        None => table.model().limiter().min_size_to_sample(),
+    };
+    let size = match max_size {
+        Some(size) => size,
+        None => {
+            let each = group.members.each(end, |replay| replay.waits(&table.name)).await?;
+            each.iter().map(|(_, waits)| waits.max_size).sum()
+        }
+    };
+    match needed > size {
+        true => Err(Error::InvalidArgument(format!(
+            "table '{}' over all shards: max_size {size} is below min_size_to_sample {needed}: nothing could ever be \
+             sampled",
+            table.name
+        ))),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,336 @@
+//! One table of all servers: the limits over all of them, their counts, and the requests that wait here.
+
+use super::calls::{End, is_lost};
+use super::members::{Members, Watcher};
+use super::model::Model;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use reverie_core::replay::ShardTable;
+use reverie_core::table::limiter::Limiter;
+use reverie_core::table::{Tally, Ticket, Waiting};
+use reverie_core::{Error, Result};
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+use tokio::sync::futures::Notified;
+use tokio::sync::{MutexGuard as Turn, Notify};
+
+/// The longest wait for news of servers before they are asked again, so that a silent one is noticed.
+const LONGEST_LOOK: Duration = Duration::from_secs(10);
+
+/// What decides how a table is drawn from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kind {
+    /// This client has the limits over all servers.
+    pub(super) is_limited: bool,
+    /// This client grants inserts to the servers.
+    pub(super) grants: bool,
+    /// No server is in this process.
+    pub(super) is_remote: bool,
+    /// Draws of a server may be discarded: they are independent, and no other client counts them.
+    pub(super) discards: bool,
+}
+
+pub(super) struct Table {
+    pub(super) name: String,
+    pub(super) kind: Kind,
+    members: Arc<Members>,
+    /// Held for a decision.
+    model: Mutex<Model>,
+    /// Held while draws are made or inserts granted, one after the other.
+    turn: tokio::sync::Mutex<()>,
+    /// True if the figures of the last responses are still valid.
+    is_fresh: AtomicBool,
+    /// Rung when a server is lost or back, when limits change, and when the client is closed.
+    bell: Notify,
+    /// Draws that wait, in order of arrival.
+    waiting: Mutex<Vec<(u64, Instant, Waiting)>>,
+    /// The start of this object's clock.
+    began: Instant,
+}
+
+impl Watcher for Table {
+    fn lost(&self, shard: usize) {
+        self.model().lost(shard);
+        self.ring();
+    }
+
+    fn join(&self, shard: usize) -> BoxFuture<'_, Result<()>> {
+        async move {
+            let asked = self.began.elapsed();
+            let tally = self.members.replay(shard).tally(&self.name, None).await?;
+            self.heard(shard, tally, asked);
+            self.ring();
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+impl Table {
+    pub(super) fn new(members: &Arc<Members>, name: String, model: Model, kind: Kind) -> Self {
+        Self {
+            name,
+            kind,
+            members: Arc::clone(members),
+            model: Mutex::new(model),
+            turn: tokio::sync::Mutex::default(),
+            is_fresh: AtomicBool::new(false),
+            bell: Notify::new(),
+            waiting: Mutex::default(),
+            began: Instant::now(),
+        }
+    }
+
+    pub(super) fn model(&self) -> MutexGuard<'_, Model> {
+        self.model.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn members(&self) -> &Arc<Members> {
+        &self.members
+    }
+
+    /// The time of this object's clock.
+    pub(super) fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Takes in a tally that was asked for at this time.
+    pub(super) fn heard(&self, shard: usize, tally: Tally, asked: Duration) {
+        let mut model = self.model();
+        model.heard(shard, tally);
+        model.heard_clock(shard, asked, self.now(), tally.now);
+    }
+
+    /// Makes the next draws ask the servers first.
+    pub(super) fn forget(&self) {
+        self.is_fresh.store(false, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_fresh(&self) -> bool {
+        self.is_fresh.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn refreshed(&self) {
+        self.is_fresh.store(true, Ordering::Relaxed);
+    }
+
+    /// Wakes draws that wait.
+    pub(super) fn ring(&self) {
+        self.bell.notify_waiters();
+    }
+
+    pub(super) fn bell(&self) -> Notified<'_> {
+        self.bell.notified()
+    }
+
+    /// Waits for the turn. Its holder waits only for responses, never for a limiter.
+    pub(super) async fn turn(&self, end: &End) -> Result<Turn<'_, ()>> {
+        match end.within(end.answer(), self.turn.lock()).await {
+            Some(turn) => Ok(turn),
+            None => {
+                Err(Error::Deadline(format!("another call waits for an answer of the shards of table '{}'", self.name)))
+            }
+        }
+    }
+
+    /// Replaces the limits over all servers; the counts go on.
+    pub(super) fn limit(&self, limiter: Limiter) {
+        self.model().set_limiter(limiter);
+        self.forget();
+        self.ring();
+    }
+
+    /// Asks all servers for the first time, or after all tables were reset.
+    pub(super) async fn begin(&self, end: &End) -> Result<()> {
+        let _turn = self.turn(end).await?;
+        self.model().reset();
+        self.forget();
+        self.ask(end, &vec![None; self.members.len()]).await?;
+        self.exchange(end, &vec![0; self.members.len()]).await
+    }
+
+    /// Asks all servers, and grants inserts. `wants`: inserts about to come, one number for each server.
+    pub(super) async fn refresh(&self, end: &End, wants: &[u64]) -> Result<()> {
+        let _turn = self.turn(end).await?;
+        self.exchange(end, wants).await
+    }
+
+    /// The same, in a turn.
+    pub(super) async fn exchange(&self, end: &End, wants: &[u64]) -> Result<()> {
+        let grants = match self.kind.grants {
+            true => self.model().rations(wants),
+            false => vec![None; self.members.len()],
+        };
+        self.ask(end, &grants).await
+    }
+
+    /// Asks for the tallies of the servers that can be reached.
+    async fn ask(&self, end: &End, grants: &[Option<(u64, u64)>]) -> Result<()> {
+        let asked = self.now();
+        let tickets = self.members.present().into_iter().map(|shard| {
+            let replay = self.members.replay(shard);
+            (shard, Arc::clone(replay), replay.tally(&self.name, grants[shard]))
+        });
+        let tickets = tickets.collect();
+        let mut failed = None;
+        for (shard, outcome) in end.all(tickets).await {
+            match outcome {
+                Ok(tally) => self.heard(shard, tally, asked),
+                Err(error) if is_lost(&error) => self.members.lose(shard, &error),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        failed.map_or(Ok(()), Err)?;
+        self.members.refuse_none()
+    }
+
+    /// Grants inserts without waiting for the responses: the next draws bring them.
+    pub(super) fn grant(&self) {
+        if !self.kind.grants {
+            return;
+        }
+        let rations = {
+            let mut model = self.model();
+            let wants = vec![0; model.len()];
+            model.rations(&wants)
+        };
+        for (shard, grant) in rations.into_iter().enumerate().filter(|(_, grant)| grant.is_some()) {
+            // A response that is there already is not used either: a draw that then waits for news would miss it.
+            drop(self.members.replay(shard).tally(&self.name, grant));
+        }
+    }
+
+    /// Waits until a server has changed since its last tally, so that a draw might succeed, or until the bell rings.
+    ///
+    /// At most ten seconds, and not past the end. Never leaves a server's answer unread that means that it is lost.
+    pub(super) async fn look(&self, end: &End, mut bell: Pin<&mut Notified<'_>>) -> Result<()> {
+        let limit = end.left().map_or(LONGEST_LOOK, |left| left.min(LONGEST_LOOK));
+        let seen: Vec<_> = {
+            let model = self.model();
+            let more = model.patience();
+            let present = (0..model.len()).filter(|shard| model.is_present(*shard));
+            present.filter_map(|shard| Some((shard, model.tally(shard)?.seen(more)))).collect()
+        };
+        let look = |(shard, seen)| (shard, self.members.replay(shard).tally_unlike(&self.name, seen, limit));
+        let mut looks: Vec<(usize, Ticket<Tally>)> = seen.into_iter().map(look).collect();
+        let news = poll_fn(|context| {
+            // Each must know whom to wake.
+            let done = looks.iter().filter(|(_, ticket)| ticket.is_done_or_wakes(context.waker())).count();
+            let rung = bell.as_mut().poll(context).is_ready();
+            if done > 0 || rung { Poll::Ready(()) } else { Poll::Pending }
+        });
+        end.within(Some(limit), news).await;
+        for (shard, mut ticket) in looks.drain(..) {
+            // The next round asks these servers again, without concurrent draws, so that no older state is stored.
+            match ticket.poll() {
+                Some(Err(error)) if is_lost(&error) => self.members.lose(shard, &error),
+                Some(Err(error)) => return Err(error),
+                Some(Ok(_)) | None => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Vec<(u64, Instant, Waiting)>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Shows a draw among those that wait, until the result is dropped.
+    pub(super) fn waits(&self, since: Instant, wanted: u64) -> Queued<'_> {
+        let mut queue = self.queue();
+        let number = queue.last().map_or(0, |(number, ..)| number + 1);
+        queue.push((number, since, Waiting { since: Duration::ZERO, wanted, done: 0 }));
+        Queued { table: self, number }
+    }
+
+    /// The draws that wait, in order of arrival.
+    pub(super) fn waiting(&self) -> Vec<Waiting> {
+        let queue = self.queue();
+        queue.iter().map(|(_, since, waiting)| Waiting { since: since.elapsed(), ..*waiting }).collect()
+    }
+
+    /// The number of inserts that the limits allow now; `None` if this client has none, or they allow any number.
+    pub(super) fn inserts_left(&self) -> Option<u64> {
+        self.model().inserts_left().filter(|_| self.kind.is_limited)
+    }
+
+    /// Why draws and inserts wait, over all servers, by their last responses.
+    pub(super) fn why(&self) -> String {
+        let (model, waiting) = (self.model(), self.queue().len());
+        let counters = model.counters();
+        let present = (0..model.len()).filter(|shard| model.is_present(*shard));
+        let tallies: Vec<_> = present.map(|shard| model.tally(shard).copied().unwrap_or_default()).collect();
+        let mut text = format!(
+            "table '{}' over {} of {} shards: {} items, {} inserts, {} samples.",
+            self.name,
+            tallies.len(),
+            model.len(),
+            model.size(),
+            counters.inserts,
+            counters.samples
+        );
+        text += &if waiting > 0 { format!(" {waiting} samples waiting") } else { " no samples waiting".to_owned() };
+        text += &match model.blocked_sample() {
+            Some(reason) => format!("; one would: {reason}."),
+            None => " samples can go on.".to_owned(),
+        };
+        if self.kind.is_limited {
+            let inserts: u64 = tallies.iter().map(|tally| tally.waiting_inserts).sum();
+            let open = match model.inserts_left() {
+                Some(left) => format!("{left} more inserts"),
+                None => "any number of inserts".to_owned(),
+            };
+            text += &format!(" {inserts} inserts waiting; the limiter of all shards allows {open}");
+            text += &match model.limiter().blocked_insert(&counters) {
+                Some(reason) => format!(": {reason}."),
+                None => ".".to_owned(),
+            };
+        }
+        drop(model);
+        match self.members.lost_names() {
+            lost if lost.is_empty() => text,
+            lost => format!("{text} Lost: {lost}."),
+        }
+    }
+
+    /// The figures of a server.
+    pub(super) fn figures(&self, shard: usize) -> ShardTable {
+        let model = self.model();
+        let tally = model.tally(shard).copied().unwrap_or_default();
+        ShardTable {
+            mass: tally.mass.total,
+            chance: model.chances().map_or(0.0, |chances| chances[shard]),
+            ration: tally.ration,
+            num_inserts: tally.counters.inserts,
+            num_samples: tally.counters.samples,
+            waiting_inserts: tally.waiting_inserts,
+            discarded: model.discarded(shard),
+            clock_ahead: model.clock_ahead(shard),
+        }
+    }
+}
+
+/// A draw that waits, in the list of its table.
+pub(super) struct Queued<'a> {
+    table: &'a Table,
+    number: u64,
+}
+
+impl Queued<'_> {
+    /// Shows how many of its draws are made.
+    pub(super) fn has(&self, done: u64) {
+        if let Some((.., waiting)) = self.table.queue().iter_mut().find(|(number, ..)| *number == self.number) {
+            waiting.done = done;
+        }
+    }
+}
+
+impl Drop for Queued<'_> {
+    fn drop(&mut self) {
+        self.table.queue().retain(|(number, ..)| *number != self.number);
+    }
+}
