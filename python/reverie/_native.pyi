@@ -20,8 +20,6 @@ __all__ = [
     "Patterns",
     "Prefetch",
     "Server",
-    "ShardDraws",
-    "Shards",
     "Structure",
     "StructuredWriter",
     "TrajectoryColumn",
@@ -138,6 +136,7 @@ class Client:
         *,
         timeout: float | None = None,
         address: str | None = None,
+        shards: tuple[list[Client], list[str], RateLimiter | None, tuple[int, int], int] | None = None,
         transport: str = "auto",
         token: str | None = None,
         tls: tuple[bytes | None, tuple[bytes, bytes] | None, str | None] | None = None,
@@ -153,7 +152,7 @@ class Client:
     def max_in_flight_bytes(self) -> int:
         """Bytes that may be on their way while no caller waits for them; see `reverie.Client`."""
 
-    def checkpoint(self, *, timeout: float | None = None) -> str:
+    def checkpoint(self, *, timeout: float | None = None) -> str | list[str]:
         """Takes a checkpoint of all tables of the server, which goes on meanwhile.
 
         Blocks until it is on the disk, and while another is being taken; `timeout` seconds at most. The tables stand
@@ -161,21 +160,32 @@ class Client:
         again.
 
         Returns:
-            the checkpoint's path; its folder can be given to a `DefaultCheckpointer`.
+            the checkpoint's path; its folder can be given to a `DefaultCheckpointer`. Of several servers, a list with
+            the path at each.
 
         Raises:
             DeadlineExceededError: it is not written yet; it goes on.
             StorageError: the file system refused; the checkpoints that were there are as they were.
             ClosedError: the server was stopped.
+            UnavailableError: one of several servers cannot be reached: its items would be missing.
         """
 
-    def insert(self, data: Any, priorities: dict[str, float | Literal["max"]], *, timeout: float | None = None) -> None:
+    def insert(
+        self,
+        data: Any,
+        priorities: dict[str, float | Literal["max"]],
+        *,
+        timeout: float | None = None,
+        shard: int | None = None,
+    ) -> None:
         """Inserts one step into one or more tables; its bytes are stored once. Blocks until it is in all of them.
 
         Args:
             data: a nest of arrays and numbers.
             priorities: the priority in each table, by name; "max" takes the largest that the table holds.
             timeout: seconds to wait for the tables' limiters.
+            shard: the index of the server, of several; None takes those that can be reached in turns. "max" is the
+                largest priority of that server.
 
         Raises:
             DeadlineExceededError: a table did not take the item in time. `.partial` names those that did; no other
@@ -196,6 +206,7 @@ class Client:
         *,
         timeout: float | None = None,
         wait: Literal[True] = True,
+        shard: int | None = None,
     ) -> npt.NDArray[np.int64]:
         """Inserts rows, each an item of its own.
 
@@ -209,6 +220,9 @@ class Client:
                 `max_in_flight_bytes` or 4,096 calls may be unanswered; the next then waits for room, `timeout` seconds
                 at most, and inserts nothing where that is too short. What fails later is counted
                 (`client.info().unheard_errors`), and the first failure logged. `flush` waits for all.
+            shard: the index of the server, of several; None takes those that can be reached in turns. "max" is the
+                largest priority of that server. A call whose server is lost while it waits goes on until its `timeout`;
+                the next call uses another.
 
         Returns:
             the keys, int64 `[N]`; None with `wait=False`.
@@ -230,6 +244,7 @@ class Client:
         *,
         timeout: float | None = None,
         wait: bool,
+        shard: int | None = None,
     ) -> npt.NDArray[np.int64] | None: ...
     def flush(self, timeout: float | None = None) -> None:
         """Waits until all that this client sent with `wait=False` is done, or has failed.
@@ -448,6 +463,8 @@ class Client:
         self, table: str, keys: npt.ArrayLike | None, conditions: Sequence[Condition], timeout: float | None
     ) -> UpdateResult: ...
     def _close(self) -> None: ...
+    def _place(self, shard: int | None, timeout: float | None) -> int: ...
+    def _failed(self, shard: int, error: Exception) -> None: ...
     def _info(self, timeout: float | None = None) -> dict[str, Any]: ...
     def _why(self, table: str, timeout: float | None) -> dict[str, Any]: ...
     def _describe(self, timeout: float | None = None) -> list[dict[str, Any]]: ...
@@ -775,108 +792,3 @@ class Prefetch:
     ) -> Self: ...
     def next(self, timeout: float | None) -> Batch | None: ...
     def close(self) -> list[Batch]: ...
-
-@final
-class ShardDraws:
-    """Draws of one shard, and with which probability the shard was chosen; part of a batch."""
-
-    def __len__(self) -> int: ...
-
-@final
-class Shards:
-    """What `reverie.ShardedClient` knows of the shards of one table. One thread at a time may make requests."""
-
-    def __new__(
-        cls,
-        clients: list[Client],
-        table: str,
-        *,
-        rate_limiter: RateLimiter | None,
-        seed: int,
-        among_others: bool = False,
-    ) -> Self: ...
-    def ask(self, shards: list[int], timeout: float | None) -> list[tuple[int, Exception]]:
-        """Asks shards what they hold. Those that fail are not counted as lost: the caller decides."""
-
-    def exchange(self, wants: list[int], timeout: float | None) -> list[tuple[int, Exception]]:
-        """Hands out rations, and hears what the shards hold. `wants`: inserts about to come, one number per shard."""
-
-    def hand_out(self) -> list[tuple[int, Exception]]:
-        """Hands out rations to those for whom there are new ones, and waits for no answer: the next draws bring it."""
-
-    def draw(
-        self,
-        num_draws: int,
-        *,
-        timeout: float | None,
-        columns: list[str] | None,
-        ragged: Literal["pad", "values"] | None,
-        windows: tuple[int, int, Borders] | None = None,
-    ) -> tuple[list[ShardDraws], list[tuple[int, Exception]]]:
-        """Makes draws, none of which waits for a table.
-
-        Fewer where a shard fails or lost its items, and where items are drawn that are too short for a window.
-        """
-
-    def draw_distinct(
-        self,
-        num_draws: int,
-        *,
-        timeout: float | None,
-        columns: list[str] | None,
-        ragged: Literal["pad", "values"] | None,
-    ) -> tuple[list[ShardDraws], list[tuple[int, Exception]]]:
-        """Draws without replacement, as from one table.
-
-        All of them, or none where there are not as many items or a shard fails.
-        """
-
-    def guess(
-        self, num_draws: int, *, timeout: float | None, columns: list[str] | None
-    ) -> tuple[list[ShardDraws], list[tuple[int, Exception]]] | None:
-        """The same, spread by what the shards told before, in one round trip for nearly all draws.
-
-        Where masses have changed since, some of the draws are made again, so that all are spread as the shards are now.
-        None where the shards are to be asked first. Not for tables whose draws depend on each other.
-        """
-
-    def split(self, num_draws: int) -> tuple[list[int], list[float], int] | None:
-        """How draws are spread over the shards, with which chances, and how many items there are; None without any."""
-
-    def rung(self) -> int:
-        """Changes whenever `ring` was called."""
-
-    def ring(self) -> None:
-        """Ends all waits for news."""
-
-    def look(self, rung: int, timeout: float | None) -> list[tuple[int, Exception]]:
-        """Waits until a shard that can be reached is another than was last heard, so that a draw might go on.
-
-        Or until `ring` was called since `rung()` gave that number; or for `timeout` seconds, and ten at most.
-        """
-
-    def limit(self, rate_limiter: RateLimiter) -> None:
-        """Another limiter of all shards; the counts go on."""
-
-    def gather(
-        self, drawn: list[ShardDraws], *, columns: list[str] | None, ragged: Literal["pad", "values"] | None
-    ) -> Batch:
-        """One batch of draws, shard by shard; it takes them."""
-
-    def allowed(self, num_draws: int) -> int:
-        """How many of so many draws may be made now."""
-
-    def inserts_left(self) -> int | None:
-        """Inserts that may come in now, over all shards; None: no end."""
-
-    def lost(self, shard: int) -> None:
-        """The shard cannot be reached."""
-
-    def is_present(self, shard: int) -> bool:
-        """True while the shard can be reached."""
-
-    def reset(self) -> None:
-        """Counts anew, after all tables were reset."""
-
-    def figures(self) -> dict[str, Any]:
-        """What is known of all shards together, and of each."""

@@ -45,17 +45,6 @@ pub fn answer<T: Default + Send>(
     }
 }
 
-/// Waits for the answer to a request whose deadline was sent to the server: the server reports why it is late.
-pub fn reported<T: Default + Send>(
-    py: Python<'_>,
-    what: &str,
-    replay: &dyn Replay,
-    ticket: Ticket<T>,
-    deadline: Deadline,
-) -> PyResult<T> {
-    answer(py, what, replay, ticket, deadline.plus(defect(replay)))
-}
-
 /// Waits for draws; returns those made so far if the wait ended early.
 pub fn drawn(
     py: Python<'_>,

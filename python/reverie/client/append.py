@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, cast, overload
 
 from reverie import _checks, _native
@@ -25,7 +26,28 @@ from reverie.writers import (
 
 
 class WriterCalls(TableCalls):
-    """The calls of a client that make writers."""
+    """The calls of a client that make writers.
+
+    A writer uses one server. Of several, `shard` is the server's index; None takes the next one that can be reached.
+    Actors that each make one writer pass their own index, modulo `num_shards`.
+
+    While its server cannot be reached, a writer keeps unacknowledged data and sends it when the server is back.
+    Meanwhile `flush` raises DeadlineExceededError, and `append` waits once `max_in_flight_bytes` are unacknowledged. To
+    continue at once on another server, make another writer.
+    """
+
+    @contextlib.contextmanager
+    def _at(self, shard: int | None, timeout: float | None) -> Iterator[tuple[WriterCalls, float | None]]:
+        """The client of a writer's server, and the writer's timeout. A failure there is noted."""
+        number = self._place(shard, timeout)
+        if not self._shards:
+            yield self, timeout
+            return
+        try:
+            yield self._shards[number], self.timeout if timeout is None else timeout
+        except Exception as error:
+            self._failed(number, error)
+            raise
 
     def trajectory_writer(
         self,
@@ -37,6 +59,7 @@ class WriterCalls(TableCalls):
         max_in_flight_bytes: int | None = None,
         timeout: float | None = None,
         get_signature_timeout_ms: int | None = None,
+        shard: int | None = None,
     ) -> TrajectoryWriter:
         """A writer of trajectories; see `reverie.writers.TrajectoryWriter`.
 
@@ -45,15 +68,16 @@ class WriterCalls(TableCalls):
         milliseconds in which the server must return its tables' options; None takes `timeout`.
         """
         within = timeout if get_signature_timeout_ms is None else get_signature_timeout_ms / 1e3
-        return TrajectoryWriter(
-            self,
-            num_keep_alive_refs,
-            fit_to=None if validate_items else functools.cache(functools.partial(self._signature, within)),
-            chunk_length=chunk_length,
-            compression=self._compression(within) if compression is None else compression,
-            max_in_flight_bytes=max_in_flight_bytes,
-            timeout=timeout,
-        )
+        with self._at(shard, timeout) as (client, timeout):
+            return TrajectoryWriter(
+                client,
+                num_keep_alive_refs,
+                fit_to=None if validate_items else functools.cache(functools.partial(client._signature, within)),
+                chunk_length=chunk_length,
+                compression=client._compression(within) if compression is None else compression,
+                max_in_flight_bytes=max_in_flight_bytes,
+                timeout=timeout,
+            )
 
     def writer(
         self,
@@ -63,17 +87,19 @@ class WriterCalls(TableCalls):
         max_in_flight_items: int | None = 25,
         *,
         timeout: float | None = None,
+        shard: int | None = None,
     ) -> Writer:
         """A writer of sequences under dm-reverb's older interface; see `reverie.writers.Writer`."""
-        return Writer(
-            self,
-            max_sequence_length,
-            delta_encoded,
-            chunk_length,
-            max_in_flight_items,
-            compression=self._compression(timeout),
-            timeout=timeout,
-        )
+        with self._at(shard, timeout) as (client, timeout):
+            return Writer(
+                client,
+                max_sequence_length,
+                delta_encoded,
+                chunk_length,
+                max_in_flight_items,
+                compression=client._compression(timeout),
+                timeout=timeout,
+            )
 
     def _signature(self, timeout: float | None, table: str) -> _native.Structure | None:
         """The structure of the table's signature; None where there is no signature, or no such table."""
@@ -86,10 +112,16 @@ class WriterCalls(TableCalls):
         return asked.pop() if len(asked) == 1 else "auto"
 
     def structured_writer(
-        self, configs: Sequence[Config], *, max_in_flight_bytes: int | None = None, timeout: float | None = None
+        self,
+        configs: Sequence[Config],
+        *,
+        max_in_flight_bytes: int | None = None,
+        timeout: float | None = None,
+        shard: int | None = None,
     ) -> StructuredWriter:
         """A writer that makes items by patterns; see `reverie.writers.StructuredWriter` and `reverie.structured`."""
-        return StructuredWriter(self, configs, max_in_flight_bytes=max_in_flight_bytes, timeout=timeout)
+        with self._at(shard, timeout) as (client, timeout):
+            return StructuredWriter(client, configs, max_in_flight_bytes=max_in_flight_bytes, timeout=timeout)
 
     @overload
     def sequence_writer(
@@ -104,6 +136,7 @@ class WriterCalls(TableCalls):
         priority: float | Literal["max"] = 1.0,
         max_in_flight_bytes: int | None = None,
         timeout: float | None = None,
+        shard: int | None = None,
     ) -> SequenceWriter: ...
 
     @overload
@@ -119,6 +152,7 @@ class WriterCalls(TableCalls):
         priority: float | Literal["max"] = 1.0,
         max_in_flight_bytes: int | None = None,
         timeout: float | None = None,
+        shard: int | None = None,
     ) -> VectorWriter[SequenceWriter]: ...
 
     def sequence_writer(
@@ -133,25 +167,27 @@ class WriterCalls(TableCalls):
         priority: float | Literal["max"] = 1.0,
         max_in_flight_bytes: int | None = None,
         timeout: float | None = None,
+        shard: int | None = None,
     ) -> SequenceWriter | VectorWriter[SequenceWriter]:
         """A writer of overlapping sequences; see `reverie.writers.SequenceWriter`.
 
         With `num_envs` a writer for that many environments, which step together; see `reverie.writers.VectorWriter`.
         """
-        make = functools.partial(
-            SequenceWriter,
-            self,
-            table,
-            length,
-            period,
-            burn_in,
-            tail=tail,
-            priority=priority,
-            compression=self._compression(timeout),
-            max_in_flight_bytes=self._share(max_in_flight_bytes, num_envs),
-            timeout=timeout,
-        )
-        return make() if num_envs is None else VectorWriter(make, num_envs, timeout)
+        with self._at(shard, timeout) as (client, timeout):
+            make = functools.partial(
+                SequenceWriter,
+                client,
+                table,
+                length,
+                period,
+                burn_in,
+                tail=tail,
+                priority=priority,
+                compression=client._compression(timeout),
+                max_in_flight_bytes=client._share(max_in_flight_bytes, num_envs),
+                timeout=timeout,
+            )
+            return make() if num_envs is None else VectorWriter(make, num_envs, timeout)
 
     @overload
     def episode_writer(
@@ -163,6 +199,7 @@ class WriterCalls(TableCalls):
         priority: float | Literal["max"] = 1.0,
         max_in_flight_bytes: int | None = None,
         timeout: float | None = None,
+        shard: int | None = None,
     ) -> EpisodeWriter: ...
 
     @overload
@@ -175,6 +212,7 @@ class WriterCalls(TableCalls):
         priority: float | Literal["max"] = 1.0,
         max_in_flight_bytes: int | None = None,
         timeout: float | None = None,
+        shard: int | None = None,
     ) -> VectorWriter[EpisodeWriter]: ...
 
     def episode_writer(
@@ -186,22 +224,24 @@ class WriterCalls(TableCalls):
         priority: float | Literal["max"] = 1.0,
         max_in_flight_bytes: int | None = None,
         timeout: float | None = None,
+        shard: int | None = None,
     ) -> EpisodeWriter | VectorWriter[EpisodeWriter]:
         """A writer of whole episodes; see `reverie.writers.EpisodeWriter`.
 
         With `num_envs` a writer for that many environments, which step together; see `reverie.writers.VectorWriter`.
         """
-        make = functools.partial(
-            EpisodeWriter,
-            self,
-            table,
-            max_length=max_length,
-            priority=priority,
-            compression=self._compression(timeout),
-            max_in_flight_bytes=self._share(max_in_flight_bytes, num_envs),
-            timeout=timeout,
-        )
-        return make() if num_envs is None else VectorWriter(make, num_envs, timeout)
+        with self._at(shard, timeout) as (client, timeout):
+            make = functools.partial(
+                EpisodeWriter,
+                client,
+                table,
+                max_length=max_length,
+                priority=priority,
+                compression=client._compression(timeout),
+                max_in_flight_bytes=client._share(max_in_flight_bytes, num_envs),
+                timeout=timeout,
+            )
+            return make() if num_envs is None else VectorWriter(make, num_envs, timeout)
 
     def transition_writer(
         self,
@@ -218,24 +258,26 @@ class WriterCalls(TableCalls):
         priority: float | Literal["max"] = 1.0,
         max_in_flight_bytes: int | None = None,
         timeout: float | None = None,
+        shard: int | None = None,
     ) -> TransitionWriter:
         """A writer of n-step transitions from vector environments; see `reverie.writers.TransitionWriter`."""
-        return TransitionWriter(
-            self,
-            table,
-            n_step=n_step,
-            discount=discount,
-            num_envs=num_envs,
-            frame_stack=frame_stack,
-            stack_axis=stack_axis,
-            # Gymnasium's AutoresetMode.NEXT_STEP is accepted for its name, "next_step".
-            autoreset=cast("Autoreset", autoreset.name.lower()) if isinstance(autoreset, enum.Enum) else autoreset,
-            priority_eps=priority_eps,
-            priority_clip=priority_clip,
-            priority=priority,
-            max_in_flight_bytes=max_in_flight_bytes,
-            timeout=timeout,
-        )
+        with self._at(shard, timeout) as (client, timeout):
+            return TransitionWriter(
+                client,
+                table,
+                n_step=n_step,
+                discount=discount,
+                num_envs=num_envs,
+                frame_stack=frame_stack,
+                stack_axis=stack_axis,
+                # Gymnasium's AutoresetMode.NEXT_STEP is accepted for its name, "next_step".
+                autoreset=cast("Autoreset", autoreset.name.lower()) if isinstance(autoreset, enum.Enum) else autoreset,
+                priority_eps=priority_eps,
+                priority_clip=priority_clip,
+                priority=priority,
+                max_in_flight_bytes=max_in_flight_bytes,
+                timeout=timeout,
+            )
 
     def _share(self, max_in_flight_bytes: int | None, num_envs: int | None) -> int | None:
         """The bytes that the writer of each environment may have in flight."""

@@ -1,15 +1,16 @@
-"""The client: its connection to a server's tables, and its pickling."""
+"""The client: its connection to the tables of one server or of several, and its pickling."""
 
 from __future__ import annotations
 
 import functools
 import os
+import random
 import weakref
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Literal, Protocol, final, get_args
 
-from reverie import _native, tls, tokens
+from reverie import _checks, _native, rate_limiters, tls, tokens
 from reverie.client.append import WriterCalls
 from reverie.client.batch import BatchCalls
 from reverie.client.sample import SampleCalls
@@ -42,7 +43,9 @@ _LOOPBACK = {"localhost", "127.0.0.1", "::1", "0.0.0.0", "::"}
 
 @final
 class Client(WriterCalls, SampleCalls, BatchCalls):
-    """A client of a server's tables. Threads may share it, and processes by pickling.
+    """A client of the tables of one server, or of several servers that are one replay.
+
+    Threads may share it, and processes by pickling.
 
     Every call that can wait takes `timeout=` in seconds: 0 tries without waiting, None takes the client's default,
     which is to wait without a deadline unless `timeout=` is set here. A wait without a deadline logs its reason after
@@ -50,34 +53,68 @@ class Client(WriterCalls, SampleCalls, BatchCalls):
     network an insert does not end with the server: it goes into the next server at this address. The client connects at
     the first call, and reconnects when the connection is lost; in a forked child the first call makes a new connection.
 
+    With a list of servers, an item is drawn with the probability that it would have if all items were in one table: a
+    server is chosen by its mass (the sum of its weights; for uniform tables the size), and then draws one of its items.
+    `Batch.info.probability` is the product of both probabilities, and `table_size` the number of items of all servers,
+    so that `Batch.weights` are those of one table. Draws are distributed by the masses that the servers last reported,
+    and each response reports the mass again: if a server received too many draws, the surplus is drawn again from
+    others, so that all draws follow the present masses. The reported probability is the one that was used. The rows of
+    a batch are grouped by server: shuffle them before splitting it. Times in `inserted_at` are from each server's own
+    clock. An insert or a writer uses one server. Figures are sums, and `info().shards` has those of each server.
+
+    Every server has a number (`Server(..., shard=i)`), which is part of its items' keys. Its tables have
+    `rate_limiters.Rationed` or `MinSize(1)`; the client that samples keeps the limits over all servers. When a call
+    fails because a server cannot be reached, that server is left out, with a warning, until it answers again; the
+    others go on. Keys of a lost server, or of one that came back without its items, are stale. Such a client connects
+    when it is made.
+
     Args:
-        server_address: `host:port` of the server.
+        server_address: `host:port` of the server; or a list of several, of addresses or `Client`s, in the same order
+            for all clients that choose servers by index.
+        rate_limiter: for a list: the limits over all servers, for the one client that samples (the learner's). It gives
+            every server a ration of inserts, which the server enforces for all writers. Without one, draws wait for the
+            first item, and this client does not limit inserts. Pickled copies have none.
+        among: `(i, n)`, for a list: this is number i of n clients that sample by these limits: learners that share one
+            replay. All of them get `rate_limiter`, and number 0 hands out the rations. Together they may exceed the
+            limits by a batch each, since a draw is allowed by the counts that its client last received. Later changes
+            (`configure`) must be made at each of them.
+        seed: for a list: fixes the choice of servers; None takes a random one.
         transport: "auto" calls the tables directly where the server is in this process, uses shared memory where it is
             on this host, and gRPC elsewhere. The other values require one transport.
         token: the server's token; a `reverie.Token` keeps it out of pickles of this client.
         tls: certificates; None connects without TLS.
         timeout: the default of every `timeout=` of this client and of its writers, in seconds.
         patience: seconds that a connection may take to be made, or to be made again, before calls raise
-            UnavailableError. Inserts do not: they are kept, and sent when the server is back; a call that waits for one
-            waits up to `timeout=`.
+            UnavailableError, and one of several servers counts as lost. Inserts do not raise it: they are kept, and
+            sent when the server is back; a call that waits for one waits up to `timeout=`.
         grace: seconds beyond a call's timeout in which the server's answer may arrive: at the deadline the server
             reports what was done and why not more. Where the measured round trip is longer, that counts, up to 5 s. The
             draws of an answer that is later go back to their table.
         max_in_flight_bytes: bytes that may be on their way while no caller waits for them: inserts with `wait=False`;
             items of each writer that has no bound of its own; and, over a network, batches that `batches` asks for
             ahead where `prefetch=` is not given. They are as many as the way holds (its bandwidth times its delay, as
-            measured), and no more than this.
+            measured), and no more than this. Of several servers, each has this bound.
+
+    `transport`, `token`, `tls`, `patience` and `grace` are for addresses: a `Client` in the list has its own.
 
     Raises:
         ValueError: for a malformed address, "in-process" where no server of this process listens, or a `Token` that
-            cannot be read.
-        UnavailableError, UnauthenticatedError, ProtocolError: raised by later calls over a network.
+            cannot be read; for `rate_limiter`, `among` or `seed` with one address; for a list of no servers or more
+            than 64, two servers with the same number, or tables with their own limits.
+        UnavailableError, UnauthenticatedError, ProtocolError: raised by later calls over a network; with a list,
+            UnavailableError if no server answers within `patience` seconds.
     """
+
+    #: The limits over several servers, for `repr`.
+    _limiter: rate_limiters.RateLimiter | None = None
 
     def __new__(
         cls,
-        server_address: str,
+        server_address: str | Sequence[str | Client],
         *,
+        rate_limiter: rate_limiters.RateLimiter | None = None,
+        among: tuple[int, int] = (0, 1),
+        seed: int | None = None,
         transport: Transport = "auto",
         token: str | Token | None = None,
         tls: ClientTLS | None = None,
@@ -87,21 +124,23 @@ class Client(WriterCalls, SampleCalls, BatchCalls):
         max_in_flight_bytes: int = 64 << 20,
     ) -> Client:
         """Checks the options; see the class."""
-        if not isinstance(server_address, str):
-            raise TypeError(f'server_address must be a str, "host:port", got {server_address!r}')
         if transport not in get_args(Transport):
             raise ValueError(f"transport must be one of {get_args(Transport)}, got {transport!r}")
-        like = functools.partial(
-            cls,
-            server_address,
-            transport=transport,
-            token=token,
-            tls=tls,
-            timeout=timeout,
-            patience=patience,
-            grace=grace,
-            max_in_flight_bytes=max_in_flight_bytes,
-        )
+        options: dict[str, Any] = {
+            "transport": transport,
+            "token": token,
+            "tls": tls,
+            "timeout": timeout,
+            "patience": patience,
+            "grace": grace,
+            "max_in_flight_bytes": max_in_flight_bytes,
+        }
+        if not isinstance(server_address, str):
+            return cls._of_several(server_address, rate_limiter, among, seed, options)
+        given = {"rate_limiter": rate_limiter is not None, "among": among != (0, 1), "seed": seed is not None}
+        for name in (name for name, is_given in given.items() if is_given):
+            raise ValueError(f"{name} is for a list of servers; for one server, its table has the limits and the seeds")
+        like = functools.partial(cls, server_address, **options)
         host, _, port = server_address.rpartition(":")
         server = _LISTENING.get(int(port)) if port.isdecimal() else None
         here = server is not None and (host == server.host or {host.strip("[]"), server.host} <= _LOOPBACK)
@@ -111,18 +150,30 @@ class Client(WriterCalls, SampleCalls, BatchCalls):
             raise ValueError(
                 f"no server of this process listens at '{server_address}'; server.client() needs no address"
             )
-        self = super().__new__(
-            cls,
-            timeout=timeout,
-            address=server_address,
-            transport=transport,
-            token=tokens.text_of(token),
-            tls=None if tls is None else _files(tls),
-            patience=patience,
-            grace=grace,
-            max_in_flight_bytes=max_in_flight_bytes,
-        )
+        texts: dict[str, Any] = {"token": tokens.text_of(token), "tls": None if tls is None else _files(tls)}
+        self = super().__new__(cls, address=server_address, **{**options, **texts})
         self._own, self._like = None, like
+        return self
+
+    @classmethod
+    def _of_several(
+        cls,
+        servers: Sequence[str | Client],
+        limiter: rate_limiters.RateLimiter | None,
+        among: tuple[int, int],
+        seed: int | None,
+        options: dict[str, Any],
+    ) -> Client:
+        """A client of several servers."""
+        if not isinstance(servers, Sequence):
+            raise TypeError(f'server_address must be a str, "host:port", or a list of addresses, got {servers!r}')
+        clients = tuple(server if isinstance(server, Client) else cls(server, **options) for server in servers)
+        names = [client.server_address or "in this process" for client in clients]
+        seed = int.from_bytes(os.urandom(8), "little") if seed is None else _checks.count("seed", seed, 0)
+        own = {name: options[name] for name in ("timeout", "max_in_flight_bytes")}
+        self = super().__new__(cls, shards=(list(clients), names, limiter, _among(among, limiter), seed), **own)
+        self._own, self._like = None, functools.partial(cls, clients, **own)
+        self._shards, self._limiter, self._random = clients, limiter, random.Random(seed)
         return self
 
     @classmethod
@@ -139,11 +190,22 @@ class Client(WriterCalls, SampleCalls, BatchCalls):
         self._own, self._like = tuple(tables), like
         return self
 
+    @property
+    def clients(self) -> tuple[Client, ...]:
+        """A client of each server: this one, or those of several servers."""
+        return self._shards or (self,)
+
+    @property
+    def num_shards(self) -> int:
+        """The number of servers, lost ones included."""
+        return len(self.clients)
+
     def close(self) -> None:
         """Releases the chunks that this client was filling, and its connection. The tables stay; idempotent.
 
         Waits up to a second for inserts and updates with `wait=False`, which continue. Writers keep the connection. A
-        later call makes a new one.
+        later call makes a new one. A client of several servers closes its `clients`; its calls that wait, and all later
+        ones, raise ClosedError.
         """
         self._close()
 
@@ -164,6 +226,9 @@ class Client(WriterCalls, SampleCalls, BatchCalls):
         return self._like, ()
 
     def __repr__(self) -> str:
+        if self._shards:
+            limiter = "" if self._limiter is None else f", rate_limiter={self._limiter!r}"
+            return f"Client({[client.server_address or client for client in self._shards]}{limiter})"
         if self._own is None:
             return f"Client({self.server_address!r})"
         names = ", ".join(repr(table.name) for table in self._own)
@@ -177,3 +242,14 @@ def _files(options: ClientTLS) -> tuple[bytes | None, tuple[bytes, bytes] | None
         identity = (tls.read("certificate", options.cert), tls.read("key", options.key))
     ca = None if options.ca is None else tls.read("ca", options.ca)
     return ca, identity, options.server_name
+
+
+def _among(among: tuple[int, int], limiter: rate_limiters.RateLimiter | None) -> tuple[int, int]:
+    """Checks `among`. Raises ValueError if it is invalid, and for several clients without a limiter."""
+    index, count = among
+    index, count = _checks.count("among[0]", index, 0), _checks.count("among[1]", count, 1)
+    if index >= count:
+        raise ValueError(f"among is {among}, and must be (i, n): number i of n clients, i below n")
+    if count > 1 and limiter is None:
+        raise ValueError(f"among is {among}, of clients that keep limits together: give each of them rate_limiter, too")
+    return index, count

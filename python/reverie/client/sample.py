@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +19,9 @@ SAMPLES_AT_ONCE = 64
 
 class SampleCalls(TableCalls):
     """The calls of a client that return items one by one."""
+
+    #: The order of items of several servers; None for one server, which keeps the order of its draws.
+    _random: random.Random | None = None
 
     def sample(
         self,
@@ -66,9 +70,16 @@ class SampleCalls(TableCalls):
         at_once = 1 if self._consumes(table, answer) else at_once
         form = self._form(table, answer) if unpack and form is None else form
         while left > 0:
-            for batch, step in self._sample_some(table, min(left, at_once), timeout=timeout):
-                left -= len(batch)
-                yield from samples_of(batch, step, timesteps, unpack, form)
+            runs = self._sample_some(table, min(left, at_once), timeout=timeout)
+            left -= sum(len(batch) for batch, _ in runs)
+            rows = (row for batch, step in runs for row in samples_of(batch, step, timesteps, unpack, form))
+            if self._random is None:
+                yield from rows
+                continue
+            # A loop that stops early has not seen the items of one server only.
+            shuffled = list(rows)
+            self._random.shuffle(shuffled)
+            yield from shuffled
 
     def _form(self, table: str, timeout: float | None) -> _native.Structure | None:
         """The structure of the table's signature; None where it has none."""

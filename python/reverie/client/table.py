@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,46 +9,12 @@ from typing import Any
 import numpy as np
 
 from reverie import _native
+from reverie.client.info import Info, ShardInfo
 from reverie.tables import Table
 from reverie.types import Condition, TableInfo, UpdateResult, Waiting, Why
 
 #: A key that no item has: keys have 63 bits.
 _NO_KEY = -1
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Info:
-    """The return value of `client.info()`."""
-
-    transport: str
-    """How the client reaches its tables: "in-process", "shared-memory" or "grpc"."""
-    reason: str
-    """Why it uses this transport."""
-    tables: dict[str, TableInfo]
-    size_bytes: int
-    """Bytes of all chunks of the server, each counted once."""
-    max_bytes: int | None
-    address: str | None = None
-    """The address that the server listens on, `host:port`; None where it does not listen."""
-    connected: bool = True
-    reconnects: int = 0
-    """Connections that were lost and made again."""
-    server_restarts: int = 0
-    """Restarts of the server that this client noticed; items in no checkpoint were lost."""
-    bytes_sent: int = 0
-    bytes_received: int = 0
-    max_connections: int | None = None
-    """Clients that the server accepts at a time, for each transport; None for a client in the server's process."""
-    unheard_errors: int = 0
-    """Inserts and updates with `wait=False` that failed."""
-    network_bytes: int = 0
-    """Bytes that connections make the server hold: batches on their way over gRPC, cells that no item has, inserts that
-    wait, answers that were not acknowledged. Shared memory is not counted. 0 of a server in this process."""
-    max_network_bytes: int | None = None
-    """The bound of these and of shared memory together; None for a server in this process, of which no connection is
-    asked."""
-    max_memory: int | None = None
-    """The limit of the server's memory in total: `Server(max_memory=)`."""
 
 
 class TableCalls(_native.Client):
@@ -59,11 +24,16 @@ class TableCalls(_native.Client):
     _own: tuple[Table, ...] | None
     #: Makes an equal client; None where the server does not listen.
     _like: functools.partial[Any] | None
+    #: A client of each server, if there are several.
+    _shards: tuple[Any, ...] = ()
 
     @property
     def server_address(self) -> str | None:
-        """The address that the server listens on, `host:port`; None where it does not listen."""
-        return None if self._like is None else str(self._like.args[0])
+        """The address that the server listens on, `host:port`; None where it does not listen, and for several servers.
+
+        The addresses of several are those of `clients`.
+        """
+        return None if self._like is None or self._shards else str(self._like.args[0])
 
     #: Ported code reads this private attribute of dm-reverb's client.
     _server_address = server_address
@@ -76,7 +46,7 @@ class TableCalls(_native.Client):
         *,
         timeout: float | None = None,
     ) -> tuple[UpdateResult, UpdateResult]:
-        """Deletes items, then sets priorities, atomically. Keys of items that are gone are ignored.
+        """Deletes items, then sets priorities, atomically on each server. Keys of items that are gone are ignored.
 
         Args:
             table: the table.
@@ -139,24 +109,25 @@ class TableCalls(_native.Client):
         Args:
             timeout: seconds to wait for the server's response; an in-process call does not wait.
         """
-        figures = self._info(timeout)
-        size_bytes, max_bytes, unheard_errors = figures.pop("")
+        return self._made(self._info(timeout))
+
+    def _made(self, figures: dict[str, Any]) -> Info:
+        """The Info of figures of the engine."""
         reason = "the client was made by server.client() in the server's process"
         if self._like is not None:
             reason = "the server listens in this process"
-        network_bytes, max_network_bytes, max_memory = figures.pop("memory")
         link = figures.pop("link", {"transport": "in-process", "reason": reason})
-        options = [of_table.pop("options") for of_table in figures.values()]
+        shards, of_tables = figures.pop("shards", ()), figures.pop("tables")
+        options = [of_table.pop("options") for of_table in of_tables.values()]
         tables = self._own or tuple(Table._described(of_table) for of_table in options)
         return Info(
-            tables={table.name: table._info_from(figures[table.name]) for table in tables},
-            size_bytes=size_bytes,
-            max_bytes=max_bytes,
-            network_bytes=network_bytes,
-            max_network_bytes=max_network_bytes,
-            max_memory=max_memory,
+            tables={table.name: table._info_from(of_tables[table.name]) for table in tables},
             address=self.server_address,
-            unheard_errors=unheard_errors,
+            shards=tuple(
+                ShardInfo(client.server_address, present, None if own is None else client._made(own), of_shard)
+                for client, (present, own, of_shard) in zip(self._shards, shards, strict=True)
+            ),
+            **figures,
             **link,
         )
 
@@ -178,5 +149,5 @@ class TableCalls(_native.Client):
         return tuple(Table._described(options) for options in self._describe(timeout))
 
     def _consumes(self, table: str, timeout: float | None = None) -> bool:
-        figures = self._info(timeout)
-        return table in figures and figures[table]["max_times_sampled"] > 0
+        tables = self._info(timeout)["tables"]
+        return table in tables and tables[table]["max_times_sampled"] > 0

@@ -31,13 +31,6 @@ class Sampler(Protocol):
     ) -> Batch: ...
 
 
-class Ahead(Protocol):
-    """A source of batches that are drawn in the background."""
-
-    def next(self, timeout: float | None) -> Batch | None: ...
-    def close(self) -> list[Batch]: ...
-
-
 @final
 class Batches(Iterator[Batch]):
     """An iterator of batches; `client.batches(...)` makes it.
@@ -59,7 +52,6 @@ class Batches(Iterator[Batch]):
             a DeadlineExceededError.
         windows: (length, burn_in, borders) of `client.windows`.
         convert: a function that is applied to every batch, on the reader's thread.
-        make_ahead: makes the source of batches that are drawn ahead, with the arguments of `_native.Prefetch`.
 
     Raises:
         ValueError: for sizes below 1, or shares that leave a table without a draw.
@@ -85,7 +77,6 @@ class Batches(Iterator[Batch]):
         without_replacement: bool = False,
         windows: tuple[int, int, Borders] | None = None,
         convert: Callable[[Batch], Batch] | None = None,
-        make_ahead: Callable[..., Ahead] = _native.Prefetch,
     ) -> None:
         batch_size = _checks.count("batch_size", batch_size, 1)
         prefetch = _checks.count("prefetch", prefetch, 0)
@@ -103,14 +94,14 @@ class Batches(Iterator[Batch]):
             # Passed only where it is set: a client without this option raises TypeError.
             self._options["without_replacement"] = True
         self._windows = windows
-        self._ahead: Ahead | None = None
+        self._ahead: _native.Prefetch | None = None
         if prefetch or len(self.tables) > 1:
             given: dict[str, Any] = {} if windows is None else {"windows": windows}
             if widens:
                 given["widens"] = True
             # The thread also combines the draws of several tables, so it runs for these with `prefetch=0` too.
-            self._ahead = make_ahead(
-                client,
+            self._ahead = _native.Prefetch(
+                cast("_native.Client", client),
                 list(self.tables.items()),
                 ahead=max(1, prefetch),
                 max_samples=max_samples,

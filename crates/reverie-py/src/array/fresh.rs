@@ -63,21 +63,6 @@ impl<'py> Fresh<'py> {
         unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr().cast(), self.len) }
     }
 
-    /// The bytes of a batch that arrived over a network, to copy from.
-    pub fn arrived(block: &dyn Block, bytes: Range<usize>) -> &[u8] {
-        assert!(bytes.start <= bytes.end && bytes.end <= block.len(), "an array outside its batch's memory");
-        // SAFETY: the range lies within the block, which is filled, and which nothing else writes to while it lives, as
-        // `Block` promises.
-        unsafe { std::slice::from_raw_parts(block.as_ptr().add(bytes.start), bytes.len()) }
-    }
-
-    /// The array's bytes, each of which has been written.
-    pub fn written(&self) -> &[u8] {
-        // SAFETY: the array's data is `len` bytes, and private while it is not given out; the caller has written them
-        // all, as `done` also requires.
-        unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.len) }
-    }
-
     /// The array. Every byte must have been written.
     pub fn done(self) -> Bound<'py, PyAny> {
         self.array

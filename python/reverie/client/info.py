@@ -1,0 +1,64 @@
+"""The figures of a client's tables, in total and of each server."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from reverie.types import TableInfo
+
+__all__ = ["Info", "ShardInfo"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ShardInfo:
+    """One of several servers."""
+
+    address: str | None
+    """None for a server in this process that does not listen."""
+    present: bool
+    """False while it cannot be reached."""
+    info: Info | None
+    """Its own figures; None while it cannot be reached."""
+    tables: dict[str, dict[str, Any]]
+    """For every table that this client uses: its `mass`; the `chance` that a draw uses this server; its `ration`
+    (inserts admitted in total; None if its own limiter decides); `num_inserts`, `num_samples`, `waiting_inserts`;
+    `discarded`: those of the samples that were drawn again at other servers, since the masses had changed;
+    `clock_ahead`: seconds by which its clock is ahead of this process's."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Info:
+    """The return value of `client.info()`."""
+
+    transport: str
+    """How the client reaches its tables: "in-process", "shared-memory" or "grpc"."""
+    reason: str
+    """Why it uses this transport."""
+    tables: dict[str, TableInfo]
+    size_bytes: int
+    """Bytes of all chunks of the server, each counted once."""
+    max_bytes: int | None
+    address: str | None = None
+    """The address that the server listens on, `host:port`; None where it does not listen."""
+    connected: bool = True
+    reconnects: int = 0
+    """Connections that were lost and made again."""
+    server_restarts: int = 0
+    """Restarts of the server that this client noticed; items in no checkpoint were lost."""
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    max_connections: int | None = None
+    """Clients that the server accepts at a time, for each transport; None for a client in the server's process."""
+    unheard_errors: int = 0
+    """Inserts and updates with `wait=False` that failed."""
+    network_bytes: int = 0
+    """Bytes that connections make the server hold: batches on their way over gRPC, cells that no item has, inserts that
+    wait, answers that were not acknowledged. Shared memory is not counted. 0 of a server in this process."""
+    max_network_bytes: int | None = None
+    """The bound of these and of shared memory together; None for a server in this process, of which no connection is
+    asked."""
+    max_memory: int | None = None
+    """The limit of the server's memory in total: `Server(max_memory=)`."""
+    shards: tuple[ShardInfo, ...] = ()
+    """The figures of each server, if the client has several; the others are their sums."""

@@ -1,0 +1,68 @@
+"""One table's options as those of its shards: the tables of several servers that are one replay."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from reverie import _checks, rate_limiters, selectors
+from reverie.client import Client, Info, ShardInfo
+from reverie.tables import Table
+
+__all__ = ["MAX_SHARDS", "ShardInfo", "ShardedClient", "ShardedInfo", "shard_table"]
+
+#: Names of before a `Client` had several servers.
+ShardedClient, ShardedInfo = Client, Info
+
+#: A key names its shard by 6 bits.
+MAX_SHARDS = 64
+
+
+def shard_table(table: Table, num_shards: int) -> tuple[list[Table], rate_limiters.RateLimiter]:
+    """Splits a table's options into those of `num_shards` shards, and the rate limiter over all of them.
+
+    Each shard has its part of `max_size` and of `max_bytes`, its own seeds, and `Rationed` instead of the table's
+    limiter. Pass that limiter to the `Client` that samples.
+
+    Args:
+        table: a table that is on no server, without `max_times_sampled`.
+        num_shards: from 1 to 64.
+
+    Returns:
+        the tables, one for each server, and the limiter.
+
+    Raises:
+        ValueError: for a table that cannot be sharded, or whose `max_size` is below `num_shards`.
+    """
+    num_shards = _checks.count("num_shards", num_shards, 1)
+    if num_shards > MAX_SHARDS:
+        raise ValueError(f"num_shards must be at most {MAX_SHARDS}, got {num_shards}")
+    if table.max_times_sampled:
+        raise ValueError(
+            f"table '{table.name}' has max_times_sampled={table.max_times_sampled}: its items leave as they are"
+            " sampled, so there is no distribution over all shards to keep; give each server a Client of its own"
+        )
+    if table.max_size < num_shards:
+        raise ValueError(f"table '{table.name}' holds {table.max_size} items, fewer than {num_shards} shards")
+    parts = [
+        table.replace(
+            max_size=_part(table.max_size, num_shards, shard),
+            max_bytes=None if table.max_bytes is None else max(1, _part(table.max_bytes, num_shards, shard)),
+            rate_limiter=rate_limiters.Rationed(),
+            sampler=_reseeded(table.sampler, shard),
+            remover=_reseeded(table.remover, shard),
+        )
+        for shard in range(num_shards)
+    ]
+    return parts, table.rate_limiter
+
+
+def _part(whole: int, num_shards: int, shard: int) -> int:
+    """A shard's part of a number that is split over all shards."""
+    return whole // num_shards + (shard < whole % num_shards)
+
+
+def _reseeded(selector: selectors.Selector, shard: int) -> selectors.Selector:
+    # Shards that draw the same random numbers would not be independent.
+    if selector.seed is None:
+        return selector
+    return dataclasses.replace(selector, seed=(selector.seed + shard * 0x9E3779B97F4A7C15) % 2**64)
