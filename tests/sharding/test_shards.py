@@ -5,9 +5,19 @@ import pickle
 import numpy as np
 import pytest
 
-from reverie import ClosedError, Server, Table, UnavailableError, UnknownKeyError, UnknownTableError, rate_limiters
+from reverie import (
+    Client,
+    ClosedError,
+    Server,
+    SignatureError,
+    Table,
+    UnavailableError,
+    UnknownKeyError,
+    UnknownTableError,
+    rate_limiters,
+)
 from reverie import selectors as s
-from reverie.sharding import ShardedClient, shard_table
+from reverie.sharding import shard_table
 
 
 def test_keys_name_their_shard_and_reach_it(everywhere, prioritized):
@@ -41,7 +51,7 @@ def test_priorities_that_a_selector_refuses_change_no_shard(sharded, prioritized
             client.update_priorities("t", keys, [5.0, 5.0, 5.0, bad])
     with pytest.raises(ValueError, match="one length"):
         client.update_priorities("t", keys, [5.0])
-    with pytest.raises(TypeError, match="keys must be ints"):
+    with pytest.raises(SignatureError, match="'keys'"):
         client.update_priorities("t", [0.5], [5.0])
     assert client.get("t", keys).info.priority.tolist() == [1.0] * 4
 
@@ -95,7 +105,7 @@ def test_figures_are_those_of_all_shards(sharded, prioritized):
 def test_two_servers_of_one_number_are_refused(stack, prioritized):
     servers = [stack.enter_context(Server([prioritized()], listen=False, shard=7)) for _ in range(2)]
     with pytest.raises(ValueError, match="both shard 7"):
-        ShardedClient([server.client() for server in servers])
+        Client([server.client() for server in servers])
 
 
 @pytest.mark.parametrize("shard", [-1, 64])
@@ -128,28 +138,70 @@ def test_shards_that_differ_or_lack_the_table_are_refused(sharded, prioritized):
 
 def test_wrong_arguments_are_refused_by_name(sharded, prioritized, stack):
     with pytest.raises(TypeError, match="list of addresses"):
-        ShardedClient("127.0.0.1:1")
+        Client(1)
+    for option in ({"rate_limiter": rate_limiters.MinSize(3)}, {"among": (0, 2)}, {"seed": 1}):
+        with pytest.raises(ValueError, match=f"{next(iter(option))} is for a list of servers"):
+            Client("127.0.0.1:1", **option)
     with pytest.raises(ValueError, match="1 to 64, got 0"):
-        ShardedClient([])
+        Client([])
     client = sharded([prioritized()])
     for wrong in ({"rate_limiter": 3.0}, {"rate_limiter": rate_limiters.Rationed()}):
         with pytest.raises((TypeError, ValueError), match="rate_limiter must be"):
-            ShardedClient(client.clients, **wrong)
+            Client(client.clients, **wrong)
     with pytest.raises(ValueError, match="limits nothing"):
-        ShardedClient(client.clients, rate_limiter=rate_limiters.MinSize(3))
+        Client(client.clients, rate_limiter=rate_limiters.MinSize(3))
     with pytest.raises(ValueError, match="batch_size"):
         client.sample_batch("t", 0)
 
 
 def test_a_client_that_nobody_answers_says_who(prioritized):
     with pytest.raises(UnavailableError, match=r"no shard can be reached: shard 0 \(127\.0\.0\.1:1\)"):
-        ShardedClient(["127.0.0.1:1"], patience=0.2, transport="grpc")
+        Client(["127.0.0.1:1"], patience=0.2, transport="grpc")
+
+
+def test_a_client_of_several_servers_is_no_server_itself(sharded, prioritized):
+    client = sharded([prioritized()])
+    with pytest.raises(ValueError, match="cannot be one of several"):
+        Client([client])
+
+
+def test_one_server_is_a_client_of_itself_and_its_only_shard(stack, prioritized):
+    client = stack.enter_context(Server([prioritized()], listen=False)).client()
+    assert client.clients == (client,)
+    assert client.num_shards == 1
+    assert client.info().shards == ()
+    client.insert({"x": 1}, {"t": 1.0}, shard=0)
+    client.insert_batch("t", {"x": np.arange(2)}, shard=0)
+    with client.trajectory_writer(1, shard=0) as writer:
+        writer.append({"x": 1})
+        writer.create_item("t", 1.0, {"x": writer.history["x"][-1]})
+    assert client.info().tables["t"].current_size == 4
+    for call in (
+        lambda: client.insert({"x": 1}, {"t": 1.0}, shard=1),
+        lambda: client.insert_batch("t", {"x": np.arange(2)}, shard=1),
+        lambda: client.transition_writer("t", shard=1),
+    ):
+        with pytest.raises(ValueError, match="shard must be below 1, the number of shards, got 1"):
+            call()
+    with pytest.raises(ValueError, match="shard must be at least 0"):
+        client.insert({"x": 1}, {"t": 1.0}, shard=-1)
+
+
+def test_errors_that_nobody_heard_are_summed_over_all_shards(sharded, prioritized):
+    client = sharded([prioritized(max_size=1), prioritized(max_size=1)])
+    client.update_priorities("t", [1], [-1.0], wait=False)
+    for shard in range(2):
+        client.clients[shard].update_priorities("t", [1], [-1.0], wait=False)
+    client.flush()
+    info = client.info()
+    assert [of.info.unheard_errors for of in info.shards] == [1, 1]
+    assert info.unheard_errors == 3
 
 
 def test_a_copy_reaches_the_same_shards_and_limits_nobody(stack, prioritized):
     table, limiter = shard_table(prioritized(rate_limiter=rate_limiters.MinSize(2)), 1)
     server = stack.enter_context(Server(table, shard=0))
-    client = stack.enter_context(ShardedClient([server.address], rate_limiter=limiter, timeout=200))
+    client = stack.enter_context(Client([server.address], rate_limiter=limiter, timeout=200))
     copy = stack.enter_context(pickle.loads(pickle.dumps(client)))
     assert "rate_limiter" in repr(client)
     assert "rate_limiter" not in repr(copy)
@@ -165,8 +217,16 @@ def test_a_closed_client_ends_what_waits(sharded, prioritized):
         client.close()
         with pytest.raises(ClosedError):
             next(batches)
-    with pytest.raises(ClosedError):
-        client.sample_batch("t", 1)
+    for call in (
+        lambda: client.sample_batch("t", 1),
+        lambda: client.insert({"x": 1}, {"t": 1.0}),
+        lambda: client.insert_batch("t", {"x": np.zeros(1)}),
+        lambda: client.transition_writer("t"),
+        lambda: client.info(),
+    ):
+        with pytest.raises(ClosedError):
+            call()
+    client.close()
 
 
 def test_one_table_is_spread_over_shards_with_its_parts():
