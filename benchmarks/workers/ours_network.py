@@ -83,7 +83,7 @@ def from_shards(count: int, row: dict[str, Any]) -> Loop:
     end()
     part = row["capacity"] // count
     State.shards = tuple(wire.ServerProcess("workers.ours_server", part, "uniform", shard) for shard in range(count))
-    client = reverie.ShardedClient([connect(server.address, row["transport"]) for server in State.shards])
+    client = reverie.Client([connect(server.address, row["transport"]) for server in State.shards])
     for each in client.clients:
         fill(each, {**row, "capacity": part})
 

@@ -66,8 +66,8 @@ class MinSize(RateLimiter):
 class Rationed(RateLimiter):
     """For a shard: samples wait for the first item, inserts for the ration of the client that samples all shards.
 
-    That client is the one `reverie.ShardedClient(..., rate_limiter=...)`. Until it has reached the shard, the table
-    admits no insert. Samples wait for the first item.
+    That client is the one `reverie.Client([...], rate_limiter=...)`. Until it has reached the shard, the table admits
+    no insert.
     """
 
     __slots__ = ()

@@ -57,8 +57,8 @@ class Server:
         max_connections: clients that may be connected at a time, over gRPC and over shared memory each; one more is
             refused with a message. The number is lower where the limit of open files requires it, and the log reports
             that; `client.info().max_connections` is the number in use.
-        shard: the number of this server among the shards of a `reverie.ShardedClient`, from 0 to 63. It is part of the
-            keys of its items.
+        shard: the number of this server among several that are one replay, `reverie.Client([...])`, from 0 to 63. It is
+            part of the keys of its items.
 
     Raises:
         ValueError: for no tables, two tables with one name, limits that can never work, and an address that is in use,

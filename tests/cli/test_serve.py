@@ -82,7 +82,7 @@ def test_the_flags_describe_one_table(served):
 def test_servers_with_numbers_are_the_shards_of_one_replay(served):
     addresses = [served("--sampler", "prioritized", "--shard", str(shard))[1]["address"] for shard in range(2)]
     limiter = reverie.rate_limiters.SampleToInsertRatio(2.0, 1, 20.0)
-    with reverie.ShardedClient(addresses, rate_limiter=limiter, timeout=100.0, patience=100.0) as client:
+    with reverie.Client(addresses, rate_limiter=limiter, timeout=100.0, patience=100.0) as client:
         keys = [client.insert_batch("replay", {"x": np.full(2, shard)}, shard=shard) for shard in range(2)]
         batch = client.sample_batch("replay", 20)
         assert set(batch.info.key) <= set(np.concatenate(keys))

@@ -202,7 +202,7 @@ def _one_table(given: Mapping[str, Any]) -> reverie.Table:
     if given["shard"] is not None:
         if ratio is not None or min_size != 1:
             raise ValueError(
-                "--shard: ShardedClient(rate_limiter=...) sets the limits over all shards; leave out"
+                "--shard: Client([...], rate_limiter=...) sets the limits over all shards; leave out"
                 " --min-size, --samples-per-insert and --error-buffer"
             )
         limiter = {"kind": "rationed"}

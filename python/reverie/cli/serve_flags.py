@@ -36,8 +36,8 @@ Shard = Annotated[
         min=0,
         max=63,
         metavar="N",
-        help="Number of this server among the shards of a ShardedClient. Its table is then rationed: inserts wait until"
-        " the client, which has the rate limiter of all shards, admits them.",
+        help="Number of this server among several that are one replay. Its table is then rationed: inserts wait until"
+        " the client of all of them, which has the rate limiter, admits them.",
     ),
 ]
 Grace = Annotated[

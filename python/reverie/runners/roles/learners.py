@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from reverie.agents.agent import Agent, SharedParameters
 from reverie.agents.core import AheadLearner, Stopwatch, Weights
+from reverie.client import Client
 from reverie.errors import DeadlineExceededError, StorageError, UnauthenticatedError, UnavailableError
 from reverie.runners.links.messages import (
     Bundled,
@@ -37,7 +38,7 @@ from reverie.runners.roles.role import (
     with_new_random_state,
 )
 from reverie.server import Server
-from reverie.sharding import ShardedClient, shard_table
+from reverie.sharding import shard_table
 
 PUBLISH_SECONDS = 0.02
 """The shortest time between two publications of weights while a learner learns, unless the agent asks for every
@@ -393,4 +394,4 @@ def learning_client(setup: Setup) -> Any:
     (table,) = agent.make_tables(setup.env, setup.config, seed=setup.seed)
     limiter = shard_table(table, len(clients))[1]
     among = (setup.name.index, agent.needs(setup.config).num_learners)
-    return ShardedClient(clients, rate_limiter=limiter, among=among, seed=setup.seed % 2**32)
+    return Client(clients, rate_limiter=limiter, among=among, seed=setup.seed % 2**32)

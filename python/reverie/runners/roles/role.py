@@ -13,7 +13,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 
@@ -153,7 +153,7 @@ class Shard(Role):
         if not isinstance(command, Save):
             return super().handle(command)
         try:
-            return State(command.number, tables=self._client.checkpoint())
+            return State(command.number, tables=cast("str", self._client.checkpoint()))
         except StorageError as error:
             return State(command.number, problem=str(error))
 

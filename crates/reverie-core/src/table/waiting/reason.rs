@@ -152,12 +152,12 @@ impl fmt::Display for InsertBlock {
             Self::RationUsedUp { inserts, ration: 0 } => write!(
                 f,
                 "this table is a shard (rate_limiters.Rationed) and was admitted no insert yet, it has {inserts}: the \
-                 ShardedClient with the rate_limiter has to reach it, and hands out more as it samples"
+                 client with the rate_limiter of all shards has to reach it, and hands out more as it samples"
             ),
             Self::RationUsedUp { inserts, ration } => write!(
                 f,
                 "this table is a shard (rate_limiters.Rationed) and its ration is used up, {} of {ration} admitted: \
-                 the ShardedClient with the rate_limiter hands out more as it samples",
+                 the client with the rate_limiter of all shards hands out more as it samples",
                 Counted(inserts, "insert")
             ),
         }
