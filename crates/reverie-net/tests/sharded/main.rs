@@ -1,0 +1,5 @@
+//! Several servers as one replay.
+
+mod limits;
+mod model;
+mod support;
