@@ -9,7 +9,7 @@ use reverie_core::sample::{Allocate, Drawn, SampleRequest, Sampled, Windows};
 use reverie_core::{Error, Result};
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Instant;
+use tokio::time::Instant;
 
 /// Draws in a row without a window after which a request fails.
 const MOST_SHORT: usize = 1000;

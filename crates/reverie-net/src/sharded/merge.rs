@@ -115,7 +115,7 @@ fn table_info(of_each: &[&TableInfo], table: Option<&Table>) -> TableInfo {
     let discarded = (0..model.len()).filter(|shard| model.is_present(*shard)).map(|shard| model.discarded(shard));
     all.counters.samples = all.counters.samples.saturating_sub(discarded.sum());
     if table.kind.is_limited {
-        all.options.limiter = model.limiter().clone();
+        all.options.limiter = *model.limiter();
     }
     all
 }

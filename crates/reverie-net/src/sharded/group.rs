@@ -216,7 +216,7 @@ impl Group {
 
     fn table(&self, options: &TableOptions) -> Result<Table> {
         let (index, count) = self.options.among;
-        let limiter = self.options.limiter.clone().filter(|_| options.limiter.is_rationed());
+        let limiter = self.options.limiter.filter(|_| options.limiter.is_rationed());
         let is_limited = limiter.is_some();
         // Another seed for every table, or all would choose the same servers.
         let opened = self.open_tables().len() as u64;
