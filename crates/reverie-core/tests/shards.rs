@@ -1,55 +1,16 @@
-//! Several tables as one: which shard is drawn from, what its draws bring with them, and how they become one batch.
+//! A table as one of several shards: its tallies, the inserts that it is granted, and arrays of several as one.
 
 mod support;
 
 use reverie_core::batch::{Output, Ragged, Role, join, place};
 use reverie_core::error::Error;
-use reverie_core::sample::{Kept, SampleRequest, Shards, Source};
+use reverie_core::sample::{SampleRequest, Source};
 use reverie_core::spec::DType;
+use reverie_core::table::Change;
 use reverie_core::table::limiter::{Counters, Limiter};
 use reverie_core::table::selector::{Mass, SelectorOptions};
-use reverie_core::table::{Change, Tally};
 use std::mem::MaybeUninit;
-use support::shards::{shards, tally};
 use support::{Rows, options, tables};
-
-#[test]
-fn shards_are_chosen_by_their_mass() {
-    let mut three = shards(&[tally(1.0, 0, 9), tally(5.0, 0, 1), tally(0.0, 4, 4)]);
-    let split = three.split(600_000).unwrap();
-    assert_eq!(split.counts.iter().sum::<u64>(), 600_000);
-    let far = |expected: f64| (split.counts[0] as f64 - expected).abs() / (600_000.0_f64 / 6.0 * 5.0 / 6.0).sqrt();
-    assert!(far(100_000.0) < 5.0 && split.counts[2] == 0, "{split:?}");
-    assert!(far(105_000.0) > 5.0, "a chance that is off by 5 % would show");
-    let smallest = three.smallest_probability(&split.chances).unwrap();
-    assert!((smallest * 54.0 - 1.0).abs() < 1e-12, "{smallest}");
-}
-
-#[test]
-fn weights_of_nothing_and_of_infinity_are_what_they_are_in_one_table() {
-    let chances = |tallies: &[Tally]| shards(tallies).chances();
-    assert_eq!(chances(&[tally(0.0, 1, 1), tally(0.0, 3, 3)]), Some(vec![0.25, 0.75]), "all zero: any item alike");
-    assert_eq!(chances(&[tally(0.0, 9, 9), tally(1e-300, 5, 6)]), Some(vec![0.0, 1.0]));
-    let infinite = tally(f64::INFINITY, 3, 5);
-    assert_eq!(chances(&[infinite, tally(1e300, 0, 9), infinite]), Some(vec![0.5, 0.0, 0.5]));
-    assert_eq!(chances(&[tally(1e308, 0, 1), tally(1e308, 0, 1)]), Some(vec![0.5, 0.5]), "their sum is no number");
-    assert_eq!(chances(&[tally(0.0, 0, 0); 2]), None);
-}
-
-#[test]
-fn a_lost_shard_counts_for_the_ratio_and_not_for_the_distribution() {
-    let mut two = shards(&[tally(1.0, 0, 10), tally(3.0, 0, 30)]);
-    two.lost(1);
-    assert_eq!(two.chances(), Some(vec![1.0, 0.0]));
-    assert_eq!(two.counters(), Counters { inserts: 40, samples: 0, deletes: 30 });
-    two.heard(1, tally(3.0, 0, 30));
-    assert_eq!(two.counters(), Counters { inserts: 40, samples: 0, deletes: 0 });
-    // Another incarnation, which starts from a checkpoint of 20 items: they were counted.
-    two.heard(1, Tally { incarnation: 2, ..tally(2.0, 0, 20) });
-    assert_eq!(two.counters(), Counters { inserts: 40, samples: 0, deletes: 10 });
-    two.heard(1, Tally { incarnation: 2, ..tally(2.0, 0, 25) });
-    assert_eq!(two.counters(), Counters { inserts: 45, samples: 0, deletes: 10 });
-}
 
 #[test]
 fn a_rationed_table_takes_what_it_is_granted_and_says_why_not_more() {
@@ -120,80 +81,6 @@ fn arrays_of_unequal_width_and_length_become_one_with_zeros_behind_what_is_short
     assert_eq!(join(&[], Ragged::Pad).unwrap(), []);
 }
 
-/// Draws by masses of before, then those of now: how many each shard gave in all.
-fn corrected(then: &[Tally], now: &[Tally], draws: u64, keeps: bool) -> Vec<f64> {
-    let mut of = shards(then);
-    let mut counts = vec![0; then.len()];
-    for _ in 0..draws / 50 {
-        then.iter().enumerate().for_each(|(shard, tally)| of.heard(shard, *tally));
-        let split = of.split(50).unwrap();
-        now.iter().enumerate().for_each(|(shard, tally)| of.heard(shard, *tally));
-        let Kept { counts: kept, again, .. } = of.keep(&split).unwrap();
-        assert_eq!(kept.iter().chain(&again).sum::<u64>(), 50);
-        let given =
-            if keeps { kept.iter().zip(&again).map(|(kept, again)| kept + again).collect() } else { split.counts };
-        counts.iter_mut().zip(given).for_each(|(count, given)| *count += given);
-    }
-    counts.into_iter().map(|count| count as f64).collect()
-}
-
-fn surprise(observed: &[f64], chances: &[f64]) -> f64 {
-    let all: f64 = observed.iter().sum();
-    let terms = observed.iter().zip(chances).map(|(seen, chance)| (seen - all * chance).powi(2) / (all * chance));
-    let degrees = (observed.len() - 1) as f64;
-    (terms.sum::<f64>() - degrees) / (2.0 * degrees).sqrt()
-}
-
-#[test]
-fn draws_by_masses_of_before_are_spread_by_those_of_now() {
-    // One grew from nothing, one lost half, one stayed, one grew a little.
-    let then = [tally(0.0, 0, 0), tally(4.0, 0, 4), tally(2.0, 0, 2), tally(3.0, 0, 3)];
-    let now = [tally(3.0, 0, 3), tally(2.0, 0, 2), tally(2.0, 0, 2), tally(3.5, 0, 3)];
-    let chances = shards(&now).chances().unwrap();
-    assert!(surprise(&corrected(&then, &now, 200_000, true), &chances) < 5.0);
-    // The twins: a chance off by a twentieth, and draws that stay where they were made.
-    let wrong: Vec<f64> =
-        [0.05, -0.05, 0.0, 0.0].iter().zip(&chances).map(|(off, chance)| chance * (1.0 + off)).collect();
-    let all: f64 = wrong.iter().sum();
-    let wrong: Vec<f64> = wrong.iter().map(|chance| chance / all).collect();
-    assert!(surprise(&corrected(&then, &now, 200_000, true), &wrong) > 5.0);
-    let before: f64 = surprise(&corrected(&then, &now, 200_000, false)[1..], &chances[1..]);
-    assert!(before > 5.0);
-    // Where nothing has changed nothing is drawn again.
-    let mut of = shards(&now);
-    let split = of.split(1000).unwrap();
-    let kept = of.keep(&split).unwrap();
-    assert_eq!((&kept.counts, kept.again), (&split.counts, vec![0; 4]));
-    let gone = [tally(0.0, 0, 0); 4];
-    assert_eq!(shards(&gone).keep(&split), None);
-}
-
-#[test]
-fn draws_that_nobody_is_given_count_as_none() {
-    let mut two = shards(&[tally(1.0, 0, 10), tally(1.0, 0, 10)]);
-    let drawn = |samples| Tally { counters: Counters { inserts: 10, samples, deletes: 0 }, ..tally(1.0, 0, 10) };
-    two.heard(0, drawn(8));
-    two.discard(0, 3);
-    assert_eq!((two.counters().samples, two.discarded(0)), (5, 3));
-    // Those of an incarnation that is gone stay out of its counts.
-    two.heard(0, Tally { incarnation: 2, ..drawn(0) });
-    assert_eq!((two.counters().samples, two.discarded(0)), (5, 0));
-}
-
-#[test]
-fn so_many_inserts_of_one_shard_as_nothing_can_change_before() {
-    let mut two = Shards::new(2, Limiter::min_size(101).unwrap(), 1);
-    two.heard(0, tally(0.0, 0, 0));
-    two.heard(1, tally(0.0, 0, 0));
-    assert_eq!(two.patience(), 51);
-    two.heard(1, tally(60.0, 0, 60));
-    assert_eq!(two.patience(), 21);
-    two.lost(0);
-    assert_eq!(two.patience(), 41);
-    two.heard(1, tally(101.0, 0, 101));
-    assert_eq!(two.patience(), 1);
-}
-
 #[test]
 fn whoever_has_seen_a_table_is_told_when_it_is_another() {
     let shard = reverie_core::table::TableOptions { limiter: Limiter::rationed(), ..options("t", 100) };
@@ -223,80 +110,4 @@ fn whoever_has_seen_a_table_is_told_when_it_is_another() {
     let mut last = look(now.seen(1));
     table.close();
     assert!(last.poll().unwrap().is_err());
-}
-
-#[test]
-fn those_who_draw_by_one_limiter_count_alike_whenever_they_began() {
-    let counted = |samples: u64, incarnation: u64| Tally {
-        incarnation,
-        counters: Counters { inserts: 10, samples, deletes: 0 },
-        ..tally(1.0, 0, 10)
-    };
-    let counters = |of: fn(Shards) -> Shards, heard: &[Tally]| {
-        let mut one = of(Shards::new(1, Limiter::min_size(1).unwrap(), 3));
-        heard.iter().for_each(|tally| one.heard(0, *tally));
-        one.counters()
-    };
-    let (early, late) = ([counted(70, 1), counted(5, 2)], [counted(5, 2)]);
-    assert_eq!(counters(Shards::among_others, &early), counters(Shards::among_others, &late));
-    // One that is alone knows what was done before the shard was lost.
-    assert_eq!(counters(|one| one, &early), Counters { inserts: 10, samples: 70, deletes: 0 });
-    assert_eq!(counters(|one| one, &late), Counters { inserts: 10, samples: 5, deletes: 0 });
-}
-
-#[test]
-fn offers_of_shards_are_taken_in_the_order_in_which_one_table_would_draw_them() {
-    // Items of weights 6 and 2; 3 and 1; 4. The first draw is of a shard with the chance of its mass.
-    let offered = [vec![0.75, 0.25], vec![0.75, 0.25], vec![1.0]];
-    let mut three = shards(&[tally(8.0, 0, 2), tally(4.0, 0, 2), tally(4.0, 0, 1)]);
-    let mut firsts = [0.0; 3];
-    let rounds = 40_000;
-    for _ in 0..rounds {
-        let split = three.race(&offered, 1).unwrap();
-        (0..3).for_each(|shard| firsts[shard] += split.counts[shard] as f64);
-    }
-    let far = |shard: usize, chance: f64| {
-        (firsts[shard] - rounds as f64 * chance).abs() / (rounds as f64 * chance * (1.0 - chance)).sqrt()
-    };
-    assert!(far(0, 0.5) < 5.0 && far(1, 0.25) < 5.0 && far(2, 0.25) < 5.0, "{firsts:?}");
-    assert!(far(0, 0.525) > 5.0, "a chance that is off by 5 % would show");
-    assert_eq!(three.race(&offered, 5).unwrap().counts, [2, 2, 1]);
-    assert_eq!(three.race(&offered, 6), None, "there are five");
-}
-
-/// How often, of so many races for `wanted` draws, shard 0 gave `counted` of them.
-fn of_shard_0(shards: &mut Shards, offered: &[Vec<f64>], wanted: u64, counted: u64, rounds: u32) -> f64 {
-    (0..rounds).filter(|_| shards.race(offered, wanted).unwrap().counts[0] == counted).count() as f64
-}
-
-/// How many standard deviations a count of hits is from that of a chance.
-fn far(hits: f64, chance: f64, rounds: u32) -> f64 {
-    let rounds = f64::from(rounds);
-    (hits - rounds * chance).abs() / (rounds * chance * (1.0 - chance)).sqrt()
-}
-
-#[test]
-fn a_shard_that_gave_an_item_is_drawn_from_by_what_it_has_left() {
-    // Weights 1 and 1, and 1: after one of its two shard 0 is as likely as the other.
-    let offered = [vec![0.5, 0.5], vec![1.0]];
-    let mut two = shards(&[tally(2.0, 0, 2), tally(1.0, 0, 1)]);
-    let rounds = 12_000;
-    let one_of_each = of_shard_0(&mut two, &offered, 2, 1, rounds);
-    let chance = 2.0 / 3.0 * 1.0 / 2.0 + 1.0 / 3.0;
-    assert!(far(one_of_each, chance, rounds) < 5.0, "{one_of_each}");
-    assert!(far(one_of_each, chance * 1.05, rounds) > 5.0, "a chance that is off by 5 % would show");
-}
-
-#[test]
-fn items_that_weigh_nothing_come_last_and_each_as_soon_as_any_other() {
-    let offered = [vec![1.0, 0.0, 0.0, 0.0], vec![1.0, 0.0]];
-    let mut two = shards(&[tally(1.0, 3, 4), tally(1.0, 1, 2)]);
-    assert_eq!(of_shard_0(&mut two, &offered, 2, 1, 1_000), 1_000.0, "one of each shard weighs something");
-    // Of the four others the first is one of shard 0's three, and then one of two.
-    let rounds = 16_000;
-    for (wanted, counted, chance) in [(3, 2, 3.0 / 4.0), (4, 3, 3.0 / 4.0 * 2.0 / 3.0)] {
-        let hits = of_shard_0(&mut two, &offered, wanted, counted, rounds);
-        assert!(far(hits, chance, rounds) < 5.0, "{hits} for {chance}");
-        assert!(far(hits, chance * 1.05, rounds) > 5.0, "a chance that is off by 5 % would show");
-    }
 }

@@ -116,7 +116,7 @@ fn row(address: &str, server: u32, transport: Transport, size: usize, seconds: f
     let ours = each(used(std::process::id())?, before.0);
     let theirs = each(used(server)?, before.1);
     let items = f64::from(batches) * BATCH as f64 / elapsed;
-    let name = client.link().transport.unwrap_or("?");
+    let name = client.link().transport.unwrap_or("?".into());
     let rate = items * size as f64 / 1e9;
     println!("{size:>8} {name:>14} {items:>12.0} {rate:>8.2} {ours:>26} {theirs:>26}");
     Ok(())

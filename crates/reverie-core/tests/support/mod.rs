@@ -3,7 +3,6 @@
 
 pub mod disk;
 pub mod saving;
-pub mod shards;
 
 use reverie_core::append::{Cells, RowWriter, Sink};
 use reverie_core::chunk::Compression;

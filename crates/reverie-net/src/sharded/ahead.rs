@@ -2,8 +2,8 @@
 
 use super::calls::End;
 use super::draws::{Draws, Outcome, Reading};
+use super::group::Group;
 use super::join::joined;
-use super::sharded::Group;
 use reverie_core::batch::Planner;
 use reverie_core::replay::Batches;
 use reverie_core::sample::{Description, Drawn, Gathered, Memory, SampleRequest, Schedule};
@@ -12,9 +12,10 @@ use reverie_core::{Error, Result};
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 /// How long closing waits for responses.
 const CLOSING: Duration = Duration::from_secs(1);

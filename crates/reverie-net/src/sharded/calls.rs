@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use tokio::runtime::Handle;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
 /// How long a response that needs no waiting may take, also past the caller's deadline.
 const ANSWER: Duration = Duration::from_secs(1);
@@ -51,7 +51,7 @@ impl End {
         self.left().map(|left| left.max(ANSWER))
     }
 
-    fn sleep(&self, timeout: Duration) -> Sleep {
+    fn sleep(&self, timeout: Duration) -> tokio::time::Sleep {
         // The timer belongs to the runtime, on whatever thread the request is driven.
         let _entered = self.runtime.enter();
         tokio::time::sleep(timeout)

@@ -9,7 +9,7 @@ use reverie_core::sample::{Allocate, Drawn, SampleRequest, Sampled, Windows};
 use reverie_core::{Error, Result};
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Instant;
+use tokio::time::Instant;
 
 /// Draws in a row without a window after which a request fails.
 const MOST_SHORT: usize = 1000;
@@ -132,7 +132,9 @@ impl Draws<'_> {
             let before = progress.done;
             match self.round(most - progress.done, way, &mut progress).await {
                 // A server does not answer, and is not lost: the draws of the others are kept.
-                Err(Error::Deadline(why)) => return Ok(Outcome { made: progress.made, why: Some(why) }),
+                Err(Error::Deadline(why)) => {
+                    return Ok(Outcome { made: progress.made, why: (!self.end.is_withdrawn()).then_some(why) });
+                }
                 Err(error) => return Err(error),
                 Ok(()) => {}
             }

@@ -115,7 +115,7 @@ fn table_info(of_each: &[&TableInfo], table: Option<&Table>) -> TableInfo {
     let discarded = (0..model.len()).filter(|shard| model.is_present(*shard)).map(|shard| model.discarded(shard));
     all.counters.samples = all.counters.samples.saturating_sub(discarded.sum());
     if table.kind.is_limited {
-        all.options.limiter = model.limiter().clone();
+        all.options.limiter = *model.limiter();
     }
     all
 }
@@ -187,4 +187,46 @@ pub(super) fn part(whole: u64, num_shards: usize, shard: usize) -> u64 {
 /// The longest of the servers' times.
 pub(super) fn longest(members: &Members, time: impl Fn(&dyn reverie_core::replay::Replay) -> Duration) -> Duration {
     members.all().map(|(_, replay)| time(&**replay)).max().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use reverie_core::item::Key;
+
+    /// Items of these times, in seconds, and priorities; the time is the key.
+    fn found(items: &[(f64, f64)]) -> Draws {
+        let zeros = vec![0; items.len()];
+        Draws {
+            keys: items.iter().map(|(at, _)| Key::from(*at as i64)).collect(),
+            probabilities: vec![0.0; items.len()],
+            priorities: items.iter().map(|(_, priority)| *priority).collect(),
+            table_sizes: vec![0; items.len()],
+            times_sampled: zeros.clone(),
+            versions: zeros,
+            inserted_at: items.iter().map(|(at, _)| (at * 1e9) as u64).collect(),
+            ..Draws::default()
+        }
+    }
+
+    #[test]
+    fn found_items_are_in_the_order_of_one_table_whose_clock_is_common() {
+        let keys = |order, limit| {
+            // The second clock is 100 s ahead: 103 is 3 there.
+            let of_each = vec![(found(&[(1.0, 2.0), (5.0, 7.0)]), 0.0), (found(&[(103.0, 2.0), (104.0, 2.0)]), 100.0)];
+            let all = queried(of_each, 4, &Query { order, limit, ..Query::default() });
+            assert!(all.table_sizes.iter().all(|size| *size == 4));
+            all.keys.iter().map(|key| key.get()).collect::<Vec<_>>()
+        };
+        assert_eq!(keys(None, None), [1, 103, 104, 5]);
+        assert_eq!(keys(Some((Field::Age, true)), Some(3)), [1, 103, 104]);
+        assert_eq!(keys(Some((Field::Age, false)), Some(2)), [5, 104]);
+        assert_eq!(keys(Some((Field::Priority, false)), None), [1, 103, 104, 5]);
+        assert_eq!(keys(Some((Field::Priority, true)), None), [5, 1, 103, 104]);
+    }
+
+    #[test]
+    fn parts_of_a_number_add_up_to_it() {
+        assert_eq!((0..3).map(|shard| part(11, 3, shard)).collect::<Vec<_>>(), [4, 4, 3]);
+    }
 }

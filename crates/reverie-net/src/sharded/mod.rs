@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! Sharded: Replay   replay.rs    the operations, each a request to some of the servers
+//!   Group           group.rs     what the operations share: the servers, the tables in use
 //!   Members         members.rs   which servers can be reached, and which one a key belongs to
 //!   Table           table.rs     one table of all servers: limits, counts, requests that wait
 //!     draws         draws.rs     draws in rounds, as from one table
@@ -16,13 +17,13 @@
 mod ahead;
 mod calls;
 mod draws;
+mod group;
 mod join;
 mod members;
 mod merge;
 mod model;
 mod replay;
-mod sharded;
 mod table;
 
+pub use group::{Options, Shard, Sharded};
 pub use model::{Kept, Model, Split};
-pub use sharded::{Options, Shard, Sharded};

@@ -3,10 +3,10 @@
 use super::ahead::Ahead;
 use super::calls::End;
 use super::draws::{Draws, Reading};
+use super::group::{Group, Sharded};
 use super::join::{figures_of, merged};
 use super::members::consumes;
 use super::merge::{infos, links, longest, part, queried, waits};
-use super::sharded::{Group, Sharded};
 use super::table::Table;
 use reverie_core::append::Sink;
 use reverie_core::batch::Options;

@@ -14,9 +14,10 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::futures::Notified;
 use tokio::sync::{MutexGuard as Turn, Notify};
+use tokio::time::Instant;
 
 /// The longest wait for news of servers before they are asked again, so that a silent one is noticed.
 const LONGEST_LOOK: Duration = Duration::from_secs(10);

@@ -64,16 +64,20 @@ pub(super) struct Group {
 impl Sharded {
     /// Checks the options. It connects at the first request.
     pub fn new(shards: Vec<Shard>, options: Options) -> Result<Arc<Self>> {
+        Self::on(shards, options, &runtime::handle()?)
+    }
+
+    /// As [`Sharded::new`], with another runtime: for simulations.
+    pub fn on(shards: Vec<Shard>, options: Options, runtime: &Handle) -> Result<Arc<Self>> {
         if shards.is_empty() || shards.len() > MAX_SHARDS {
             let reason = format!("shards must be 1 to {MAX_SHARDS}, got {}", shards.len());
             return Err(Error::InvalidArgument(reason));
         }
-        let runtime = runtime::handle()?;
         let members = shards.into_iter().map(|Shard { replay, address }| (replay, address)).collect();
         let group = Group {
-            members: Arc::new(Members::new(members, &runtime)),
+            members: Arc::new(Members::new(members, runtime)),
             options,
-            runtime,
+            runtime: runtime.clone(),
             connected: OnceCell::new(),
             tables: Mutex::default(),
             opening: tokio::sync::Mutex::default(),
@@ -212,7 +216,7 @@ impl Group {
 
     fn table(&self, options: &TableOptions) -> Result<Table> {
         let (index, count) = self.options.among;
-        let limiter = self.options.limiter.clone().filter(|_| options.limiter.is_rationed());
+        let limiter = self.options.limiter.filter(|_| options.limiter.is_rationed());
         let is_limited = limiter.is_some();
         // Another seed for every table, or all would choose the same servers.
         let opened = self.open_tables().len() as u64;

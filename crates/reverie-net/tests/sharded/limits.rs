@@ -1,13 +1,11 @@
 //! One limiter over several shards: how many inserts each may let in, while it holds for their sum and nobody stalls.
 
-mod support;
-
+use crate::support::{shards, tally};
 use proptest::prelude::*;
-use reverie_core::sample::Shards;
 use reverie_core::table::Tally;
 use reverie_core::table::limiter::{Counters, ErrorBuffer, Limiter};
 use reverie_core::table::selector::Mass;
-use support::shards::{shards, tally};
+use reverie_net::sharded::Model;
 
 proptest! {
     #[test]
@@ -27,7 +25,7 @@ proptest! {
 fn a_limiter_without_an_upper_end_lets_any_number_in() {
     let counters = Counters { inserts: 1 << 40, samples: 0, deletes: 0 };
     assert_eq!(Limiter::min_size(5).unwrap().most_inserts(&counters), None);
-    let mut two = Shards::new(2, Limiter::min_size(5).unwrap(), 1);
+    let mut two = Model::new(2, Limiter::min_size(5).unwrap(), 1);
     two.heard(0, Tally { ration: Some(0), incarnation: 9, ..tally(0.0, 0, 0) });
     two.heard(1, tally(0.0, 0, 0));
     assert_eq!(two.rations(&[0, 0]), [Some((9, i64::MAX as u64)), None], "one that limits itself is told nothing");
@@ -75,9 +73,9 @@ impl Server {
     }
 }
 
-/// Shards, and the one who samples them.
+/// Model, and the one who samples them.
 struct World {
-    shards: Shards,
+    shards: Model,
     servers: Vec<Server>,
     up: Vec<bool>,
     max_size: u64,
@@ -87,7 +85,7 @@ impl World {
     fn new(limiter: Limiter, masses: &[f64], max_size: u64) -> Self {
         let server = |mass: &f64| Server { mass: *mass, incarnation: 1, ..Server::default() };
         let mut world = Self {
-            shards: Shards::new(masses.len(), limiter, 5),
+            shards: Model::new(masses.len(), limiter, 5),
             servers: masses.iter().map(server).collect(),
             up: vec![true; masses.len()],
             max_size,

@@ -1,0 +1,6 @@
+//! Several servers as one replay.
+
+mod flow;
+mod limits;
+mod model;
+mod support;

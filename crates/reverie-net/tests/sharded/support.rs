@@ -1,0 +1,300 @@
+//! Servers that are tables of this process behind a network that can fail, and tallies of shards.
+
+use reverie_core::append::{Cells, RowWriter, Sink};
+use reverie_core::batch::Options;
+use reverie_core::chunk::{Compression, Meter};
+use reverie_core::clock::{Clock, SystemClock};
+use reverie_core::item::Item;
+use reverie_core::replay::{Batches, Info, Link, Replay, Waits};
+use reverie_core::sample::{Allocate, Memory, SampleRequest, Sampled, Schedule};
+use reverie_core::spec::{ColumnSpec, DType, Schema, Signature, Structure};
+use reverie_core::table::limiter::{Counters, Limiter};
+use reverie_core::table::selector::{Mass, SelectorOptions};
+use reverie_core::table::{
+    Change, Condition, Desk, Inserts, Keys, Priority, Query, Seen, TableOptions, Tables, Tally, Ticket, Updated,
+    Updates,
+};
+use reverie_core::{Error, Result};
+use reverie_net::sharded::{self, Model, Shard, Sharded};
+use std::any::Any;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// The tally of a table with so many items, each inserted once, and this mass.
+pub fn tally(total: f64, zeros: u64, size: u64) -> Tally {
+    let counters = Counters { inserts: size, samples: 0, deletes: 0 };
+    let smallest_probability = (size > 0).then_some(1.0 / size.max(1) as f64);
+    Tally { incarnation: 1, size, mass: Mass { total, zeros }, smallest_probability, counters, ..Tally::default() }
+}
+
+/// The model of shards with these tallies, and a limiter that never delays.
+pub fn shards(tallies: &[Tally]) -> Model {
+    let mut shards = Model::new(tallies.len(), Limiter::min_size(1).unwrap(), 3);
+    tallies.iter().enumerate().for_each(|(shard, tally)| shards.heard(shard, *tally));
+    shards
+}
+
+/// The calls that a server got, and how it answers them.
+#[derive(Default)]
+pub struct Log {
+    /// Requests for draws: how many, and the time that they were given.
+    pub draws: Mutex<Vec<(usize, Option<Duration>)>>,
+    /// Requests for tallies, without those that wait for a change.
+    pub tallies: AtomicUsize,
+    /// Requests that wait for a change.
+    pub looks: AtomicUsize,
+    /// It cannot be reached.
+    pub is_down: AtomicBool,
+    /// It answers nothing, and holds the promises.
+    pub is_silent: AtomicBool,
+    promises: Mutex<Vec<Box<dyn Any + Send>>>,
+}
+
+struct Silent;
+
+impl<T> Desk<T> for Silent {
+    fn withdraw(&self, _: u64) -> Option<T> {
+        None
+    }
+}
+
+/// A server: tables of this process behind a network that can fail.
+pub struct Host {
+    pub tables: Arc<Tables>,
+    pub log: Arc<Log>,
+}
+
+impl Host {
+    pub fn new(shard: u8, options: TableOptions) -> Self {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let tables = Arc::new(Tables::new(vec![TableOptions { shard, ..options }], None, &clock, 7).unwrap());
+        Self { tables, log: Arc::default() }
+    }
+
+    /// Inserts items of one float64 column, with the value as priority.
+    pub fn fill(&self, values: &[f64]) -> Vec<i64> {
+        let sink: Arc<dyn Sink> = self.tables.clone();
+        let mut rows = RowWriter::new(sink, Compression::None, false);
+        let columns = vec![ColumnSpec { path: "x".to_owned(), dtype: DType::Float64, shape: vec![] }];
+        let schema = Arc::new(Schema { columns, structure: Structure::Leaf });
+        let mut keys = Vec::new();
+        for value in values {
+            let item =
+                rows.append(&schema, &[Cells { itemsize: 8, bytes: &value.to_ne_bytes() }], 1).unwrap().remove(0);
+            let inserts = [(item, Priority::Value(*value))].into_iter().collect();
+            let inserted = self.tables.insert("t", inserts).unwrap().poll().unwrap().unwrap();
+            keys.extend(inserted.iter().map(|key| key.get()));
+        }
+        keys
+    }
+
+    fn unless<T: Send + 'static>(&self, answer: impl FnOnce() -> Ticket<T>) -> Ticket<T> {
+        if self.log.is_down.load(SeqCst) {
+            return Ticket::done(Err(Error::Unavailable("the server is down".to_owned())));
+        }
+        if self.log.is_silent.load(SeqCst) {
+            let (ticket, promise) = Ticket::promised(Arc::new(Silent), 1, false);
+            self.log.promises.lock().unwrap().push(Box::new(promise));
+            return ticket;
+        }
+        answer()
+    }
+}
+
+impl Replay for Host {
+    fn ready(&self) -> Ticket<()> {
+        self.unless(|| self.tables.ready())
+    }
+
+    fn tables(&self) -> Vec<TableOptions> {
+        Replay::tables(&*self.tables)
+    }
+
+    fn sample(&self, _: &str, _: SampleRequest, _: &Options<'_>, _: Option<Duration>) -> Ticket<Sampled> {
+        unreachable!("draws over several servers wait here, not there")
+    }
+
+    fn sample_some(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled> {
+        self.unless(|| self.tables.sample_some(table, at_most, timeout))
+    }
+
+    fn sample_now(
+        &self,
+        table: &str,
+        request: SampleRequest,
+        reading: &Options<'_>,
+        timeout: Option<Duration>,
+    ) -> Ticket<Sampled> {
+        self.log.draws.lock().unwrap().push((request.num_samples, timeout));
+        self.unless(|| self.tables.sample_now(table, request, reading, timeout))
+    }
+
+    fn batches(self: Arc<Self>, _: Schedule, _: &Options<'_>, _: Allocate) -> Result<Box<dyn Batches>> {
+        unreachable!("batches over several servers are made here")
+    }
+
+    fn get(&self, table: &str, keys: &[i64], reading: &Options<'_>) -> Ticket<Sampled> {
+        self.unless(|| Replay::get(&*self.tables, table, keys, reading))
+    }
+
+    fn query(&self, table: &str, query: &Query) -> Ticket<Sampled> {
+        self.unless(|| self.tables.query(table, query))
+    }
+
+    fn max_items(&self) -> usize {
+        64
+    }
+
+    fn info(&self) -> Ticket<Info> {
+        self.unless(|| self.tables.info())
+    }
+
+    fn checkpoint(&self) -> Ticket<Vec<String>> {
+        self.unless(|| Ticket::done(Ok(vec!["a/path".to_owned()])))
+    }
+
+    fn link(&self) -> Option<Link> {
+        Some(Link::default())
+    }
+
+    fn waits(&self, table: &str) -> Ticket<Waits> {
+        self.unless(|| self.tables.waits(table))
+    }
+
+    fn mutate(&self, table: &str, updates: &Updates<'_>, deletes: &[i64], awaited: bool) -> Ticket<(Updated, Updated)> {
+        self.unless(|| self.tables.mutate(table, updates, deletes, awaited))
+    }
+
+    fn delete_where(&self, table: &str, keys: Option<&[i64]>, conditions: &[Condition]) -> Ticket<Updated> {
+        self.unless(|| self.tables.delete_where(table, keys, conditions))
+    }
+
+    fn can_sample(&self, table: &str, num_samples: u64) -> Ticket<bool> {
+        self.unless(|| self.tables.can_sample(table, num_samples))
+    }
+
+    fn can_insert(&self, table: &str, num_inserts: u64) -> Ticket<bool> {
+        self.unless(|| self.tables.can_insert(table, num_inserts))
+    }
+
+    fn reset(&self, table: &str) -> Ticket<()> {
+        self.unless(|| self.tables.reset(table))
+    }
+
+    fn configure(&self, table: &str, change: Change) -> Ticket<()> {
+        self.unless(|| self.tables.configure(table, change))
+    }
+
+    fn tally(&self, table: &str, grant: Option<(u64, u64)>) -> Ticket<Tally> {
+        self.log.tallies.fetch_add(1, SeqCst);
+        self.unless(|| self.tables.tally(table, grant))
+    }
+
+    fn tally_unlike(&self, table: &str, seen: Seen, timeout: Duration) -> Ticket<Tally> {
+        self.log.looks.fetch_add(1, SeqCst);
+        self.unless(|| self.tables.tally_unlike(table, seen, timeout))
+    }
+
+    fn fate(&self, number: u64) -> Ticket<Keys> {
+        self.tables.fate(number)
+    }
+
+    fn grace(&self) -> Duration {
+        Duration::from_millis(50)
+    }
+
+    fn silence(&self, _: Duration) -> String {
+        "the server is silent".to_owned()
+    }
+
+    fn round_trip(&self) -> Option<Duration> {
+        Some(Duration::from_micros(100))
+    }
+
+    fn lags(&self) -> bool {
+        false
+    }
+
+    fn restarts(&self) -> u64 {
+        0
+    }
+}
+
+impl Sink for Host {
+    fn insert(&self, table: &str, items: Inserts) -> Result<Ticket<Keys>> {
+        self.tables.insert(table, items)
+    }
+
+    fn check(&self, table: &str, items: &[(Item, Priority)]) -> Result<()> {
+        self.tables.check(table, items)
+    }
+
+    fn check_priority(&self, table: &str, priority: Priority) -> Result<()> {
+        self.tables.check_priority(table, priority)
+    }
+
+    fn signature(&self, table: &str) -> Result<Option<Signature>> {
+        Sink::signature(&*self.tables, table)
+    }
+
+    fn why(&self, table: &str) -> Ticket<String> {
+        Sink::why(&*self.tables, table)
+    }
+
+    fn compression(&self, table: &str) -> Result<Compression> {
+        Sink::compression(&*self.tables, table)
+    }
+
+    fn meter(&self) -> &Arc<Meter> {
+        Sink::meter(&*self.tables)
+    }
+}
+
+/// A table that draws by priority; `Rationed` if its inserts are granted.
+pub fn table(is_rationed: bool) -> TableOptions {
+    let limiter = if is_rationed { Limiter::rationed() } else { Limiter::min_size(1).unwrap() };
+    TableOptions {
+        name: "t".to_owned(),
+        sampler: SelectorOptions::Prioritized { exponent: 1.0 },
+        remover: SelectorOptions::Fifo,
+        max_size: 1000,
+        limiter,
+        max_times_sampled: 0,
+        signature: None,
+        max_bytes: None,
+        compression: Compression::None,
+        shard: 0,
+        sampler_seed: 1,
+        remover_seed: 2,
+        extensions: Vec::new(),
+    }
+}
+
+struct Bytes(Vec<MaybeUninit<u8>>);
+
+impl Memory for Bytes {
+    fn bytes(&mut self, bytes: usize) -> &mut [MaybeUninit<u8>] {
+        &mut self.0[..bytes]
+    }
+}
+
+fn allocate(bytes: usize) -> Option<Box<dyn Memory>> {
+    Some(Box::new(Bytes(vec![MaybeUninit::new(0); bytes])))
+}
+
+/// The options of a client that samples alone.
+pub fn alone(limiter: Option<Limiter>) -> sharded::Options {
+    sharded::Options { limiter, among: (0, 1), seed: 1, allocate }
+}
+
+/// A client of these servers, on the runtime of the test.
+pub fn joined(hosts: &[Arc<Host>], options: sharded::Options) -> Arc<Sharded> {
+    let shard = |(index, host): (usize, &Arc<Host>)| Shard {
+        replay: Arc::clone(host) as Arc<dyn Replay>,
+        address: format!("host-{index}:1"),
+    };
+    let shards = hosts.iter().enumerate().map(shard).collect();
+    Sharded::on(shards, options, &tokio::runtime::Handle::current()).unwrap()
+}
