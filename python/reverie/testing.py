@@ -17,18 +17,23 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from reverie.client import Client
+from reverie.rate_limiters import MinSize, RateLimiter
 from reverie.server import Server
+from reverie.sharding import shard_table
 from reverie.tables import Table
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-__all__ = ["DTYPES", "TRANSPORTS", "Host", "Transport", "arrays", "host", "nests", "serve"]
+__all__ = ["DTYPES", "PATHS", "TRANSPORTS", "Host", "Path", "Transport", "arrays", "host", "nests", "serve"]
 
 Transport = Literal["in-process", "shared-memory", "grpc"]
+Path = Literal[Transport, "two-shards"]
 
-#: Every way in which a client can reach its tables; the flow's tests run over each.
+#: Every way in which a client can reach the tables of one server.
 TRANSPORTS: tuple[Transport, ...] = ("in-process", "shared-memory", "grpc")
+#: The same, and two servers as one replay; the flow's tests run over each.
+PATHS: tuple[Path, ...] = (*TRANSPORTS, "two-shards")
 
 #: The numeric dtypes that every column can hold, without those of ml_dtypes.
 DTYPES = (
@@ -51,21 +56,32 @@ DTYPES = (
 
 @contextlib.contextmanager
 def serve(
-    tables: Sequence[Table], transport: Transport = "in-process", *, timeout: float | None = None, **options: Any
+    tables: Sequence[Table], transport: Path = "in-process", *, timeout: float | None = None, **options: Any
 ) -> Iterator[Client]:
     """A client of a fresh server with these tables, over a transport; the server stops at the end.
 
     In-process, the server is in this process. Otherwise it is in another one, which is started once and makes a server
-    for each call; the client's transport is asserted.
+    for each call; the client's transport is asserted. With "two-shards", the tables are spread over two servers in this
+    process, and the client has the limits of all of them.
 
     Args:
-        tables: the tables.
-        transport: one of `TRANSPORTS`.
+        tables: the tables. Over two shards, those whose limiter is not `MinSize(1)` have the same limiter.
+        transport: one of `PATHS`.
         timeout: the client's.
         options: for `Server`.
     """
-    if transport not in TRANSPORTS:
-        raise ValueError(f"transport must be one of {TRANSPORTS}, got {transport!r}")
+    if transport not in PATHS:
+        raise ValueError(f"transport must be one of {PATHS}, got {transport!r}")
+    if transport == "two-shards":
+        shards, limiter = _two_shards(tables)
+        with contextlib.ExitStack() as stack:
+            servers = [
+                stack.enter_context(Server(part, listen=False, shard=shard, **options))
+                for shard, part in enumerate(shards)
+            ]
+            clients = [server.client() for server in servers]
+            yield stack.enter_context(Client(clients, rate_limiter=limiter, seed=1, timeout=timeout))
+        return
     if transport == "in-process":
         with Server(tables, listen=False, **options) as server, server.client(timeout=timeout) as client:
             yield client
@@ -78,6 +94,23 @@ def serve(
             if got != transport:
                 raise AssertionError(f"the transport is {got!r}, not {transport!r}")
             yield client
+
+
+def _two_shards(tables: Sequence[Table]) -> tuple[list[list[Table]], RateLimiter | None]:
+    """The tables of two servers that are one replay, and the limits over both."""
+    shards: list[list[Table]] = [[], []]
+    limiters: list[RateLimiter] = []
+    for table in tables:
+        parts, limiter = shard_table(table, 2)
+        if limiter == MinSize(1):
+            parts = [part.replace(rate_limiter=limiter) for part in parts]
+        elif limiter not in limiters:
+            limiters.append(limiter)
+        for shard, part in zip(shards, parts, strict=True):
+            shard.append(part)
+    if len(limiters) > 1:
+        raise ValueError(f"the tables of two shards have one limiter, got {limiters}")
+    return shards, limiters[0] if limiters else None
 
 
 class Host:

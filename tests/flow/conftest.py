@@ -1,14 +1,24 @@
-"""The one fixture that makes clients: every test of the flow runs over every transport."""
+"""The one fixture that makes clients: every test of the flow runs over every transport, and over two shards.
+
+A test whose promise holds for the tables of one server only is marked `one_table_only("the reason")`.
+"""
 
 import contextlib
 
 import pytest
 
 from reverie import Table, rate_limiters, selectors
-from reverie.testing import TRANSPORTS, serve
+from reverie.testing import PATHS, TRANSPORTS, serve
 
 
-@pytest.fixture(params=TRANSPORTS)
+def pytest_generate_tests(metafunc):
+    if "connect" in metafunc.fixturenames:
+        mark = metafunc.definition.get_closest_marker("one_table_only")
+        assert mark is None or mark.args, "one_table_only needs a reason"
+        metafunc.parametrize("connect", PATHS if mark is None else TRANSPORTS, indirect=True)
+
+
+@pytest.fixture
 def connect(request):
     """Makes a client of a fresh server: `connect(table, ...)`; without tables one uniform table "t"."""
     with contextlib.ExitStack() as stack:

@@ -189,13 +189,12 @@ def test_no_files_of_a_crate_form_a_circle(crate: str) -> None:
 
 
 def test_the_binding_has_only_the_circles_that_are_known() -> None:
-    """A column of a history belongs to its writer; arrays, nests and shards use helpers of the file above them."""
+    """A column of a history belongs to its writer; arrays and nests use helpers of the file above them."""
     found = {frozenset(circle) for circle in circles(Crate(sources_of("reverie-py")).arrows())}
     assert found <= {
         frozenset({"column", "trajectory"}),
         frozenset({"array", "array::numbers", "array::scalar"}),
         frozenset({"nest", "nest::build"}),
-        frozenset({"shards", "shards::asking", "shards::gather"}),
     }
 
 

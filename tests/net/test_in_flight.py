@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import reverie
-from reverie.datasets import Batches
+from reverie import _native
 
 ROW = {"x": np.zeros((1, 1000), np.uint8)}
 
@@ -66,7 +66,7 @@ def test_only_batches_without_a_given_prefetch_widen_over_a_slow_link(full, conn
     def make(*_, **given):
         seen.append((given["ahead"], given.get("widens", False)))
 
-    monkeypatch.setitem(Batches.__init__.__kwdefaults__, "make_ahead", make)
+    monkeypatch.setattr(_native, "Prefetch", make)
     client.batches("t", 1, prefetch=3)
     client.windows("t", 1, 1, prefetch=4)
     client.batches("t", 1)

@@ -73,6 +73,9 @@ impl Sharded {
             let reason = format!("shards must be 1 to {MAX_SHARDS}, got {}", shards.len());
             return Err(Error::InvalidArgument(reason));
         }
+        if let Some(limiter) = &options.limiter {
+            refuse_rationed(limiter)?;
+        }
         let members = shards.into_iter().map(|Shard { replay, address }| (replay, address)).collect();
         let group = Group {
             members: Arc::new(Members::new(members, runtime)),
@@ -138,6 +141,16 @@ impl Sharded {
         let withdrawal = Withdrawal::default();
         let end = End::new(&self.0.runtime, timeout, &withdrawal);
         Ticket::driven(work(Arc::clone(&self.0), end), withdrawal)
+    }
+}
+
+/// Refuses the limiter of a table of one server as the limits over all servers.
+pub(super) fn refuse_rationed(limiter: &Limiter) -> Result<()> {
+    match limiter.is_rationed() {
+        true => Err(Error::InvalidArgument(
+            "rate_limiter must be the limits of all shards; Rationed() is for the tables of the shards".to_owned(),
+        )),
+        false => Ok(()),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::ahead::Ahead;
 use super::calls::End;
 use super::draws::{Draws, Reading};
-use super::group::{Group, Sharded};
+use super::group::{Group, Sharded, refuse_rationed};
 use super::join::{figures_of, merged};
 use super::members::consumes;
 use super::merge::{infos, links, longest, part, queried, waits};
@@ -403,9 +403,8 @@ async fn configure(group: &Arc<Group>, table: &Arc<Table>, end: &End, change: Ch
     if let Some(size) = max_size.filter(|size| *size < count as u64) {
         return refuse(format!("max_size must be at least {count}, an item for each shard, got {size}"));
     }
-    if limiter.as_ref().is_some_and(Limiter::is_rationed) {
-        let reason = "rate_limiter must be the limits of all shards; Rationed() is for the tables of the shards";
-        return refuse(reason.to_owned());
+    if let Some(limiter) = &limiter {
+        refuse_rationed(limiter)?;
     }
     if limiter.is_some() && !table.kind.is_limited {
         return refuse(format!(
