@@ -12,7 +12,8 @@ from reverie.testing import PATHS, TRANSPORTS, serve
 
 
 def pytest_generate_tests(metafunc):
-    if "connect" in metafunc.fixturenames:
+    chosen = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
+    if "connect" in metafunc.fixturenames and not any("connect" in names for names in chosen):
         mark = metafunc.definition.get_closest_marker("one_table_only")
         assert mark is None or mark.args, "one_table_only needs a reason"
         metafunc.parametrize("connect", PATHS if mark is None else TRANSPORTS, indirect=True)

@@ -53,6 +53,7 @@ def test_lists_in_the_dtypes_come_back_as_tuples(fifo):
     assert isinstance(sample.data, tuple)
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 @pytest.mark.parametrize("batch_size", [1, 3, 8])
 def test_one_worker_on_a_queue_keeps_exact_order_one_by_one_and_in_batches(queue, batch_size):
     dataset = TrajectoryDataset.from_table_signature(queue, "t", 10, max_samples=8, rate_limiter_timeout_ms=0)
@@ -60,6 +61,7 @@ def test_one_worker_on_a_queue_keeps_exact_order_one_by_one_and_in_batches(queue
     assert starts == list(range(8))
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_a_loop_over_a_queue_that_ends_early_loses_nothing(queue):
     dataset = TrajectoryDataset.from_table_signature(queue, "t", 10, rate_limiter_timeout_ms=0)
     first = [sample.data["reward"][0] for sample in dataset.take(3)]
@@ -74,12 +76,14 @@ def test_after_batch_the_info_has_the_batch_axis(fifo):
     assert batch.data["obs"].shape == (4, 3, 2)
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_the_limiters_timeout_ends_the_iterator_after_the_draws_made_so_far(queue):
     dataset = TrajectoryDataset.from_table_signature(queue, "t", 10, rate_limiter_timeout_ms=20)
     assert [len(batch.info.key) for batch in dataset.batch(5)] == [5, 3]
     assert list(dataset) == []
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_draws_before_the_limiters_timeout_are_dropped_with_drop_remainder(queue):
     dataset = TrajectoryDataset.from_table_signature(queue, "t", 10, rate_limiter_timeout_ms=20)
     assert [len(batch.info.key) for batch in dataset.batch(5, drop_remainder=True)] == [5]

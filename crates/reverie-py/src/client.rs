@@ -5,7 +5,7 @@ use crate::checkpoint;
 use crate::count::Count;
 use crate::enter::{Deadline, detached, quick};
 use crate::handle::Handle;
-use crate::reach::{Connection, Reach, Several, TlsFiles, answer, options};
+use crate::reach::{Connection, Several, TlsFiles, answer, options};
 use crate::reading::{Columns, Reading, WindowsArgument};
 use crate::server::{Server, change, limiter};
 use crate::{drawing, figures, inserts, query, updates};
@@ -54,11 +54,11 @@ impl Client {
             .map_or_else(Vec::new, |(clients, ..)| clients.iter().map(|client| client.clone_ref(py)).collect());
         let handle = Handle::new(py, server, (timeout, max_in_flight_bytes), |py| {
             if let Some(shards) = shards {
-                return Self::several(py, shards, timeout).map(Reach::from);
+                return Self::several(py, shards, timeout).map(Into::into);
             }
             let address = address.ok_or_else(|| PyTypeError::new_err("a client needs a server or an address"))?;
             let options = options(address, transport, token, tls, (patience, grace))?;
-            Connection::new(py, options).map(Reach::from)
+            Connection::new(py, options).map(Into::into)
         })?;
         Ok(Self { handle, shards: children })
     }

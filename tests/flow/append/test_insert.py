@@ -45,6 +45,7 @@ def test_one_step_goes_into_several_tables_and_is_stored_once(connect, uniform):
     assert client.sample_batch("b", 1).info.priority.tolist() == [2.0]
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_a_step_that_times_out_at_a_table_goes_into_no_table_later(connect, uniform):
     client = connect(reverie.Table.queue("full", 1), reverie.Table.queue("too", 1), uniform("t"), uniform("u"))
     for name in ("full", "too"):
@@ -71,6 +72,7 @@ def test_no_table_and_unknown_tables_are_refused_by_name(connect):
     assert (raised.value.name, raised.value.known) == ("nope", ["t"])
 
 
+@pytest.mark.one_table_only('"max" is the largest priority of one server')
 def test_priorities_may_be_one_number_one_each_or_the_maximum(connect):
     client = connect()
     client.insert_batch("t", {"a": np.arange(2)}, priorities=[3.0, 7.0])
@@ -126,6 +128,7 @@ def test_numbers_of_every_numpy_class_arrive_as_they_are(connect):
         assert (column == value).all(), value.dtype
 
 
+@pytest.mark.one_table_only("each server has rows of its own, and learns their dtypes by itself")
 def test_python_numbers_take_the_dtype_that_the_column_has(connect):
     client = connect()
     client.insert({"x": np.float32(1.5), "n": np.int8(1)}, {"t": 1.0})
@@ -137,6 +140,7 @@ def test_python_numbers_take_the_dtype_that_the_column_has(connect):
         client.insert({"x": 2.0, "n": 1.0}, {"t": 1.0})
 
 
+@pytest.mark.one_table_only("each server has rows of its own, and learns their dtypes by itself")
 def test_python_numbers_take_the_dtype_that_the_tables_batches_have(connect):
     client = connect()
     client.insert_batch("t", {"x": np.zeros(3, np.float32), "n": np.zeros(3, np.int16)})
@@ -271,6 +275,7 @@ def test_rows_of_any_size_are_kept_apart(rows, width):
         np.testing.assert_array_equal(client.get("t", keys).data, data)
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_inserts_with_wait_false_keep_the_order_of_calls_and_flush_waits_for_all(connect):
     client = connect(reverie.Table.queue("t", 10_000))
     for first in range(0, 900, 3):
@@ -281,6 +286,7 @@ def test_inserts_with_wait_false_keep_the_order_of_calls_and_flush_waits_for_all
     client.flush(timeout=0)
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_inserts_with_wait_false_may_wait_for_the_limiter_up_to_a_bound_and_block_nothing_else(connect):
     client = connect(reverie.Table.queue("t", 4))
     key = client.insert_batch("t", {"n": np.arange(1)})
@@ -299,6 +305,7 @@ def test_inserts_with_wait_false_may_wait_for_the_limiter_up_to_a_bound_and_bloc
     assert client.server_info()["t"].current_size == 0
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_a_writer_ahead_of_a_limiter_continues_up_to_its_own_bound(connect):
     client = connect(reverie.Table.queue("t", 2), reverie.Table.queue("u", 2))
     writer = client.trajectory_writer(1)
@@ -370,6 +377,7 @@ def test_reading_a_leaf_may_insert_another_step_with_the_same_client(connect):
     assert sorted(client.get("t", client.query("t").key).data["n"].tolist()) == [0, 0, 1, 1, 2, 2]
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_an_empty_insert_makes_no_items_and_does_not_ask_the_limiter(connect):
     client = connect(reverie.Table.queue("q", 1))
     client.insert_batch("q", {"x": np.zeros(1)})
@@ -397,6 +405,7 @@ def test_a_deadline_error_is_raised_only_if_some_insert_is_missing(connect):
     assert client.info().tables["t"].num_inserts == told
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_a_large_insert_is_split_into_requests_in_order_up_to_the_limit(connect, uniform):
     # A request over a network holds 2**19.
     room, rows = 2**19 + 10, np.arange(2**19 + 100, dtype=np.int32)

@@ -8,6 +8,8 @@ import pytest
 import reverie
 from reverie import Table, TensorSpec, rate_limiters, selectors
 
+pytestmark = pytest.mark.one_table_only("its tables delete sampled items: shards refuse them")
+
 
 def once(name, **options):
     return Table(name, selectors.Fifo(), selectors.Fifo(), 1000, rate_limiters.MinSize(1), 1, **options)

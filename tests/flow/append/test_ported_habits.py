@@ -23,6 +23,7 @@ def read(client, writer):
     return client.sample_batch("t", 1, timeout=0).data
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_a_history_iterates_over_single_cells_with_none_where_there_is_no_value(client):
     writer = client.trajectory_writer(3)
     writer.append({"a": 0})
@@ -40,6 +41,7 @@ def test_a_history_iterates_over_single_cells_with_none_where_there_is_no_value(
     assert cells[2].expired
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_a_column_is_made_of_the_cells_of_others(client):
     writer = client.trajectory_writer(5)
     for a in range(5):
@@ -56,6 +58,7 @@ def test_a_column_is_made_of_the_cells_of_others(client):
     assert data["alone"].tolist() == [4]
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 @pytest.mark.parametrize(
     ("cells", "squeeze", "error", "message"),
     [
@@ -75,6 +78,7 @@ def test_a_column_of_invalid_cells_is_refused(client, cells, squeeze, error, mes
         TrajectoryColumn(cells(writer.history), squeeze=squeeze)
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_a_class_of_attrs_is_a_structure(client):
     attr = pytest.importorskip("attr")
     kind = attr.make_class("Step", ["obs", "_state"])
@@ -88,6 +92,7 @@ def test_a_class_of_attrs_is_a_structure(client):
     assert (data.obs.tolist(), data._state.tolist()) == ([[0.0, 1.0]], [6])
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_any_mapping_is_accepted_as_a_dict(client):
     writer = client.trajectory_writer(3)
     for step in ({"b": 1, "a": 2}, {"a": 3, "b": 4}):
@@ -101,6 +106,7 @@ def test_any_mapping_is_accepted_as_a_dict(client):
     }
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_the_older_writer_takes_steps_by_their_leaves_whatever_their_structure(client):
     with client.writer(3) as writer:
         for step in ([1, 2], (3, 4), {"x": 5, "y": 6}):
@@ -112,6 +118,7 @@ def test_the_older_writer_takes_steps_by_their_leaves_whatever_their_structure(c
     assert [column.tolist() for column in sample.data] == [[1, 3, 5], [2, 4, 6]]
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_timesteps_of_scalars_are_arrays_without_axes(client):
     with client.writer(2) as writer:
         writer.append([1, 2.0])
@@ -122,6 +129,7 @@ def test_timesteps_of_scalars_are_arrays_without_axes(client):
     assert [cell.shape for step in steps for cell in step.data] == [()] * 4
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_minus_one_millisecond_waits_as_none_does(client):
     writer = client.trajectory_writer(1, timeout=0.0)
     writer.append(1)
@@ -136,6 +144,7 @@ def test_minus_one_millisecond_waits_as_none_does(client):
         writer.flush(0, -2)
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_the_time_for_a_signature_may_be_given_in_milliseconds(client, monkeypatch):
     asked, tables = [], type(client)._tables
     monkeypatch.setattr(
@@ -146,6 +155,7 @@ def test_the_time_for_a_signature_may_be_given_in_milliseconds(client, monkeypat
     assert asked == [200.0, 150.0]
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_configs_made_of_no_structure_take_the_first_field_of_a_step(client):
     pattern = structured.pattern_from_transform(None, lambda step: step[-2:])
     writer = client.structured_writer([structured.create_config(pattern, "t")])
@@ -190,6 +200,7 @@ def test_a_writer_that_does_not_validate_leaves_out_what_the_signature_does_not_
             writer.create_item("nobody", 1.0, whole)
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_calls_of_a_writer_may_be_replaced_by_those_of_a_test(client):
     with mock.patch.object(writer := client.trajectory_writer(1), "flush") as flush, writer:
         pass
@@ -203,12 +214,14 @@ def test_calls_of_a_writer_may_be_replaced_by_those_of_a_test(client):
     flush.assert_not_called()
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_keys_beyond_any_that_a_table_gives_are_ignored(client):
     client.insert(1, {"t": 1.0})
     updated, deleted = client.mutate_priorities("t", {(1 << 64) - 1: 2.0}, deletes=[])
     assert (updated, deleted) == ((0, 1), (0, 0))
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_an_unknown_table_raises_an_error_of_every_class_that_ported_code_catches(client):
     for error in (ValueError, RuntimeError, LookupError, reverie.ReverbError):
         with pytest.raises(error, match="no table 'x'"):

@@ -51,6 +51,7 @@ def items(client, configs, steps):
 COUNT = [{"a": i} for i in range(5)]
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 @pytest.mark.parametrize(
     ("node", "want"),
     [
@@ -66,6 +67,7 @@ def test_a_pattern_slices_the_latest_steps(client, node, want):
     assert items(client, [config(node)], COUNT) == want
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_every_config_makes_its_items_in_the_order_of_the_configs_into_its_table(client):
     configs = [config({"x": REF["a"][-2:]}), config([REF["a"][-1]], table="u"), config((REF["a"][-1:],))]
     with client.structured_writer(configs) as writer:
@@ -75,6 +77,7 @@ def test_every_config_makes_its_items_in_the_order_of_the_configs_into_its_table
     assert [data for data, _ in drain(client, writer, "u")] == [[0], [1], [2]]
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_items_have_the_structure_of_the_pattern(client):
     class Pair(NamedTuple):
         first: object
@@ -94,6 +97,7 @@ def test_items_have_the_structure_of_the_pattern(client):
     assert (sample.data["pair"].second[0].tolist(), sample.data["speed"][0].dtype) == (1, np.float64)
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 @pytest.mark.parametrize(
     ("condition", "want"),
     [
@@ -122,11 +126,13 @@ def test_a_condition_says_which_steps_make_items(client, condition, want):
     assert items(client, [config(REF["a"][-1], condition)], steps) == want
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_all_conditions_must_hold(client):
     conditions = (Condition.step_index() >= 1, Condition.steps_since_applied() >= 2)
     assert items(client, [config(REF["a"][-1], *conditions)], COUNT) == [1, 3]
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_steps_since_applied_continues_across_episodes_and_the_step_index_restarts(client):
     since = config(REF["a"][-1], Condition.steps_since_applied() >= 2)
     assert items(client, [since], [*COUNT, "end", *COUNT]) == [1, 3, 0, 2, 4]
@@ -134,12 +140,14 @@ def test_steps_since_applied_continues_across_episodes_and_the_step_index_restar
     assert items(client, [config(REF["a"][-1], Condition.step_index() == 1)], [*COUNT, "keep", *COUNT]) == [1, 1]
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_a_step_counts_as_one_however_many_parts_it_has(client):
     parts = [part for i in range(4) for part in ({"a": i, "c": ...}, {"b": i})]
     for condition in (Condition.step_index() % 2 == 1, Condition.steps_since_applied() >= 2):
         assert items(client, [config(REF["a"][-1], condition)], parts) == [1, 3]
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_a_config_applies_at_the_first_part_of_a_step_at_which_it_can_and_only_there(client):
     writer = client.structured_writer(
         [config({"x": REF["a"][-1]}), config({"x": REF["a"][-1], "y": REF["b"][-1]}, table="u")]
@@ -155,12 +163,14 @@ def test_a_config_applies_at_the_first_part_of_a_step_at_which_it_can_and_only_t
         assert [data for data, _ in drain(client, writer, "u")] == [[i, 10 + i]]
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_a_condition_sees_the_values_of_the_steps_earlier_parts(client):
     conditioned = config(REF["b"][-1], DATA["a"] == 1)
     steps = [{"a": 1, "c": ...}, {"b": 5}, {"a": 2, "c": ...}, {"b": 6}]
     assert items(client, [conditioned], steps) == [5]
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_n_step_transitions_of_a_loop_that_opens_a_step_before_it_acts(client):
     """As adders do: the observation opens a step, the action that follows closes it, zeros close the last."""
 
@@ -189,6 +199,7 @@ def test_n_step_transitions_of_a_loop_that_opens_a_step_before_it_acts(client):
     ]
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_the_end_of_an_episode_applies_a_config_unless_the_last_step_did(client):
     late = config(REF["a"][-2:], Condition.is_end_episode())
     assert items(client, [late], [*COUNT, "end", *COUNT, "end"]) == [[3, 4], [3, 4]]
@@ -203,12 +214,14 @@ def test_the_end_of_an_episode_applies_a_config_unless_the_last_step_did(client)
     assert items(client, [flagged], steps) == [1]
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_items_cross_episodes_only_where_the_buffers_are_kept(client):
     two = [config(REF["a"][-2:])]
     assert items(client, two, [*COUNT[:2], "end", *COUNT[:2]]) == [[0, 1], [0, 1]]
     assert items(client, two, [*COUNT[:2], "keep", *COUNT[:2]]) == [[0, 1], [1, 0], [0, 1]]
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_a_cell_without_a_value_makes_no_item(client):
     steps = [{"a": 0}, {"b": 1}, {"a": 2}, {"a": 3}, {"a": 4}]
     assert items(client, [config(REF["a"][-2:])], steps) == [[2, 3], [3, 4]]
@@ -218,6 +231,7 @@ def test_a_cell_without_a_value_makes_no_item(client):
     assert items(client, [config([REF["a"][-1], REF["b"][-2:]])], late) == [[2, [1, 2]]]
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_td_errors_become_priorities(client):
     priority = td_error(0.25, STEP, lambda step: step["b"])
     writer = client.structured_writer([config([REF["a"][-1], REF["b"][-2:]], priority=priority)])
@@ -231,6 +245,7 @@ def test_td_errors_become_priorities(client):
     assert drain(client, writer) == [([4, [-5.0, 1.0]], 0.25 * 5 + 0.75 * 3)]
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_a_constant_priority_is_every_items(client):
     with client.structured_writer([config(REF["a"][-1], priority=structured.constant_priority_fn(2.5))]) as writer:
         for step in COUNT[:2]:
@@ -238,6 +253,7 @@ def test_a_constant_priority_is_every_items(client):
     assert [priority for _, priority in drain(client, writer)] == [2.5, 2.5]
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_fields_that_no_config_refers_to_are_neither_read_nor_stored(client):
     writer = client.structured_writer([config(REF["a"][-1])])
     for i in range(3):
@@ -246,6 +262,7 @@ def test_fields_that_no_config_refers_to_are_neither_read_nor_stored(client):
     assert client.info().size_bytes < 1 << 15
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_a_step_has_the_fields_that_the_configs_were_made_for(client):
     writer = client.structured_writer([config([REF["a"][-1], REF["b"][-1]])])
     with pytest.raises(reverie.SignatureError, match="a, b, c") as raised:
@@ -267,6 +284,7 @@ def test_a_step_has_the_fields_that_the_configs_were_made_for(client):
     assert [data for data, _ in drain(client, writer)] == [[1, 2.5]]
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_conditions_and_priorities_refuse_data_that_they_cannot_read(client):
     writer = client.structured_writer([config(REF["a"][-1], DATA["b"] == 1)])
     for value, got in ((1.0, "float64"), ("x", "str"), (np.zeros(2, np.int32), r"int32 \[2\]")):
@@ -300,6 +318,7 @@ def test_configs_are_refused_where_the_server_cannot_take_their_items(connect):
         writer.append({**STEP, "a": 3})
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_flush_waits_and_a_closed_writer_refuses(client):
     writer = client.structured_writer([config(REF["a"][-1], table="q")])
     for step in COUNT[:3]:
@@ -320,6 +339,7 @@ def test_flush_waits_and_a_closed_writer_refuses(client):
         pickle.dumps(writer)
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_append_waits_where_too_much_is_in_flight(client):
     writer = client.structured_writer([config(REF["a"][-1], table="q")], max_in_flight_bytes=8, timeout=0.02)
     writer.append({**STEP, "a": 0})
@@ -329,6 +349,7 @@ def test_append_waits_where_too_much_is_in_flight(client):
         writer.append({**STEP, "a": 2})
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_overlapping_items_share_their_bytes(client):
     noise = np.random.default_rng(0).normal(size=(200, 1000)).astype(np.float32)
     with client.structured_writer([config(REF["a"][-8:], table="u")]) as writer:

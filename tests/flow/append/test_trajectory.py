@@ -18,6 +18,7 @@ def read(client, writer):
     return client.sample_batch("t", 1, timeout=0).data
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_items_are_slices_of_the_history(client):
     with client.trajectory_writer(10) as writer:
         for step in range(6):
@@ -33,6 +34,7 @@ def test_items_are_slices_of_the_history(client):
     assert actions.tolist() == [[0, 0, 4]]
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_an_item_over_the_open_chunk_is_visible_once_flushed(client):
     writer = client.trajectory_writer(4)
     for step in range(50):
@@ -42,6 +44,7 @@ def test_an_item_over_the_open_chunk_is_visible_once_flushed(client):
             assert read(client, writer)["x"].tolist() == [[step - 3, step - 2, step - 1, step]]
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_history_counts_like_a_list(client):
     writer = client.trajectory_writer(3)
     with pytest.raises(RuntimeError, match="before the first append"):
@@ -72,6 +75,7 @@ def test_history_counts_like_a_list(client):
         old.numpy()
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_steps_may_come_in_parts_and_fields_may_be_missing(client):
     writer = client.trajectory_writer(10)
     writer.append({"obs": 1.0}, partial_step=True)
@@ -91,6 +95,7 @@ def test_steps_may_come_in_parts_and_fields_may_be_missing(client):
     assert (data["o"].tolist(), data["a"].tolist()) == ([[1.0, 2.0]], [7])
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_a_new_field_has_none_in_the_steps_before(client):
     writer = client.trajectory_writer(10)
     writer.append({"a": 1, "b": {"c": 1}})
@@ -108,6 +113,7 @@ def test_a_new_field_has_none_in_the_steps_before(client):
     assert raised.value.path == "a"
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_dtype_and_shape_of_a_column_stay(client):
     writer = client.trajectory_writer(2)
     writer.append({"x": np.zeros(3, np.float32)})
@@ -120,6 +126,7 @@ def test_dtype_and_shape_of_a_column_stay(client):
     assert len(writer.history["x"]) == 2
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_an_episode_ends_with_its_history_unless_it_is_kept(client):
     writer = client.trajectory_writer(5)
     writer.append({"x": 1})
@@ -141,6 +148,7 @@ def episodes(client, table="t"):
     return info.num_episodes, info.num_deleted_episodes
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_an_item_counts_for_every_episode_that_it_has_cells_of(client):
     # What dm-reverb counts of the same calls.
     with client.trajectory_writer(4) as writer:
@@ -169,6 +177,7 @@ def test_an_item_counts_for_every_episode_that_it_has_cells_of(client):
     assert counted == [(3, 0), (3, 0), (3, 0), (3, 0), (2, 1), (2, 1), (0, 3)]
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_columns_may_be_kept_for_different_lengths(client):
     writer = client.trajectory_writer(1)
     writer.configure(("a", "long"), num_keep_alive_refs=5, max_chunk_length=2)
@@ -182,6 +191,7 @@ def test_columns_may_be_kept_for_different_lengths(client):
         writer.configure("b", num_keep_alive_refs=2, max_chunk_length=3)
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_a_column_may_be_configured_after_steps_of_it_were_appended(client):
     writer = client.trajectory_writer(4)
     for step in range(4):
@@ -202,6 +212,7 @@ def test_a_column_may_be_configured_after_steps_of_it_were_appended(client):
         writer.configure("x", num_keep_alive_refs=1)
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_a_slice_from_before_the_history_is_refused_not_shortened(client):
     writer = client.trajectory_writer(5)
     for step in range(2):
@@ -213,6 +224,7 @@ def test_a_slice_from_before_the_history_is_refused_not_shortened(client):
     assert history[-2:][-9:].numpy().tolist() == [0, 1]  # A part of a column is a list's.
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_trajectories_of_other_leaves_and_other_writers_are_refused(client):
     writer, other = client.trajectory_writer(2), client.trajectory_writer(2)
     writer.append({"x": 1})
@@ -229,6 +241,7 @@ def test_trajectories_of_other_leaves_and_other_writers_are_refused(client):
         client.trajectory_writer(0)
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_flush_waits_for_the_table_and_its_error_names_the_reason(client):
     writer = client.trajectory_writer(3)
     for step in range(3):
@@ -243,6 +256,7 @@ def test_flush_waits_for_the_table_and_its_error_names_the_reason(client):
     writer.flush(timeout=200)
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_a_closed_writer_refuses_steps_and_sent_items_still_arrive(client):
     writer = client.trajectory_writer(3)
     writer.append({"x": 1})
@@ -255,6 +269,7 @@ def test_a_closed_writer_refuses_steps_and_sent_items_still_arrive(client):
     assert client.sample_batch("q", 2, timeout=200).data.tolist() == [1, 1]
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_items_of_unequal_length_are_refused_padded_or_given_as_values(client):
     def send():
         writer = client.trajectory_writer(5)
@@ -298,6 +313,7 @@ def test_a_signature_describes_the_whole_item(connect):
     assert client.info().tables["t"].current_size == 1
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_sampled_trajectories_come_step_by_step(client):
     writer = client.trajectory_writer(5)
     for step in range(4):
@@ -335,6 +351,7 @@ def test_a_garbage_collected_writer_frees_its_memory(connect, until):
     until(lambda: client.info().size_bytes == 0)
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_in_an_open_step_every_column_counts_alike_and_what_is_not_given_yet_is_none(client):
     writer = client.trajectory_writer(4)
     for step in range(3):

@@ -63,6 +63,7 @@ class Episodes:
         return sorted(wanted)
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 @pytest.mark.parametrize("n", [1, 2, 3, 7])
 @pytest.mark.parametrize("num_envs", [1, 4])
 def test_items_are_the_definition_of_n_step_returns(connect, n, num_envs):
@@ -97,6 +98,7 @@ def test_items_are_the_definition_of_n_step_returns(connect, n, num_envs):
     assert data["reward"].dtype == data["discount"].dtype == np.float32
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_same_step_autoreset_takes_the_last_observation_from_final_obs(connect):
     client = connect(fifo())
     writer = client.transition_writer("t", num_envs=2, autoreset="same_step", discount=0.5)
@@ -111,6 +113,7 @@ def test_same_step_autoreset_takes_the_last_observation_from_final_obs(connect):
     assert got == [(1, 2, 0.5), (2, 3, 0.5), (10, 11, 0.5), (11, 12, 0.5)]
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_one_environment_needs_no_axis_and_no_arrays(connect):
     client = connect(fifo())
     writer = client.transition_writer("t", n_step=2, discount=0.5)
@@ -127,6 +130,7 @@ def test_one_environment_needs_no_axis_and_no_arrays(connect):
     assert data["obs"]["b"][0].shape == (3, 3)
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_frames_are_stacked_when_they_are_read_and_stored_once(connect):
     client = connect(fifo(compression="none"))
     writer = client.transition_writer("t", frame_stack=4, discount=1.0, num_envs=1)
@@ -145,6 +149,7 @@ def test_frames_are_stacked_when_they_are_read_and_stored_once(connect):
     np.testing.assert_array_equal(data["next_obs"][:-1], data["obs"][1:])
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_a_stack_may_be_the_last_axis(connect):
     client = connect(fifo())
     writer = client.transition_writer("t", frame_stack=2, stack_axis=2, num_envs=1)
@@ -155,6 +160,7 @@ def test_a_stack_may_be_the_last_axis(connect):
     np.testing.assert_array_equal(data["obs"][2, ..., 1], np.arange(12, 18).reshape(2, 3))
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_priorities_are_the_td_error_from_values_that_the_actor_has(connect):
     client = connect(fifo())
     writer = client.transition_writer("t", n_step=2, discount=0.5, num_envs=1, priority_eps=0.25)
@@ -186,6 +192,7 @@ def test_priorities_are_the_td_error_from_values_that_the_actor_has(connect):
         writer.append(np.array([9]), np.array([0]), [1.0], [False], [False], q_taken=[np.nan], bootstrap_value=[0.0])
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_closing_emits_items_with_a_valid_end(connect):
     client = connect(fifo())
     with client.transition_writer("t", n_step=3, discount=1.0, num_envs=1) as writer:
@@ -198,6 +205,7 @@ def test_closing_emits_items_with_a_valid_end(connect):
     assert writer.num_dropped == 1
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_rows_and_forms_that_do_not_fit_are_refused_by_name(connect):
     client = connect(fifo())
     writer = client.transition_writer("t", num_envs=2)
@@ -219,6 +227,7 @@ def test_rows_and_forms_that_do_not_fit_are_refused_by_name(connect):
     assert writer.append({"x": two}, two, two, no, no) == 2
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 @pytest.mark.parametrize(
     ("options", "word"),
     [
@@ -237,6 +246,7 @@ def test_invalid_options_are_refused_when_they_are_given(connect, options, word)
         connect(fifo()).transition_writer("t", **options)
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_an_append_waits_only_while_too_much_is_in_flight(connect):
     client = connect(Table.queue("q", 2))
     writer = client.transition_writer("q", num_envs=1, max_in_flight_bytes=30, timeout=0)
@@ -257,6 +267,7 @@ def test_an_append_waits_only_while_too_much_is_in_flight(connect):
     assert writer.num_in_flight == 0
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_values_that_would_be_ignored_are_refused(connect):
     client = connect(fifo())
     one, no, yes = np.zeros(1), np.zeros(1, bool), np.ones(1, bool)
@@ -275,6 +286,7 @@ def test_values_that_would_be_ignored_are_refused(connect):
     assert client.info().tables["t"].current_size == 0
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_a_terminal_step_needs_no_next_value_for_its_priority(connect):
     client = connect(fifo())
     writer = client.transition_writer("t", num_envs=1, autoreset="same_step", priority=7.0, priority_eps=0.5)
@@ -290,6 +302,7 @@ def test_a_priority_that_the_table_refuses_is_refused_with_the_writer(connect):
             client.transition_writer("t", priority=priority)
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_a_closed_writer_refuses_steps_that_would_be_lost(connect):
     client = connect(fifo())
     one, no = np.zeros(1), np.zeros(1, bool)
@@ -302,6 +315,7 @@ def test_a_closed_writer_refuses_steps_that_would_be_lost(connect):
         writer.append(one, one, one, no, no)
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 @pytest.mark.parametrize("end", ["close", "end_episodes"])
 def test_episodes_that_a_loop_leaves_bootstrap_from_their_last_observation(connect, end):
     client = connect(fifo())

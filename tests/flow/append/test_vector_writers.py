@@ -10,6 +10,8 @@ import reverie
 from reverie import Table, rate_limiters, selectors
 from reverie.writers import VectorWriter, vector
 
+pytestmark = pytest.mark.one_table_only("its tables delete sampled items: shards refuse them")
+
 
 @pytest.fixture
 def client(connect):

@@ -10,6 +10,7 @@ from reverie import Table, rate_limiters, selectors
 from reverie.datasets.batches import split
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 @pytest.mark.parametrize("prefetch", [0, 1, 3])
 def test_batches_come_in_the_order_of_a_fifo_and_end_with_max_samples(connect, prefetch):
     client = connect(Table("t", selectors.Fifo(), selectors.Fifo(), 100, max_times_sampled=1))
@@ -21,6 +22,7 @@ def test_batches_come_in_the_order_of_a_fifo_and_end_with_max_samples(connect, p
     assert client.info().tables["t"].current_size == 30
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_undelivered_draws_are_in_leftover(connect):
     client = connect(Table("t", selectors.Fifo(), selectors.Fifo(), 100, max_times_sampled=1))
     client.insert_batch("t", {"n": np.arange(11)})
@@ -35,6 +37,7 @@ def test_undelivered_draws_are_in_leftover(connect):
         next(batches)
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_a_batch_whose_conversion_failed_is_in_leftover(connect, monkeypatch, prefetch):
     client = connect(Table("t", selectors.Fifo(), selectors.Fifo(), 100, max_times_sampled=1))
@@ -55,6 +58,7 @@ def test_a_batch_whose_conversion_failed_is_in_leftover(connect, monkeypatch, pr
     assert [batch.data["n"].tolist() for batch in batches.leftover] == [[2, 3]]
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_consuming_tables_are_prefetched_only_on_request(connect):
     client = connect(Table.queue("q", 100))
     client.insert_batch("q", {"n": np.arange(10)})

@@ -135,6 +135,7 @@ def test_crossing_windows_take_steps_that_sequences_share_once(connect):
     assert set(batch.data["x"][:, 0].tolist()) == set(range(6))
 
 
+@pytest.mark.one_table_only("the error of shards does not know the longest item")
 def test_too_short_items_give_no_window_and_a_table_of_them_is_refused(connect):
     client = connect()
     write(client, [3, 8])
@@ -147,6 +148,7 @@ def test_too_short_items_give_no_window_and_a_table_of_them_is_refused(connect):
     assert take(client, 1, 9, borders="pad").data["x"].shape == (1, 9)
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_windows_need_items_with_one_time_axis_and_a_table_that_keeps_them(connect, uniform):
     client = connect(uniform("t"), Table.queue("q", 10), uniform("rows"))
     with client.trajectory_writer(4) as writer:
@@ -166,6 +168,7 @@ def test_windows_need_items_with_one_time_axis_and_a_table_that_keeps_them(conne
     assert client.info().tables["q"].current_size == 0
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_items_of_a_queue_that_cannot_be_windows_are_handed_out_whole(connect):
     client = connect(Table.queue("q", 10))
     client.insert_batch("q", {"x": np.arange(2)})
@@ -216,6 +219,7 @@ def test_windows_of_text_and_of_few_columns(connect):
     assert only.data.keys() == {"y"}
 
 
+@pytest.mark.one_table_only("which server a draw uses has a generator of its own: the order is another")
 def test_the_same_seed_gives_the_same_windows_and_whole_draws_stay_as_they_are(connect, uniform):
     def windows():
         client = connect(uniform("t", sampler=selectors.Prioritized(0.5, seed=7)))

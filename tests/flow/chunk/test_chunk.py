@@ -83,6 +83,7 @@ def test_a_writer_for_tables_with_one_compression_uses_it(connect, kind):
     assert client.info().size_bytes > 100 * 84 * 84
 
 
+@pytest.mark.one_table_only("a closed client of several servers stays closed")
 def test_bytes_return_to_zero_when_the_tables_are_emptied(connect, until):
     client = connect(table("a"), table("b", compression="zstd"))
     writer = client.trajectory_writer(10)

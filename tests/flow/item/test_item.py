@@ -26,6 +26,7 @@ def test_a_key_of_an_earlier_server_reaches_nothing():
     assert client.update_priorities("q", old, np.ones(10)) == (0, 10)
 
 
+@pytest.mark.one_table_only("a table of one item has no parts")
 def test_a_reused_slot_has_another_key(connect, uniform):
     client = connect(uniform("t", max_size=1))
     keys = [client.insert_batch("t", {"n": np.array([n])})[0] for n in range(100)]
@@ -58,6 +59,7 @@ def test_columns_of_one_item_may_have_lengths_of_their_own(connect):
     assert data["last"].tolist() == [9.0] * 2
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_items_of_one_table_may_differ_in_form_and_come_one_by_one(connect):
     client = connect(Table("t", selectors.Fifo(), selectors.Fifo(), 10, rate_limiters.MinSize(1), max_times_sampled=1))
     client.insert({"a": 1}, {"t": 1.0})
@@ -66,6 +68,7 @@ def test_items_of_one_table_may_differ_in_form_and_come_one_by_one(connect):
     assert (list(first.data), list(second.data)) == (["a"], ["b"])
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_items_that_differ_make_no_batch_and_the_error_names_both(connect):
     client = connect(Table("t", selectors.Fifo(), selectors.Fifo(), 10, rate_limiters.MinSize(1), max_times_sampled=1))
     client.insert({"a": np.ones(1, np.float32)}, {"t": 1.0})

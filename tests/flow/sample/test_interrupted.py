@@ -35,6 +35,7 @@ def waits_with(client, done):
     return lambda: [waiting.done for waiting in client.why("q").samples] == [done]
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_ctrl_c_in_a_sample_of_a_queue_hands_out_what_was_drawn(connect, interrupt):
     client = connect(Table.queue("q", 10))
     client.insert_batch("q", {"n": np.arange(3)})
@@ -47,6 +48,7 @@ def test_ctrl_c_in_a_sample_of_a_queue_hands_out_what_was_drawn(connect, interru
     assert client.sample_batch("q", 2).data["n"].tolist() == [3, 4]
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_ctrl_c_before_the_first_draw_says_that_there_is_none(connect, interrupt):
     client = connect(Table.queue("q", 10))
     interrupt(waits_with(client, 0))
@@ -55,6 +57,7 @@ def test_ctrl_c_before_the_first_draw_says_that_there_is_none(connect, interrupt
     assert raised.value.partial is None
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_ctrl_c_in_a_training_loop_over_a_queue_leaves_the_draws_in_leftover(connect, interrupt):
     client = connect(Table.queue("q", 10))
     client.insert_batch("q", {"n": np.arange(6)})
@@ -77,6 +80,7 @@ def test_a_request_for_very_many_draws_is_the_same_as_many_small_ones(connect, u
     assert draws[0] == draws[1]
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_a_request_for_very_many_draws_of_a_queue_keeps_its_place_and_its_order(connect):
     client = connect(Table.queue("q", 100_000))
     client.insert_batch("q", {"n": np.arange(60_000)})

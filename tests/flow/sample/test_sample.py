@@ -80,6 +80,7 @@ def test_weights_use_changed_arrays_of_an_info(connect, uniform):
     assert batch.weights(1.0).tolist() == [1.0, 1.0, 0.5, 0.25]
 
 
+@pytest.mark.one_table_only("which server an insert uses differs from client to client")
 def test_the_same_seed_gives_the_same_draws(connect, uniform):
     def draws():
         client = connect(uniform("t", sampler=selectors.Prioritized(0.5, seed=7)))
@@ -120,6 +121,7 @@ def test_importance_weights_follow_the_formula(connect, uniform):
         batch.weights(0.5, normalise="sum")
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_timeout_zero_tries_once_and_the_error_has_the_reason(connect):
     client = connect(Table.queue("q", 5))
     with pytest.raises(reverie.DeadlineExceededError, match="min_size_to_sample") as raised:
@@ -129,6 +131,7 @@ def test_timeout_zero_tries_once_and_the_error_has_the_reason(connect):
     assert isinstance(raised.value, TimeoutError)
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_draws_of_a_consuming_table_are_not_lost_at_the_deadline(connect):
     client = connect(Table.queue("q", 5))
     client.insert_batch("q", {"n": np.arange(3)})
@@ -139,6 +142,7 @@ def test_draws_of_a_consuming_table_are_not_lost_at_the_deadline(connect):
     assert client.info().tables["q"].current_size == 0
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_the_error_of_late_inserts_names_those_that_went_in(connect):
     client = connect(Table.queue("q", 3))
     with pytest.raises(reverie.DeadlineExceededError, match=r"max_diff|insert") as raised:
@@ -172,6 +176,7 @@ def test_a_server_that_stops_ends_the_waits():
     server.stop()
 
 
+@pytest.mark.one_table_only("samples of several servers are shuffled: the first is not the first draw")
 def test_sample_gives_one_list_of_timesteps_per_item(connect):
     client = connect()
     client.insert({"a": np.arange(3), "b": 2.0}, {"t": 1.0})
@@ -186,6 +191,7 @@ def test_sample_gives_one_list_of_timesteps_per_item(connect):
     assert sample.info.key == key
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_sample_of_a_queue_takes_only_the_requested_items(connect):
     client = connect(Table.queue("q", 10))
     client.insert_batch("q", {"n": np.arange(10)})
@@ -197,6 +203,7 @@ def test_sample_of_a_queue_takes_only_the_requested_items(connect):
         client.sample("q", 0)
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_a_loop_over_a_queue_that_ends_early_loses_nothing(connect):
     client = connect(Table.queue("q", 100))
     client.insert_batch("q", {"n": np.arange(100)})
@@ -252,6 +259,7 @@ def test_stratified_batches_are_spread_over_the_items(connect, uniform):
     assert np.ptp(loose) > 8
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_stratified_draws_are_refused_without_effect(connect, uniform):
     with pytest.raises(ValueError, match="stratified"):
         connect(uniform("t", remover=selectors.Prioritized(1.0, stratified=True)))

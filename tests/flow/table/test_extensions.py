@@ -7,6 +7,8 @@ import pytest
 
 from reverie import Server, Table, TensorSpec, checkpointers, extensions, rate_limiters, selectors
 
+pytestmark = pytest.mark.one_table_only("its tables delete sampled items: shards refuse them")
+
 
 def pair(timeout=5.0, target=None, **options):
     target = target or Table("kept", selectors.Uniform(seed=1), selectors.Fifo(), 100)

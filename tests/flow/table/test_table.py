@@ -9,6 +9,7 @@ import reverie
 from reverie import Table, rate_limiters, selectors
 
 
+@pytest.mark.one_table_only("each server evicts by itself: which items leave differs")
 def test_priorities_change_the_draws_and_stale_keys_are_counted(connect, uniform):
     client = connect(uniform("t", max_size=4, sampler=selectors.Prioritized(1.0, seed=0)))
     keys = client.insert_batch("t", {"n": np.arange(4)})
@@ -64,6 +65,7 @@ def test_a_reset_empties_the_table_and_resets_the_counts(connect):
     assert client.update_priorities("t", keys, np.ones(5)) == (0, 5)
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_limits_change_while_running(connect):
     client = connect()
     client.insert_batch("t", {"n": np.arange(10)})
@@ -74,6 +76,7 @@ def test_limits_change_while_running(connect):
         client.configure("t", rate_limiter=rate_limiters.MinSize(4))
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_waiting_calls_proceed_when_new_limits_allow(connect):
     client = connect(Table.queue("q", 2), Table("t", selectors.Fifo(), selectors.Fifo(), 10, rate_limiters.MinSize(5)))
     done = []
@@ -110,6 +113,7 @@ def test_a_table_of_this_process_changes_its_own_limits():
         assert table.max_size == 4
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_can_sample_and_can_insert_ask_the_limiter(connect):
     client = connect(Table.queue("q", 3))
     assert client.can_insert("q", 3)
@@ -120,6 +124,7 @@ def test_can_sample_and_can_insert_ask_the_limiter(connect):
     assert not client.can_insert("q")
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_queue_and_stack_give_every_item_once_in_their_order(connect):
     client = connect(Table.queue("q", 4), Table.stack("s", 4))
     for name, order in (("q", [0, 1, 2, 3]), ("s", [3, 2, 1, 0])):
@@ -219,6 +224,7 @@ def test_servers_refuse_invalid_options():
         Table.queue("", 1)
 
 
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_an_error_names_some_of_very_many_tables_and_its_attribute_all(connect):
     client = connect(*(Table.queue(f"q{number}", 1) for number in range(50)))
     with pytest.raises(reverie.UnknownTableError, match=r"'q0', .*'q19' and 30 more$") as raised:
