@@ -243,7 +243,7 @@ async fn what_is_written_through_shared_memory_is_read_from_it() -> Result<()> {
     client.describe().await?;
     assert_eq!(
         (client.link().transport, client.link().reason.as_str()),
-        (Some("shared-memory"), "the server is on this host")
+        (Some("shared-memory".into()), "the server is on this host")
     );
     let mut rows = Rows::new(&client);
     let tickets = (0..200).map(|number| rows.insert(number as f32)).collect::<Vec<_>>();
@@ -357,7 +357,7 @@ async fn without_a_socket_auto_says_why_it_goes_over_grpc_and_shared_memory_alon
     let address = server.address().to_string();
     let auto = client(&address, Transport::Auto);
     auto.describe().await?;
-    assert_eq!(auto.link().transport, Some("grpc"));
+    assert_eq!(auto.link().transport, Some("grpc".into()));
     assert!(auto.link().reason.contains("the server has no Unix socket"), "{}", auto.link().reason);
     let refused = client(&address, Transport::SharedMemory).describe().await.map(drop).unwrap_err();
     assert!(matches!(refused, Error::InvalidArgument(why) if why.contains("transport='shared-memory'")));
@@ -378,7 +378,7 @@ async fn a_socket_that_is_away_for_a_moment_is_tried_again_as_a_port_is() -> Res
     }
     fs::rename(&away, &socket).unwrap();
     described.await?;
-    assert_eq!(client.link().transport, Some("shared-memory"));
+    assert_eq!(client.link().transport, Some("shared-memory".into()));
     Ok(())
 }
 

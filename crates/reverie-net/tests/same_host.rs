@@ -147,7 +147,7 @@ async fn a_process_that_listens_under_the_servers_name_is_not_given_the_token_no
         let client = client(&server, Transport::Auto);
         client.describe().await?;
         let (link, heard) = (client.link(), impostor.join().unwrap());
-        assert_eq!(link.transport, Some("grpc"));
+        assert_eq!(link.transport, Some("grpc".into()));
         assert!(link.reason.contains("did not prove that it knows the token"), "{}", link.reason);
         let heard_token = heard.windows(TOKEN.len()).any(|part| part == TOKEN.as_bytes());
         assert!(!heard_token && heard.len() < 200, "{} bytes", heard.len());
@@ -235,7 +235,7 @@ async fn a_writer_for_which_no_shared_memory_is_left_goes_on_and_its_link_says_s
     second.info().await?;
     assert_eq!(first.link().reason, "the server is on this host");
     let reason = second.link().reason;
-    assert_eq!(second.link().transport, Some("shared-memory"));
+    assert_eq!(second.link().transport, Some("shared-memory".into()));
     assert!(reason.contains("no shared memory left for inserts, which go through the socket"), "{reason}");
     first_rows.close();
     first.close();

@@ -31,7 +31,7 @@ async fn a_client_connects_when_it_is_asked_something_and_tells_what_the_server_
     let described = described.unwrap().unwrap();
     assert_eq!((described.version.as_str(), described.tables[0].name.as_str()), ("1.2.3", "replay"));
     let link = client.link();
-    assert_eq!((link.transport, link.connected, link.reconnects), (Some("grpc"), true, 0));
+    assert_eq!((link.transport, link.connected, link.reconnects), (Some("grpc".into()), true, 0));
     assert!(link.reason.contains("no Unix socket"), "{}", link.reason);
     assert!(link.bytes_sent > 100 && link.bytes_received > 100);
 }

@@ -28,10 +28,11 @@ impl Withdrawal {
     /// The output of a future; `None` if the request is withdrawn before.
     pub async fn or<T>(&self, future: impl Future<Output = T>) -> Option<T> {
         let mut future = pin!(future);
-        // A withdrawal polls the whole request again.
-        poll_fn(|context| match self.is_made() {
-            true => Poll::Ready(None),
-            false => future.as_mut().poll(context).map(Some),
+        // A withdrawal polls the whole request again. What has arrived by then is not lost.
+        poll_fn(|context| match future.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if self.is_made() => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
         })
         .await
     }
