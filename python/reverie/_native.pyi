@@ -277,7 +277,9 @@ class Client:
                 `Batch.mask`, "values" puts all cells behind one another and gives `Batch.lengths`.
             without_replacement: no item twice in the batch. The probabilities, and so the weights, stay those of draws
                 from the whole table: approximate. Items that are drawn only once no others are left (those of priority
-                0) have their probability among themselves.
+                0) have their probability among themselves. Several servers make all draws or none: each makes as many
+                as the batch has, and those are kept that would be drawn from one table of all items (Efraimidis and
+                Spirakis 2006). ragged="values" is refused with it.
 
         Returns:
             `.data` has the structure that was stored, its leaves contiguous arrays `[B, ...]` (`[B, T, ...]` of
@@ -308,6 +310,8 @@ class Client:
         wait: Literal[True] = True,
     ) -> UpdateResult:
         """Sets priorities. Keys of items that are gone are counted as stale, and ignored. Waits for no limiter.
+
+        So are keys of servers, of several, that cannot be reached.
 
         Args:
             table: the table.
@@ -358,6 +362,10 @@ class Client:
 
         Other calls go on meanwhile: the table stands still only for a copy of its page list.
 
+        Of several servers, each answers for one moment of its own; `limit` and `order` apply to the items of all. The
+        order of insertion, and "age", compare times of different clocks: the client knows their difference to half of a
+        round trip. Items of servers that cannot be reached are left out.
+
         Args:
             table: the table.
             where: conditions `(field, op, number)`, at most 64, which must all hold: field is "priority",
@@ -391,7 +399,7 @@ class Client:
         Args:
             table: the table.
             keys: `[N]`, ints.
-            columns, ragged: as for `sample_batch`.
+            columns, ragged: as for `sample_batch`; "values" raises ValueError for items of more than one server.
             timeout: seconds that the server may take to answer; in-process there is nothing to wait for.
 
         Returns:
@@ -421,6 +429,9 @@ class Client:
     ) -> None:
         """Changes limits of a running table; None leaves as it is. A smaller `max_size` evicts by the remover at once.
 
+        Of several servers, each gets a part of `max_size`; `rate_limiter` replaces the limits over all of them, at a
+        client that was given `rate_limiter`, and the counts go on; `max_times_sampled` must be 0 or None.
+
         Args:
             table: the table.
             max_size, rate_limiter, max_times_sampled: as for `Table`; 0 times is without limit.
@@ -428,6 +439,7 @@ class Client:
 
         Raises:
             ValueError: for limits that can never work.
+            UnavailableError: one of several servers cannot be reached and would keep its part of the old `max_size`.
         """
 
     def can_sample(self, table: str, num_samples: int = 1, *, timeout: float | None = None) -> bool:
@@ -439,7 +451,8 @@ class Client:
     def can_insert(self, table: str, num_inserts: int = 1, *, timeout: float | None = None) -> bool:
         """True where the table's limiter would let so many inserts go on now; False once its server stops.
 
-        Does not wait for the limiter; `timeout` is for the answer of a server over a network.
+        Of several servers, the limits over all of them decide, at a client that has them; elsewhere, each server must
+        allow the number. Does not wait for the limiter; `timeout` is for the answer of a server over a network.
         """
 
     def _sample_windows(

@@ -1,5 +1,6 @@
 """The calls of a client over several servers."""
 
+import os
 import threading
 import time
 
@@ -9,6 +10,9 @@ import pytest
 from reverie import Client, RaggedError, SequenceWriter, rate_limiters, structured
 from reverie.client import Info
 from reverie.sharding import ShardedClient, ShardedInfo, shard_table
+from reverie.testing import serve
+
+LIMITS = rate_limiters.SampleToInsertRatio(4.0, 2, 40.0)
 
 
 def test_the_names_of_before_are_those_of_a_client():
@@ -181,3 +185,42 @@ def test_a_draw_that_waits_goes_on_when_a_shard_has_news(everywhere, prioritized
     # Whoever is not woken waits for the look of every ten seconds. One wait of several is shorter: no machine is always
     # busy just then.
     assert any(waited() < 5.0 for _ in range(5))
+
+
+@pytest.mark.parametrize("network", ["shared-memory", "grpc"])
+def test_a_forked_child_reaches_the_servers_again(stack, prioritized, network):
+    clients = [stack.enter_context(serve([prioritized()], network, shard=shard)) for shard in range(2)]
+    client = stack.enter_context(Client(clients, timeout=200.0))
+    client.insert_batch("t", {"x": np.full(4, 1)}, shard=0)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            client.insert_batch("t", {"x": np.full(4, 2)}, shard=1)
+            os.write(writing, str(set(client.sample_batch("t", 64).data["x"].tolist())).encode())
+        except BaseException as error:
+            os.write(writing, repr(error).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reading, 1000) == b"{1, 2}"
+    assert set(client.sample_batch("t", 64).data["x"]) == {1, 2}
+
+
+def test_a_forked_child_cannot_use_servers_of_the_parent_process(sharded, prioritized):
+    client = sharded([prioritized(), prioritized()])
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            client.sample_batch("t", 1)
+        except BaseException as error:
+            os.write(writing, type(error).__name__.encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reading, 1000) == b"ForkedError"
+
+
+def test_tables_of_two_shards_have_one_limiter(prioritized):
+    tables = [prioritized("a", rate_limiter=rate_limiters.MinSize(2)), prioritized("b", rate_limiter=LIMITS)]
+    with pytest.raises(ValueError, match="have one limiter"), serve(tables, "two-shards"):
+        pass

@@ -88,6 +88,9 @@ class BatchCalls(TableCalls):
         `[B, T]` is true at the steps to learn from. The first `Batch.burn_in` steps of T only warm up a recurrent
         state. `Batch.start` `[B]` is the step of the item at which the window begins.
 
+        Of several servers, items that a window fits into are drawn as from one table of all items; "cross" continues in
+        items of the same writer, which are on the same server.
+
         Args:
             table: a table, or a mapping of tables to their shares of every batch.
             batch_size: windows per batch.

@@ -76,6 +76,9 @@ class TableCalls(_native.Client):
     ) -> UpdateResult:
         """Deletes items, by their keys, by conditions, or both.
 
+        Of several servers, each checks the conditions for its items. Items of a server that cannot be reached stay, and
+        their keys are stale.
+
         Args:
             table: the table.
             keys: array-like of ints; None is every item for which `where` holds.
