@@ -95,7 +95,7 @@ impl Client {
         if self.shards.is_empty() && shard.is_none() {
             return inserts::step(&self.handle, py, data, priorities, timeout);
         }
-        let tables: Vec<_> = priorities.keys().iter().filter_map(|table| table.extract::<String>().ok()).collect();
+        let tables = inserts::tables(priorities);
         let tables: Vec<_> = tables.iter().map(String::as_str).collect();
         self.at(py, (shard, &tables, 1), timeout, |client, timeout| {
             inserts::step(client, py, data, priorities, timeout)

@@ -200,6 +200,12 @@ fn make_room(client: &Handle, py: Python<'_>, replay: &Arc<dyn Replay>, timeout:
     }
 }
 
+/// The tables that are named; the insert itself refuses other names.
+#[cold]
+pub fn tables(priorities: &Bound<'_, PyDict>) -> Vec<String> {
+    priorities.keys().iter().filter_map(|table| table.extract().ok()).collect()
+}
+
 /// The number of rows of a nest: those of its first array. The insert itself refuses a nest without rows.
 pub fn num_rows(data: &Bound<'_, PyAny>) -> PyResult<u64> {
     let (leaves, _) = flatten(data)?;

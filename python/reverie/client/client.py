@@ -197,7 +197,7 @@ class Client(WriterCalls, SampleCalls, BatchCalls):
 
     @property
     def num_shards(self) -> int:
-        """The number of servers, lost ones included."""
+        """The number of servers, those that cannot be reached included; 1 for a client of one server."""
         return len(self.clients)
 
     def close(self) -> None:
