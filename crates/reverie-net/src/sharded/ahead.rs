@@ -1,9 +1,9 @@
 //! Batches of several servers ahead of their reader, made by a task.
 
 use super::calls::End;
-use super::draws::{Draws, Outcome, Reading};
+use super::draws::{Draws, Outcome};
 use super::group::Group;
-use super::join::joined;
+use super::join::{Reading, joined};
 use reverie_core::batch::Planner;
 use reverie_core::replay::Batches;
 use reverie_core::sample::{Description, Drawn, Gathered, Memory, SampleRequest, Schedule};

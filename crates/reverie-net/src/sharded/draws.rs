@@ -1,11 +1,12 @@
 //! Draws from one table of all servers, in rounds: each makes the draws that the limits allow now.
 
-use super::calls::{End, is_lost};
-use super::join::{Part, joined, probabilities};
+use super::calls::End;
+use super::join::{Part, Reading, joined, probabilities};
 use super::model::{Kept, Split};
+use super::round::{Ask, Round, asks, fail, plain};
 use super::table::Table;
-use reverie_core::batch::{Options, Ragged};
-use reverie_core::sample::{Allocate, Drawn, SampleRequest, Sampled, Windows};
+use reverie_core::batch::Ragged;
+use reverie_core::sample::{Drawn, SampleRequest, Sampled, Windows};
 use reverie_core::{Error, Result};
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,24 +14,6 @@ use tokio::time::Instant;
 
 /// Draws in a row without a window after which a request fails.
 const MOST_SHORT: usize = 1000;
-
-/// How batches are read; owns its paths.
-#[derive(Clone, Debug)]
-pub(super) struct Reading {
-    pub(super) columns: Option<Vec<String>>,
-    pub(super) ragged: Ragged,
-    pub(super) allocate: Allocate,
-}
-
-impl Reading {
-    pub(super) fn new(reading: &Options<'_>, allocate: Allocate) -> Self {
-        Self { columns: reading.columns.map(<[String]>::to_vec), ragged: reading.ragged, allocate }
-    }
-
-    pub(super) fn options(&self) -> Options<'_> {
-        Options { ragged: self.ragged, columns: self.columns.as_deref() }
-    }
-}
 
 /// A request for draws from one table of all servers.
 pub(super) struct Draws<'a> {
@@ -57,15 +40,6 @@ enum Way {
     Runs,
 }
 
-/// The answers of one round.
-struct Round {
-    drawn: Vec<(usize, Drawn)>,
-    /// Servers that were lost.
-    lost: Vec<usize>,
-    /// A server did not answer in time, or refused.
-    error: Option<Error>,
-}
-
 /// What the rounds of a request have made.
 struct Progress {
     made: Vec<Part>,
@@ -74,11 +48,6 @@ struct Progress {
     short: usize,
     /// The last round made no draw, since all items were too short.
     passed: bool,
-}
-
-enum Ask {
-    Draws(SampleRequest),
-    Tally,
 }
 
 impl Draws<'_> {
@@ -182,45 +151,8 @@ impl Draws<'_> {
         Ok(())
     }
 
-    /// Asks servers at once, and waits for all of them; takes in their tallies.
-    async fn ask(&self, asks: Vec<(usize, Ask)>) -> Round {
-        let (table, asked_at, timeout) = (self.table, self.table.now(), self.end.answer());
-        let (mut draws, mut tallies) = (Vec::new(), Vec::new());
-        for (shard, ask) in asks {
-            let replay = Arc::clone(table.members().replay(shard));
-            match ask {
-                Ask::Draws(request) => {
-                    let ticket = replay.sample_now(&table.name, request, &self.reading.options(), timeout);
-                    draws.push((shard, replay, ticket));
-                }
-                Ask::Tally => {
-                    let ticket = replay.tally(&table.name, None);
-                    tallies.push((shard, replay, ticket));
-                }
-            }
-        }
-        let (draws, tallies) = futures_util::join!(self.end.all(draws), self.end.all(tallies));
-        let mut round = Round { drawn: Vec::new(), lost: Vec::new(), error: None };
-        for (shard, outcome) in draws {
-            let (batches, error) = match outcome {
-                Ok(Sampled { batches, error }) => (batches, error),
-                Err(error) => (Vec::new(), Some(error)),
-            };
-            for drawn in batches {
-                if let Some(tally) = drawn.tally() {
-                    table.heard(shard, tally, asked_at);
-                }
-                round.drawn.push((shard, drawn));
-            }
-            round.note(table, shard, error);
-        }
-        for (shard, outcome) in tallies {
-            match outcome {
-                Ok(tally) => table.heard(shard, tally, asked_at),
-                Err(error) => round.note(table, shard, Some(error)),
-            }
-        }
-        round
+    async fn ask_all(&self, asks: Vec<(usize, Ask)>) -> Round {
+        Round::ask(self.table, self.end, self.reading, asks).await
     }
 
     /// Makes draws by the present masses, none of which waits for a table.
@@ -231,7 +163,7 @@ impl Draws<'_> {
         let split = self.table.model().split(count as u64);
         let Some(Split { counts, mut chances }) = split else { return Ok(()) };
         let asks = asks(&counts, |count| SampleRequest { windows, ..plain(count) });
-        let round = self.ask(asks).await;
+        let round = self.ask_all(asks).await;
         // A draw that met an empty or failed server is repeated, so the others were chosen among themselves.
         for (shard, chance) in chances.iter_mut().enumerate() {
             let gave = round.drawn.iter().any(|(of, drawn)| *of == shard && !drawn.is_empty());
@@ -264,7 +196,7 @@ impl Draws<'_> {
             (shard, replay, ticket)
         });
         let asked = asked.collect();
-        let mut round = Round { drawn: Vec::new(), lost: Vec::new(), error: None };
+        let mut round = Round::default();
         for (shard, outcome) in self.end.all(asked).await {
             let (batches, error) = match outcome {
                 Ok(Sampled { batches, error }) => (batches, error),
@@ -295,7 +227,7 @@ impl Draws<'_> {
         };
         let ask = |count| if count > 0 { Ask::Draws(plain(count)) } else { Ask::Tally };
         let asked = present.iter().map(|shard| (*shard, ask(split.counts[*shard]))).collect();
-        let Round { drawn, lost, error } = self.ask(asked).await;
+        let Round { drawn, lost, error } = self.ask_all(asked).await;
         let gave = |shard: usize| drawn.iter().find(|(of, _)| *of == shard).map_or(0, |(_, drawn)| drawn.len() as u64);
         let wanting = present.iter().any(|shard| gave(*shard) < split.counts[*shard]);
         let kept = match lost.is_empty() && error.is_none() && !wanting {
@@ -311,7 +243,7 @@ impl Draws<'_> {
         for (shard, drawn) in &drawn {
             table.model().discard(*shard, drawn.len() as u64 - counts[*shard]);
         }
-        let Round { drawn: more, error, .. } = self.ask(asks(&again, plain)).await;
+        let Round { drawn: more, error, .. } = self.ask_all(asks(&again, plain)).await;
         let first = drawn.into_iter().map(|(shard, drawn)| (shard, std::mem::take(&mut counts[shard]) as usize, drawn));
         let all = first.chain(more.into_iter().map(|(shard, drawn)| (shard, drawn.len(), drawn))).collect();
         self.take(all, &chances, progress);
@@ -347,7 +279,7 @@ impl Draws<'_> {
             (0..model.len()).map(|shard| size(shard).min(count as u64)).collect()
         };
         let asks = asks(&sizes, |count| SampleRequest { without_replacement: true, ..plain(count) });
-        let Round { drawn, lost, error } = self.ask(asks).await;
+        let Round { drawn, lost, error } = self.ask_all(asks).await;
         let mut offered = vec![Vec::new(); sizes.len()];
         drawn.iter().for_each(|(shard, drawn)| offered[*shard] = probabilities(drawn));
         let raced = match lost.is_empty() && error.is_none() {
@@ -396,35 +328,4 @@ impl Draws<'_> {
         );
         Err(Error::Ragged { path: String::new(), reason })
     }
-}
-
-impl Round {
-    fn note(&mut self, table: &Table, shard: usize, error: Option<Error>) {
-        match error {
-            None => {}
-            Some(error) if is_lost(&error) => {
-                table.members().lose(shard, &error);
-                self.lost.push(shard);
-            }
-            Some(error) => {
-                self.lost.push(shard);
-                self.error.get_or_insert(error);
-            }
-        }
-    }
-}
-
-fn fail(error: Option<Error>) -> Result<()> {
-    error.map_or(Ok(()), Err)
-}
-
-/// A request for draws with default options.
-fn plain(count: u64) -> SampleRequest {
-    SampleRequest { num_samples: count as usize, ..SampleRequest::default() }
-}
-
-/// Requests to the servers that have draws to make.
-fn asks(counts: &[u64], request: impl Fn(u64) -> SampleRequest) -> Vec<(usize, Ask)> {
-    let some = counts.iter().enumerate().filter(|(_, count)| **count > 0);
-    some.map(|(shard, count)| (shard, Ask::Draws(request(*count)))).collect()
 }

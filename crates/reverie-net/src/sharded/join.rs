@@ -9,6 +9,24 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::Arc;
 
+/// How batches are read; owns its paths.
+#[derive(Clone, Debug)]
+pub(super) struct Reading {
+    pub(super) columns: Option<Vec<String>>,
+    pub(super) ragged: Ragged,
+    pub(super) allocate: Allocate,
+}
+
+impl Reading {
+    pub(super) fn new(reading: &Options<'_>, allocate: Allocate) -> Self {
+        Self { columns: reading.columns.map(<[String]>::to_vec), ragged: reading.ragged, allocate }
+    }
+
+    pub(super) fn options(&self) -> Options<'_> {
+        Options { ragged: self.ragged, columns: self.columns.as_deref() }
+    }
+}
+
 /// The draws of one server, as a part of a batch.
 pub(super) struct Part {
     pub(super) drawn: Drawn,

@@ -189,6 +189,11 @@ pub(super) fn longest(members: &Members, time: impl Fn(&dyn reverie_core::replay
     members.all().map(|(_, replay)| time(&**replay)).max().unwrap_or_default()
 }
 
+/// The values at these places.
+pub(super) fn chosen<T: Copy>(all: &[T], places: &[usize]) -> Vec<T> {
+    places.iter().map(|place| all[*place]).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

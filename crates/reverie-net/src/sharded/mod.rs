@@ -5,7 +5,8 @@
 //!   Group           group.rs     what the operations share: the servers, the tables in use
 //!   Members         members.rs   which servers can be reached, and which one a key belongs to
 //!   Table           table.rs     one table of all servers: limits, counts, requests that wait
-//!     draws         draws.rs     draws in rounds, as from one table
+//!     draws         draws.rs     draws in rounds (round.rs), as from one table
+//!     changes       changes.rs   priorities, deletes, limits
 //!     Model         model.rs     the decisions: the split of draws, and the inserts granted to each server
 //!   join            join.rs      one batch of the draws of several servers
 //!   merge           merge.rs     one answer of the answers of several servers
@@ -16,6 +17,7 @@
 
 mod ahead;
 mod calls;
+mod changes;
 mod draws;
 mod group;
 mod join;
@@ -23,6 +25,7 @@ mod members;
 mod merge;
 mod model;
 mod replay;
+mod round;
 mod table;
 
 pub use group::{Options, Shard, Sharded};

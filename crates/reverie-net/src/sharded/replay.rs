@@ -2,11 +2,11 @@
 
 use super::ahead::Ahead;
 use super::calls::End;
-use super::draws::{Draws, Reading};
-use super::group::{Group, Sharded, refuse_rationed};
-use super::join::{figures_of, merged};
-use super::members::consumes;
-use super::merge::{infos, links, longest, part, queried, waits};
+use super::changes::{Mutation, configure, delete_where};
+use super::draws::Draws;
+use super::group::{Group, Sharded};
+use super::join::{Reading, figures_of, merged};
+use super::merge::{chosen, infos, links, longest, queried, waits};
 use super::table::Table;
 use reverie_core::append::Sink;
 use reverie_core::batch::Options;
@@ -15,7 +15,6 @@ use reverie_core::item::Item;
 use reverie_core::replay::{Batches, Info, Link, Replay, Waits};
 use reverie_core::sample::{Allocate, Drawn, SampleRequest, Sampled, Schedule};
 use reverie_core::spec::Signature;
-use reverie_core::table::limiter::Limiter;
 use reverie_core::table::{
     Change, Condition, Inserts, Keys, Priority, Query, Seen, TableOptions, Tally, Ticket, Updated, Updates,
 };
@@ -109,9 +108,14 @@ impl Replay for Sharded {
         })
     }
 
-    fn batches(self: Arc<Self>, schedule: Schedule, reading: &Options<'_>, _: Allocate) -> Result<Box<dyn Batches>> {
+    fn batches(
+        self: Arc<Self>,
+        schedule: Schedule,
+        reading: &Options<'_>,
+        allocate: Allocate,
+    ) -> Result<Box<dyn Batches>> {
         schedule.parts.iter().try_for_each(|(table, _)| self.0.members.table(table).map(drop))?;
-        let reading = self.reading(reading);
+        let reading = Reading::new(reading, allocate);
         Ok(Box::new(Ahead::new(&self.0, schedule, reading)))
     }
 
@@ -195,67 +199,15 @@ impl Replay for Sharded {
 
     /// Not one decision over all servers. Keys of servers that cannot be reached are stale.
     fn mutate(&self, table: &str, updates: &Updates<'_>, deletes: &[i64], awaited: bool) -> Ticket<(Updated, Updated)> {
-        let Updates { keys, priorities, if_version, neighbours } = *updates;
-        let (keys, priorities, deletes) = (keys.to_vec(), priorities.to_vec(), deletes.to_vec());
-        let if_version = if_version.map(<[u32]>::to_vec);
-        self.at(table, None, move |group, table, end| async move {
-            refuse_unequal(&table.name, &keys, &priorities, if_version.as_deref())?;
-            refuse_priorities(&group, &table.name, &priorities)?;
-            let (updated, deleted) = (group.members.by_key(&keys), group.members.by_key(&deletes));
-            let mut asked = Vec::new();
-            for shard in 0..group.members.len() {
-                let of = |all: &[(usize, Vec<usize>)]| {
-                    all.iter().find(|(of, _)| *of == shard).map_or(Vec::new(), |(_, places)| places.clone())
-                };
-                let (updates, deleted) = (of(&updated), of(&deleted));
-                if updates.is_empty() && deleted.is_empty() {
-                    continue;
-                }
-                let (some, values) = (chosen(&keys, &updates), chosen(&priorities, &updates));
-                let versions = if_version.as_ref().map(|versions| chosen(versions, &updates));
-                let some = Updates { keys: &some, priorities: &values, if_version: versions.as_deref(), neighbours };
-                let replay = Arc::clone(group.members.replay(shard));
-                let ticket = replay.mutate(&table.name, &some, &chosen(&deletes, &deleted), awaited);
-                asked.push((shard, replay, ticket));
-            }
-            let answers = group.members.note(end.all(asked).await);
-            if !deletes.is_empty() {
-                table.forget();
-            }
-            let (mut updated, mut deleted) = (0, 0);
-            for (_, (of_shard, gone)) in answers? {
-                updated += of_shard.applied;
-                deleted += gone.applied;
-            }
-            let outcome = |applied: u64, all: usize| Updated { applied, stale: all as u64 - applied };
-            Ok((outcome(updated, keys.len()), outcome(deleted, deletes.len())))
-        })
+        let mutation = Mutation::new(updates, deletes, awaited);
+        self.at(table, None, move |group, table, end| async move { mutation.make(&group, &table, &end).await })
     }
 
     /// Items of lost servers stay; their keys are stale.
     fn delete_where(&self, table: &str, keys: Option<&[i64]>, conditions: &[Condition]) -> Ticket<Updated> {
         let (keys, conditions) = (keys.map(<[i64]>::to_vec), conditions.to_vec());
         self.at(table, None, move |group, table, end| async move {
-            let Some(keys) = keys else {
-                let deleted = group.members.each(&end, |replay| replay.delete_where(&table.name, None, &conditions));
-                let deleted = deleted.await;
-                table.forget();
-                let sum = |all: Updated, one: Updated| Updated {
-                    applied: all.applied + one.applied,
-                    stale: all.stale + one.stale,
-                };
-                return Ok(deleted?.into_iter().map(|(_, one)| one).fold(Updated::default(), sum));
-            };
-            let asked = group.members.by_key(&keys).into_iter().map(|(shard, places)| {
-                let replay = Arc::clone(group.members.replay(shard));
-                let ticket = replay.delete_where(&table.name, Some(&chosen(&keys, &places)), &conditions);
-                (shard, replay, ticket)
-            });
-            let asked = asked.collect();
-            let deleted = group.members.note(end.all(asked).await);
-            table.forget();
-            let applied = deleted?.iter().map(|(_, one)| one.applied).sum();
-            Ok(Updated { applied, stale: keys.len() as u64 - applied })
+            delete_where(&group, &table, &end, keys.as_deref(), &conditions).await
         })
     }
 
@@ -361,108 +313,4 @@ impl Sink for Sharded {
 
 fn not_one_table() -> Error {
     Error::InvalidArgument("several shards are no shard of others".to_owned())
-}
-
-/// The values at these places.
-fn chosen<T: Copy>(all: &[T], places: &[usize]) -> Vec<T> {
-    places.iter().map(|place| all[*place]).collect()
-}
-
-fn refuse_unequal(table: &str, keys: &[i64], priorities: &[f64], if_version: Option<&[u32]>) -> Result<()> {
-    let versions = if_version.map(<[u32]>::len);
-    if keys.len() == priorities.len() && versions.is_none_or(|versions| versions == keys.len()) {
-        return Ok(());
-    }
-    let versions = versions.map_or("none".to_owned(), |versions| versions.to_string());
-    Err(Error::InvalidArgument(format!(
-        "table '{table}': keys, priorities and versions must have one length, got {}, {} and {versions}",
-        keys.len(),
-        priorities.len()
-    )))
-}
-
-/// Refuses priorities that a server would refuse, before any server has applied some.
-fn refuse_priorities(group: &Group, table: &str, priorities: &[f64]) -> Result<()> {
-    let Some(shard) = group.members.present().first().copied() else { return Ok(()) };
-    let replay = group.members.replay(shard);
-    let check = |priority| replay.check_priority(table, Priority::Value(priority));
-    if let Some(invalid) = priorities.iter().find(|priority| !priority.is_finite()) {
-        return check(*invalid);
-    }
-    let ends = [f64::min, f64::max].map(|end| priorities.iter().copied().reduce(end));
-    ends.into_iter().flatten().try_for_each(check)
-}
-
-async fn configure(group: &Arc<Group>, table: &Arc<Table>, end: &End, change: Change) -> Result<()> {
-    let Change { max_size, limiter, max_times_sampled } = change;
-    let refuse = |reason: String| Err(Error::InvalidArgument(reason));
-    let (name, count) = (&table.name, group.members.len());
-    if let Some(times) = max_times_sampled.filter(|times| *times > 0) {
-        return refuse(consumes(&format!("table '{name}' of all shards"), times));
-    }
-    if let Some(size) = max_size.filter(|size| *size < count as u64) {
-        return refuse(format!("max_size must be at least {count}, an item for each shard, got {size}"));
-    }
-    if let Some(limiter) = &limiter {
-        refuse_rationed(limiter)?;
-    }
-    if limiter.is_some() && !table.kind.is_limited {
-        return refuse(format!(
-            "this client does not limit table '{name}': configure it at the one that was given rate_limiter"
-        ));
-    }
-    if table.kind.is_limited {
-        refuse_unsampled(group, table, end, max_size, limiter.as_ref()).await?;
-    }
-    if let Some(size) = max_size {
-        group.members.refuse_lost("a new max_size would not reach its part")?;
-        let asked = group.members.all().map(|(shard, replay)| {
-            let change = Change { max_size: Some(part(size, count, shard)), ..Change::default() };
-            (shard, Arc::clone(replay), replay.configure(name, change))
-        });
-        let asked = asked.collect();
-        for (shard, outcome) in end.all(asked).await {
-            if let Err(error) = outcome {
-                if super::calls::is_lost(&error) {
-                    group.members.lose(shard, &error);
-                }
-                return Err(error);
-            }
-        }
-        table.forget();
-    }
-    if let Some(limiter) = limiter {
-        table.limit(limiter);
-        table.refresh(end, &vec![0; count]).await?;
-    }
-    Ok(())
-}
-
-/// Refuses limits of a table that can never hold as many items as draws wait for.
-async fn refuse_unsampled(
-    group: &Arc<Group>,
-    table: &Arc<Table>,
-    end: &End,
-    max_size: Option<u64>,
-    limiter: Option<&Limiter>,
-) -> Result<()> {
-    let needed = match limiter {
-        Some(limiter) => limiter.min_size_to_sample(),
-        None => table.model().limiter().min_size_to_sample(),
-    };
-    let size = match max_size {
-        Some(size) => size,
-        None => {
-            let each = group.members.each(end, |replay| replay.waits(&table.name)).await?;
-            each.iter().map(|(_, waits)| waits.max_size).sum()
-        }
-    };
-    match needed > size {
-        true => Err(Error::InvalidArgument(format!(
-            "table '{}' over all shards: max_size {size} is below min_size_to_sample {needed}: nothing could ever be \
-             sampled",
-            table.name
-        ))),
-        false => Ok(()),
-    }
 }

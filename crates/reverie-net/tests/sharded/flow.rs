@@ -1,6 +1,6 @@
 //! Draws and changes over several servers, on a clock of the test's own.
 
-use crate::support::{Host, alone, joined, table};
+use crate::support::{Host, allocate, alone, joined, table};
 use reverie_core::Error;
 use reverie_core::batch::Options;
 use reverie_core::replay::Replay;
@@ -292,7 +292,7 @@ async fn batches_are_made_ahead_and_none_is_lost_at_the_end() {
     let read = |max_samples, ahead| {
         let (client, schedule) = (Arc::clone(&client), schedule(max_samples, ahead));
         move || {
-            let mut batches = client.batches(schedule, &Options::default(), |_| None).unwrap();
+            let mut batches = client.batches(schedule, &Options::default(), allocate).unwrap();
             let mut lens = Vec::new();
             while lens.len() < 3 {
                 match batches.next(SECOND) {

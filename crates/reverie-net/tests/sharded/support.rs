@@ -280,7 +280,7 @@ impl Memory for Bytes {
     }
 }
 
-fn allocate(bytes: usize) -> Option<Box<dyn Memory>> {
+pub fn allocate(bytes: usize) -> Option<Box<dyn Memory>> {
     Some(Box::new(Bytes(vec![MaybeUninit::new(0); bytes])))
 }
 

@@ -1,0 +1,98 @@
+//! One round of draws: requests to servers at once, and their answers.
+
+use super::calls::{End, is_lost};
+use super::join::Reading;
+use super::table::Table;
+use reverie_core::sample::{Drawn, SampleRequest, Sampled};
+use reverie_core::{Error, Result};
+use std::sync::Arc;
+
+/// The answers of one round.
+#[derive(Default)]
+pub(super) struct Round {
+    pub(super) drawn: Vec<(usize, Drawn)>,
+    /// Servers that were lost.
+    pub(super) lost: Vec<usize>,
+    /// A server did not answer in time, or refused.
+    pub(super) error: Option<Error>,
+}
+
+/// A request to one server.
+pub(super) enum Ask {
+    Draws(SampleRequest),
+    Tally,
+}
+
+impl Round {
+    /// Asks servers at once, and waits for all of them; takes in their tallies.
+    pub(super) async fn ask(table: &Table, end: &End, reading: &Reading, asks: Vec<(usize, Ask)>) -> Self {
+        let (asked_at, timeout) = (table.now(), end.answer());
+        let (mut draws, mut tallies) = (Vec::new(), Vec::new());
+        for (shard, ask) in asks {
+            let replay = Arc::clone(table.members().replay(shard));
+            match ask {
+                Ask::Draws(request) => {
+                    let ticket = replay.sample_now(&table.name, request, &reading.options(), timeout);
+                    draws.push((shard, replay, ticket));
+                }
+                Ask::Tally => {
+                    let ticket = replay.tally(&table.name, None);
+                    tallies.push((shard, replay, ticket));
+                }
+            }
+        }
+        let (draws, tallies) = futures_util::join!(end.all(draws), end.all(tallies));
+        let mut round = Self::default();
+        for (shard, outcome) in draws {
+            let (batches, error) = match outcome {
+                Ok(Sampled { batches, error }) => (batches, error),
+                Err(error) => (Vec::new(), Some(error)),
+            };
+            for drawn in batches {
+                if let Some(tally) = drawn.tally() {
+                    table.heard(shard, tally, asked_at);
+                }
+                round.drawn.push((shard, drawn));
+            }
+            round.note(table, shard, error);
+        }
+        for (shard, outcome) in tallies {
+            match outcome {
+                Ok(tally) => table.heard(shard, tally, asked_at),
+                Err(error) => round.note(table, shard, Some(error)),
+            }
+        }
+        round
+    }
+
+    /// Takes note of a server's error: one that cannot be reached is left out.
+    pub(super) fn note(&mut self, table: &Table, shard: usize, error: Option<Error>) {
+        match error {
+            None => {}
+            Some(error) if is_lost(&error) => {
+                table.members().lose(shard, &error);
+                self.lost.push(shard);
+            }
+            Some(error) => {
+                self.lost.push(shard);
+                self.error.get_or_insert(error);
+            }
+        }
+    }
+}
+
+/// The error, if there is one.
+pub(super) fn fail(error: Option<Error>) -> Result<()> {
+    error.map_or(Ok(()), Err)
+}
+
+/// A request for draws with default options.
+pub(super) fn plain(count: u64) -> SampleRequest {
+    SampleRequest { num_samples: count as usize, ..SampleRequest::default() }
+}
+
+/// Requests to the servers that have draws to make.
+pub(super) fn asks(counts: &[u64], request: impl Fn(u64) -> SampleRequest) -> Vec<(usize, Ask)> {
+    let some = counts.iter().enumerate().filter(|(_, count)| **count > 0);
+    some.map(|(shard, count)| (shard, Ask::Draws(request(*count)))).collect()
+}
