@@ -375,10 +375,9 @@ impl Client {
         let chosen = self.place(py, wanted, timeout)?;
         let Some(several) = self.handle.reach().several() else { return call(&self.handle, timeout) };
         let client = self.shards[chosen].get();
-        call(&client.handle, self.handle.or_own(timeout)).map_err(|error| {
+        call(&client.handle, self.handle.or_own(timeout)).inspect_err(|error| {
             // The caller receives the error of its call.
-            let _ = several.failed(py, chosen, &error);
-            error
+            let _ = several.failed(py, chosen, error);
         })
     }
 
