@@ -22,7 +22,7 @@ pub fn batch<'py>(
     let (deadline, replay) = (client.deadline(timeout)?, client.reach().replay(py)?);
     let bytes = request.num_samples << 8;
     let ticket = copying(py, bytes, || Ok(replay.sample(table, request, &reading.options(), deadline.limit())))?;
-    match drawn(py, replay, table, ticket, deadline)? {
+    match drawn(py, &*replay, table, ticket, deadline)? {
         Ok(sampled) => client.batcher.whole(py, "sample", sampled, reading),
         Err(left) => Err(late_draws(client, py, left, reading)),
     }
@@ -39,7 +39,7 @@ pub fn some<'py>(
     let (deadline, replay) = (client.deadline(timeout)?, client.reach().replay(py)?);
     let (reading, batcher) = (Reading::default(), &client.batcher);
     let ticket = copying(py, at_most << 8, || Ok(replay.sample_some(table, at_most, deadline.limit())))?;
-    let Sampled { batches, error } = match drawn(py, replay, table, ticket, deadline)? {
+    let Sampled { batches, error } = match drawn(py, &*replay, table, ticket, deadline)? {
         Ok(sampled) => sampled,
         Err(left) => return Err(late_draws(client, py, left, &reading)),
     };

@@ -4,15 +4,13 @@ use crate::array::column;
 use crate::enter::{Deadline, copying, detached, finish, late, quick};
 use crate::fate::with_means;
 use crate::handle::Handle;
-use crate::reach::Reasons;
+use crate::reach::{Reached, why};
 use crate::rows::{Priorities, priority};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
-use reverie_core::replay::Replay;
 use reverie_core::table::{Inserts, Keys, Priority, Ticket};
 use smallvec::SmallVec;
-use std::sync::Arc;
 use std::time::Instant;
 
 /// `Client.insert`.
@@ -71,7 +69,7 @@ pub fn step(
 /// tables that did.
 fn every<'a>(
     py: Python<'_>,
-    replay: &Arc<dyn Replay>,
+    replay: &Reached<'_>,
     waiting: SmallVec<[(&'a str, Ticket<Keys>); 2]>,
     mut taken: SmallVec<[&'a str; 2]>,
     deadline: Deadline,
@@ -79,7 +77,7 @@ fn every<'a>(
     let start = Instant::now();
     let mut waiting = waiting.into_iter();
     while let Some((table, ticket)) = waiting.next() {
-        let ended = finish(py, ticket, deadline.after(start.elapsed()), || Reasons::of(Arc::clone(replay)).why(table));
+        let ended = finish(py, ticket, deadline.after(start.elapsed()), || why(&**replay, table));
         let late = match ended.map(|ended| ended.or_else(|left| left.unless_whole(|keys| !keys.is_empty()))) {
             Ok(Ok(_)) => {
                 taken.push(table);
@@ -137,7 +135,7 @@ pub fn batch<'py>(
         return Ok(None);
     }
     let none = || column(py, &[], |key: &i64| *key);
-    let ended = finish(py, ticket, deadline, || Reasons::of(Arc::clone(replay)).why(table));
+    let ended = finish(py, ticket, deadline, || why(&**replay, table));
     match ended
         .map_err(|error| with_means(py, replay, error, none))?
         .or_else(|left| left.unless_whole(|keys| keys.len() == count))
@@ -154,7 +152,7 @@ pub fn batch<'py>(
 fn in_parts<'py>(
     client: &Handle,
     py: Python<'py>,
-    replay: &Arc<dyn Replay>,
+    replay: &Reached<'_>,
     (table, rows, size_bytes): (&str, Inserts, usize),
     deadline: Deadline,
     waits: bool,
@@ -170,7 +168,7 @@ fn in_parts<'py>(
             continue;
         }
         let before = || column(py, &keys, |key| key.get());
-        let ended = finish(py, ticket, deadline.after(start.elapsed()), || Reasons::of(Arc::clone(replay)).why(table));
+        let ended = finish(py, ticket, deadline.after(start.elapsed()), || why(&**replay, table));
         let ended = ended.map_err(|error| with_means(py, replay, error, before))?;
         match ended.or_else(|left| left.unless_whole(|keys| keys.len() == count)) {
             Ok(more) => keys.extend(more),
@@ -186,13 +184,13 @@ fn in_parts<'py>(
     if waits { column(py, &keys, |key| key.get()).map(Some) } else { Ok(None) }
 }
 
-fn make_room(client: &Handle, py: Python<'_>, replay: &Arc<dyn Replay>, timeout: Option<f64>) -> PyResult<()> {
-    let (alone, reasons) = (client.alone(py)?, Reasons::of(Arc::clone(replay)));
+fn make_room(client: &Handle, py: Python<'_>, replay: &Reached<'_>, timeout: Option<f64>) -> PyResult<()> {
+    let alone = client.alone(py)?;
     let round_trip = replay.round_trip();
-    match alone.inserts.make_room(py, client.deadline(timeout)?, round_trip, |table| reasons.why(table))? {
+    match alone.inserts.make_room(py, client.deadline(timeout)?, round_trip, |table| why(&**replay, table))? {
         true => Ok(()),
         false => {
-            let why = alone.inserts.waits_for().map_or_else(String::new, |table| reasons.why(&table));
+            let why = alone.inserts.waits_for().map_or_else(String::new, |table| why(&**replay, &table));
             let why = format!("earlier ones with wait=False are not answered, and nothing was inserted; {why}");
             Err(late(py, "insert_batch", &why, |with| with.set_item("partial", column(py, &[], |key: &i64| *key)?)))
         }
@@ -202,6 +200,6 @@ fn make_room(client: &Handle, py: Python<'_>, replay: &Arc<dyn Replay>, timeout:
 /// `Client.flush`.
 pub fn flush(client: &Handle, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
     let (deadline, replay) = (client.deadline(timeout)?, &client.reach().replay(py)?);
-    let (alone, reasons) = (client.alone(py)?, Reasons::of(Arc::clone(replay)));
-    alone.flush(py, deadline, |table| reasons.why(table))
+    let alone = client.alone(py)?;
+    alone.flush(py, deadline, |table| why(&**replay, table))
 }

@@ -9,6 +9,7 @@ use reverie_core::sample::Sampled;
 use reverie_core::table::Ticket;
 use reverie_net::client::Remote;
 use reverie_net::reach::{Options, Tls, Transport};
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ const DEFECT: Duration = Duration::from_secs(1);
 /// The place of a client's tables.
 pub enum Reach {
     /// In this process.
-    Here(Py<Server>),
+    Here { server: Py<Server>, tables: Arc<dyn Replay> },
     /// Over a network.
     There(Box<Connection>),
 }
@@ -54,14 +55,13 @@ pub fn reported<T: Default + Send>(
 /// Waits for draws; returns those made so far if the wait ended early.
 pub fn drawn(
     py: Python<'_>,
-    replay: Arc<dyn Replay>,
+    replay: &dyn Replay,
     table: &str,
     ticket: Ticket<Sampled>,
     deadline: Deadline,
 ) -> PyResult<Result<Sampled, Late<Sampled>>> {
-    let deadline = deadline.plus(replay.grace() + defect(&*replay));
-    let reasons = Reasons::of(replay);
-    finish(py, ticket, deadline, || reasons.why(table))
+    let deadline = deadline.plus(replay.grace() + defect(replay));
+    finish(py, ticket, deadline, || why(replay, table))
 }
 
 /// How much longer than its grace a call waits for a replay whose server ends late requests itself.
@@ -69,23 +69,60 @@ fn defect(replay: &dyn Replay) -> Duration {
     if replay.grace().is_zero() { Duration::ZERO } else { DEFECT }
 }
 
+/// The tables for one call. Tables of this process are borrowed: counting a reference takes longer than a small insert
+/// can afford.
+pub enum Reached<'a> {
+    /// The client keeps them.
+    Borrowed(&'a Arc<dyn Replay>),
+    /// Another thread may replace the client's connection during the call.
+    Owned(Arc<dyn Replay>),
+}
+
+impl Reached<'_> {
+    /// The tables, for longer than the call.
+    pub fn shared(&self) -> Arc<dyn Replay> {
+        match self {
+            Self::Borrowed(replay) => Arc::clone(replay),
+            Self::Owned(replay) => Arc::clone(replay),
+        }
+    }
+}
+
+impl Deref for Reached<'_> {
+    type Target = dyn Replay;
+
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::Borrowed(replay) => &***replay,
+            Self::Owned(replay) => &**replay,
+        }
+    }
+}
+
 impl Reach {
+    /// Tables of this process.
+    pub fn here(py: Python<'_>, server: Py<Server>) -> PyResult<Self> {
+        let tables = Arc::clone(server.get().tables(py)?) as _;
+        Ok(Self::Here { server, tables })
+    }
+
     /// The tables. Does not wait.
     /// In a forked child, tables of the parent process raise ForkedError; a client of an address reconnects.
     #[inline]
-    pub fn replay(&self, py: Python<'_>) -> PyResult<Arc<dyn Replay>> {
+    pub fn replay(&self, py: Python<'_>) -> PyResult<Reached<'_>> {
         match self {
-            Reach::Here(server) => Ok(Arc::clone(server.get().tables(py)?) as _),
-            Reach::There(connection) => Ok(connection.open(py)?.remote),
+            Reach::Here { server, tables } => server.get().tables(py).map(|_| Reached::Borrowed(tables)),
+            Reach::There(connection) => Ok(Reached::Owned(connection.open(py)?.remote)),
         }
     }
 
     /// The tables, once their description is known: the first call over a network waits for the connection.
     #[inline]
-    pub fn known(&self, py: Python<'_>, deadline: Deadline) -> PyResult<Arc<dyn Replay>> {
+    pub fn known(&self, py: Python<'_>, deadline: Deadline) -> PyResult<Reached<'_>> {
         match self {
-            Reach::Here(_) => self.replay(py),
-            Reach::There(connection) => connection.known(py, deadline),
+            Reach::Here { .. } => self.replay(py),
+            Reach::There(connection) => Ok(Reached::Owned(connection.known(py, deadline)?)),
         }
     }
 }
@@ -145,25 +182,15 @@ impl Connection {
     }
 }
 
-/// The source of reasons why a request waits.
-pub struct Reasons(Arc<dyn Replay>);
-
-impl Reasons {
-    /// The reasons of this replay.
-    pub fn of(replay: Arc<dyn Replay>) -> Self {
-        Self(replay)
-    }
-
-    /// The requests that wait at a table, and for what. Parks this thread for a moment if there is a network.
-    pub fn why(&self, table: &str) -> String {
-        let since = Instant::now();
-        match self.0.why(table).wait(self.0.grace()) {
-            Some(Ok(why)) => why,
-            Some(Err(error)) => error.to_string(),
-            None => {
-                let silence = self.0.silence(since.elapsed());
-                format!("what table '{table}' waits for is not known; {silence}")
-            }
+/// The requests that wait at a table, and for what. Parks this thread for a moment if there is a network.
+pub fn why(replay: &dyn Replay, table: &str) -> String {
+    let since = Instant::now();
+    match replay.why(table).wait(replay.grace()) {
+        Some(Ok(why)) => why,
+        Some(Err(error)) => error.to_string(),
+        None => {
+            let silence = replay.silence(since.elapsed());
+            format!("what table '{table}' waits for is not known; {silence}")
         }
     }
 }
