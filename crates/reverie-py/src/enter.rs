@@ -61,6 +61,36 @@ pub fn copying<T: Send>(py: Python<'_>, bytes: usize, work: impl FnOnce() -> Res
     if bytes <= QUICK_BYTES { quick(py, work) } else { detached(py, work) }
 }
 
+/// A request that was made.
+pub enum Asked<T> {
+    /// It was done at once.
+    Done(T),
+    /// It waits.
+    Waits(Ticket<T>),
+}
+
+impl<T> From<Ticket<T>> for Asked<T> {
+    fn from(ticket: Ticket<T>) -> Self {
+        Self::Waits(ticket)
+    }
+}
+
+/// Makes a request that copies this many bytes, and takes its outcome if it is done at once: without a second entry.
+#[inline]
+pub fn ask<T: Send>(
+    py: Python<'_>,
+    bytes: usize,
+    make: impl FnOnce() -> Result<Ticket<T>> + Send,
+) -> PyResult<Asked<T>> {
+    copying(py, bytes, || {
+        let mut ticket = make()?;
+        match ticket.poll() {
+            Some(outcome) => outcome.map(Asked::Done),
+            None => Ok(Asked::Waits(ticket)),
+        }
+    })
+}
+
 /// A caller's `timeout=` in seconds; `None` waits forever, 0 only tries. It counts from the start of the wait.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
@@ -171,15 +201,19 @@ impl<T> Late<T> {
     }
 }
 
-/// Waits for a ticket.
+/// Waits for a request, unless it was done at once.
 /// At the deadline, or when a signal ends the wait, the request is withdrawn; the part that was done is returned in
 /// both cases.
 pub fn finish<T: Default + Send>(
     py: Python<'_>,
-    mut ticket: Ticket<T>,
+    asked: impl Into<Asked<T>>,
     deadline: Deadline,
     why: impl Fn() -> String + Sync,
 ) -> PyResult<std::result::Result<T, Late<T>>> {
+    let mut ticket = match asked.into() {
+        Asked::Done(outcome) => return Ok(Ok(outcome)),
+        Asked::Waits(ticket) => ticket,
+    };
     let mut ended = false;
     let waited = wait(
         py,

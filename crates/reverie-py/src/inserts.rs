@@ -1,7 +1,7 @@
 //! Inserts: one step into one or more tables, or rows into one.
 
 use crate::array::column;
-use crate::enter::{Deadline, copying, detached, finish, late, quick};
+use crate::enter::{Deadline, ask, copying, detached, finish, late, quick};
 use crate::fate::with_means;
 use crate::handle::Handle;
 use crate::reach::{Reached, why};
@@ -129,13 +129,14 @@ pub fn batch<'py>(
     if count > replay.max_items() {
         return in_parts(client, py, replay, (table, inserts, size_bytes), deadline, waits);
     }
-    let ticket = copying(py, count << 8, || replay.insert(table, inserts))?;
     if !waits {
+        let ticket = copying(py, count << 8, || replay.insert(table, inserts))?;
         client.alone(py)?.inserts.leave(py, ticket, table, size_bytes as u64)?;
         return Ok(None);
     }
     let none = || column(py, &[], |key: &i64| *key);
-    let ended = finish(py, ticket, deadline, || why(&**replay, table));
+    let asked = ask(py, count << 8, || replay.insert(table, inserts));
+    let ended = asked.and_then(|asked| finish(py, asked, deadline, || why(&**replay, table)));
     match ended
         .map_err(|error| with_means(py, replay, error, none))?
         .or_else(|left| left.unless_whole(|keys| keys.len() == count))

@@ -1,12 +1,11 @@
 //! Access to a client's tables: in this process, or over a network.
 
-use crate::enter::{Deadline, Late, Live, finish, quick};
+use crate::enter::{Asked, Deadline, Late, Live, finish, quick};
 use crate::server::Server;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use reverie_core::replay::Replay;
 use reverie_core::sample::Sampled;
-use reverie_core::table::Ticket;
 use reverie_net::client::Remote;
 use reverie_net::reach::{Options, Tls, Transport};
 use std::ops::Deref;
@@ -31,11 +30,11 @@ pub fn answer<T: Default + Send>(
     py: Python<'_>,
     what: &str,
     replay: &dyn Replay,
-    ticket: Ticket<T>,
+    asked: impl Into<Asked<T>>,
     deadline: Deadline,
 ) -> PyResult<T> {
     let since = Instant::now();
-    match finish(py, ticket, deadline.plus(replay.grace()), || replay.silence(since.elapsed()))? {
+    match finish(py, asked, deadline.plus(replay.grace()), || replay.silence(since.elapsed()))? {
         Ok(answer) => Ok(answer),
         Err(left) => Err(left.raise(py, what, |_, _| Ok(()))),
     }
@@ -46,10 +45,10 @@ pub fn reported<T: Default + Send>(
     py: Python<'_>,
     what: &str,
     replay: &dyn Replay,
-    ticket: Ticket<T>,
+    asked: impl Into<Asked<T>>,
     deadline: Deadline,
 ) -> PyResult<T> {
-    answer(py, what, replay, ticket, deadline.plus(defect(replay)))
+    answer(py, what, replay, asked, deadline.plus(defect(replay)))
 }
 
 /// Waits for draws; returns those made so far if the wait ended early.
@@ -57,11 +56,11 @@ pub fn drawn(
     py: Python<'_>,
     replay: &dyn Replay,
     table: &str,
-    ticket: Ticket<Sampled>,
+    asked: impl Into<Asked<Sampled>>,
     deadline: Deadline,
 ) -> PyResult<Result<Sampled, Late<Sampled>>> {
     let deadline = deadline.plus(replay.grace() + defect(replay));
-    finish(py, ticket, deadline, || why(replay, table))
+    finish(py, asked, deadline, || why(replay, table))
 }
 
 /// How much longer than its grace a call waits for a replay whose server ends late requests itself.
