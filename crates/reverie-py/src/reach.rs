@@ -6,6 +6,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use reverie_core::replay::Replay;
 use reverie_core::sample::Sampled;
+use reverie_core::table::Ticket;
 use reverie_net::client::Remote;
 use reverie_net::reach::{Options, Tls, Transport};
 use std::ops::Deref;
@@ -26,26 +27,26 @@ pub enum Reach {
 }
 
 /// Waits for the answer to a request that waits for no table: it arrives within the grace after the deadline.
-pub fn answer<T: Default + Send>(
+pub fn answer<T: Default + Send + Sync>(
     py: Python<'_>,
     what: &str,
     replay: &dyn Replay,
-    asked: impl Into<Asked<T>>,
+    asked: impl Into<Asked<Ticket<T>>>,
     deadline: Deadline,
 ) -> PyResult<T> {
     let since = Instant::now();
-    match finish(py, asked, deadline.plus(replay.grace()), || replay.silence(since.elapsed()))? {
+    match finish(py, &mut asked.into(), deadline.plus(replay.grace()), |_| replay.silence(since.elapsed()))? {
         Ok(answer) => Ok(answer),
         Err(left) => Err(left.raise(py, what, |_, _| Ok(()))),
     }
 }
 
 /// Waits for the answer to a request whose deadline was sent to the server: the server reports why it is late.
-pub fn reported<T: Default + Send>(
+pub fn reported<T: Default + Send + Sync>(
     py: Python<'_>,
     what: &str,
     replay: &dyn Replay,
-    asked: impl Into<Asked<T>>,
+    asked: impl Into<Asked<Ticket<T>>>,
     deadline: Deadline,
 ) -> PyResult<T> {
     answer(py, what, replay, asked, deadline.plus(defect(replay)))
@@ -56,11 +57,11 @@ pub fn drawn(
     py: Python<'_>,
     replay: &dyn Replay,
     table: &str,
-    asked: impl Into<Asked<Sampled>>,
+    asked: impl Into<Asked<Ticket<Sampled>>>,
     deadline: Deadline,
 ) -> PyResult<Result<Sampled, Late<Sampled>>> {
     let deadline = deadline.plus(replay.grace() + defect(replay));
-    finish(py, asked, deadline, || why(replay, table))
+    finish(py, &mut asked.into(), deadline, |_| why(replay, table))
 }
 
 /// How much longer than its grace a call waits for a replay whose server ends late requests itself.
