@@ -274,9 +274,10 @@ impl Client {
     }
 
     /// The figures of every table, by name; the empty name has the server's bytes, their bound, and the connection.
-    #[pyo3(signature = (timeout=None))]
-    fn _info<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyDict>> {
-        figures::info(&self.handle, py, timeout)
+    /// `options`: with the options of each table.
+    #[pyo3(signature = (timeout=None, *, options=false))]
+    fn _info<'py>(&self, py: Python<'py>, timeout: Option<f64>, options: bool) -> PyResult<Bound<'py, PyDict>> {
+        figures::info(&self.handle, py, timeout, options)
     }
 
     fn _why<'py>(&self, py: Python<'py>, table: &str, timeout: Option<f64>) -> PyResult<Bound<'py, PyDict>> {

@@ -9,15 +9,22 @@ use pyo3::types::{PyDict, PyTuple};
 use reverie_core::replay::{Link, Waits};
 use reverie_core::table::{TableInfo, Waiting};
 
-/// `Client._info`.
-pub fn info<'py>(client: &Handle, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyDict>> {
+/// `Client._info`. `options`: with the options of each table.
+pub fn info<'py>(
+    client: &Handle,
+    py: Python<'py>,
+    timeout: Option<f64>,
+    options: bool,
+) -> PyResult<Bound<'py, PyDict>> {
     let (dict, deadline) = (PyDict::new(py), client.deadline(timeout)?);
     let replay = client.reach().replay(py)?;
     let ticket = quick(py, || Ok(replay.info()))?;
     let info = answer(py, "info", &*replay, ticket, deadline)?;
     for table in &info.tables {
         let figures = info_dict(py, table)?;
-        figures.set_item("options", options_dict(py, &table.options)?)?;
+        if options {
+            figures.set_item("options", options_dict(py, &table.options)?)?;
+        }
         dict.set_item(&table.options.name, figures)?;
     }
     if let Some(link) = replay.link() {

@@ -139,15 +139,16 @@ class TableCalls(_native.Client):
         Args:
             timeout: seconds to wait for the server's response; an in-process call does not wait.
         """
-        figures = self._info(timeout)
+        # A client in the server's process has the tables themselves.
+        own = self._own
+        figures = self._info(timeout, options=own is None)
         size_bytes, max_bytes, unheard_errors = figures.pop("")
         reason = "the client was made by server.client() in the server's process"
         if self._like is not None:
             reason = "the server listens in this process"
         network_bytes, max_network_bytes, max_memory = figures.pop("memory")
         link = figures.pop("link", {"transport": "in-process", "reason": reason})
-        options = [of_table.pop("options") for of_table in figures.values()]
-        tables = self._own or tuple(Table._described(of_table) for of_table in options)
+        tables = own or tuple(Table._described(of_table.pop("options")) for of_table in figures.values())
         return Info(
             tables={table.name: table._info_from(figures[table.name]) for table in tables},
             size_bytes=size_bytes,
