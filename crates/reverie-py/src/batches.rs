@@ -5,7 +5,7 @@ use crate::batch::Batcher;
 use crate::client::Client;
 use crate::count::Count;
 use crate::enter::{Live, Waited, detached, late, quick, wait};
-use crate::reach::Reasons;
+use crate::reach;
 use crate::reading::{Columns, Reading, WindowsArgument};
 use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
@@ -53,7 +53,7 @@ impl Prefetch {
         let schedule = Schedule { parts, without_replacement, windows, max_samples, ahead, budget };
         let deadline = client.get().handle().deadline(None)?;
         let replay = client.get().handle().reach().known(py, deadline)?;
-        let batches = quick(py, || replay.batches(schedule, &reading.options(), Slab::memory))?;
+        let batches = quick(py, || replay.shared().batches(schedule, &reading.options(), Slab::memory))?;
         let batches = Live::new(Mutex::new(batches), "iterator of batches");
         Ok(Self { client, batches, tables, reading, batcher: Batcher::default() })
     }
@@ -62,8 +62,8 @@ impl Prefetch {
     #[pyo3(signature = (timeout))]
     fn next<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let (client, batches) = (self.client.get().handle(), self.batches.get(py)?);
-        let (deadline, reasons) = (client.deadline(timeout)?, Reasons::of(client.reach().replay(py)?));
-        let why = || self.tables.iter().map(|table| reasons.why(table)).collect::<Vec<_>>().join(" ");
+        let (deadline, replay) = (client.deadline(timeout)?, client.reach().replay(py)?);
+        let why = || self.tables.iter().map(|table| reach::why(&*replay, table)).collect::<Vec<_>>().join(" ");
         // Another thread may hold the lock for long, and the first look is made under the GIL.
         let look = |slice: Duration| match slice.is_zero() {
             true => batches.try_lock().ok()?.next(slice),

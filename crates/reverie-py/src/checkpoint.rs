@@ -130,11 +130,11 @@ fn warn(py: Python<'_>, text: &str) -> PyResult<()> {
 pub fn take(client: &Handle, py: Python<'_>, deadline: Deadline) -> PyResult<Vec<String>> {
     let (replay, since) = (client.reach().replay(py)?, Instant::now());
     let ticket = quick(py, || Ok(replay.checkpoint()))?;
-    let why = || match replay.link() {
+    let why = |_: &_| match replay.link() {
         Some(_) => format!("{}; a checkpoint that was begun goes on", replay.silence(since.elapsed())),
         None => "the checkpoint is still being written, or waits for another; it goes on".to_owned(),
     };
-    let taken = finish(py, ticket, deadline.plus(replay.grace()), why)?;
+    let taken = finish(py, &mut ticket.into(), deadline.plus(replay.grace()), why)?;
     // The checkpoint may have left a warning.
     crate::lines::tell(py)?;
     match taken {

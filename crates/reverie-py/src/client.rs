@@ -320,10 +320,11 @@ impl Client {
     }
 
     /// The figures of every table, of the server's memory, and of the connection; and those of each server of several.
-    #[pyo3(signature = (timeout=None))]
-    fn _info<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyDict>> {
+    /// `options`: with the options of each table.
+    #[pyo3(signature = (timeout=None, *, options=false))]
+    fn _info<'py>(&self, py: Python<'py>, timeout: Option<f64>, options: bool) -> PyResult<Bound<'py, PyDict>> {
         let shards: Vec<_> = self.shards.iter().map(|shard| &shard.get().handle).collect();
-        figures::info(&self.handle, &shards, py, timeout)
+        figures::info(&self.handle, &shards, py, timeout, options)
     }
 
     fn _why<'py>(&self, py: Python<'py>, table: &str, timeout: Option<f64>) -> PyResult<Bound<'py, PyDict>> {
@@ -357,7 +358,7 @@ impl Client {
         let options = Options { limiter, among, seed, allocate: Slab::memory };
         let reach = move |py: Python<'_>| {
             let shard = |(client, address): (&Py<Client>, &String)| {
-                Ok(Shard { replay: client.get().handle.reach().replay(py)?, address: address.clone() })
+                Ok(Shard { replay: client.get().handle.reach().replay(py)?.shared(), address: address.clone() })
             };
             clients.iter().zip(&names).map(shard).collect()
         };

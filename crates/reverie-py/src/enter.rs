@@ -61,6 +61,55 @@ pub fn copying<T: Send>(py: Python<'_>, bytes: usize, work: impl FnOnce() -> Res
     if bytes <= QUICK_BYTES { quick(py, work) } else { detached(py, work) }
 }
 
+/// A request that a thread waits for.
+pub trait Request: Send + Sync {
+    /// The outcome, or the part of it that was done.
+    type Done: Send;
+
+    /// Waits for the outcome, at most for `timeout`. May return early with `None`.
+    fn wait(&mut self, timeout: Duration) -> Option<Result<Self::Done>>;
+
+    /// Withdraws the request; returns the part that was done.
+    fn withdraw(&mut self) -> Result<Self::Done>;
+}
+
+impl<T: Default + Send + Sync> Request for Ticket<T> {
+    type Done = T;
+
+    #[inline]
+    fn wait(&mut self, timeout: Duration) -> Option<Result<T>> {
+        Ticket::wait(self, timeout)
+    }
+
+    fn withdraw(&mut self) -> Result<T> {
+        std::mem::replace(self, Self::done(Ok(T::default()))).cancel()
+    }
+}
+
+/// A request that was made.
+pub struct Asked<R: Request> {
+    /// The request.
+    pub request: R,
+    /// Its outcome, if it was done at once.
+    outcome: Option<Result<R::Done>>,
+}
+
+impl<R: Request> From<R> for Asked<R> {
+    fn from(request: R) -> Self {
+        Self { request, outcome: None }
+    }
+}
+
+/// Makes a request that copies this many bytes, and takes its outcome if it is done at once: without a second entry.
+#[inline]
+pub fn ask<R: Request>(py: Python<'_>, bytes: usize, make: impl FnOnce() -> Result<R> + Send) -> PyResult<Asked<R>> {
+    copying(py, bytes, || {
+        let mut request = make()?;
+        let outcome = request.wait(Duration::ZERO);
+        Ok(Asked { request, outcome })
+    })
+}
+
 /// A caller's `timeout=` in seconds; `None` waits forever, 0 only tries. It counts from the start of the wait.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
@@ -116,7 +165,18 @@ pub fn wait<T: Send>(
     mut poll: impl FnMut(Duration) -> Option<Result<T>> + Send,
     why: impl Fn() -> String + Sync,
 ) -> PyResult<Waited<T>> {
-    if let Some(done) = quick(py, || Ok(poll(Duration::ZERO)))? {
+    wait_with(py, deadline, &mut (), |(), slice| poll(slice), |()| why())
+}
+
+/// As [`wait`], with a state that `poll` changes and `why` reads.
+fn wait_with<S: Send + Sync, T: Send>(
+    py: Python<'_>,
+    deadline: Deadline,
+    state: &mut S,
+    mut poll: impl FnMut(&mut S, Duration) -> Option<Result<T>> + Send,
+    why: impl Fn(&S) -> String + Sync,
+) -> PyResult<Waited<T>> {
+    if let Some(done) = quick(py, || Ok(poll(state, Duration::ZERO)))? {
         return done.map(Waited::Done).map_err(|error| raise(py, error));
     }
     let (start, mut patience) = (Instant::now(), PATIENCE);
@@ -126,14 +186,14 @@ pub fn wait<T: Send>(
             return Ok(Waited::Late);
         }
         let slice = left.map_or(SLICE, |left| left.min(SLICE));
-        if let Some(done) = detached(py, || Ok(poll(slice)))? {
+        if let Some(done) = detached(py, || Ok(poll(state, slice)))? {
             return done.map(Waited::Done).map_err(|error| raise(py, error));
         }
         py.check_signals()?;
         crate::lines::tell(py)?;
         if deadline.limit.is_none() && start.elapsed() >= patience {
             let logger = PyModule::import(py, "logging")?.call_method1("getLogger", ("reverie",))?;
-            let why = detached(py, || Ok(why()))?;
+            let why = detached(py, || Ok(why(state)))?;
             let text = format!("still waiting after {:.0} s: {why}", start.elapsed().as_secs_f64());
             logger.call_method1("warning", ("%s", text))?;
             patience *= 3;
@@ -171,36 +231,35 @@ impl<T> Late<T> {
     }
 }
 
-/// Waits for a ticket.
+/// Waits for a request, unless it was done at once.
 /// At the deadline, or when a signal ends the wait, the request is withdrawn; the part that was done is returned in
 /// both cases.
-pub fn finish<T: Default + Send>(
+pub fn finish<R: Request>(
     py: Python<'_>,
-    mut ticket: Ticket<T>,
+    asked: &mut Asked<R>,
     deadline: Deadline,
-    why: impl Fn() -> String + Sync,
-) -> PyResult<std::result::Result<T, Late<T>>> {
-    let mut ended = false;
-    let waited = wait(
-        py,
-        deadline,
-        |slice| {
-            let outcome = ticket.wait(slice);
-            ended |= outcome.is_some();
-            outcome
-        },
-        &why,
-    );
+    why: impl Fn(&R) -> String + Sync,
+) -> PyResult<std::result::Result<R::Done, Late<R::Done>>> {
+    if let Some(outcome) = asked.outcome.take() {
+        return outcome.map(Ok).map_err(|error| raise(py, error));
+    }
+    let (request, mut ended) = (&mut asked.request, false);
+    let poll = |request: &mut R, slice| {
+        let outcome = request.wait(slice);
+        ended |= outcome.is_some();
+        outcome
+    };
+    let waited = wait_with(py, deadline, request, poll, &why);
     match waited {
         Ok(Waited::Done(outcome)) => Ok(Ok(outcome)),
         Ok(Waited::Late) => {
-            let why = detached(py, || Ok(why()))?;
-            detached(py, || ticket.cancel()).map(|done| Err(Late { done, why, interrupt: None }))
+            let why = detached(py, || Ok(why(request)))?;
+            detached(py, || request.withdraw()).map(|done| Err(Late { done, why, interrupt: None }))
         }
         // The error is the request's own: there is nothing to withdraw.
         Err(error) if ended => Err(error),
         Err(error) => {
-            match detached(py, || ticket.cancel()) {
+            match detached(py, || request.withdraw()) {
                 Ok(done) => Ok(Err(Late { done, why: String::new(), interrupt: Some(error) })),
                 // Raise the error that ended the wait, not the error of the withdrawal.
                 Err(unknown) => {

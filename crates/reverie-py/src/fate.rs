@@ -2,6 +2,7 @@
 
 use crate::array::column;
 use crate::enter::{Deadline, Live, finish};
+use crate::reach::Reached;
 use pyo3::prelude::*;
 use reverie_core::replay::Replay;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ impl Fate {
     #[pyo3(signature = (timeout=None))]
     fn wait<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
         let (deadline, replay, since) = (Deadline::from_timeout(timeout)?, self.replay.get(py)?, Instant::now());
-        match finish(py, replay.fate(self.number), deadline, || replay.silence(since.elapsed()))? {
+        match finish(py, &mut replay.fate(self.number).into(), deadline, |_| replay.silence(since.elapsed()))? {
             Ok(keys) => column(py, &keys, |key| key.get()),
             Err(left) => Err(left.raise(py, "fate", |_, _| Ok(()))),
         }
@@ -30,13 +31,13 @@ impl Fate {
 /// Adds to an UnknownFateError its query and the items known to be inserted. Other errors stay unchanged.
 pub fn with_means<'py>(
     py: Python<'py>,
-    replay: &Arc<dyn Replay>,
+    replay: &Reached<'_>,
     error: PyErr,
     partial: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
 ) -> PyErr {
     let added = || {
         if let Ok(number) = error.value(py).getattr("number").and_then(|number| number.extract::<u64>()) {
-            let fate = Fate { replay: Live::new(Arc::clone(replay), "client"), number };
+            let fate = Fate { replay: Live::new(replay.shared(), "client"), number };
             error.value(py).setattr("fate", Bound::new(py, fate)?)?;
             error.value(py).setattr("partial", partial()?)?;
         }

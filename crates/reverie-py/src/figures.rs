@@ -9,12 +9,13 @@ use pyo3::types::{PyDict, PyTuple};
 use reverie_core::replay::{Info, Link, ShardTable, Waits};
 use reverie_core::table::{TableInfo, Waiting};
 
-/// `Client._info`. `shards` are the clients of each server, if there are several.
+/// `Client._info`. `shards` are the clients of each server, if there are several. `options`: with those of each table.
 pub fn info<'py>(
     client: &Handle,
     shards: &[&Handle],
     py: Python<'py>,
     timeout: Option<f64>,
+    options: bool,
 ) -> PyResult<Bound<'py, PyDict>> {
     let deadline = client.deadline(timeout)?;
     let replay = client.reach().replay(py)?;
@@ -28,10 +29,11 @@ pub fn info<'py>(
         for (table, figures) in &shard.tables {
             tables.set_item(table, shard_dict(py, figures)?)?;
         }
-        let figures = shard.info.as_ref().map(|info| server_dict(py, info, shard.link.as_ref(), own)).transpose()?;
+        let figures =
+            shard.info.as_ref().map(|info| server_dict(py, info, shard.link.as_ref(), own, options)).transpose()?;
         each.push((shard.present, figures, tables));
     }
-    let dict = server_dict(py, &info, replay.link().as_ref(), errors)?;
+    let dict = server_dict(py, &info, replay.link().as_ref(), errors, options)?;
     dict.set_item("shards", each)?;
     Ok(dict)
 }
@@ -43,11 +45,19 @@ fn errors_of(client: &Handle, py: Python<'_>) -> PyResult<u64> {
 }
 
 /// The figures of a server, or the sums of several, as a dict; `reverie.client` makes an Info of it.
-fn server_dict<'py>(py: Python<'py>, info: &Info, link: Option<&Link>, errors: u64) -> PyResult<Bound<'py, PyDict>> {
+fn server_dict<'py>(
+    py: Python<'py>,
+    info: &Info,
+    link: Option<&Link>,
+    errors: u64,
+    options: bool,
+) -> PyResult<Bound<'py, PyDict>> {
     let (dict, tables) = (PyDict::new(py), PyDict::new(py));
     for table in &info.tables {
         let figures = info_dict(py, table)?;
-        figures.set_item("options", options_dict(py, &table.options)?)?;
+        if options {
+            figures.set_item("options", options_dict(py, &table.options)?)?;
+        }
         tables.set_item(&table.options.name, figures)?;
     }
     dict.set_item("tables", tables)?;

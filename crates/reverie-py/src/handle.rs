@@ -3,13 +3,12 @@
 use crate::batch::Batcher;
 use crate::count::Count;
 use crate::enter::{Deadline, Live, caught, quick, raised};
-use crate::reach::Reach;
+use crate::reach::{Reach, Reached};
 use crate::rows::Rows;
 use crate::server::Server;
 use crate::unwatched::{Alone, IN_FLIGHT_BYTES};
 use pyo3::prelude::*;
 use reverie_core::item::Item;
-use reverie_core::replay::Replay;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What the methods of a client share.
@@ -48,7 +47,7 @@ impl Handle {
         let bytes = max_in_flight_bytes.map(|count| count.at_least("max_in_flight_bytes", 1)).transpose()?;
         let max_in_flight_bytes = bytes.unwrap_or(IN_FLIGHT_BYTES) as u64;
         let reach = match server {
-            Some(server) => Reach::Here(server),
+            Some(server) => Reach::here(py, server)?,
             None => connect(py)?,
         };
         let kept = Mutex::new(Live::new(Kept::new(max_in_flight_bytes), "client"));
@@ -66,12 +65,12 @@ impl Handle {
         let Kept { rows, alone } = std::mem::replace(self.kept().get_mut(py)?, Kept::new(self.max_in_flight_bytes));
         rows.iter().try_for_each(|rows| rows.close(py))?;
         let deadline = Deadline::from_timeout(Some(1.0))?;
-        if !matches!(self.reach, Reach::Here(_)) {
+        if !matches!(self.reach, Reach::Here { .. }) {
             alone.inserts.flush(py, deadline, |_| String::new())?;
             alone.updates.flush(py, deadline, |_| String::new())?;
         }
         match &self.reach {
-            Reach::Here(_) => Ok(()),
+            Reach::Here { .. } => Ok(()),
             Reach::There(connection) => connection.close(py),
             Reach::Several(several) => several.close(py),
         }
@@ -107,13 +106,7 @@ impl Handle {
 
     /// Stores a single step for a table; returns its item.
     #[inline]
-    pub fn append(
-        &self,
-        py: Python<'_>,
-        replay: &Arc<dyn Replay>,
-        table: &str,
-        data: &Bound<'_, PyAny>,
-    ) -> PyResult<Item> {
+    pub fn append(&self, py: Python<'_>, replay: &Reached<'_>, table: &str, data: &Bound<'_, PyAny>) -> PyResult<Item> {
         let known = {
             let mut kept = self.kept();
             let rows = kept.get_mut(py)?.rows.iter().find(|rows| rows.serves(table, false));
@@ -127,14 +120,14 @@ impl Handle {
     }
 
     /// The row writer for a table.
-    pub fn rows(&self, py: Python<'_>, replay: &Arc<dyn Replay>, table: &str, batched: bool) -> PyResult<Arc<Rows>> {
+    pub fn rows(&self, py: Python<'_>, replay: &Reached<'_>, table: &str, batched: bool) -> PyResult<Arc<Rows>> {
         let mut kept = self.kept();
         let known = &mut kept.get_mut(py)?.rows;
         if let Some(rows) = known.iter().find(|rows| rows.serves(table, batched)) {
             return Ok(Arc::clone(rows));
         }
         let sibling = known.iter().find(|rows| rows.serves(table, !batched));
-        let rows = quick(py, || Rows::new(Arc::clone(replay) as _, table, batched, sibling.map(|rows| &**rows)))?;
+        let rows = quick(py, || Rows::new(replay.shared(), table, batched, sibling.map(|rows| &**rows)))?;
         known.push(Arc::new(rows));
         Ok(Arc::clone(&known[known.len() - 1]))
     }

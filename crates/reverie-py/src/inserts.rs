@@ -1,20 +1,20 @@
 //! Inserts: one step into one or more tables, or rows into one.
 
 use crate::array::column;
-use crate::enter::{Deadline, copying, detached, finish, late, quick};
+use crate::enter::{Deadline, Request, ask, copying, detached, finish, late, quick};
 use crate::fate::with_means;
 use crate::handle::Handle;
 use crate::nest::flatten;
-use crate::reach::Reasons;
+use crate::reach::{Reached, why};
 use crate::rows::{Priorities, priority};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
-use reverie_core::replay::Replay;
-use reverie_core::table::{Inserts, Keys, Priority, Ticket};
+use reverie_core::Result;
+use reverie_core::append::{MultiTableInsert, Parts, SplitInsert};
+use reverie_core::table::{Inserts, Priority};
 use smallvec::SmallVec;
-use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 /// `Client.insert`.
 pub fn step(
@@ -36,70 +36,54 @@ pub fn step(
     let Some((first, _)) = targets.first() else {
         return Err(PyValueError::new_err("priorities must name at least one table"));
     };
-    let replay = &client.reach().known(py, deadline)?;
-    for (table, _) in &targets[1..] {
-        // Unknown tables are refused before anything is written; for the first table, its rows do it.
-        quick(py, || replay.compression(table))?;
-    }
-    let item = client.append(py, replay, first, data)?;
+    let replay = client.reach().known(py, deadline)?;
     if targets.len() > 1 {
-        // All or nothing: an item that one table refuses goes into none.
-        for (table, priority) in &targets {
-            quick(py, || replay.check(table, &[(item.clone(), *priority)]))?;
-        }
+        let others = targets[1..].iter().map(|(table, _)| *table);
+        // The first table's rows refuse it themselves.
+        quick(py, || MultiTableInsert::check_tables(&*replay, others))?;
     }
-    let mut taken: SmallVec<[_; 2]> = SmallVec::new();
-    let mut waiting: SmallVec<[_; 2]> = SmallVec::new();
-    let mut item = Some(item);
-    for (index, (table, priority)) in targets.iter().enumerate() {
-        let last = index + 1 == targets.len();
-        let item = if last { item.take() } else { item.clone() };
-        let inserts = item.map_or_else(Inserts::new, |item| Inserts::from_buf([(item, *priority)]));
-        let left = quick(py, || {
-            let mut ticket = replay.insert(table, inserts)?;
-            ticket.poll().map_or(Ok(Some(ticket)), |done| done.map(|_| None))
-        })?;
-        match left {
-            Some(ticket) => waiting.push((*table, ticket)),
-            None => taken.push(*table),
-        }
+    let item = client.append(py, &replay, first, data)?;
+    match quick(py, || MultiTableInsert::send(&*replay, item, &targets))? {
+        Some(insert) => every(py, &replay, insert, deadline),
+        None => Ok(()),
     }
-    if waiting.is_empty() { Ok(()) } else { every(py, replay, waiting, taken, deadline) }
 }
 
-/// Waits until every table has taken the item.
-/// If one does not, the waiting inserts are withdrawn: no table takes the item after the call, and the error names the
-/// tables that did.
-fn every<'a>(
-    py: Python<'_>,
-    replay: &Arc<dyn Replay>,
-    waiting: SmallVec<[(&'a str, Ticket<Keys>); 2]>,
-    mut taken: SmallVec<[&'a str; 2]>,
-    deadline: Deadline,
-) -> PyResult<()> {
-    let start = Instant::now();
-    let mut waiting = waiting.into_iter();
-    while let Some((table, ticket)) = waiting.next() {
-        let ended = finish(py, ticket, deadline.after(start.elapsed()), || Reasons::of(Arc::clone(replay)).why(table));
-        let late = match ended.map(|ended| ended.or_else(|left| left.unless_whole(|keys| !keys.is_empty()))) {
-            Ok(Ok(_)) => {
-                taken.push(table);
-                continue;
-            }
-            Ok(Err(left)) => Ok(left),
-            Err(error) => Err(error),
-        };
-        for (table, ticket) in waiting {
-            if detached(py, || ticket.cancel()).is_ok_and(|keys| !keys.is_empty()) {
-                taken.push(table);
-            }
-        }
-        let named = || taken.clone().into_pyobject(py).map(Bound::into_any);
-        let late = late.map_err(|error| with_means(py, replay, error, named))?;
-        let what = if taken.is_empty() { "insert".to_owned() } else { format!("insert (done in {taken:?})") };
-        return Err(late.raise(py, &what, |_, with| with.set_item("partial", taken.to_vec())));
+impl Request for MultiTableInsert<'_> {
+    type Done = ();
+
+    fn wait(&mut self, timeout: Duration) -> Option<Result<()>> {
+        MultiTableInsert::wait(self, timeout)
     }
-    Ok(())
+
+    fn withdraw(&mut self) -> Result<()> {
+        self.cancel()
+    }
+}
+
+/// Waits until every table has taken the item. The error names the tables that did.
+fn every(py: Python<'_>, replay: &Reached<'_>, insert: MultiTableInsert<'_>, deadline: Deadline) -> PyResult<()> {
+    let mut asked = insert.into();
+    let reason =
+        |insert: &MultiTableInsert<'_>| insert.waits_for().map_or_else(String::new, |table| why(&**replay, table));
+    let ended = finish(py, &mut asked, deadline, reason);
+    let mut insert = asked.request;
+    match ended {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(left)) => match left.unless_whole(|()| insert.is_complete()) {
+            Ok(()) => Ok(()),
+            Err(left) => {
+                let taken = insert.taken();
+                let what = if taken.is_empty() { "insert".to_owned() } else { format!("insert (done in {taken:?})") };
+                Err(left.raise(py, &what, |(), with| with.set_item("partial", taken.to_vec())))
+            }
+        },
+        Err(error) => {
+            // Only the error is raised: it is the first.
+            let _ = detached(py, || insert.cancel());
+            Err(with_means(py, replay, error, || insert.taken().to_vec().into_pyobject(py).map(Bound::into_any)))
+        }
+    }
 }
 
 /// `Client.insert_batch`.
@@ -112,11 +96,11 @@ pub fn batch<'py>(
     waits: bool,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let deadline = client.deadline(timeout)?;
-    let replay = &client.reach().known(py, deadline)?;
+    let replay = client.reach().known(py, deadline)?;
     if !waits {
-        make_room(client, py, replay, timeout)?;
+        make_room(client, py, &replay, timeout)?;
     }
-    let rows = client.rows(py, replay, table, true)?;
+    let rows = client.rows(py, &replay, table, true)?;
     let (items, count, size_bytes) = rows.append(py, data)?;
     let inserts: Inserts = match Priorities::read(priorities, count)? {
         Priorities::Same(priority) => items.into_iter().map(|item| (item, priority)).collect(),
@@ -129,71 +113,48 @@ pub fn batch<'py>(
         // There is nothing to insert, over either transport.
         return if waits { column(py, &[], |key: &i64| *key).map(Some) } else { Ok(None) };
     }
-    if count > replay.max_items() {
-        return in_parts(client, py, replay, (table, inserts, size_bytes), deadline, waits);
-    }
-    let ticket = copying(py, count << 8, || replay.insert(table, inserts))?;
     if !waits {
-        client.alone(py)?.inserts.leave(py, ticket, table, size_bytes as u64)?;
+        let parts = Parts::of(inserts, replay.max_items());
+        let bytes = (size_bytes / parts.len()) as u64;
+        for part in parts {
+            let ticket = copying(py, part.len() << 8, || replay.insert(table, part))?;
+            client.alone(py)?.inserts.leave(py, ticket, table, bytes)?;
+        }
         return Ok(None);
     }
-    let none = || column(py, &[], |key: &i64| *key);
-    let ended = finish(py, ticket, deadline, || Reasons::of(Arc::clone(replay)).why(table));
-    match ended
-        .map_err(|error| with_means(py, replay, error, none))?
-        .or_else(|left| left.unless_whole(|keys| keys.len() == count))
-    {
-        Ok(keys) => column(py, &keys, |key| key.get()).map(Some),
-        Err(left) => {
-            Err(left
-                .raise(py, "insert_batch", |done, with| with.set_item("partial", column(py, &done, |key| key.get())?)))
-        }
+    let send = || SplitInsert::send(&*replay, table, inserts, replay.max_items());
+    let mut asked = ask(py, count << 8, send)?;
+    let ended = finish(py, &mut asked, deadline, |_| why(&*replay, table));
+    let insert = asked.request;
+    let keys = || column(py, insert.keys(), |key| key.get());
+    match ended.map_err(|error| with_means(py, &replay, error, keys))? {
+        Ok(()) => keys().map(Some),
+        Err(left) => match left.unless_whole(|()| insert.is_complete()) {
+            Ok(()) => keys().map(Some),
+            Err(left) => Err(left.raise(py, "insert_batch", |(), with| with.set_item("partial", keys()?))),
+        },
     }
 }
 
-/// Inserts more rows than one request over a network may have: one request after another.
-fn in_parts<'py>(
-    client: &Handle,
-    py: Python<'py>,
-    replay: &Arc<dyn Replay>,
-    (table, rows, size_bytes): (&str, Inserts, usize),
-    deadline: Deadline,
-    waits: bool,
-) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let (start, mut keys, parts) = (Instant::now(), Keys::new(), rows.len().div_ceil(replay.max_items()));
-    let mut rows = rows.into_iter();
-    for _ in 0..parts {
-        let part: Inserts = rows.by_ref().take(replay.max_items()).collect();
-        let count = part.len();
-        let ticket = detached(py, || replay.insert(table, part))?;
-        if !waits {
-            client.alone(py)?.inserts.leave(py, ticket, table, (size_bytes / parts) as u64)?;
-            continue;
-        }
-        let before = || column(py, &keys, |key| key.get());
-        let ended = finish(py, ticket, deadline.after(start.elapsed()), || Reasons::of(Arc::clone(replay)).why(table));
-        let ended = ended.map_err(|error| with_means(py, replay, error, before))?;
-        match ended.or_else(|left| left.unless_whole(|keys| keys.len() == count)) {
-            Ok(more) => keys.extend(more),
-            Err(mut left) => {
-                keys.extend(std::mem::take(&mut left.done));
-                left.done = keys;
-                return Err(left.raise(py, "insert_batch", |done, with| {
-                    with.set_item("partial", column(py, &done, |key| key.get())?)
-                }));
-            }
-        }
+impl Request for SplitInsert<'_> {
+    type Done = ();
+
+    fn wait(&mut self, timeout: Duration) -> Option<Result<()>> {
+        SplitInsert::wait(self, timeout)
     }
-    if waits { column(py, &keys, |key| key.get()).map(Some) } else { Ok(None) }
+
+    fn withdraw(&mut self) -> Result<()> {
+        self.cancel()
+    }
 }
 
-fn make_room(client: &Handle, py: Python<'_>, replay: &Arc<dyn Replay>, timeout: Option<f64>) -> PyResult<()> {
-    let (alone, reasons) = (client.alone(py)?, Reasons::of(Arc::clone(replay)));
+fn make_room(client: &Handle, py: Python<'_>, replay: &Reached<'_>, timeout: Option<f64>) -> PyResult<()> {
+    let alone = client.alone(py)?;
     let round_trip = replay.round_trip();
-    match alone.inserts.make_room(py, client.deadline(timeout)?, round_trip, |table| reasons.why(table))? {
+    match alone.inserts.make_room(py, client.deadline(timeout)?, round_trip, |table| why(&**replay, table))? {
         true => Ok(()),
         false => {
-            let why = alone.inserts.waits_for().map_or_else(String::new, |table| reasons.why(&table));
+            let why = alone.inserts.waits_for().map_or_else(String::new, |table| why(&**replay, &table));
             let why = format!("earlier ones with wait=False are not answered, and nothing was inserted; {why}");
             Err(late(py, "insert_batch", &why, |with| with.set_item("partial", column(py, &[], |key: &i64| *key)?)))
         }
@@ -215,6 +176,6 @@ pub fn num_rows(data: &Bound<'_, PyAny>) -> PyResult<u64> {
 /// `Client.flush`.
 pub fn flush(client: &Handle, py: Python<'_>, deadline: Deadline) -> PyResult<()> {
     let replay = &client.reach().replay(py)?;
-    let (alone, reasons) = (client.alone(py)?, Reasons::of(Arc::clone(replay)));
-    alone.flush(py, deadline, |table| reasons.why(table))
+    let alone = client.alone(py)?;
+    alone.flush(py, deadline, |table| why(&**replay, table))
 }

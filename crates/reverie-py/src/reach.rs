@@ -1,6 +1,6 @@
 //! Access to a client's tables: in this process, over a network, or over several servers.
 
-use crate::enter::{Deadline, Late, Live, finish, quick};
+use crate::enter::{Asked, Deadline, Late, Live, finish, quick};
 use crate::errors::of_connection;
 use crate::server::Server;
 use pyo3::exceptions::PyValueError;
@@ -12,6 +12,7 @@ use reverie_core::table::Ticket;
 use reverie_net::client::Remote;
 use reverie_net::reach::{Options, Tls, Transport};
 use reverie_net::sharded::{self, Shard, Sharded};
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,7 +24,7 @@ const DEFECT: Duration = Duration::from_secs(1);
 /// The place of a client's tables.
 pub enum Reach {
     /// In this process.
-    Here(Py<Server>),
+    Here { server: Py<Server>, tables: Arc<dyn Replay> },
     /// Over a network.
     There(Box<Connection>),
     /// On several servers.
@@ -31,15 +32,15 @@ pub enum Reach {
 }
 
 /// Waits for the answer to a request that waits for no table: it arrives within the grace after the deadline.
-pub fn answer<T: Default + Send>(
+pub fn answer<T: Default + Send + Sync>(
     py: Python<'_>,
     what: &str,
     replay: &dyn Replay,
-    ticket: Ticket<T>,
+    asked: impl Into<Asked<Ticket<T>>>,
     deadline: Deadline,
 ) -> PyResult<T> {
     let since = Instant::now();
-    match finish(py, ticket, deadline.plus(replay.grace()), || replay.silence(since.elapsed()))? {
+    match finish(py, &mut asked.into(), deadline.plus(replay.grace()), |_| replay.silence(since.elapsed()))? {
         Ok(answer) => Ok(answer),
         Err(left) => Err(left.raise(py, what, |_, _| Ok(()))),
     }
@@ -48,14 +49,13 @@ pub fn answer<T: Default + Send>(
 /// Waits for draws; returns those made so far if the wait ended early.
 pub fn drawn(
     py: Python<'_>,
-    replay: Arc<dyn Replay>,
+    replay: &dyn Replay,
     table: &str,
-    ticket: Ticket<Sampled>,
+    asked: impl Into<Asked<Ticket<Sampled>>>,
     deadline: Deadline,
 ) -> PyResult<Result<Sampled, Late<Sampled>>> {
-    let deadline = deadline.plus(replay.grace() + defect(&*replay));
-    let reasons = Reasons::of(replay);
-    finish(py, ticket, deadline, || reasons.why(table))
+    let deadline = deadline.plus(replay.grace() + defect(replay));
+    finish(py, &mut asked.into(), deadline, |_| why(replay, table))
 }
 
 /// How much longer than its grace a call waits for a replay whose server ends late requests itself.
@@ -63,25 +63,62 @@ fn defect(replay: &dyn Replay) -> Duration {
     if replay.grace().is_zero() { Duration::ZERO } else { DEFECT }
 }
 
+/// The tables for one call. Tables of this process are borrowed: counting a reference takes longer than a small insert
+/// can afford.
+pub enum Reached<'a> {
+    /// The client keeps them.
+    Borrowed(&'a Arc<dyn Replay>),
+    /// Another thread may replace the client's connection during the call.
+    Owned(Arc<dyn Replay>),
+}
+
+impl Reached<'_> {
+    /// The tables, for longer than the call.
+    pub fn shared(&self) -> Arc<dyn Replay> {
+        match self {
+            Self::Borrowed(replay) => Arc::clone(replay),
+            Self::Owned(replay) => Arc::clone(replay),
+        }
+    }
+}
+
+impl Deref for Reached<'_> {
+    type Target = dyn Replay;
+
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::Borrowed(replay) => &***replay,
+            Self::Owned(replay) => &**replay,
+        }
+    }
+}
+
 impl Reach {
+    /// Tables of this process.
+    pub fn here(py: Python<'_>, server: Py<Server>) -> PyResult<Self> {
+        let tables = Arc::clone(server.get().tables(py)?) as _;
+        Ok(Self::Here { server, tables })
+    }
+
     /// The tables. Does not wait.
     /// In a forked child, tables of the parent process raise ForkedError; a client of an address reconnects.
     #[inline]
-    pub fn replay(&self, py: Python<'_>) -> PyResult<Arc<dyn Replay>> {
+    pub fn replay(&self, py: Python<'_>) -> PyResult<Reached<'_>> {
         match self {
-            Reach::Here(server) => Ok(Arc::clone(server.get().tables(py)?) as _),
-            Reach::There(connection) => Ok(connection.open(py)?.remote),
-            Reach::Several(several) => Ok(several.open(py)? as _),
+            Reach::Here { server, tables } => server.get().tables(py).map(|_| Reached::Borrowed(tables)),
+            Reach::There(connection) => Ok(Reached::Owned(connection.open(py)?.remote)),
+            Reach::Several(several) => Ok(Reached::Owned(several.open(py)?)),
         }
     }
 
     /// The tables, once their description is known: the first call over a network waits for the connection.
     #[inline]
-    pub fn known(&self, py: Python<'_>, deadline: Deadline) -> PyResult<Arc<dyn Replay>> {
+    pub fn known(&self, py: Python<'_>, deadline: Deadline) -> PyResult<Reached<'_>> {
         match self {
-            Reach::Here(_) => self.replay(py),
-            Reach::There(connection) => connection.known(py, deadline),
-            Reach::Several(several) => several.known(py, deadline),
+            Reach::Here { .. } => self.replay(py),
+            Reach::There(connection) => Ok(Reached::Owned(connection.known(py, deadline)?)),
+            Reach::Several(several) => Ok(Reached::Owned(several.known(py, deadline)?)),
         }
     }
 
@@ -90,7 +127,7 @@ impl Reach {
     pub fn several(&self) -> Option<&Several> {
         match self {
             Reach::Several(several) => Some(several),
-            Reach::Here(_) | Reach::There(_) => None,
+            Reach::Here { .. } | Reach::There(_) => None,
         }
     }
 }
@@ -247,25 +284,15 @@ impl Several {
     }
 }
 
-/// The source of reasons why a request waits.
-pub struct Reasons(Arc<dyn Replay>);
-
-impl Reasons {
-    /// The reasons of this replay.
-    pub fn of(replay: Arc<dyn Replay>) -> Self {
-        Self(replay)
-    }
-
-    /// The requests that wait at a table, and for what. Parks this thread for a moment if there is a network.
-    pub fn why(&self, table: &str) -> String {
-        let since = Instant::now();
-        match self.0.why(table).wait(self.0.grace()) {
-            Some(Ok(why)) => why,
-            Some(Err(error)) => error.to_string(),
-            None => {
-                let silence = self.0.silence(since.elapsed());
-                format!("what table '{table}' waits for is not known; {silence}")
-            }
+/// The requests that wait at a table, and for what. Parks this thread for a moment if there is a network.
+pub fn why(replay: &dyn Replay, table: &str) -> String {
+    let since = Instant::now();
+    match replay.why(table).wait(replay.grace()) {
+        Some(Ok(why)) => why,
+        Some(Err(error)) => error.to_string(),
+        None => {
+            let silence = replay.silence(since.elapsed());
+            format!("what table '{table}' waits for is not known; {silence}")
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::count::Count;
 use crate::enter::{Deadline, Live, Waited, detached, late, locked, quick, wait};
 use crate::handle::Handle;
-use crate::reach::Reasons;
+use crate::reach;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use reverie_core::append::{InFlight, Left, Pace};
@@ -36,7 +36,7 @@ impl Sending {
     ) -> PyResult<Self> {
         let own = max_in_flight_bytes.map(|count| count.at_least("max_in_flight_bytes", 0)).transpose()?;
         let max_in_flight_bytes = own.map_or(client.max_in_flight_bytes(), |own| own as u64);
-        let replay = client.reach().known(py, client.deadline(timeout)?)?;
+        let replay = client.reach().known(py, client.deadline(timeout)?)?.shared();
         Ok(Self {
             restarts: replay.restarts().into(),
             replay: Live::new(replay, "writer"),
@@ -117,10 +117,10 @@ impl Sending {
 
     fn settle(&self, py: Python<'_>, what: &str, enough: Left, timeout: Option<f64>) -> PyResult<()> {
         self.replay(py)?;
-        let (reasons, deadline) = (Reasons::of(Arc::clone(self.replay.get(py)?)), Deadline::from_timeout(timeout)?);
+        let (replay, deadline) = (self.replay.get(py)?, Deadline::from_timeout(timeout)?);
         let why = || {
             let table = self.in_flight.waits_for();
-            table.map_or_else(|| "the last item went in meanwhile".to_owned(), |table| reasons.why(&table))
+            table.map_or_else(|| "the last item went in meanwhile".to_owned(), |table| reach::why(&**replay, &table))
         };
         match wait(py, deadline, |slice| self.poll(enough, slice), why)? {
             Waited::Done(()) => Ok(()),

@@ -2,7 +2,7 @@
 
 use crate::array::numbers;
 use crate::count::Count;
-use crate::enter::{Deadline, copying, late, quick};
+use crate::enter::{Deadline, ask, copying, late, quick};
 use crate::handle::Handle;
 use crate::reach::answer;
 use pyo3::prelude::*;
@@ -49,11 +49,12 @@ pub fn update<'py>(
     }
     let reach = neighbours.map_or(1, |neighbours| neighbours.parts().0 as usize + 1);
     let bytes = (keys.len() << 6).saturating_mul(reach);
-    let ticket = copying(py, bytes, || Ok(replay.mutate(table, &updates, &[], wait)))?;
+    let request = || Ok(replay.mutate(table, &updates, &[], wait));
     if wait {
-        let (updated, _) = answer(py, "update_priorities", &*replay, ticket, deadline)?;
+        let (updated, _) = answer(py, "update_priorities", &*replay, ask(py, bytes, request)?, deadline)?;
         return update_result(py, updated).map(Some);
     }
+    let ticket = copying(py, bytes, request)?;
     alone.updates.leave(py, ticket, table, (keys.len() as u64) << 4)?;
     Ok(None)
 }
@@ -73,8 +74,8 @@ pub fn mutate<'py>(
     let (keys, priorities, deletes) = (keys.as_slice(), priorities.as_slice(), deletes.as_slice());
     let updates = Updates { keys, priorities, ..Updates::default() };
     let bytes = (keys.len() + deletes.len()) << 6;
-    let ticket = copying(py, bytes, || Ok(replay.mutate(table, &updates, deletes, true)))?;
-    let (updated, deleted) = answer(py, "mutate_priorities", &*replay, ticket, deadline)?;
+    let asked = ask(py, bytes, || Ok(replay.mutate(table, &updates, deletes, true)))?;
+    let (updated, deleted) = answer(py, "mutate_priorities", &*replay, asked, deadline)?;
     Ok((update_result(py, updated)?, update_result(py, deleted)?))
 }
 

@@ -112,7 +112,8 @@ class TableCalls(_native.Client):
         Args:
             timeout: seconds to wait for the server's response; an in-process call does not wait.
         """
-        return self._made(self._info(timeout))
+        # A client in the server's process has the tables themselves.
+        return self._made(self._info(timeout, options=self._own is None))
 
     def _made(self, figures: dict[str, Any]) -> Info:
         """The Info of figures of the engine."""
@@ -121,8 +122,8 @@ class TableCalls(_native.Client):
             reason = "the server listens in this process"
         link = figures.pop("link", {"transport": "in-process", "reason": reason})
         shards, of_tables = figures.pop("shards", ()), figures.pop("tables")
-        options = [of_table.pop("options") for of_table in of_tables.values()]
-        tables = self._own or tuple(Table._described(of_table) for of_table in options)
+        options = [of_table.pop("options", None) for of_table in of_tables.values()]
+        tables = self._own or tuple(Table._described(of_table) for of_table in options if of_table is not None)
         return Info(
             tables={table.name: table._info_from(of_tables[table.name]) for table in tables},
             address=self.server_address,

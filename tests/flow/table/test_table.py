@@ -182,6 +182,15 @@ def test_info_has_the_names_of_ported_code(connect, uniform, until):
     assert sum(info.age_histogram) == 3
 
 
+def test_figures_come_with_the_options_of_the_tables_only_where_they_are_wanted(connect, uniform):
+    client = connect(uniform("t"))
+    figures, with_options = client._info()["t"], client._info(options=True)["t"]
+    assert "options" not in figures
+    assert with_options.pop("options")["name"] == "t"
+    assert with_options.keys() == figures.keys()
+    assert client.info().tables["t"].sampler_options.WhichOneof("distribution") == "uniform"
+
+
 def test_table_arguments_are_refused_where_they_are_given():
     good = {"sampler": selectors.Fifo(), "remover": selectors.Fifo(), "max_size": 10}
     with pytest.raises(ValueError, match="name"):

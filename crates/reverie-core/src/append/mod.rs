@@ -2,6 +2,7 @@
 
 mod forms;
 mod in_flight;
+mod inserts;
 mod pace;
 mod rows;
 mod run;
@@ -11,6 +12,7 @@ mod structured;
 mod transitions;
 
 pub use in_flight::{Goal, InFlight, Left};
+pub use inserts::{MultiTableInsert, Parts, SplitInsert};
 pub use pace::Pace;
 pub use rows::RowWriter;
 pub use sink::{Cells, Sink, next_episode, next_stream};

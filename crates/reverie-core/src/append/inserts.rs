@@ -1,0 +1,203 @@
+//! Inserts that take several requests: one item into several tables, or more items than one request may have.
+
+use super::sink::Sink;
+use crate::error::{Error, Result};
+use crate::item::Item;
+use crate::table::{Inserts, Keys, Priority, Ticket};
+use smallvec::SmallVec;
+use std::time::Duration;
+
+/// An insert of one item into several tables: each of them takes it, or none that has not yet taken it does.
+pub struct MultiTableInsert<'a> {
+    taken: SmallVec<[&'a str; 2]>,
+    /// In the order in which they were sent.
+    waiting: SmallVec<[(&'a str, Ticket<Keys>); 2]>,
+    num_tables: usize,
+}
+
+impl<'a> MultiTableInsert<'a> {
+    /// Refuses tables that do not exist. A caller that stores the item itself calls it before.
+    pub fn check_tables<'b>(sink: &dyn Sink, tables: impl IntoIterator<Item = &'b str>) -> Result<()> {
+        tables.into_iter().try_for_each(|table| sink.compression(table).map(drop))
+    }
+
+    /// Sends the item to every table, with its priority there. `None`: every table has taken it at once.
+    ///
+    /// Does not wait. An item that one table refuses goes into none; if a table fails nevertheless, the inserts that
+    /// still wait are withdrawn.
+    pub fn send(sink: &dyn Sink, item: Item, targets: &[(&'a str, Priority)]) -> Result<Option<Self>> {
+        if targets.len() > 1 {
+            for (table, priority) in targets {
+                sink.check(table, &[(item.clone(), *priority)])?;
+            }
+        }
+        let mut insert = Self { taken: SmallVec::new(), waiting: SmallVec::new(), num_tables: targets.len() };
+        let mut item = Some(item);
+        for (index, (table, priority)) in targets.iter().enumerate() {
+            let item = if index + 1 == targets.len() { item.take() } else { item.clone() };
+            let items = item.map_or_else(Inserts::new, |item| Inserts::from_buf([(item, *priority)]));
+            match send(sink, table, items) {
+                Ok(None) => insert.taken.push(table),
+                Ok(Some(ticket)) => insert.waiting.push((table, ticket)),
+                Err(error) => {
+                    insert.waiting.iter_mut().for_each(|(_, ticket)| ticket.withdraw());
+                    return Err(error);
+                }
+            }
+        }
+        Ok((!insert.waiting.is_empty()).then_some(insert))
+    }
+
+    /// Waits until every table has taken the item, at most for `timeout`. May return early with `None`.
+    ///
+    /// After an error the other inserts still wait: call [`MultiTableInsert::cancel`].
+    pub fn wait(&mut self, timeout: Duration) -> Option<Result<()>> {
+        let mut timeout = timeout;
+        while let Some((_, ticket)) = self.waiting.first_mut() {
+            let outcome = ticket.wait(timeout)?;
+            let (table, _) = self.waiting.remove(0);
+            if let Err(error) = outcome {
+                return Some(Err(error));
+            }
+            self.taken.push(table);
+            // The time of one wait is not spent again on the next table.
+            timeout = Duration::ZERO;
+        }
+        Some(Ok(()))
+    }
+
+    /// Withdraws the inserts that wait: no table takes the item afterwards. Returns the first error of a withdrawal.
+    pub fn cancel(&mut self) -> Result<()> {
+        let mut first: Option<Error> = None;
+        for (table, ticket) in self.waiting.drain(..) {
+            match ticket.cancel() {
+                Ok(keys) if keys.is_empty() => {}
+                Ok(_) => self.taken.push(table),
+                Err(error) => _ = first.get_or_insert(error),
+            }
+        }
+        first.map_or(Ok(()), Err)
+    }
+
+    /// The tables that have taken the item, as far as is known.
+    pub fn taken(&self) -> &[&'a str] {
+        &self.taken
+    }
+
+    /// True if every table has taken the item.
+    pub fn is_complete(&self) -> bool {
+        self.taken.len() == self.num_tables
+    }
+
+    /// The table whose insert is waited for.
+    pub fn waits_for(&self) -> Option<&'a str> {
+        self.waiting.first().map(|(table, _)| *table)
+    }
+}
+
+/// Sends items to a table. `None`: the table has taken them at once.
+fn send(sink: &dyn Sink, table: &str, items: Inserts) -> Result<Option<Ticket<Keys>>> {
+    let mut ticket = sink.insert(table, items)?;
+    ticket.poll().map_or(Ok(Some(ticket)), |taken| taken.map(|_| None))
+}
+
+/// An insert of items into one table, in as many requests as `max_items` demands: each is sent when the one before is
+/// confirmed.
+pub struct SplitInsert<'a> {
+    sink: &'a dyn Sink,
+    table: &'a str,
+    parts: Parts,
+    /// Of the part that was sent last; taken once it is confirmed or has failed.
+    ticket: Option<Ticket<Keys>>,
+    keys: Keys,
+    num_items: usize,
+}
+
+impl<'a> SplitInsert<'a> {
+    /// Sends the first part. Does not wait.
+    pub fn send(sink: &'a dyn Sink, table: &'a str, items: Inserts, max_items: usize) -> Result<Self> {
+        let num_items = items.len();
+        let mut parts = Parts::of(items, max_items);
+        let ticket = parts.next().map(|part| sink.insert(table, part)).transpose()?;
+        Ok(Self { sink, table, parts, ticket, keys: Keys::new(), num_items })
+    }
+
+    /// Waits until all items are in the table, at most for `timeout`. May return early with `None`.
+    ///
+    /// After an error nothing more is sent.
+    pub fn wait(&mut self, timeout: Duration) -> Option<Result<()>> {
+        let mut timeout = timeout;
+        while let Some(ticket) = &mut self.ticket {
+            let outcome = ticket.wait(timeout)?;
+            self.ticket = None;
+            let next = outcome.and_then(|keys| {
+                self.add(keys);
+                self.parts.next().map(|part| self.sink.insert(self.table, part)).transpose()
+            });
+            match next {
+                Ok(ticket) => self.ticket = ticket,
+                Err(error) => return Some(Err(error)),
+            }
+            // The time of one wait is not spent again on the next part.
+            timeout = Duration::ZERO;
+        }
+        Some(Ok(()))
+    }
+
+    /// Withdraws the part that waits, and sends no other. Its items that are in the table stay there.
+    pub fn cancel(&mut self) -> Result<()> {
+        if let Some(ticket) = self.ticket.take() {
+            self.add(ticket.cancel()?);
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, keys: Keys) {
+        if self.keys.is_empty() {
+            self.keys = keys;
+        } else {
+            self.keys.extend(keys);
+        }
+    }
+
+    /// The keys of the items that are in the table, in order, as far as is known.
+    pub fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    /// True if all items are in the table.
+    pub fn is_complete(&self) -> bool {
+        self.keys.len() == self.num_items
+    }
+}
+
+/// Items in parts of at most so many, in order.
+pub struct Parts {
+    rest: Inserts,
+    max_items: usize,
+}
+
+impl Parts {
+    /// The parts of these items, of which none is empty.
+    pub fn of(items: Inserts, max_items: usize) -> Self {
+        Self { rest: items, max_items: max_items.max(1) }
+    }
+}
+
+impl Iterator for Parts {
+    type Item = Inserts;
+
+    fn next(&mut self) -> Option<Inserts> {
+        if self.rest.len() <= self.max_items {
+            return Some(std::mem::take(&mut self.rest)).filter(|rest| !rest.is_empty());
+        }
+        Some(self.rest.drain(..self.max_items).collect())
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let parts = self.rest.len().div_ceil(self.max_items);
+        (parts, Some(parts))
+    }
+}
+
+impl ExactSizeIterator for Parts {}
