@@ -8,7 +8,9 @@ use reverie_core::item::Key;
 use reverie_core::sample::{Draws, SampleRequest};
 use reverie_core::table::limiter::{ErrorBuffer, Limiter};
 use reverie_core::table::selector::SelectorOptions;
-use reverie_core::table::{Age, Restoring, Row, SharedTable, Slot, Table, TableInfo, TableOptions, Tables};
+use reverie_core::table::{
+    Age, Neighbours, Priority, Restoring, Row, SharedTable, Slot, Table, TableInfo, TableOptions, Tables, Updates,
+};
 use std::sync::Arc;
 use support::{Rows, f64_of, options, queue, tables};
 
@@ -193,6 +195,24 @@ fn a_reset_ends_all_leases_and_their_end_changes_nothing() {
     let info = all.table.info();
     assert_eq!((info.size, info.leased, info.counters.inserts, info.counters.samples), (1, 0, 1, 0));
     assert_eq!(all.drain(), [3.0]);
+}
+
+#[test]
+fn a_returned_item_has_its_former_place_among_the_items_of_its_stream() {
+    let mut all = one(queue("q", 10));
+    let stream = |value: &f64| {
+        let mut item = all.rows.item(*value);
+        (item.stream, item.episode) = (1, 1);
+        (item, Priority::Value(1.0))
+    };
+    let items = [1.0, 2.0, 3.0, 4.0].iter().map(stream).collect();
+    let keys = all.table.insert(items).unwrap().poll().unwrap().unwrap();
+    let keys: Vec<i64> = keys.iter().map(|key| key.get()).collect();
+    drop(all.draw(leased(2)));
+    let neighbours = Some(Neighbours::new(3, 0.5).unwrap());
+    let updates = Updates { keys: &keys[3..], priorities: &[8.0], neighbours, ..Updates::default() };
+    all.table.mutate(&updates, &[]).unwrap();
+    assert_eq!(all.table.get(&keys).unwrap().priorities, [1.0, 2.0, 4.0, 8.0]);
 }
 
 #[test]
