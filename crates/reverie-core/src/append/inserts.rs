@@ -7,7 +7,9 @@ use crate::table::{Inserts, Keys, Priority, Ticket};
 use smallvec::{SmallVec, smallvec};
 use std::time::Duration;
 
-/// An insert of one item into several tables: each of them takes it, or none that has not yet taken it does.
+/// An insert of one item into several tables.
+///
+/// If a table refuses it, no table takes it. If a table fails later or the wait ends early, no further table takes it.
 pub struct MultiTableInsert<'a> {
     taken: SmallVec<[&'a str; 2]>,
     /// In the order in which they were sent.
