@@ -4,10 +4,12 @@ use super::sink::Sink;
 use crate::error::{Error, Result};
 use crate::item::Item;
 use crate::table::{Inserts, Keys, Priority, Ticket};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use std::time::Duration;
 
-/// An insert of one item into several tables: each of them takes it, or none that has not yet taken it does.
+/// An insert of one item into several tables.
+///
+/// If a table refuses it, no table takes it. If a table fails later or the wait ends early, no further table takes it.
 pub struct MultiTableInsert<'a> {
     taken: SmallVec<[&'a str; 2]>,
     /// In the order in which they were sent.
@@ -25,18 +27,29 @@ impl<'a> MultiTableInsert<'a> {
     ///
     /// Does not wait. An item that one table refuses goes into none; if a table fails nevertheless, the inserts that
     /// still wait are withdrawn.
+    #[inline]
     pub fn send(sink: &dyn Sink, item: Item, targets: &[(&'a str, Priority)]) -> Result<Option<Self>> {
-        if targets.len() > 1 {
-            for (table, priority) in targets {
-                sink.check(table, &[(item.clone(), *priority)])?;
-            }
+        let [(table, priority)] = targets else { return Self::send_to_all(sink, item, targets) };
+        let mut ticket = sink.insert(table, Inserts::from_buf([(item, *priority)]))?;
+        match ticket.poll() {
+            Some(taken) => taken.map(|_| None),
+            None => Ok(Some(Self { taken: SmallVec::new(), waiting: smallvec![(*table, ticket)], num_tables: 1 })),
+        }
+    }
+
+    #[inline(never)]
+    fn send_to_all(sink: &dyn Sink, item: Item, targets: &[(&'a str, Priority)]) -> Result<Option<Self>> {
+        for (table, priority) in targets {
+            sink.check(table, &[(item.clone(), *priority)])?;
         }
         let mut insert = Self { taken: SmallVec::new(), waiting: SmallVec::new(), num_tables: targets.len() };
-        let mut item = Some(item);
-        for (index, (table, priority)) in targets.iter().enumerate() {
-            let item = if index + 1 == targets.len() { item.take() } else { item.clone() };
-            let items = item.map_or_else(Inserts::new, |item| Inserts::from_buf([(item, *priority)]));
-            match send(sink, table, items) {
+        for (table, priority) in targets {
+            let sent = sink.insert(table, Inserts::from_buf([(item.clone(), *priority)]));
+            let outcome = sent.and_then(|mut ticket| match ticket.poll() {
+                Some(taken) => taken.map(|_| None),
+                None => Ok(Some(ticket)),
+            });
+            match outcome {
                 Ok(None) => insert.taken.push(table),
                 Ok(Some(ticket)) => insert.waiting.push((table, ticket)),
                 Err(error) => {
@@ -93,12 +106,6 @@ impl<'a> MultiTableInsert<'a> {
     pub fn waits_for(&self) -> Option<&'a str> {
         self.waiting.first().map(|(table, _)| *table)
     }
-}
-
-/// Sends items to a table. `None`: the table has taken them at once.
-fn send(sink: &dyn Sink, table: &str, items: Inserts) -> Result<Option<Ticket<Keys>>> {
-    let mut ticket = sink.insert(table, items)?;
-    ticket.poll().map_or(Ok(Some(ticket)), |taken| taken.map(|_| None))
 }
 
 /// An insert of items into one table, in as many requests as `max_items` demands: each is sent when the one before is
