@@ -12,7 +12,7 @@ include Reverie::V1
 
 ROWS = 4
 stub = Replay::Stub.new(address, :this_channel_is_insecure)
-server = stub.describe(DescribeRequest.new(protocol: 1))
+server = stub.describe(DescribeRequest.new(protocol: 2))
 table = server.tables.index { |options| options.name == name } or abort "there is no table #{name}"
 puts "server #{server.version}: #{server.tables.map(&:name).join(', ')}"
 
@@ -34,9 +34,8 @@ chunk = ChunkCells.new(
   chunk: 1, first: 0, cells: ROWS, offset: 0,
   layout: ChunkLayout.new(widths: [12], itemsizes: [4], capacity: ROWS)
 )
-items = Items.new(
-  pattern: [1] * ROWS, body: [1] * ROWS, anchor: (0...ROWS).to_a, episode: [0] * ROWS, priority: [1.0] * ROWS
-)
+# Each item: form, anchor, chunk, priority, episode, stream. Little-endian, of 4 bytes (L<), of 8 (Q<), float64 (E).
+items = (0...ROWS).map { |row| [1, row, 1, 1.0, 0, 0].pack("L<L<Q<EL<L<") }.join
 insert = Insert.new(
   first_id: 1,
   runs: [InsertRun.new(table: table, requests: 1, items: ROWS)],

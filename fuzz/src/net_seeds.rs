@@ -56,7 +56,9 @@ fn main() -> std::io::Result<()> {
             let insert = proto::Insert::decode(&pipe.sent[0].0[..])?;
             let message =
                 proto::ClientMessage { body: Some(client_message::Body::Insert(insert)), ..Default::default() };
-            put("message", &format!("{kind}-{name}"), &message.encode_to_vec())?;
+            for target in ["message", "head"] {
+                put(target, &format!("{kind}-{name}"), &message.encode_to_vec())?;
+            }
         }
         let pipe = session(kind, Compression::None);
         let items: Vec<Item> =

@@ -4,11 +4,12 @@
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
 use reverie_net::convert::{batch, error, table};
+use reverie_net::head;
 use reverie_net::proto::{ClientMessage, ServerMessage, reply, request, server_message};
 
 fuzz_target!(|input: &[u8]| {
-    if let Ok(message) = ClientMessage::decode(input) {
-        let again = ClientMessage::decode(&message.encode_to_vec()[..]).expect("it was just encoded");
+    if let Ok(message) = head::decode::<ClientMessage>(input) {
+        let again = head::decode::<ClientMessage>(&message.encode_to_vec()[..]).expect("it was just encoded");
         assert_eq!(again.encode_to_vec(), message.encode_to_vec());
         if let Some(reverie_net::proto::client_message::Body::Request(request)) = message.body {
             match request.body {

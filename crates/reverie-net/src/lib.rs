@@ -11,7 +11,7 @@
 
 // From the bottom up: a module uses none that is declared below it.
 pub mod proto;
-mod weigh;
+pub mod head;
 
 // Bytes and their memory.
 pub mod bulk;

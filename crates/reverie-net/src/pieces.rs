@@ -50,11 +50,6 @@ impl Pieces {
         self.pieces.append(&mut other.pieces);
     }
 
-    /// The bytes, piece by piece.
-    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        self.pieces.iter().map(|piece| &piece[..])
-    }
-
     /// Appends bytes.
     pub fn push(&mut self, piece: Bytes) {
         if piece.is_empty() {

@@ -8,7 +8,7 @@ mod generated {
 pub use generated::*;
 
 /// The version of the protocol. Ends with different versions refuse each other.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// The compiled proto, for reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

@@ -49,7 +49,7 @@ fn a_structure_is_refused_where_two_fields_have_one_name() {
     refused(structure::decode(dict(vec![key("a"), key("a")])), "\"a\"");
     refused(structure::decode(dict(vec![key("a"), proto::FieldKey { key: None }])), "nothing");
     let names = ["x", "x"].map(str::to_owned).to_vec();
-    let record = node(Kind::Record(proto::Record { names, ..Default::default() }));
+    let record = node(Kind::Record(Box::new(proto::Record { names, ..Default::default() })));
     refused(structure::decode(proto::Structure { nodes: vec![record, leaf(), leaf()] }), "\"x\"");
 }
 
@@ -73,7 +73,7 @@ fn a_form_is_refused_that_no_batch_could_be_made_of() {
         (|column| column.cells = Some(Wire::Range(proto::CellRange { start: 0, step: 0, len: 1 })), "apart"),
         (|column| column.cells = Some(Wire::Range(proto::CellRange { start: 0, step: 1, len: u32::MAX })), "apart"),
         (|column| column.cells = Some(Wire::Range(proto::CellRange { start: 0, step: 1, len: 2 })), "squeezed: true"),
-        (|column| column.cells = Some(Wire::List(proto::CellList { cells: vec![] })), "0 cells"),
+        (|column| column.cells = Some(Wire::List(proto::CellList::default())), "0 cells"),
         (|column| (column.squeeze, column.stack_axis) = (false, 3), "axis 3 of 2"),
     ];
     assert!(item::decode_pattern(sound_pattern()).is_ok());

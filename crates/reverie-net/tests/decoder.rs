@@ -8,7 +8,8 @@ use reverie_core::chunk::{Chooser, ChunkWriter, Compression, Layout, Meter};
 use reverie_core::item::{Cells, Pattern, PatternColumn};
 use reverie_core::spec::{DType, Structure};
 use reverie_net::convert::item::{MAX_CELLS, encode_pattern};
-use reverie_net::items::{Arrived, Decoder, Episodes, Limits};
+use reverie_net::convert::numbers::encode;
+use reverie_net::items::{Arrived, Decoder, Episodes, Limits, Row};
 use reverie_net::proto;
 use std::sync::Arc;
 use support::{content, spec};
@@ -38,26 +39,19 @@ fn sound() -> proto::Insert {
         patterns: vec![encode_pattern(3, &Pattern { columns, structure, timestep: false })],
         chunks: vec![proto::ChunkCells {
             chunk: 5,
-            layout: Some(proto::ChunkLayout {
+            layout: Some(Box::new(proto::ChunkLayout {
                 widths: vec![8, 1],
                 itemsizes: vec![4, 1],
                 capacity: 6,
                 interleaved: true,
                 packable: false,
-            }),
+            })),
             first: 0,
             cells: 4,
             offset: 2,
             ..Default::default()
         }],
-        items: Some(proto::Items {
-            pattern: vec![3],
-            body: vec![5],
-            anchor: vec![1],
-            episode: vec![4],
-            priority: vec![2.5],
-            stream: vec![],
-        }),
+        items: rows(&[Row { pattern: 3, anchor: 1, body: 5, priority: 2.5, episode: 4, stream: 0 }]),
         ..Default::default()
     }
 }
@@ -98,8 +92,17 @@ fn layout(message: &mut proto::Insert) -> &mut proto::ChunkLayout {
     chunk(message).layout.as_mut().unwrap()
 }
 
-fn items(message: &mut proto::Insert) -> &mut proto::Items {
-    message.items.as_mut().unwrap()
+/// Changes the item.
+fn item(message: &mut proto::Insert, edit: impl FnOnce(&mut Row)) {
+    let mut row = Row::read(&Row::all(&message.items).unwrap()[0]);
+    edit(&mut row);
+    message.items = rows(&[row]);
+}
+
+fn rows(rows: &[Row]) -> Bytes {
+    let mut bytes = Vec::new();
+    rows.iter().for_each(|row| row.put(&mut bytes));
+    bytes.into()
 }
 
 fn column(message: &mut proto::Insert) -> &mut proto::PatternColumn {
@@ -159,7 +162,7 @@ fn cells_that_leave_a_gap_do_not_fit_or_are_not_in_the_bulk_are_refused() {
     broken(
         |m| {
             let again = proto::ChunkLayout { capacity: 8, ..layout(m).clone() };
-            m.chunks.push(proto::ChunkCells { chunk: 5, layout: Some(again), ..Default::default() });
+            m.chunks.push(proto::ChunkCells { chunk: 5, layout: Some(Box::new(again)), ..Default::default() });
         },
         "defined twice",
     );
@@ -193,7 +196,7 @@ fn packed_forms_that_are_none_or_lack_cells_are_refused() {
     let shape =
         proto::ChunkLayout { widths: vec![64], itemsizes: vec![1], capacity: 4, interleaved: false, packable: true };
     let mut decoder = decoder().0;
-    let chunk = proto::ChunkCells { chunk: 1, layout: Some(shape), cells: 4, ..Default::default() };
+    let chunk = proto::ChunkCells { chunk: 1, layout: Some(Box::new(shape)), cells: 4, ..Default::default() };
     decoder.insert(proto::Insert { chunks: vec![chunk], ..Default::default() }, &Bytes::from(vec![0; 256])).unwrap();
     let packed = Some(proto::PackedRange { offset: 0, size_bytes: short.len() as u64 });
     let chunk = proto::ChunkCells { chunk: 1, packed, ..Default::default() };
@@ -204,9 +207,9 @@ fn packed_forms_that_are_none_or_lack_cells_are_refused() {
 #[test]
 fn items_are_refused_whose_cells_are_not_there_or_are_not_what_the_form_says() {
     use proto::pattern_column::Cells as Wire;
-    broken(|m| items(m).anchor[0] = 2, "never written");
-    broken(|m| items(m).anchor[0] = u32::MAX, "never written");
-    broken(|m| column(m).cells = Some(Wire::List(proto::CellList { cells: vec![0, -2] })), "never written");
+    broken(|m| item(m, |row| row.anchor = 2), "never written");
+    broken(|m| item(m, |row| row.anchor = u32::MAX), "never written");
+    broken(|m| column(m).cells = Some(Wire::List(proto::CellList { cells: encode(&[0, -2]) })), "never written");
     broken(
         |m| column(m).cells = Some(Wire::Range(proto::CellRange { start: i32::MIN, step: 1, len: 1 << 24 })),
         "never",
@@ -223,14 +226,14 @@ fn items_are_refused_whose_cells_are_not_there_or_are_not_what_the_form_says() {
     broken(|m| column(m).spec.as_mut().unwrap().shape = vec![1 << 30, 1 << 30], "cells of 8 bytes");
     broken(|m| m.patterns[0].columns[1].spec.as_mut().unwrap().dtype = "str".to_owned(), "cells of 1 bytes");
     broken(|m| chunk(m).columns = vec![cells_of(0, 0, 4, &[0b0100]), cells_of(1, 0, 4, &[])], "never written");
-    broken(|m| items(m).pattern[0] = 4, "form 4 is not defined");
-    broken(|m| items(m).body[0] = 4, "body 4 is not defined");
+    broken(|m| item(m, |row| row.pattern = 4), "form 4 is not defined");
+    broken(|m| item(m, |row| row.body = 4), "body 4 is not defined");
     broken(|m| m.patterns.push(m.patterns[0].clone()), "defined twice");
 }
 
 #[test]
 fn requests_that_do_not_add_up_are_refused() {
-    broken(|m| items(m).anchor.push(1), "unequal columns");
+    broken(|m| m.items = Bytes::from(vec![0; 33]), "33 bytes of items");
     broken(|m| m.runs[0].items = 2, "other items than the 1");
     broken(|m| m.runs.clear(), "other items than the 1");
     broken(|m| m.runs.push(proto::InsertRun { table: 0, requests: u32::MAX, items: 0, skipped: 0 }), "other items");
@@ -241,20 +244,26 @@ fn requests_that_do_not_add_up_are_refused() {
     broken(|m| m.first_id = u64::MAX, "from the number");
     broken(|m| m.first_id = 0, "from the number");
     broken(|m| (m.first_id, m.runs[0].skipped) = (u64::MAX - (1 << 31), u32::MAX), "from the number");
-    broken(|m| m.items = None, "other items than the 0");
+    broken(|m| m.items = Bytes::new(), "other items than the 0");
+}
+
+/// Makes the item one on the body.
+fn on(message: &mut proto::Insert, bodies: Vec<proto::BodyDef>) {
+    message.bodies = bodies;
+    item(message, |row| row.body = 6);
 }
 
 fn body(chunks: &[u64], starts: &[i64]) -> proto::BodyDef {
-    let part = proto::BodyPart { chunks: chunks.to_vec(), starts: starts.to_vec() };
-    proto::BodyDef { body: 6, parts: vec![part], episodes: Vec::new() }
+    let part = proto::BodyPart { chunks: encode(chunks), starts: encode(starts) };
+    proto::BodyDef { body: 6, parts: vec![part], episodes: Bytes::new() }
 }
 
 #[test]
 fn bodies_are_taken_whose_positions_are_in_order_and_others_are_refused() {
-    let on_body: Edit = |m| (m.bodies, items(m).body[0]) = (vec![body(&[5], &[-2, 4])], 6);
+    let on_body: Edit = |m| on(m, vec![body(&[5], &[-2, 4])]);
     // The chunk's first cell is at the position -2: the items' cells are 3 and on, of which there is one.
     broken(on_body, "never written");
-    let on_body: Edit = |m| (m.bodies, items(m).body[0]) = (vec![body(&[5], &[0, 4])], 6);
+    let on_body: Edit = |m| on(m, vec![body(&[5], &[0, 4])]);
     assert_eq!(content(&outcome(on_body).unwrap()[0].items[0].0)[1], [[35], [36], [37]]);
     broken(|m| m.bodies = vec![body(&[5], &[0, 0])], "a body of 1 chunks");
     broken(|m| m.bodies = vec![body(&[5], &[0])], "a body of 1 chunks");
@@ -262,7 +271,7 @@ fn bodies_are_taken_whose_positions_are_in_order_and_others_are_refused() {
     broken(|m| m.bodies = vec![body(&[5], &[i64::MIN, i64::MAX])], "a body of 1 chunks");
     broken(|m| m.bodies = vec![body(&[4], &[0, 6])], "chunk 4 of a body");
     broken(|m| m.bodies = vec![body(&[5], &[0, 6]); 2], "defined twice");
-    broken(|m| (m.bodies, items(m).body[0]) = (vec![body(&[5], &[0, 2])], 6), "never written");
+    broken(|m| on(m, vec![body(&[5], &[0, 2])]), "never written");
     broken(
         |m| {
             m.bodies = vec![body(&[5], &[0, 6])];
@@ -275,15 +284,15 @@ fn bodies_are_taken_whose_positions_are_in_order_and_others_are_refused() {
 #[test]
 fn items_on_a_body_are_of_its_episodes_too_by_this_servers_numbers() {
     let on_body: Edit = |m| {
-        m.bodies = vec![proto::BodyDef { episodes: vec![4, u32::MAX], ..body(&[5], &[0, 6]) }];
-        items(m).body[0] = 6;
+        m.bodies = vec![proto::BodyDef { episodes: encode(&[4, u32::MAX]), ..body(&[5], &[0, 6]) }];
+        item(m, |row| row.body = 6);
     };
     let item = &outcome(on_body).unwrap()[0].items[0].0;
     let [same, other] = item.further_episodes() else { panic!("two were named") };
     assert_eq!(*same, item.episode, "the number that the item has for it");
     assert!(*other != item.episode && *other != u32::MAX);
     assert!(outcome(|_| ()).unwrap()[0].items[0].0.further_episodes().is_empty());
-    let nobody: Edit = |m| m.bodies = vec![proto::BodyDef { episodes: vec![0], ..body(&[5], &[0, 6]) }];
+    let nobody: Edit = |m| m.bodies = vec![proto::BodyDef { episodes: encode(&[0_u32]), ..body(&[5], &[0, 6]) }];
     broken(nobody, "an episode without a number");
 }
 
@@ -312,7 +321,7 @@ fn a_message_whose_items_ask_for_too_many_looks_is_refused_before_they_are_taken
 /// A chunk of that number, of 64 kB but for a step.
 fn large(chunk: u64) -> proto::ChunkCells {
     let layout = proto::ChunkLayout { widths: vec![1 << 10], itemsizes: vec![1], capacity: 64, ..Default::default() };
-    proto::ChunkCells { chunk, layout: Some(layout), ..Default::default() }
+    proto::ChunkCells { chunk, layout: Some(Box::new(layout)), ..Default::default() }
 }
 
 #[test]
@@ -320,6 +329,7 @@ fn what_a_connection_holds_beside_the_tables_is_bounded_in_bytes() {
     let (mut decoder, meter) = decoder();
     let mut take = |chunks: std::ops::Range<u64>, released: Vec<u64>| {
         let chunks = chunks.map(large).collect();
+        let released = encode(&released);
         decoder.insert(proto::Insert { chunks, released, ..Default::default() }, &Bytes::new())
     };
     take(0..40, (0..40).collect()).unwrap();
@@ -354,7 +364,7 @@ fn long_forms_count_as_held_until_they_are_released() {
     let (mut decoder, _meter) = decoder();
     let mut define = |number: u32, released_patterns: Vec<u32>| {
         let mut pattern = sound().patterns.remove(0);
-        let list = proto::CellList { cells: vec![0; 1 << 18] };
+        let list = proto::CellList { cells: encode(&vec![0; 1 << 18]) };
         (pattern.pattern, pattern.columns[0].cells) = (number, Some(proto::pattern_column::Cells::List(list)));
         decoder
             .insert(proto::Insert { patterns: vec![pattern], released_patterns, ..Default::default() }, &Bytes::new())
@@ -378,7 +388,7 @@ fn an_episode_keeps_its_number_over_the_connections_of_a_session_and_shares_it_w
     let (mine, other) = (Arc::new(Episodes::default()), Arc::new(Episodes::default()));
     let arrives = |episodes: &Arc<Episodes>, episode: u32| {
         let mut message = sound();
-        items(&mut message).episode[0] = episode;
+        item(&mut message, |row| row.episode = episode);
         let mut decoder = Decoder::new(Arc::default(), LIMITS, Arc::clone(episodes));
         decoder.insert(message, &bulk()).unwrap()[0].items[0].0.episode
     };

@@ -8,7 +8,7 @@ use reverie_core::chunk::{ChunkWriter, Compression, Layout};
 use reverie_core::item::{Body, Cells, Form, Item, Pattern, PatternColumn};
 use reverie_core::spec::{DType, Structure};
 use reverie_core::table::{Inserts, Priority};
-use reverie_net::items::{Decoder, Encoder, ITEM_BYTES, Limits, MAX_ITEMS, Pushed};
+use reverie_net::items::{Decoder, Encoder, ITEM_BYTES, Limits, MAX_ITEMS, Pushed, Row};
 use reverie_net::proto;
 use std::sync::Arc;
 use support::{Inline, Pipe, Writers, spec};
@@ -175,12 +175,12 @@ fn a_request_larger_than_a_message_goes_in_several_and_its_items_in_the_last() {
     while let Pushed::NoRoom { needed } = encoder.push(1, 0, &one(&item), 1500).unwrap() {
         assert_eq!(needed, 1);
         let (message, bulk) = take(&mut encoder);
-        assert!(message.items.is_none() && message.runs.is_empty());
+        assert!(message.items.is_empty() && message.runs.is_empty());
         sizes.push(bulk.len());
     }
     let (message, bulk) = take(&mut encoder);
     sizes.push(bulk.len());
-    assert_eq!((sizes, message.items.unwrap().anchor), (vec![1500, 1500, 1000], vec![0]));
+    assert_eq!((sizes, message.items.len()), (vec![1500, 1500, 1000], Row::BYTES));
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn what_requests_count_for_is_what_their_messages_count_for() {
     }
     pipe.send().unwrap();
     let messages = pipe.sent.iter().map(|(bytes, bulk)| {
-        let items = proto::Insert::decode(&bytes[..]).unwrap().items.map_or(0, |items| items.pattern.len());
+        let items = proto::Insert::decode(&bytes[..]).unwrap().items.len() / Row::BYTES;
         bulk.len() as u64 + items as u64 * ITEM_BYTES
     });
     assert!(pipe.sent.len() > 4);

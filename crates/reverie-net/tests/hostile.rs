@@ -10,7 +10,8 @@ use reverie_core::batch::{Options, Ragged, plan};
 use reverie_core::chunk::{Compression, Meter};
 use reverie_core::item::Item;
 use reverie_net::convert::batch::{decode_head, encode_head};
-use reverie_net::items::{Decoder, Limits};
+use reverie_net::convert::numbers::{self, Number};
+use reverie_net::items::{Decoder, Limits, Row};
 use reverie_net::proto::{self, client_message, server_message};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -89,6 +90,13 @@ fn pick<'a, T>(random: &mut Random, all: &'a mut [T]) -> Option<&'a mut T> {
     (len > 0).then(|| &mut all[random.below(len)])
 }
 
+/// Changes one number of a list.
+fn change<T: Number>(random: &mut Random, list: &mut Bytes, number: T) {
+    let mut numbers = numbers::decode(list, "numbers").unwrap();
+    pick(random, &mut numbers).into_iter().for_each(|one| *one = number);
+    *list = numbers::encode(&numbers);
+}
+
 /// Changes one field somewhere in the message.
 fn edit(message: &mut proto::Insert, random: &mut Random) {
     let value = number(random);
@@ -107,26 +115,30 @@ fn edit(message: &mut proto::Insert, random: &mut Random) {
         5 => {
             if let Some(part) = pick(random, &mut message.bodies).and_then(|body| pick(random, &mut body.parts)) {
                 match random.below(3) {
-                    0 => pick(random, &mut part.chunks).into_iter().for_each(|chunk| *chunk = value),
-                    1 => pick(random, &mut part.starts).into_iter().for_each(|start| *start = value as i64),
-                    _ => drop(part.starts.pop()),
+                    0 => change(random, &mut part.chunks, value),
+                    1 => change(random, &mut part.starts, value as i64),
+                    _ => part.starts.truncate(part.starts.len().saturating_sub(8)),
                 }
             }
         }
         6 => {
-            if let Some(items) = &mut message.items {
+            let mut rows: Vec<Row> = Row::all(&message.items).unwrap().iter().map(Row::read).collect();
+            if let Some(row) = pick(random, &mut rows) {
                 match random.below(5) {
-                    0 => pick(random, &mut items.pattern).into_iter().for_each(|pattern| *pattern = small),
-                    1 => pick(random, &mut items.body).into_iter().for_each(|body| *body = value),
-                    2 => pick(random, &mut items.anchor).into_iter().for_each(|anchor| *anchor = small),
-                    3 => pick(random, &mut items.episode).into_iter().for_each(|episode| *episode = small),
-                    _ => drop(items.priority.pop()),
+                    0 => row.pattern = small,
+                    1 => row.body = value,
+                    2 => row.anchor = small,
+                    3 => row.episode = small,
+                    _ => drop(rows.pop()),
                 }
             }
+            let mut items = Vec::new();
+            rows.iter().for_each(|row| row.put(&mut items));
+            message.items = items.into();
         }
         _ => match random.below(4) {
             0 => message.first_id = value,
-            1 => message.released.push(value),
+            1 => message.released = numbers::encode(&[value]),
             2 => message.released_patterns.push(small),
             _ => {
                 let (items, skipped) = (number(random) as u32, number(random) as u32);
@@ -162,7 +174,7 @@ fn edit_chunk(chunk: &mut proto::ChunkCells, value: u64, random: &mut Random) {
             3 => layout.interleaved = !layout.interleaved,
             _ => layout.packable = !layout.packable,
         },
-        (_, None) => chunk.layout = Some(proto::ChunkLayout { capacity: small, ..Default::default() }),
+        (_, None) => chunk.layout = Some(Box::new(proto::ChunkLayout { capacity: small, ..Default::default() })),
     }
 }
 
@@ -179,7 +191,9 @@ fn edit_column(column: &mut proto::PatternColumn, small: u32, random: &mut Rando
             let cells = proto::CellRange { start: small as i32, step: other as i32 % 3, len: other % 100 };
             column.cells = Some(Cells::Range(cells));
         }
-        _ => column.cells = Some(Cells::List(proto::CellList { cells: vec![small as i32, other as i32] })),
+        _ => {
+            column.cells = Some(Cells::List(proto::CellList { cells: numbers::encode(&[small as i32, other as i32]) }))
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use prost::Message;
 use reverie_core::chunk::Compression;
 use reverie_core::item::Item;
 use reverie_core::table::{Inserts, Priority};
+use reverie_net::convert::numbers;
 use reverie_net::proto;
 use std::collections::{HashMap, HashSet};
 use support::{Content, Pipe, Writers, content};
@@ -59,8 +60,9 @@ fn same_priority(left: &Priority, right: &Priority) -> bool {
 fn repeat(pipe: &mut Pipe) {
     let Some((bytes, bulk)) = pipe.sent.last() else { return };
     let message = proto::Insert::decode(&bytes[..]).unwrap();
+    let released: Vec<u64> = numbers::decode(&message.released, "numbers").unwrap();
     // Those that the message released were forgotten, and would be made again.
-    let chunks = message.chunks.into_iter().filter(|chunk| !message.released.contains(&chunk.chunk)).collect();
+    let chunks = message.chunks.into_iter().filter(|chunk| !released.contains(&chunk.chunk)).collect();
     let arrived = pipe.decoder.insert(proto::Insert { chunks, ..Default::default() }, bulk).unwrap();
     assert!(arrived.is_empty());
 }

@@ -11,6 +11,7 @@ use crate::items::Encoder;
 use crate::proto::client_message::Body as Asked;
 use crate::proto::{self, ClientMessage};
 use crate::way::client::Outlet;
+use bytes::Bytes;
 use reverie_core::table::{Keys, Promise};
 use reverie_core::{Error, Result};
 use std::collections::BTreeMap;
@@ -359,13 +360,14 @@ impl Engine {
         if !begins_again && self.answered.is_empty() && self.returned.is_empty() && below == self.told_below {
             return None;
         }
+        let encode = |numbers: Vec<u64>| convert::numbers::encode(&numbers);
         let answered = self.answered.drain(..).flat_map(|(first, count)| first..first + count);
-        let ids = answered.filter(|id| *id >= below).collect();
+        let ids = encode(answered.filter(|id| *id >= below).collect());
         self.told_below = below;
-        let returned = self.returned.drain(..self.returned.len().min(RETURNED_AT_ONCE)).collect();
+        let returned = encode(self.returned.drain(..self.returned.len().min(RETURNED_AT_ONCE)).collect());
         let (before, open) = match begins_again {
-            true => (self.taken_below, self.inserts.ids().chain(self.requests.ids()).collect()),
-            false => (0, Vec::new()),
+            true => (self.taken_below, encode(self.inserts.ids().chain(self.requests.ids()).collect())),
+            false => (0, Bytes::new()),
         };
         Some(proto::Received { below, ids, returned, before, open })
     }

@@ -4,7 +4,7 @@ use super::answer::Answer;
 use super::pipeline::Pipeline;
 use super::remote::{self, Remote};
 use crate::convert::batch::encode_reading;
-use crate::convert::numbers::{encode_keys, encode_priorities};
+use crate::convert::numbers;
 use crate::convert::query::{encode_conditions, encode_neighbours, encode_query};
 use crate::convert::table::{encode_change, encode_seen};
 use crate::items::MAX_ITEMS;
@@ -88,7 +88,7 @@ impl Replay for Remote {
 
     fn get(&self, table: &str, keys: &[i64], reading: &Options<'_>) -> Ticket<Sampled> {
         let reading = Some(encode_reading(reading.columns, reading.ragged));
-        let get = proto::Get { table: table.to_owned(), keys: keys.to_vec(), reading };
+        let get = proto::Get { table: table.to_owned(), keys: numbers::encode(keys), reading };
         self.request(Body::Get(get), None, true, Answer::Sampled)
     }
 
@@ -120,17 +120,17 @@ impl Replay for Remote {
     fn mutate(&self, table: &str, updates: &Updates<'_>, deletes: &[i64], awaited: bool) -> Ticket<(Updated, Updated)> {
         let mutate = proto::Mutate {
             table: table.to_owned(),
-            keys: encode_keys(updates.keys),
-            priorities: encode_priorities(updates.priorities),
-            if_version: updates.if_version.unwrap_or_default().to_vec(),
-            deletes: encode_keys(deletes),
+            keys: numbers::encode(updates.keys),
+            priorities: numbers::encode(updates.priorities),
+            if_version: numbers::encode(updates.if_version.unwrap_or_default()),
+            deletes: numbers::encode(deletes),
             neighbours: updates.neighbours.map(encode_neighbours),
         };
         self.outbox.request(Some(Body::Mutate(mutate)), None, (false, !awaited), Answer::Mutated)
     }
 
     fn delete_where(&self, table: &str, keys: Option<&[i64]>, conditions: &[Condition]) -> Ticket<Updated> {
-        let keys = keys.map(|keys| proto::Keys { keys: keys.to_vec() });
+        let keys = keys.map(|keys| proto::Keys { keys: numbers::encode(keys) });
         let delete = proto::Delete { table: table.to_owned(), keys, conditions: encode_conditions(conditions) };
         self.request(Body::Delete(delete), None, false, Answer::Deleted)
     }

@@ -1,6 +1,6 @@
 //! The forms of items.
 
-use super::{broken, dtype, present, shape, structure};
+use super::{broken, dtype, numbers, present, shape, structure};
 use crate::proto::{self, pattern_column};
 use reverie_core::Result;
 use reverie_core::item::{Cells, Pattern, PatternColumn};
@@ -32,10 +32,10 @@ pub fn encode_pattern(number: u32, pattern: &Pattern) -> proto::PatternDef {
         Cells::Range { start, step, len } => {
             pattern_column::Cells::Range(proto::CellRange { start: *start, step: *step, len: *len })
         }
-        Cells::List(list) => pattern_column::Cells::List(proto::CellList { cells: list.to_vec() }),
+        Cells::List(list) => pattern_column::Cells::List(proto::CellList { cells: numbers::encode(list) }),
     };
     let column = |column: &PatternColumn| proto::PatternColumn {
-        spec: Some(encode_spec(&column.spec)),
+        spec: Some(Box::new(encode_spec(&column.spec))),
         part: column.part,
         column: column.column,
         cells: Some(cells(&column.cells)),
@@ -62,7 +62,7 @@ pub fn decode_pattern(message: proto::PatternDef) -> Result<(u32, Pattern)> {
 }
 
 fn decode_column(mut message: proto::PatternColumn) -> Result<PatternColumn> {
-    let spec = decode_spec(present(message.spec.take(), "spec")?)?;
+    let spec = decode_spec(*present(message.spec.take(), "spec")?)?;
     let cells = match present(message.cells.take(), "cells")? {
         pattern_column::Cells::Range(proto::CellRange { start, step, len }) => {
             if step == 0 || len > MAX_CELLS {
@@ -70,7 +70,7 @@ fn decode_column(mut message: proto::PatternColumn) -> Result<PatternColumn> {
             }
             Cells::Range { start, step, len }
         }
-        pattern_column::Cells::List(list) => Cells::List(list.cells.into()),
+        pattern_column::Cells::List(list) => Cells::List(numbers::decode(&list.cells, "cells")?.into()),
     };
     let (count, axes) = (cells.len(), spec.shape.len());
     let fits = if message.squeeze { count == 1 } else { message.stack_axis as usize <= axes };

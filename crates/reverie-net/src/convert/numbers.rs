@@ -4,30 +4,45 @@ use super::broken;
 use bytes::Bytes;
 use reverie_core::Result;
 
-/// Encodes keys.
-pub fn encode_keys(keys: &[i64]) -> Bytes {
-    keys.iter().map(|key| key.to_le_bytes()).collect::<Vec<_>>().into_flattened().into()
+/// A number that lists on the wire have.
+pub trait Number: Copy {
+    /// Encodes a list.
+    fn encode(numbers: &[Self]) -> Bytes;
+    /// See [`decode`].
+    fn decode(bytes: &[u8], what: &str) -> Result<Vec<Self>>;
 }
 
-/// Encodes priorities.
-pub fn encode_priorities(priorities: &[f64]) -> Bytes {
-    priorities.iter().map(|priority| priority.to_le_bytes()).collect::<Vec<_>>().into_flattened().into()
+macro_rules! numbers {
+    ($($number:ty),*) => {$(
+        impl Number for $number {
+            fn encode(numbers: &[Self]) -> Bytes {
+                numbers.iter().map(|number| number.to_le_bytes()).collect::<Vec<_>>().into_flattened().into()
+            }
+
+            fn decode(bytes: &[u8], what: &str) -> Result<Vec<Self>> {
+                Ok(words(bytes, what)?.iter().map(|word| Self::from_le_bytes(*word)).collect())
+            }
+        }
+    )*};
 }
 
-/// Decodes keys. `Protocol` for a part of a number.
-pub fn decode_keys(bytes: &[u8]) -> Result<Vec<i64>> {
-    Ok(words(bytes, "keys")?.iter().map(|word| i64::from_le_bytes(*word)).collect())
+numbers!(u32, i32, u64, i64, f64);
+
+/// Encodes a list.
+pub fn encode<T: Number>(numbers: &[T]) -> Bytes {
+    T::encode(numbers)
 }
 
-/// Decodes priorities. `Protocol` for a part of a number.
-pub fn decode_priorities(bytes: &[u8]) -> Result<Vec<f64>> {
-    Ok(words(bytes, "priorities")?.iter().map(|word| f64::from_le_bytes(*word)).collect())
+/// Decodes a list of `what`. `Protocol` for a part of a number.
+pub fn decode<T: Number>(bytes: &[u8], what: &str) -> Result<Vec<T>> {
+    T::decode(bytes, what)
 }
 
-fn words<'a>(bytes: &'a [u8], what: &str) -> Result<&'a [[u8; 8]]> {
+/// The numbers of a list of `what`, of `N` bytes each. `Protocol` for a part of a number.
+pub(crate) fn words<'a, const N: usize>(bytes: &'a [u8], what: &str) -> Result<&'a [[u8; N]]> {
     match bytes.as_chunks() {
         (words, []) => Ok(words),
-        _ => Err(broken(format!("{} bytes of {what}, which have 8 bytes each", bytes.len()))),
+        _ => Err(broken(format!("{} bytes of {what}, which have {N} bytes each", bytes.len()))),
     }
 }
 
@@ -39,13 +54,16 @@ mod tests {
     #[test]
     fn numbers_are_read_as_they_were_written_and_a_part_of_one_is_refused() {
         let (keys, priorities) = ([0, -1, i64::MAX], [0.0, -0.5, f64::INFINITY]);
-        assert_eq!(encode_keys(&keys)[8..16], [0xff; 8]);
-        assert_eq!(decode_keys(&encode_keys(&keys)).unwrap(), keys);
-        assert_eq!(decode_priorities(&encode_priorities(&priorities)).unwrap(), priorities);
-        assert!(decode_keys(&[]).unwrap().is_empty());
+        assert_eq!(encode(&keys)[8..16], [0xff; 8]);
+        assert_eq!(decode::<i64>(&encode(&keys), "keys").unwrap(), keys);
+        assert_eq!(decode::<f64>(&encode(&priorities), "priorities").unwrap(), priorities);
+        assert_eq!(decode::<i32>(&encode(&[-2, 3]), "cells").unwrap(), [-2, 3]);
+        assert!(decode::<i64>(&[], "keys").unwrap().is_empty());
         for len in [1, 7, 9] {
-            assert!(matches!(decode_keys(&vec![0; len]), Err(Error::Protocol(text)) if text.contains("bytes of keys")));
-            assert!(matches!(decode_priorities(&vec![0; len]), Err(Error::Protocol(_))));
+            let refused = decode::<i64>(&vec![0; len], "keys");
+            assert!(matches!(refused, Err(Error::Protocol(text)) if text.contains("bytes of keys")));
+            assert!(matches!(decode::<f64>(&vec![0; len], "priorities"), Err(Error::Protocol(_))));
+            assert!(matches!(decode::<u32>(&vec![0; len], "versions"), Err(Error::Protocol(_))));
         }
     }
 }

@@ -27,7 +27,7 @@ fn encode_node(node: Node) -> proto::Node {
         Node::List(count) => Some(Kind::List(count)),
         Node::Tuple(count) => Some(Kind::Tuple(count)),
         Node::Record { dataclass, module, name, names } => {
-            Some(Kind::Record(proto::Record { dataclass, module, name, names }))
+            Some(Kind::Record(Box::new(proto::Record { dataclass, module, name, names })))
         }
     };
     proto::Node { kind }
@@ -54,7 +54,8 @@ fn decode_node(node: proto::Node) -> Result<Node> {
         Some(Kind::Dict(dict)) => Node::Dict(dict.keys.into_iter().map(key).collect::<Result<_>>()?),
         Some(Kind::List(count)) => Node::List(count),
         Some(Kind::Tuple(count)) => Node::Tuple(count),
-        Some(Kind::Record(proto::Record { dataclass, module, name, names })) => {
+        Some(Kind::Record(record)) => {
+            let proto::Record { dataclass, module, name, names } = *record;
             Node::Record { dataclass, module, name, names }
         }
     })

@@ -1,7 +1,6 @@
-//! The codec of calls other than sessions: as any gRPC codec for protobuf, except for messages that [`weigh`] refuses.
+//! The codec of calls other than sessions: as any gRPC codec for protobuf, but the heads of messages are bounded.
 
-use crate::weigh::{self, Incoming};
-use bytes::Buf;
+use crate::head::{self, Incoming};
 use prost::Message;
 use std::marker::PhantomData;
 use tonic::Status;
@@ -12,7 +11,7 @@ use tonic_prost::{ProstCodec, ProstEncoder};
 pub(crate) struct Codec<T, U>(PhantomData<fn() -> (T, U)>);
 
 /// The half that decodes.
-pub(crate) struct Weighing<U>(PhantomData<fn() -> U>);
+pub(crate) struct Bounded<U>(PhantomData<fn() -> U>);
 
 impl<T, U> Default for Codec<T, U> {
     fn default() -> Self {
@@ -20,7 +19,7 @@ impl<T, U> Default for Codec<T, U> {
     }
 }
 
-impl<U> Default for Weighing<U> {
+impl<U> Default for Bounded<U> {
     fn default() -> Self {
         Self(PhantomData)
     }
@@ -30,26 +29,22 @@ impl<T: Message + Send + 'static, U: Incoming + Send> tonic::codec::Codec for Co
     type Encode = T;
     type Decode = U;
     type Encoder = ProstEncoder<T>;
-    type Decoder = Weighing<U>;
+    type Decoder = Bounded<U>;
 
     fn encoder(&mut self) -> Self::Encoder {
         ProstCodec::<T, U>::default().encoder()
     }
 
     fn decoder(&mut self) -> Self::Decoder {
-        Weighing::default()
+        Bounded::default()
     }
 }
 
-impl<U: Incoming> Decoder for Weighing<U> {
+impl<U: Incoming> Decoder for Bounded<U> {
     type Item = U;
     type Error = Status;
 
     fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
-        // The message is contiguous.
-        let bytes = message.chunk();
-        weigh::check::<U>([bytes].into_iter(), bytes.len()).map_err(Status::invalid_argument)?;
-        let decoded = U::decode(message).map_err(|error| Status::internal(error.to_string()))?;
-        Ok(Some(decoded))
+        head::decode(message).map(Some).map_err(Status::invalid_argument)
     }
 }

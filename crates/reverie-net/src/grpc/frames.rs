@@ -2,9 +2,9 @@
 //!
 //! Large bytes stay in the HTTP/2 frame in which they arrived until they are copied to their place.
 
+use crate::head::{self, Incoming};
 use crate::pieces::Pieces;
 use crate::proto::MAX_MESSAGE_BYTES;
-use crate::weigh::{self, Incoming};
 use bytes::{Buf, Bytes};
 use hyper::body::Body;
 use std::marker::PhantomData;
@@ -103,8 +103,7 @@ pub(super) fn prefix(arrived: &mut Pieces) -> Result<Option<usize>, String> {
 
 /// Decodes the message of the next `len` bytes, all of which have arrived.
 pub(super) fn message<M: Incoming>(arrived: &mut Pieces, len: usize) -> Result<M, String> {
-    weigh::check::<M>(arrived.iter(), len)?;
-    M::decode(arrived.take(len)).map_err(|error| format!("a message that cannot be decoded: {error}"))
+    head::decode(arrived.take(len))
 }
 
 #[cfg(test)]

@@ -86,14 +86,15 @@ impl Body for Upload {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::convert::numbers::encode;
     use crate::proto::{Insert, Received};
 
     #[test]
     fn an_insert_with_large_bytes_is_encoded_as_any_message() {
         for (first_id, below, len) in [(1, 0, LARGE), (300, 7, 1 << 20), (u64::MAX, u64::MAX, (1 << 21) + 1)] {
-            let received = (below > 0).then(|| Received { below, ids: vec![1, below], ..Default::default() });
+            let received = (below > 0).then(|| Received { below, ids: encode(&[1, below]), ..Default::default() });
             let bulk = Some(Bulk { place: Some(Place::Inline(vec![7; len].into())) });
-            let insert = Insert { first_id, released: vec![5, 6], bulk, ..Default::default() };
+            let insert = Insert { first_id, released: encode(&[5_u64, 6]), bulk, ..Default::default() };
             let message = ClientMessage { received, freed_slots: vec![3], body: Some(Asked::Insert(insert)) };
             let mut upload = Upload::new(mpsc::channel(1).1);
             upload.push(message.clone());

@@ -5,9 +5,10 @@ mod episodes;
 mod limits;
 mod names;
 
-use super::{ITEM_BYTES, MAX_LOOKS, looks};
+use super::{ITEM_BYTES, MAX_LOOKS, Row, looks};
 use crate::bulk::BulkIn;
 use crate::convert::item::decode_pattern;
+use crate::convert::numbers::words;
 use crate::proto;
 use cells::Layouts;
 use names::{Known, Names};
@@ -73,9 +74,9 @@ impl Decoder {
             self.names.define_body(definition, &self.episodes)?;
         }
         self.owed += bulk.len();
-        let arrived = self.requests(message.first_id, &message.runs, message.items.unwrap_or_default())?;
-        for number in message.released {
-            self.names.release(number);
+        let arrived = self.requests(message.first_id, &message.runs, &message.items)?;
+        for number in words(&message.released, "released numbers")? {
+            self.names.release(u64::from_le_bytes(*number));
         }
         for number in message.released_patterns {
             if let Some(pattern) = self.patterns.remove(&number) {
@@ -115,12 +116,9 @@ impl Decoder {
         }
     }
 
-    fn requests(&mut self, first_id: u64, runs: &[proto::InsertRun], items: proto::Items) -> Result<Vec<Arrived>> {
-        let columns = [items.pattern.len(), items.body.len(), items.anchor.len(), items.episode.len()];
-        let (count, streams) = (items.priority.len(), items.stream.len());
-        if columns != [count; 4] || !(streams <= 1 || streams == count) {
-            return Err(broken(format!("items of unequal columns: {columns:?}, {streams} and {count}")));
-        }
+    fn requests(&mut self, first_id: u64, runs: &[proto::InsertRun], items: &[u8]) -> Result<Vec<Arrived>> {
+        let items = Row::all(items)?;
+        let count = items.len();
         let told = runs.iter().try_fold((0_u64, 0_u64, 0_u64), |(requests, skipped, items), run| {
             let (requests, more) = (requests + u64::from(run.requests), u64::from(run.requests) * u64::from(run.items));
             (run.items > 0).then_some((requests, skipped + u64::from(run.skipped), items.checked_add(more)?))
@@ -178,7 +176,7 @@ impl Tables {
 /// Reads the items of a message in order. Most have the form, the body and the episode of the item before.
 struct Reader<'a> {
     decoder: &'a mut Decoder,
-    items: proto::Items,
+    items: &'a [[u8; Row::BYTES]],
     at: usize,
     looks: u64,
     pattern: Option<(u32, Form, u64)>,
@@ -191,18 +189,18 @@ impl Reader<'_> {
     fn next(&mut self) -> Result<(Item, Priority)> {
         let at = self.at;
         self.at += 1;
-        let (number, name) = (self.items.pattern[at], self.items.body[at]);
-        let (pattern, looks) = self.pattern(number)?;
-        let body = self.body(name)?;
-        let episode = self.episode(self.items.episode[at]);
-        let stream = self.stream(at);
-        let item = Item { body, pattern, anchor: self.items.anchor[at], episode, stream };
+        let row = Row::read(&self.items[at]);
+        let (pattern, looks) = self.pattern(row.pattern)?;
+        let body = self.body(row.body)?;
+        let episode = self.episode(row.episode);
+        let stream = self.stream(row.stream);
+        let item = Item { body, pattern, anchor: row.anchor, episode, stream };
         self.looks += looks + item.further_episodes().len() as u64;
         if self.looks > MAX_LOOKS {
             return Err(broken("a message whose items have more cells than a message may ask for"));
         }
         item.check().map_err(|error| broken(format!("an item that no table takes: {error}")))?;
-        let priority = match self.items.priority[at] {
+        let priority = match row.priority {
             max if max.is_nan() => Priority::Max,
             value => Priority::Value(value),
         };
@@ -239,9 +237,7 @@ impl Reader<'_> {
         self.episode.1
     }
 
-    fn stream(&mut self, at: usize) -> u32 {
-        let streams = &self.items.stream;
-        let stream = streams.get(if streams.len() == 1 { 0 } else { at }).copied().unwrap_or(0);
+    fn stream(&mut self, stream: u32) -> u32 {
         if self.stream.0 != stream {
             self.stream = (stream, self.decoder.episodes.stream(stream));
         }

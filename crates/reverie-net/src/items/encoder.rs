@@ -5,8 +5,9 @@ mod chunks;
 mod forms;
 mod known;
 
-use super::{MAX_ITEMS, MAX_LOOKS};
+use super::{FULL_HEAD_BYTES, MAX_ITEMS, MAX_LOOKS, Row};
 use crate::bulk::BulkOut;
+use crate::convert::numbers::encode;
 use crate::proto;
 use bodies::Bodies;
 use chunks::Chunks;
@@ -16,20 +17,30 @@ use reverie_core::item::{Body, Item};
 use reverie_core::table::{Inserts, Priority};
 use reverie_core::{Error, Result};
 
-/// Definitions of one message at most, in bytes.
+/// Definitions of one message at most, in bytes, with the lists that are not of its head.
 const MAX_DEFINED_BYTES: usize = 8 << 20;
+
+/// Bytes of an entry about requests, at most.
+const RUN_BYTES: usize = 26;
 
 /// Encodes items into messages: names what the server does not know, and sends only the cells that it does not have.
 #[derive(Default)]
 pub struct Encoder {
     message: proto::Insert,
-    items: proto::Items,
+    /// Rows of items.
+    items: Vec<u8>,
+    /// Numbers of chunks and bodies that are not used any more.
+    released: Vec<u64>,
     /// Requests in the message.
     requests: u64,
     next_id: u64,
     looks: u64,
+    /// Bytes of the message's head, at most.
+    head_bytes: usize,
     /// Bytes of the message's definitions.
     defined_bytes: usize,
+    /// The last request had no room for all of its definitions: the forms among them are not released.
+    is_split: bool,
     /// The last number given to a chunk or body.
     named: u64,
     forms: Forms,
@@ -64,13 +75,17 @@ impl Encoder {
         check(items)?;
         if self.requests == 0 {
             self.tidy(room);
-        } else if !self.can_follow(id) || self.items.pattern.len() + items.len() > MAX_ITEMS {
+        } else if !self.can_follow(id) || self.items.len() / Row::BYTES + items.len() > MAX_ITEMS {
+            return Ok(Pushed::NoRoom { needed: 0 });
+        }
+        if self.head_bytes >= FULL_HEAD_BYTES {
             return Ok(Pushed::NoRoom { needed: 0 });
         }
         if let Some(no_room) = self.note_cells(items, room)? {
             return Ok(no_room);
         }
-        if self.define(items)? {
+        self.is_split = self.define(items)?;
+        if self.is_split {
             return Ok(Pushed::NoRoom { needed: 0 });
         }
         for (item, priority) in items {
@@ -79,15 +94,18 @@ impl Encoder {
                 Body::Chunk(chunk) => self.chunks.number(chunk),
                 Body::Span(span) => self.bodies.number(span),
             };
-            self.items.pattern.push(pattern);
-            self.items.body.push(body.expect("named above"));
-            self.items.anchor.push(item.anchor);
-            self.items.episode.push(item.episode);
-            self.items.stream.push(item.stream);
-            self.items.priority.push(match priority {
-                Priority::Value(priority) => *priority,
-                Priority::Max => f64::NAN,
-            });
+            let row = Row {
+                pattern,
+                anchor: item.anchor,
+                body: body.expect("named above"),
+                priority: match priority {
+                    Priority::Value(priority) => *priority,
+                    Priority::Max => f64::NAN,
+                },
+                episode: item.episode,
+                stream: item.stream,
+            };
+            row.put(&mut self.items);
         }
         self.add_request(id, table, items.len() as u32);
         Ok(Pushed::Whole)
@@ -100,22 +118,27 @@ impl Encoder {
 
     /// Notes the cells that the request's items use; returns [`Pushed::NoRoom`] if they do not fit.
     fn note_cells(&mut self, items: &Inserts, room: u64) -> Result<Option<Pushed>> {
-        let (chunks, named) = (&mut self.chunks, &mut self.named);
-        each_chunk(items, |chunk| chunks.note(chunk, room, named))
+        let (chunks, named, head_bytes) = (&mut self.chunks, &mut self.named, &mut self.head_bytes);
+        each_chunk(items, |chunk| match *head_bytes >= FULL_HEAD_BYTES {
+            true => Ok(Some(Pushed::NoRoom { needed: 0 })),
+            false => chunks.note(chunk, room, named, head_bytes),
+        })
     }
 
     /// Defines the forms and bodies of the request; true if they do not fit.
     fn define(&mut self, items: &Inserts) -> Result<bool> {
         let mut looks = 0;
         for (item, _) in items {
-            if self.defined_bytes > MAX_DEFINED_BYTES {
+            if self.head_bytes >= FULL_HEAD_BYTES || self.defined_bytes >= MAX_DEFINED_BYTES {
                 return Ok(true);
             }
-            looks += self.forms.define(&item.pattern, &mut self.message.patterns, &mut self.defined_bytes)?;
+            let sizes = (&mut self.head_bytes, &mut self.defined_bytes);
+            looks += self.forms.define(&item.pattern, &mut self.message.patterns, sizes)?;
             looks += item.further_episodes().len() as u64;
             if let Body::Span(span) = &item.body {
                 let define = self.bodies.define(span, &self.chunks, &mut self.named);
                 if let Some(body) = define {
+                    self.head_bytes += bodies::head_bytes(&body);
                     self.defined_bytes += prost::Message::encoded_len(&body);
                     self.message.bodies.push(body);
                 }
@@ -140,7 +163,10 @@ impl Encoder {
         self.next_id = id + 1;
         match self.message.runs.last_mut() {
             Some(run) if (run.table, run.items, skipped) == (table, items, 0) => run.requests += 1,
-            _ => self.message.runs.push(proto::InsertRun { table, requests: 1, items, skipped }),
+            _ => {
+                self.head_bytes += RUN_BYTES;
+                self.message.runs.push(proto::InsertRun { table, requests: 1, items, skipped });
+            }
         }
     }
 
@@ -148,9 +174,11 @@ impl Encoder {
     /// Also notes chunks that were packed meanwhile, if there is room. `push` does this for every message; call it now
     /// and then while nothing is pushed, and then take the message.
     pub fn tidy(&mut self, room: u64) {
-        self.chunks.tidy(room, &mut self.message.released);
-        self.bodies.tidy(&mut self.message.released);
-        self.forms.tidy(&mut self.message.released_patterns);
+        self.chunks.tidy(room, &mut self.released, &mut self.head_bytes);
+        self.bodies.tidy(&mut self.released);
+        if !self.is_split {
+            self.forms.tidy(&mut self.message.released_patterns);
+        }
     }
 
     /// True if the server keeps something because it was named.
@@ -163,14 +191,10 @@ impl Encoder {
     pub fn take(&mut self, bulk: &mut dyn BulkOut) -> Option<proto::Insert> {
         self.chunks.take(bulk, &mut self.message.chunks);
         let mut message = std::mem::take(&mut self.message);
-        if self.requests > 0 {
-            let streams = &mut self.items.stream;
-            if streams.iter().all(|stream| *stream == streams[0]) {
-                streams.truncate(usize::from(streams[0] != 0));
-            }
-            message.items = Some(std::mem::take(&mut self.items));
-        }
-        (self.requests, self.looks, self.defined_bytes) = (0, 0, 0);
+        message.released = encode(&self.released);
+        self.released.clear();
+        message.items = std::mem::take(&mut self.items).into();
+        (self.requests, self.looks, self.head_bytes, self.defined_bytes) = (0, 0, 0, 0);
         (message != proto::Insert::default()).then_some(message)
     }
 }

@@ -4,11 +4,14 @@
 
 mod decoder;
 mod encoder;
+mod row;
 
+use crate::head::MAX_HEAD_BYTES;
 use reverie_core::item::{Cells, Pattern};
 
 pub use decoder::{Arrived, Decoder, Episodes, Limits};
 pub use encoder::{Encoder, Pushed};
+pub use row::Row;
 
 /// The bytes that an item counts for against the insert credit; both ends compute it so.
 /// The first request of each table in a message also counts for the bulk bytes of the message, and for those of the
@@ -22,8 +25,11 @@ pub const MAX_ITEMS: usize = 1 << 19;
 /// The largest cost of checking that the cells of a message's items are there, see [`looks`].
 const MAX_LOOKS: u64 = 1 << 24;
 
-/// Bytes of one form at most, as a message.
-const MAX_FORM_BYTES: usize = 4 << 20;
+/// Bytes of one form, or of what is said of one chunk, in the head of a message at most.
+const MAX_ENTRY_BYTES: usize = MAX_HEAD_BYTES / 2;
+
+/// Bytes of a message's head from which on no request is added to it.
+const FULL_HEAD_BYTES: usize = MAX_HEAD_BYTES / 4;
 
 /// True if more may be sent into a table with `table` bytes in flight, where all tables together have `all`.
 ///

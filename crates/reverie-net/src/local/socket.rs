@@ -2,9 +2,9 @@
 //!
 //! Descriptors arrive in the order of their messages, with or before their message's bytes.
 
+use crate::head::{self, Incoming};
 use crate::mapping::watch;
 use crate::proto::MAX_MESSAGE_BYTES;
-use crate::weigh::{self, Incoming};
 use bytes::{Buf, BytesMut};
 use prost::Message;
 use reverie_core::{Error, Result};
@@ -112,7 +112,7 @@ impl Reader {
                 return Ok(None);
             }
             let bytes = self.long.take().map(|(bytes, _)| bytes.freeze()).unwrap_or_default();
-            return decode(&bytes.clone(), bytes).map(Some);
+            return decode(bytes).map(Some);
         }
         let Some(prefix) = self.buffer[self.ready.clone()].first_chunk::<PREFIX>() else { return Ok(None) };
         let len = u32::from_le_bytes(*prefix) as usize;
@@ -129,8 +129,7 @@ impl Reader {
             return Ok(None);
         }
         self.ready.start = body + len;
-        let bytes = &self.buffer[body..body + len];
-        decode(bytes, bytes).map(Some)
+        decode(&self.buffer[body..body + len]).map(Some)
     }
 
     /// The descriptor of the last message. `Protocol` if none came with it.
@@ -297,10 +296,8 @@ fn lost(error: &io::Error) -> Error {
     }
 }
 
-/// Decodes the message in these bytes: `bytes` is weighed, and large fields are taken from `message`.
-fn decode<M: Incoming>(bytes: &[u8], message: impl Buf) -> Result<M> {
-    weigh::check::<M>([bytes].into_iter(), bytes.len()).map_err(Error::Protocol)?;
-    M::decode(message).map_err(|error| Error::Protocol(format!("a message that cannot be decoded: {error}")))
+fn decode<M: Incoming>(message: impl Buf) -> Result<M> {
+    head::decode(message).map_err(Error::Protocol)
 }
 
 #[cfg(test)]

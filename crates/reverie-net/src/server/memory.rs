@@ -161,16 +161,17 @@ impl Memory {
         let open: BTreeSet<u64> = open.iter().copied().collect();
         let known = self.others.range(..before).map(|(id, _)| *id);
         let ids: Vec<u64> = known.filter(|id| !open.contains(id)).collect();
-        self.received(&proto::Received { ids, ..Default::default() });
+        self.received(0, &ids);
     }
 
-    /// Removes the outcomes that the client received; leased draws among them are acknowledged.
-    pub(super) fn received(&mut self, received: &proto::Received) {
-        if received.below > self.below {
-            self.below = received.below;
+    /// Removes the outcomes that the client received: those below a number, and these; leased draws among them are
+    /// acknowledged.
+    pub(super) fn received(&mut self, below: u64, ids: &[u64]) {
+        if below > self.below {
+            self.below = below;
             self.forget_below();
         }
-        for id in &received.ids {
+        for id in ids {
             if let Some((outcome, bytes)) = self.others.remove(id) {
                 self.len -= 1;
                 self.bytes -= bytes;
@@ -234,10 +235,6 @@ mod tests {
         ids.map(|id| Keys::from_iter([Key::from(id as i64)])).collect()
     }
 
-    fn received(below: u64, ids: &[u64]) -> proto::Received {
-        proto::Received { below, ids: ids.to_vec(), ..Default::default() }
-    }
-
     fn key(memory: &mut Memory, id: u64) -> Option<i64> {
         match memory.look_up(id) {
             Known::Keys(keys) => Some(keys[0].get()),
@@ -255,11 +252,11 @@ mod tests {
         assert_eq!((key(&mut memory, 3), key(&mut memory, 7), key(&mut memory, 11)), (Some(3), Some(7), Some(11)));
         assert!(matches!(memory.look_up(8), Known::No) && matches!(memory.look_up(12), Known::No));
         assert!(matches!(memory.look_up(9), Known::Other));
-        memory.received(&received(5, &[9, 11]));
+        memory.received(5, &[9, 11]);
         assert!([1, 3, 4, 11].iter().all(|id| matches!(memory.look_up(*id), Known::Received)));
         assert_eq!((key(&mut memory, 5), key(&mut memory, 10), memory.len()), (Some(5), Some(10), 4));
         assert!(memory.size_bytes() > 0);
-        memory.received(&received(12, &[]));
+        memory.received(12, &[]);
         assert_eq!((memory.len(), memory.size_bytes()), (0, 0));
         assert!(memory.inserts.is_empty() && memory.others.is_empty());
     }
@@ -279,7 +276,7 @@ mod tests {
     fn receiving_by_number_leaves_nothing_behind() {
         let mut memory = Memory::default();
         memory.inserted(1, keys(1..4));
-        memory.received(&received(0, &[2, 1, 3, 3, 77]));
+        memory.received(0, &[2, 1, 3, 3, 77]);
         assert!(memory.inserts.is_empty());
         assert_eq!((memory.len(), memory.size_bytes()), (0, 0));
     }

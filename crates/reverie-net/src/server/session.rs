@@ -343,13 +343,15 @@ impl Session {
             self.shared.told(id);
         }
         if let Some(received) = &message.received {
-            self.memory.received(received);
+            let numbers = |bytes| convert::numbers::decode::<u64>(bytes, "numbers of requests");
+            let ids = numbers(&received.ids)?;
+            self.memory.received(received.below, &ids);
             if received.before > 0 {
-                self.memory.received_but(received.before, &received.open);
+                self.memory.received_but(received.before, &numbers(&received.open)?);
             }
-            self.take_all_back(&received.returned)?;
+            self.take_all_back(&numbers(&received.returned)?)?;
             if let Some(id) = &self.id {
-                self.inserts.tables.iter().for_each(|table| table.received(id, received.below, &received.ids));
+                self.inserts.tables.iter().for_each(|table| table.received(id, received.below, &ids));
             }
         }
         if !message.freed_slots.is_empty() {

@@ -110,8 +110,12 @@ async fn a_server_that_is_silent_is_named_soon_after_the_deadline() {
     send_batch(&talk, late, 4, 100, 0, true).await;
     let next = client.draw(draws(4), None);
     let asked = talk.request().await;
-    assert!(talk.received.iter().any(|received| received.returned == [late]), "{:?}", talk.received);
-    assert!(!talk.received.iter().any(|received| received.ids.contains(&late) || received.below > late));
+    assert!(
+        talk.received.iter().any(|received| received.returned == convert::numbers::encode(&[late])),
+        "{:?}",
+        talk.received
+    );
+    assert!(!talk.received.iter().any(|received| ids(&received.ids).contains(&late) || received.below > late));
     send_batch(&talk, asked.id, 4, 100, 0, false).await;
     assert_batch(&next.await.unwrap(), 4);
 }
@@ -279,7 +283,7 @@ async fn a_dropped_sample_is_withdrawn_and_a_dropped_change_is_made() {
     let id = talk.request().await.id;
     drop(client.mutate("replay", &Updates { keys: &[3], priorities: &[1.0], ..Updates::default() }, &[4], true));
     assert!(
-        matches!(talk.request().await.body, Some(request::Body::Mutate(mutate)) if mutate.deletes == convert::numbers::encode_keys(&[4]))
+        matches!(talk.request().await.body, Some(request::Body::Mutate(mutate)) if mutate.deletes == convert::numbers::encode(&[4_i64]))
     );
     drop(sample);
     assert!(matches!(talk.asked().await, Some(Asked::Cancel(cancel)) if cancel.id == id));
@@ -426,13 +430,18 @@ async fn a_pipeline_keeps_so_many_requests_in_flight_and_gives_back_what_was_not
     assert!(matches!(pipeline.next(Duration::ZERO), Some(Ok(None))), "a closed one has ended");
 }
 
+/// Numbers of requests from a list.
+fn ids(list: &[u8]) -> Vec<u64> {
+    convert::numbers::decode(list, "numbers").unwrap()
+}
+
 /// The numbers that the server was asked to take back.
 fn returned(talk: &super::fake::Talk) -> Vec<u64> {
-    talk.received.iter().flat_map(|received| received.returned.iter().copied()).collect()
+    talk.received.iter().flat_map(|received| ids(&received.returned)).collect()
 }
 
 fn acknowledged(talk: &super::fake::Talk, id: u64) -> bool {
-    talk.received.iter().any(|received| received.ids.contains(&id) || received.below > id)
+    talk.received.iter().any(|received| ids(&received.ids).contains(&id) || received.below > id)
 }
 
 #[tokio::test(start_paused = true)]
@@ -547,7 +556,7 @@ async fn on_a_new_connection_the_server_is_told_all_that_is_open() {
     let mut talk = fake.session().await;
     assert_eq!(talk.request().await.id, first);
     let received = &talk.received[0];
-    assert!(received.before > second && received.open == [first], "{received:?}");
+    assert!(received.before > second && received.open == convert::numbers::encode(&[first]), "{received:?}");
     let info = client.info();
     talk.request().await;
     assert!(talk.received[1..].iter().all(|received| received.before == 0), "once");

@@ -2,6 +2,7 @@
 
 use crate::support::*;
 use reverie_core::table::Priority;
+use reverie_net::convert::numbers;
 use reverie_net::proto::error_detail::Kind;
 use reverie_net::proto::{self, reply, request};
 use reverie_net::server::{Limits, Options};
@@ -20,6 +21,11 @@ fn fill(host: &Host, bytes: usize, items: usize) {
         let inserts = [(rows.item(&vec![item as f64; bytes / 8]), Priority::Value(1.0))].into_iter().collect();
         assert!(host.tables.get("a").unwrap().insert(inserts).unwrap().is_done());
     }
+}
+
+/// Keys as in a message.
+fn encoded(keys: &[reverie_core::item::Key]) -> bytes::Bytes {
+    numbers::encode(&keys.iter().map(|key| key.get()).collect::<Vec<_>>())
 }
 
 /// All that was sent before has been dealt with.
@@ -72,8 +78,8 @@ async fn draws_of_a_table_that_keeps_its_items_and_cannot_be_one_batch_are_not_s
         let items = [(rows.item(values), Priority::Value(1.0))].into_iter().collect();
         assert!(host.tables.get("a").unwrap().insert(items).unwrap().is_done());
     }
-    let keys = host.tables.get("a").unwrap().query(&Default::default()).unwrap().keys;
-    let get = proto::Get { table: "a".to_owned(), keys: keys.iter().map(|key| key.get()).collect(), reading: None };
+    let keys = encoded(&host.tables.get("a").unwrap().query(&Default::default()).unwrap().keys);
+    let get = proto::Get { table: "a".to_owned(), keys, reading: None };
     let mut session = host.session(1).await;
     let id = session.ask(request::Body::Get(get), None);
     assert!(matches!(session.refusal(id).await, Kind::Signature(_)));
@@ -251,10 +257,7 @@ async fn a_batch_whose_packed_chunks_come_to_more_than_the_bound_is_refused_befo
     let host = Host::with(vec![table("a")], limited(limits));
     fill_packed(&host, 2, 200_000);
     let keys = host.tables.get("a").unwrap().query(&Default::default()).unwrap().keys;
-    let get = |keys: &[reverie_core::item::Key]| {
-        let keys = keys.iter().map(|key| key.get()).collect();
-        request::Body::Get(proto::Get { table: "a".to_owned(), keys, reading: None })
-    };
+    let get = |keys| request::Body::Get(proto::Get { table: "a".to_owned(), keys: encoded(keys), reading: None });
     let mut session = host.session(1).await;
     let id = session.ask(get(&keys), None);
     let Kind::ResourceExhausted(refused) = session.refusal(id).await else { panic!("not refused for its size") };
@@ -267,10 +270,9 @@ async fn a_batch_whose_packed_chunks_come_to_more_than_the_bound_is_refused_befo
 async fn a_batch_that_is_unpacked_by_a_thread_of_its_own_has_what_its_chunks_hold() {
     let host = Host::new(vec![table("a")]);
     fill_packed(&host, 8, 100_000);
-    let keys = host.tables.get("a").unwrap().query(&Default::default()).unwrap().keys;
-    let keys = keys.iter().map(|key| key.get()).collect();
-    let mut session = host.session(1).await;
-    let id = session.ask(request::Body::Get(proto::Get { table: "a".to_owned(), keys, reading: None }), None);
+    let keys = encoded(&host.tables.get("a").unwrap().query(&Default::default()).unwrap().keys);
+    let (mut session, table) = (host.session(1).await, "a".to_owned());
+    let id = session.ask(request::Body::Get(proto::Get { table, keys, reading: None }), None);
     assert_eq!(session.whole(id).await.values(), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
 }
 
@@ -283,7 +285,7 @@ async fn exhausted(session: &mut Session) {
 /// A chunk that no item names.
 fn send_cells(session: &Session, chunk: u64, cells: usize) {
     let mut cells = insert(1, 0, &vec![1.0; cells], chunk);
-    (cells.runs, cells.items, cells.first_id) = (Vec::new(), None, 0);
+    (cells.runs, cells.items, cells.first_id) = (Vec::new(), Default::default(), 0);
     session.send.send(message(proto::client_message::Body::Insert(cells))).unwrap();
 }
 
@@ -329,10 +331,7 @@ async fn cells_that_came_into_a_table_refuse_no_draws() {
     // One item of a chunk of so many cells.
     let send = |session: &Session, table: u32, cells: usize| {
         let mut large = insert(1, table, &vec![1.0; cells], 1);
-        let items = large.items.as_mut().unwrap();
-        [&mut items.pattern, &mut items.anchor, &mut items.episode].into_iter().for_each(|column| column.truncate(1));
-        items.body.truncate(1);
-        items.priority.truncate(1);
+        large.items.truncate(reverie_net::items::Row::BYTES);
         large.runs[0].requests = 1;
         session.send.send(message(proto::client_message::Body::Insert(large))).unwrap();
     };
@@ -392,7 +391,7 @@ async fn draws_that_are_under_way_are_bounded_over_the_requests_of_a_client() {
     let id = session.ask(sample("a", 5000), None);
     session.whole(id).await;
     let key = host.tables.get("a").unwrap().query(&Default::default()).unwrap().keys[0].get();
-    let get = |count| proto::Get { table: "a".to_owned(), keys: vec![key; count], reading: None };
+    let get = |count| proto::Get { table: "a".to_owned(), keys: numbers::encode(&vec![key; count]), reading: None };
     let id = session.ask(request::Body::Get(get(10_000)), None);
     assert!(matches!(session.refusal(id).await, Kind::ResourceExhausted(refused) if refused.needed == 1_280_000));
     let id = session.ask(request::Body::Get(get(5_000)), None);

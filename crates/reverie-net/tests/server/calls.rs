@@ -60,21 +60,21 @@ async fn mutations_delete_and_then_update_where_the_version_is_right() {
     let mut session = host.session(1).await;
     let mutate = proto::Mutate {
         table: "a".to_owned(),
-        keys: convert::numbers::encode_keys(&keys[..3]),
-        priorities: convert::numbers::encode_priorities(&[5.0, 6.0, 7.0]),
-        if_version: vec![0, 9, 0],
-        deletes: convert::numbers::encode_keys(&[keys[2], 12345]),
+        keys: convert::numbers::encode(&keys[..3]),
+        priorities: convert::numbers::encode(&[5.0, 6.0, 7.0]),
+        if_version: convert::numbers::encode(&[0_u32, 9, 0]),
+        deletes: convert::numbers::encode(&[keys[2], 12345]),
         neighbours: None,
     };
     let id = session.ask(request::Body::Mutate(mutate), None);
     let want = proto::Mutated { applied: 1, stale: 2, deleted: 1, stale_deletes: 1 };
     assert_eq!(session.reply(id).await, reply::Body::Mutated(want));
-    let get = proto::Get { table: "a".to_owned(), keys: vec![keys[3], keys[0]], reading: None };
+    let get = proto::Get { table: "a".to_owned(), keys: convert::numbers::encode(&[keys[3], keys[0]]), reading: None };
     let id = session.ask(request::Body::Get(get), None);
     let batch = session.whole(id).await;
     assert_eq!((batch.values(), batch.keys()), (vec![3.0, 0.0], vec![keys[3], keys[0]]));
     assert_eq!(batch.info[2][8..], 5.0f64.to_le_bytes());
-    let get = proto::Get { table: "a".to_owned(), keys: vec![keys[2]], reading: None };
+    let get = proto::Get { table: "a".to_owned(), keys: convert::numbers::encode(&[keys[2]]), reading: None };
     let id = session.ask(request::Body::Get(get), None);
     assert!(matches!(session.refusal(id).await, Kind::UnknownKey(unknown) if unknown.key == keys[2]));
 }

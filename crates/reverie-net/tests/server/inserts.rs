@@ -1,4 +1,5 @@
 use crate::support::*;
+use reverie_net::convert;
 use reverie_net::proto::client_message::Body as Asked;
 use reverie_net::proto::error_detail::Kind;
 use reverie_net::proto::{self, reply, request};
@@ -9,7 +10,7 @@ async fn inserts_of_a_message_are_confirmed_as_one_with_their_keys() {
     let mut session = host.session(1).await;
     let first = session.insert(1, &[1.0, 2.0, 3.0]);
     let keys = session.inserted(first, 3).await;
-    let get = proto::Get { table: "b".to_owned(), keys: vec![keys[2], keys[0]], reading: None };
+    let get = proto::Get { table: "b".to_owned(), keys: convert::numbers::encode(&[keys[2], keys[0]]), reading: None };
     let id = session.ask(request::Body::Get(get), None);
     assert_eq!(session.whole(id).await.values(), [3.0, 1.0]);
     assert_eq!((host.size("a"), host.size("b")), (0, 3));
@@ -63,7 +64,8 @@ async fn an_insert_that_its_table_refuses_leaves_the_others_alone() {
     let mut session = host.session(1).await;
     let first = session.take_id(3);
     let mut insert = insert(first, 0, &[1.0, 2.0, 3.0], 1);
-    insert.items.as_mut().unwrap().priority[1] = f64::INFINITY;
+    let infinite = [&insert.items[..48], &f64::INFINITY.to_le_bytes(), &insert.items[56..]].concat();
+    insert.items = infinite.into();
     session.send.send(message(Asked::Insert(insert))).unwrap();
     let (mut confirmed, mut refused) = (Vec::new(), Vec::new());
     while confirmed.len() + refused.len() < 3 {

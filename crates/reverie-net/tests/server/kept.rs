@@ -9,8 +9,9 @@ use prost::Message;
 use reverie_core::batch::Layout;
 use reverie_net::convert;
 use reverie_net::proto::client_message::Body as Asked;
+use reverie_net::proto::error_detail::Kind;
 use reverie_net::proto::server_message::Body;
-use reverie_net::proto::{self, ClientMessage, ServerMessage, reply, request};
+use reverie_net::proto::{self, ClientMessage, PROTOCOL, ServerMessage, reply, request};
 use std::path::{Path, PathBuf};
 
 const VALUES: [f64; 3] = [1.5, -2.5, 3.5];
@@ -18,16 +19,21 @@ const VALUES: [f64; 3] = [1.5, -2.5, 3.5];
 const MUTATE: u64 = 4;
 const SAMPLE: u64 = 5;
 
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kept/session-1")
+fn folder(version: u32) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/kept/session-{version}"))
 }
 
 fn read<M: Message + Default>(name: &str) -> Vec<M> {
-    let bytes = std::fs::read(folder().join(name)).unwrap();
+    each(PROTOCOL, name).iter().map(|message| M::decode(&message[..]).unwrap()).collect()
+}
+
+/// The messages that were recorded of a version.
+fn each(version: u32, name: &str) -> Vec<Vec<u8>> {
+    let bytes = std::fs::read(folder(version).join(name)).unwrap();
     let (mut left, mut messages) = (&bytes[..], Vec::new());
     while let Some((length, behind)) = left.split_first_chunk() {
         let (message, behind) = behind.split_at(u32::from_le_bytes(*length) as usize);
-        messages.push(M::decode(message).unwrap());
+        messages.push(message.to_vec());
         left = behind;
     }
     assert!(left.is_empty());
@@ -36,7 +42,7 @@ fn read<M: Message + Default>(name: &str) -> Vec<M> {
 
 fn write<M: Message>(name: &str, messages: &[M]) {
     let one = |message: &M| [&(message.encoded_len() as u32).to_le_bytes()[..], &message.encode_to_vec()].concat();
-    std::fs::write(folder().join(name), messages.iter().flat_map(one).collect::<Vec<u8>>()).unwrap();
+    std::fs::write(folder(PROTOCOL).join(name), messages.iter().flat_map(one).collect::<Vec<u8>>()).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -46,7 +52,7 @@ async fn the_recorded_session_of_a_client_is_answered_for_ever() {
     let sent: Vec<ClientMessage> = read("client.bin");
     let [hello, insert, mutate, sample]: [ClientMessage; 4] = sent.try_into().unwrap();
     session.send.send(hello).unwrap();
-    assert!(matches!(session.next().await, Some(Body::Hello(hello)) if hello.protocol == 1 && !hello.resumed));
+    assert!(matches!(session.next().await, Some(Body::Hello(hello)) if hello.protocol == PROTOCOL && !hello.resumed));
     session.send.send(insert).unwrap();
     let keys = session.inserted(1, 3).await;
     session.send.send(mutate).unwrap();
@@ -77,7 +83,7 @@ fn the_recorded_answers_of_a_server_are_read_for_ever() {
     else {
         panic!("other answers")
     };
-    assert_eq!((hello.protocol, hello.resumed, hello.forgot), (1, false, false));
+    assert_eq!((hello.protocol, hello.resumed, hello.forgot), (PROTOCOL, false, false));
     assert!(hello.incarnation != 0 && hello.insert_credit_bytes > 0);
     assert_eq!((inserted.first_id, inserted.requests, inserted.keys.len()), (1, 3, 3));
     let mutated = proto::Mutated { applied: 1, ..Default::default() };
@@ -93,9 +99,23 @@ fn the_recorded_answers_of_a_server_are_read_for_ever() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_client_of_each_earlier_version_is_told_both_versions() {
+    for version in 1..PROTOCOL {
+        let host = Host::new(vec![queue("a", 3)]);
+        let mut session = Session::start(host.client().await).await;
+        session.send.send(ClientMessage::decode(&each(version, "client.bin")[0][..]).unwrap()).unwrap();
+        let reason = session.goodbye().await.reason.unwrap().kind.unwrap();
+        let both = [format!("version {version} of"), format!("server version {PROTOCOL}")];
+        assert!(matches!(&reason, Kind::Incompatible(text) if both.iter().all(|one| text.contains(one))), "{reason:?}");
+        let answer = ServerMessage::decode(&each(version, "server.bin")[0][..]).unwrap();
+        assert!(matches!(answer.body, Some(Body::Hello(hello)) if hello.protocol == version));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 #[ignore = "records the session of a new version"]
 async fn record_the_session_that_is_kept_of_this_version() {
-    assert!(!folder().exists(), "{} is kept as it is", folder().display());
+    assert!(!folder(PROTOCOL).exists(), "{} is kept as it is", folder(PROTOCOL).display());
     let host = Host::new(vec![queue("a", 3)]);
     let mut session = Session::start(host.client().await).await;
     let (mut sent, mut answers) = (vec![hello([7; 16])], Vec::new());
@@ -111,8 +131,8 @@ async fn record_the_session_that_is_kept_of_this_version() {
             (1, Some(Body::Inserted(inserted))) => {
                 let mutate = proto::Mutate {
                     table: "a".to_owned(),
-                    keys: convert::numbers::encode_keys(&[inserted.keys[0]]),
-                    priorities: convert::numbers::encode_priorities(&[7.25]),
+                    keys: convert::numbers::encode(&[inserted.keys[0]]),
+                    priorities: convert::numbers::encode(&[7.25]),
                     ..Default::default()
                 };
                 sent.push(asked(MUTATE, request::Body::Mutate(mutate)));
@@ -121,7 +141,7 @@ async fn record_the_session_that_is_kept_of_this_version() {
             _ => {}
         }
     }
-    std::fs::create_dir_all(folder()).unwrap();
+    std::fs::create_dir_all(folder(PROTOCOL)).unwrap();
     write("client.bin", &sent);
     let answer = |body| ServerMessage { body: Some(body) };
     write("server.bin", &answers.into_iter().map(answer).collect::<Vec<_>>());

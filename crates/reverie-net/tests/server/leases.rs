@@ -2,6 +2,7 @@
 
 use crate::resume::{again, until};
 use crate::support::*;
+use reverie_net::convert::numbers;
 use reverie_net::proto::client_message::Body as Asked;
 use reverie_net::proto::error_detail::Kind;
 use reverie_net::proto::{self, ClientMessage, reply, request};
@@ -15,7 +16,7 @@ fn held(host: &Host) -> (u64, u64) {
 }
 
 fn take_back(session: &Session, id: u64) {
-    let received = proto::Received { returned: vec![id], ..Default::default() };
+    let received = proto::Received { returned: numbers::encode(&[id]), ..Default::default() };
     session.send.send(ClientMessage { received: Some(received), ..Default::default() }).unwrap();
 }
 
@@ -118,7 +119,7 @@ async fn a_client_that_leaves_on_purpose_gives_back_at_once_what_it_did_not_ackn
     session.whole(second).await;
     let _waits = session.ask(sample("a", 5), None);
     until(|| held(&host) == (0, 3)).await;
-    let received = Some(proto::Received { below: 0, ids: vec![first], ..Default::default() });
+    let received = Some(proto::Received { below: 0, ids: numbers::encode(&[first]), ..Default::default() });
     let body = Some(Asked::Leave(proto::Leave {}));
     session.send.send(ClientMessage { received, body, ..Default::default() }).unwrap();
     until(|| held(&host) == (2, 0)).await;
@@ -164,7 +165,7 @@ async fn an_acknowledgement_that_was_lost_with_its_connection_is_made_up_for_by_
     session.lose();
     let (session, resumed) = again(&host, 1).await;
     assert!(resumed);
-    let received = Some(proto::Received { before: second + 1, open: vec![first], ..Default::default() });
+    let received = Some(proto::Received { before: second + 1, open: numbers::encode(&[first]), ..Default::default() });
     session.send.send(ClientMessage { received, ..Default::default() }).unwrap();
     until(|| held(&host) == (0, 1)).await;
 }
@@ -173,7 +174,8 @@ async fn an_acknowledgement_that_was_lost_with_its_connection_is_made_up_for_by_
 async fn a_message_that_returns_more_requests_than_one_may_ends_its_connection() {
     let host = Host::new(vec![queue("a", 10)]);
     let mut session = host.session(1).await;
-    let received = |n| Some(proto::Received { returned: (1..=n).collect(), ..Default::default() });
+    let received =
+        |n| Some(proto::Received { returned: numbers::encode(&(1..=n).collect::<Vec<u64>>()), ..Default::default() });
     session.send.send(ClientMessage { received: received(4096), ..Default::default() }).unwrap();
     for id in 1..=4096 {
         is_done(&mut session, id).await;

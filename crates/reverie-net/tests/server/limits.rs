@@ -1,5 +1,6 @@
 use crate::support::*;
 use reverie_core::table::Priority;
+use reverie_net::convert;
 use reverie_net::proto::client_message::Body as Asked;
 use reverie_net::proto::error_detail::Kind;
 use reverie_net::proto::{self, request};
@@ -206,7 +207,8 @@ async fn outcomes_that_are_received_are_forgotten() {
     let mut session = host.session(1).await;
     let first = session.insert(0, &[1.0, 2.0]);
     session.inserted(first, 2).await;
-    let received = Some(proto::Received { below: 0, ids: vec![first, first + 1], ..Default::default() });
+    let received =
+        Some(proto::Received { below: 0, ids: convert::numbers::encode(&[first, first + 1]), ..Default::default() });
     let id = session.take_id(1);
     let request = proto::Request { id, timeout: None, body: Some(sample("a", 2)) };
     session

@@ -10,7 +10,8 @@ use reverie_core::spec::{ColumnSpec, DType, Schema, Structure};
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Priority, TableOptions, Tables};
-use reverie_net::convert;
+use reverie_net::convert::{self, numbers};
+use reverie_net::items::Row;
 use reverie_net::listen::Server;
 use reverie_net::proto::client_message::Body as Asked;
 use reverie_net::proto::error_detail::Kind;
@@ -224,7 +225,7 @@ impl Session {
     }
 
     pub fn received(&self, below: u64, ids: &[u64]) {
-        let received = Some(proto::Received { below, ids: ids.to_vec(), ..Default::default() });
+        let received = Some(proto::Received { below, ids: numbers::encode(ids), ..Default::default() });
         self.send.send(ClientMessage { received, ..Default::default() }).unwrap();
     }
 
@@ -323,25 +324,18 @@ pub fn insert(first_id: u64, table: u32, values: &[f64], chunk: u64) -> proto::I
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let item = Rows::new(&Arc::new(Tables::new(vec![self::table("any")], None, &clock, 1).unwrap())).item(&[0.0]);
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let mut items = Vec::new();
+    for anchor in 0..n {
+        Row { pattern: chunk as u32, anchor, body: chunk, priority: 1.0, episode: 0, stream: 0 }.put(&mut items);
+    }
+    let layout = proto::ChunkLayout { widths: vec![8], itemsizes: vec![8], capacity: n, ..Default::default() };
     proto::Insert {
         first_id,
         runs: vec![proto::InsertRun { table, requests: n, items: 1, skipped: 0 }],
         // The server has it already but for the first message of a connection, and does not mind.
         patterns: vec![convert::item::encode_pattern(chunk as u32, &item.pattern)],
-        chunks: vec![proto::ChunkCells {
-            chunk,
-            layout: Some(proto::ChunkLayout { widths: vec![8], itemsizes: vec![8], capacity: n, ..Default::default() }),
-            cells: n,
-            ..Default::default()
-        }],
-        items: Some(proto::Items {
-            pattern: vec![chunk as u32; values.len()],
-            body: vec![chunk; values.len()],
-            anchor: (0..n).collect(),
-            episode: vec![0; values.len()],
-            priority: vec![1.0; values.len()],
-            stream: vec![],
-        }),
+        chunks: vec![proto::ChunkCells { chunk, layout: Some(Box::new(layout)), cells: n, ..Default::default() }],
+        items: items.into(),
         bulk: Some(proto::Bulk { place: Some(proto::bulk::Place::Inline(bytes.into())) }),
         ..Default::default()
     }

@@ -13,8 +13,9 @@ use reverie_core::spec::{ColumnSpec, DType, Schema, Signature, Structure};
 use reverie_core::table::{Inserts, Keys, Priority, Ticket};
 use reverie_core::{Error, Result};
 use reverie_net::bulk::BulkOut;
+use reverie_net::head;
 use reverie_net::items::{Arrived, Decoder, Encoder, Episodes, Limits, Pushed};
-use reverie_net::proto;
+use reverie_net::proto::{self, ClientMessage, client_message};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -284,6 +285,8 @@ impl Pipe {
         let Some(message) = self.encoder.take(&mut bulk) else { return Ok(()) };
         assert_eq!(planned, bulk.len(), "what was planned is what was put");
         self.sent.push((message.encode_to_vec(), Bytes::from(bulk.0)));
+        let whole = ClientMessage { body: Some(client_message::Body::Insert(message)), ..Default::default() };
+        assert_eq!(head::decode(&whole.encode_to_vec()[..]), Ok(whole), "a server takes it");
         let (bytes, bulk) = self.sent.last().unwrap();
         let message = proto::Insert::decode(&bytes[..]).map_err(|error| Error::Protocol(error.to_string()))?;
         self.arrived.extend(self.decoder.insert(message, bulk)?);

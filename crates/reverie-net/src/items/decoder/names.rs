@@ -2,6 +2,7 @@
 
 use super::episodes::Episodes;
 use super::limits::{Limits, broken, too_many};
+use crate::convert::numbers;
 use crate::proto;
 use reverie_core::chunk::{Chunk, ChunkWriter};
 use reverie_core::item::{Part, Span};
@@ -120,29 +121,33 @@ impl Names {
         if self.known.len() >= self.limits.max_named {
             return Err(too_many("bodies", self.limits.max_named));
         }
-        if definition.episodes.contains(&0) {
+        let theirs = numbers::words(&definition.episodes, "episodes")?;
+        if theirs.contains(&[0; 4]) {
             return Err(broken(format!("the body {name} has cells of an episode without a number")));
         }
-        let size = |part: &proto::BodyPart| (size_of::<Part>() + 16 * part.starts.len()) as u64;
-        let size_bytes = definition.parts.iter().map(size).sum::<u64>() + 4 * definition.episodes.len() as u64;
+        // Of each chunk the reference, and where it starts.
+        let size = |part: &proto::BodyPart| (size_of::<Part>() + 2 * part.starts.len()) as u64;
+        let size_bytes = definition.parts.iter().map(size).sum::<u64>() + definition.episodes.len() as u64;
         self.hold(size_bytes)?;
-        let parts = definition.parts.into_iter().map(|part| self.part(part)).collect::<Result<Vec<_>>>()?;
-        let episodes = definition.episodes.into_iter().map(|episode| episodes.episode(episode)).collect();
+        let parts = definition.parts.iter().map(|part| self.part(part)).collect::<Result<Vec<_>>>()?;
+        let episodes = theirs.iter().map(|episode| episodes.episode(u32::from_le_bytes(*episode))).collect();
         self.known.insert(name, Known::Body { span: Arc::new(Span { parts, episodes }), size_bytes });
         Ok(())
     }
 
-    fn part(&self, part: proto::BodyPart) -> Result<Part> {
-        let in_order = part.starts.windows(2).all(|pair| pair[0] < pair[1])
-            && part.starts.iter().all(|start| (-MAX_POSITION..=MAX_POSITION).contains(start));
-        if part.chunks.is_empty() || part.starts.len() != part.chunks.len() + 1 || !in_order {
-            return Err(broken(format!("a body of {} chunks at {:?}", part.chunks.len(), part.starts)));
+    fn part(&self, part: &proto::BodyPart) -> Result<Part> {
+        let chunks = numbers::words(&part.chunks, "chunks")?;
+        let starts = numbers::decode::<i64>(&part.starts, "starts")?;
+        let in_order = starts.windows(2).all(|pair| pair[0] < pair[1])
+            && starts.iter().all(|start| (-MAX_POSITION..=MAX_POSITION).contains(start));
+        if chunks.is_empty() || starts.len() != chunks.len() + 1 || !in_order {
+            return Err(broken(format!("a body of {} chunks at {starts:?}", chunks.len())));
         }
-        let chunk = |name: &u64| match self.known.get(name) {
+        let chunk = |name: &[u8; 8]| match self.known.get(&u64::from_le_bytes(*name)) {
             Some(Known::Chunk { chunk, .. }) => Ok(Arc::clone(chunk)),
-            _ => Err(broken(format!("the chunk {name} of a body is not defined"))),
+            _ => Err(broken(format!("the chunk {} of a body is not defined", u64::from_le_bytes(*name)))),
         };
-        Ok(Part { chunks: part.chunks.iter().map(chunk).collect::<Result<_>>()?, starts: part.starts.into() })
+        Ok(Part { chunks: chunks.iter().map(chunk).collect::<Result<_>>()?, starts: starts.into() })
     }
 
     /// Counts bytes of bodies and forms.

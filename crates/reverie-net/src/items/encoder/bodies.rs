@@ -2,11 +2,22 @@
 
 use super::chunks::Chunks;
 use super::known::{ByAddress, LOOKED_AT};
+use crate::convert::numbers;
 use crate::proto;
 use reverie_core::chunk::Chunk;
 use reverie_core::item::{Part, Span};
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
+
+/// Bytes of the definition in the head of a message, at most.
+pub(super) fn head_bytes(body: &proto::BodyDef) -> usize {
+    /// The number, and the lengths of the entry and its episodes.
+    const BODY_BYTES: usize = 24;
+    /// The lengths of a part, its chunks and their starts.
+    const PART_BYTES: usize = 16;
+    BODY_BYTES + PART_BYTES * body.parts.len()
+}
 
 /// The bodies by their address.
 #[derive(Default)]
@@ -37,10 +48,10 @@ impl Bodies {
         self.fresh += 1;
         let number = |chunk: &Arc<Chunk>| chunks.number(chunk).expect("chunks are named before their bodies");
         let part = |part: &Part| proto::BodyPart {
-            chunks: part.chunks.iter().map(number).collect(),
-            starts: part.starts.to_vec(),
+            chunks: numbers::encode(&part.chunks.iter().map(number).collect::<SmallVec<[u64; 8]>>()),
+            starts: numbers::encode(&part.starts),
         };
-        let (parts, episodes) = (span.parts.iter().map(part).collect(), span.episodes.to_vec());
+        let (parts, episodes) = (span.parts.iter().map(part).collect(), numbers::encode(&span.episodes));
         Some(proto::BodyDef { body: *named, parts, episodes })
     }
 

@@ -1,8 +1,10 @@
 //! The chunks that the server knows, and the cells of each that it has.
 
+use super::super::{FULL_HEAD_BYTES, MAX_ENTRY_BYTES};
 use super::known::{ByAddress, LOOKED_AT, Pushed};
 use crate::bulk::BulkOut;
 use crate::proto::{self, MAX_CHUNK_BYTES, MAX_MESSAGE_BYTES};
+use prost::encoding::encoded_len_varint;
 use reverie_core::chunk::{Chunk, PackedBytes, Raw};
 use reverie_core::{Error, Result};
 use smallvec::SmallVec;
@@ -11,6 +13,9 @@ use std::sync::{Arc, Weak};
 
 /// The largest piece that cannot be split: it must fit in one message, together with its description.
 const MAX_PIECE_BYTES: u64 = (MAX_MESSAGE_BYTES - (64 << 10)) as u64;
+
+/// Bytes that a note takes of a message's head, at most, without what there is for each column.
+const HEAD_BYTES: usize = 96;
 
 /// Cells of each column.
 type Counts = SmallVec<[u32; 8]>;
@@ -39,7 +44,7 @@ struct Known {
 struct Note {
     address: usize,
     number: u64,
-    layout: Option<proto::ChunkLayout>,
+    layout: Option<Box<proto::ChunkLayout>>,
     what: What,
 }
 
@@ -95,7 +100,14 @@ impl Chunks {
     }
 
     /// Notes the cells of the chunk that the server does not have; names a new chunk. Returns where there is no room.
-    pub(super) fn note(&mut self, chunk: &Arc<Chunk>, room: u64, named: &mut u64) -> Result<Option<Pushed>> {
+    /// Adds what the note takes of the message's head.
+    pub(super) fn note(
+        &mut self,
+        chunk: &Arc<Chunk>,
+        room: u64,
+        named: &mut u64,
+        head_bytes: &mut usize,
+    ) -> Result<Option<Pushed>> {
         let at = address(chunk);
         if !self.known.contains_key(&at) {
             self.name(chunk, named)?;
@@ -105,7 +117,7 @@ impl Chunks {
             return Ok(None);
         }
         if let Some(bytes) = chunk.packed_bytes() {
-            return self.note_packed(chunk, bytes, room).map_or(Ok(None), no_room);
+            return self.note_packed(chunk, bytes, room, head_bytes).map_or(Ok(None), no_room);
         }
         if let Some(Note { what: What::Cells(raw, columns), .. }) =
             known.note.map(|note| &mut self.notes[note as usize])
@@ -115,19 +127,25 @@ impl Chunks {
         let Some(raw) = chunk.raw_cells() else {
             // It was packed in the meantime.
             let bytes = chunk.packed_bytes().expect("a chunk is raw or packed");
-            return self.note_packed(chunk, bytes, room).map_or(Ok(None), no_room);
+            return self.note_packed(chunk, bytes, room, head_bytes).map_or(Ok(None), no_room);
         };
         let mut columns: Columns = known.sent.iter().map(|sent| (*sent, 0)).collect();
         let missing = note_cells(&raw, &mut columns, &mut known.sent, &mut self.planned, room);
         if !known.defined || columns.iter().any(|(_, cells)| *cells > 0) {
             known.note = Some(self.notes.len() as u32);
             let layout = known.define(chunk);
+            *head_bytes += HEAD_BYTES + layout_bytes(chunk) + columns_bytes(chunk);
             self.notes.push(Note { address: at, number: known.number, layout, what: What::Cells(raw, columns) });
         }
         missing.map_or(Ok(None), no_room)
     }
 
     fn name(&mut self, chunk: &Arc<Chunk>, named: &mut u64) -> Result<()> {
+        let columns = chunk.layout().num_columns();
+        if HEAD_BYTES + layout_bytes(chunk) + columns_bytes(chunk) > MAX_ENTRY_BYTES {
+            let reason = format!("steps of {columns} columns are more than a message can describe: use fewer columns");
+            return Err(Error::InvalidArgument(reason));
+        }
         if chunk.raw_bytes() > MAX_CHUNK_BYTES {
             return Err(Error::ResourceExhausted {
                 what: "a chunk of steps".to_owned(),
@@ -141,7 +159,7 @@ impl Chunks {
             number: *named,
             chunk: Arc::downgrade(chunk),
             held: chunk.is_packable().then(|| Arc::clone(chunk)),
-            sent: SmallVec::from_elem(0, chunk.layout().num_columns()),
+            sent: SmallVec::from_elem(0, columns),
             defined: false,
             packed: false,
             note: None,
@@ -152,13 +170,20 @@ impl Chunks {
         Ok(())
     }
 
-    fn note_packed(&mut self, chunk: &Arc<Chunk>, bytes: PackedBytes, room: u64) -> Option<u64> {
+    fn note_packed(
+        &mut self,
+        chunk: &Arc<Chunk>,
+        bytes: PackedBytes,
+        room: u64,
+        head_bytes: &mut usize,
+    ) -> Option<u64> {
         let at = address(chunk);
         let (known, size) = (self.known.get_mut(&at)?, bytes.len() as u64);
         if self.planned + size > room {
             return Some(size);
         }
         self.planned += size;
+        *head_bytes += HEAD_BYTES + layout_bytes(chunk);
         known.packed = true;
         known.held = None;
         let layout = known.define(chunk);
@@ -167,7 +192,7 @@ impl Chunks {
     }
 
     /// Checks some of the chunks: notes the packed form of packed ones, and releases those that were dropped.
-    pub(super) fn tidy(&mut self, room: u64, released: &mut Vec<u64>) {
+    pub(super) fn tidy(&mut self, room: u64, released: &mut Vec<u64>, head_bytes: &mut usize) {
         let looks = (LOOKED_AT + 2 * std::mem::take(&mut self.fresh)).min(self.turns.len());
         for _ in 0..looks {
             let Some(at) = self.turns.pop_front() else { return };
@@ -177,9 +202,10 @@ impl Chunks {
                 let last = Arc::strong_count(&chunk) == 2;
                 match chunk.packed_bytes() {
                     // If there is no room, it keeps its turn.
-                    Some(bytes) => {
-                        self.note_packed(&chunk, bytes, room);
+                    Some(bytes) if *head_bytes < FULL_HEAD_BYTES => {
+                        self.note_packed(&chunk, bytes, room, head_bytes);
                     }
+                    Some(_) => {}
                     None if last => known.held = None,
                     None => {}
                 }
@@ -274,10 +300,24 @@ fn put_cells(
 
 impl Known {
     /// The layout, if it was not sent.
-    fn define(&mut self, chunk: &Chunk) -> Option<proto::ChunkLayout> {
+    fn define(&mut self, chunk: &Chunk) -> Option<Box<proto::ChunkLayout>> {
         let first = !std::mem::replace(&mut self.defined, true);
-        first.then(|| encode_layout(chunk))
+        first.then(|| Box::new(encode_layout(chunk)))
     }
+}
+
+/// Bytes that the layout takes of a message's head, at most: the width and the element size of each column.
+fn layout_bytes(chunk: &Chunk) -> usize {
+    10 * chunk.layout().num_columns()
+}
+
+/// Bytes that the cells of all columns take of a message's head, at most.
+fn columns_bytes(chunk: &Chunk) -> usize {
+    let layout = chunk.layout();
+    let (columns, cells) = (layout.num_columns(), encoded_len_varint(layout.capacity() as u64));
+    // Each an entry with the number of the column, its first cell, how many there are, where their bytes begin, and the
+    // length of the bits for those without a value; or a lead.
+    columns * (5 + (1 + encoded_len_varint(columns as u64)) + 3 * (1 + cells) + 6)
 }
 
 fn encode_layout(chunk: &Chunk) -> proto::ChunkLayout {

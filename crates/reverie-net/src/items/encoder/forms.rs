@@ -1,15 +1,18 @@
 //! The forms that the server knows: if there are too many, the least recently used are released.
 
-use super::super::{MAX_FORM_BYTES, looks};
+use super::super::{MAX_ENTRY_BYTES, looks};
 use super::known::ByAddress;
 use crate::convert::item::{decode_pattern, encode_pattern};
 use crate::proto;
 use prost::Message;
-use reverie_core::item::Form;
+use reverie_core::item::{Cells, Form};
 use reverie_core::{Error, Result};
 
 /// Forms that the server keeps for a connection at most.
 const KEPT: usize = 4096;
+
+/// Bytes of the lists of cells in one form at most.
+const MAX_LISTED_BYTES: usize = 16 << 20;
 
 struct Known {
     /// Held so that its address is not reused.
@@ -34,13 +37,21 @@ fn address(form: &Form) -> usize {
     std::ptr::from_ref(&**form).addr()
 }
 
+/// Bytes of the cells in the form, if they are a list, which is not of the head.
+fn listed_bytes(cells: &Cells) -> usize {
+    match cells {
+        Cells::Range { .. } => 0,
+        Cells::List(list) => size_of_val(&list[..]),
+    }
+}
+
 impl Forms {
-    /// Defines a new form and counts its bytes; returns the cost of checking its cells.
+    /// Defines a new form, and counts its bytes in the head and in all; returns the cost of checking its cells.
     pub(super) fn define(
         &mut self,
         form: &Form,
         definitions: &mut Vec<proto::PatternDef>,
-        bytes: &mut usize,
+        (head_bytes, bytes): (&mut usize, &mut usize),
     ) -> Result<u64> {
         let address = address(form);
         if let Some((_, _, looks)) = self.last.filter(|(last, ..)| *last == address) {
@@ -51,16 +62,26 @@ impl Forms {
             Some(known) => known,
             None => {
                 let definition = encode_pattern(self.defined + 1, form);
-                let size = definition.encoded_len();
-                if size > MAX_FORM_BYTES {
-                    return Err(Error::InvalidArgument(format!(
-                        "the form of an item takes {size} bytes, more than {MAX_FORM_BYTES}: refer to ranges of steps"
-                    )));
+                let cells: usize = form.columns.iter().map(|column| listed_bytes(&column.cells)).sum();
+                let size = definition.encoded_len() - cells;
+                if size > MAX_ENTRY_BYTES || cells > MAX_LISTED_BYTES {
+                    let reason = match size > MAX_ENTRY_BYTES {
+                        true => format!(
+                            "the names and shapes of an item's {} columns take {size} bytes, more than {MAX_ENTRY_BYTES}: \
+                             use fewer columns",
+                            form.columns.len()
+                        ),
+                        false => format!(
+                            "the form of an item takes {cells} bytes, more than {MAX_LISTED_BYTES}: refer to ranges of steps"
+                        ),
+                    };
+                    return Err(Error::InvalidArgument(reason));
                 }
                 // Check here what the server would refuse, so that the caller gets an InvalidArgument.
                 decode_pattern(definition.clone()).map_err(|error| Error::InvalidArgument(error.to_string()))?;
                 self.defined += 1;
-                *bytes += size;
+                *head_bytes += size;
+                *bytes += size + cells;
                 definitions.push(definition);
                 let known = Known { form: form.clone(), number: self.defined, looks: looks(form), used: 0 };
                 self.known.entry(address).or_insert(known)
@@ -80,7 +101,7 @@ impl Forms {
         }
     }
 
-    /// Releases the least recently used half if there are too many.
+    /// Releases the least recently used half if there are too many, or as many as a message says.
     pub(super) fn tidy(&mut self, released: &mut Vec<u32>) {
         if self.known.len() <= KEPT {
             return;
@@ -91,10 +112,9 @@ impl Forms {
         self.last = None;
         self.known.retain(|address, known| {
             debug_assert!(*address == self::address(&known.form));
-            if known.used < middle {
-                released.push(known.number);
-            }
-            known.used >= middle
+            let goes = known.used < middle && released.len() < KEPT;
+            released.extend(goes.then_some(known.number));
+            !goes
         });
     }
 }

@@ -165,9 +165,10 @@ impl Session {
         }
         let reading = Reading::decode(get.reading)?;
         let table = self.shared.tables.get(&get.table)?;
-        let (count, asked) = (get.keys.len() as u64, get.keys.len() as u64 * DRAW_BYTES);
+        let keys = convert::numbers::decode(&get.keys, "keys")?;
+        let (count, asked) = (keys.len() as u64, keys.len() as u64 * DRAW_BYTES);
         self.may_ask(count, asked, false)?;
-        let draws = heavy(get.keys.len() * 256, || table.get(&get.keys))?;
+        let draws = heavy(keys.len() * 256, || table.get(&keys))?;
         Ok((Answer::whole(id, reading, draws), asked))
     }
 
@@ -251,13 +252,13 @@ impl Session {
     fn delete(&self, delete: &proto::Delete) -> Result<Body> {
         let table = self.shared.tables.get(&delete.table)?;
         let conditions = convert::query::decode_conditions(&delete.conditions)?;
-        let keys = delete.keys.as_ref().map(|keys| keys.keys.as_slice());
+        let keys = delete.keys.as_ref().map(|keys| convert::numbers::decode(&keys.keys, "keys")).transpose()?;
         if keys.is_none() && conditions.is_empty() {
             return Err(Error::InvalidArgument(
                 "delete: neither keys nor conditions; reset drops all items".to_owned(),
             ));
         }
-        let deleted = heavy(usize::MAX, || table.delete_where(keys, &conditions))?;
+        let deleted = heavy(usize::MAX, || table.delete_where(keys.as_deref(), &conditions))?;
         let (deleted, stale_deletes) = (deleted.applied, deleted.stale);
         Ok(Body::Mutated(proto::Mutated { deleted, stale_deletes, ..Default::default() }))
     }
@@ -265,9 +266,10 @@ impl Session {
     fn mutate(&self, mutate: proto::Mutate) -> Result<Body> {
         let table = self.shared.tables.get(&mutate.table)?;
         let proto::Mutate { keys, priorities, if_version, deletes, neighbours, .. } = mutate;
-        let keys = convert::numbers::decode_keys(&keys)?;
-        let priorities = convert::numbers::decode_priorities(&priorities)?;
-        let deletes = convert::numbers::decode_keys(&deletes)?;
+        let keys = convert::numbers::decode(&keys, "keys")?;
+        let priorities = convert::numbers::decode(&priorities, "priorities")?;
+        let if_version = convert::numbers::decode(&if_version, "versions")?;
+        let deletes = convert::numbers::decode(&deletes, "keys")?;
         let neighbours = neighbours.map(convert::query::decode_neighbours).transpose()?;
         let updates = Updates {
             keys: &keys,

@@ -30,7 +30,7 @@ async fn a_batch_that_is_unpacked_holds_up_no_other_and_ends_when_it_is_withdraw
     told.hello();
     Arc::clone(&shared).welcome(Box::new(told.clone())).await;
     let get = |id| {
-        let get = proto::Get { table: "a".to_owned(), keys: vec![key], reading: None };
+        let get = proto::Get { table: "a".to_owned(), keys: crate::convert::numbers::encode(&[key]), reading: None };
         told.say(Asked::Request(proto::Request { id, timeout: None, body: Some(request::Body::Get(get)) }));
     };
     let held = shared.turns.hold();
