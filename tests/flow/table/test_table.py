@@ -184,7 +184,7 @@ def test_info_has_the_names_of_ported_code(connect, uniform, until):
 
 def test_figures_come_with_the_options_of_the_tables_only_where_they_are_wanted(connect, uniform):
     client = connect(uniform("t"))
-    figures, with_options = client._info()["t"], client._info(options=True)["t"]
+    figures, with_options = (client._info(options=options)["tables"]["t"] for options in (False, True))
     assert "options" not in figures
     assert with_options.pop("options")["name"] == "t"
     assert with_options.keys() == figures.keys()

@@ -192,8 +192,9 @@ impl Group {
         }
         if rationed.is_empty() {
             return Err(Error::InvalidArgument(format!(
-                "rate_limiter limits nothing: no table of {names:?} has rate_limiters.Rationed(); \
-                 reverie.sharding.shard_table makes such tables"
+                "rate_limiter limits nothing: no table has rate_limiters.Rationed() (there are '{}'); \
+                 reverie.sharding.shard_table makes such tables",
+                names.join("', '")
             )));
         }
         for name in rationed {

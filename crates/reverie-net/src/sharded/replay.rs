@@ -138,7 +138,9 @@ impl Replay for Sharded {
                 parts.push(one(sampled)?);
                 rows.append(&mut places[shard]);
             }
-            if let Some(missing) = (0..keys.len()).find(|place| !rows.contains(place)) {
+            let mut found = vec![false; keys.len()];
+            rows.iter().for_each(|row| found[*row] = true);
+            if let Some(missing) = found.iter().position(|found| !found) {
                 return Err(Error::UnknownKey { table: table.name.clone(), key: keys[missing].into() });
             }
             let batch = merged(parts, &rows, &reading.options(), reading.allocate)?;
