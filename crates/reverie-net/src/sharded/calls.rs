@@ -1,6 +1,5 @@
 //! Deadlines and withdrawals of requests to several servers.
 
-use futures_util::future::join_all;
 use reverie_core::replay::Replay;
 use reverie_core::table::{Ticket, Withdrawal};
 use reverie_core::{Error, Result};
@@ -74,16 +73,21 @@ impl End {
     }
 
     /// Waits for the responses of all servers. One that does not arrive in time is an error.
+    ///
+    /// One after the other, as all were asked before: the caller is not woken for a response while it needs another.
     pub(super) async fn all<T: Unpin>(&self, asked: Vec<(usize, Arc<dyn Replay>, Ticket<T>)>) -> Outcomes<T> {
         let (timeout, since) = (self.answer(), Instant::now());
-        join_all(asked.into_iter().map(|(shard, replay, ticket)| async move {
-            let outcome = match self.within(timeout, ticket).await {
-                Some(outcome) => outcome,
-                None => Err(Error::Deadline(replay.silence(since.elapsed()))),
+        let mut outcomes = Vec::with_capacity(asked.len());
+        for (shard, replay, mut ticket) in asked {
+            let left = timeout.map(|timeout| timeout.saturating_sub(since.elapsed()));
+            let outcome = match ticket.poll() {
+                Some(outcome) => Some(outcome),
+                None => self.within(left, ticket).await,
             };
-            (shard, outcome)
-        }))
-        .await
+            let silent = || Err(Error::Deadline(replay.silence(since.elapsed())));
+            outcomes.push((shard, outcome.unwrap_or_else(silent)));
+        }
+        outcomes
     }
 }
 

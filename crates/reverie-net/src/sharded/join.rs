@@ -6,7 +6,6 @@ use reverie_core::item::Key;
 use reverie_core::sample::{Allocate, Description, Drawn, Draws, Gathered, Memory};
 use reverie_core::{Error, Result};
 use std::mem::MaybeUninit;
-use std::ops::Range;
 use std::sync::Arc;
 
 /// How batches are read; owns its paths.
@@ -121,22 +120,23 @@ pub(super) fn figures_of(drawn: Drawn) -> Draws {
 
 /// The figures of the first draws of a batch from a network.
 fn figures(arrays: &Arrays, len: usize) -> Draws {
+    // The arrays of numbers come first, one behind the other.
+    let (rows, ends) = (arrays.num_draws, arrays.layout.info.last().map_or(0, |last| last.end));
+    let all = arrays.block.copied(0..ends);
     let numbers = |index: usize| {
-        let Range { start, .. } = arrays.layout.info[index];
-        let bytes = arrays.block.copied(start..start + 8 * len);
-        bytes.chunks_exact(8).map(|bytes| <[u8; 8]>::try_from(bytes).expect("eight bytes")).collect::<Vec<_>>()
+        let bytes = all[8 * rows * index..][..8 * len].chunks_exact(8);
+        bytes.map(|bytes| <[u8; 8]>::try_from(bytes).expect("eight bytes"))
     };
-    let floats = |index: usize| numbers(index).into_iter().map(f64::from_le_bytes).collect::<Vec<_>>();
-    let counts = |index: usize| numbers(index).into_iter().map(u64::from_le_bytes).collect::<Vec<_>>();
-    let small = |index| counts(index).into_iter().map(|count| u32::try_from(count).unwrap_or(u32::MAX)).collect();
+    let floats = |index: usize| numbers(index).map(f64::from_le_bytes);
+    let small = |index| numbers(index).map(|bytes| u32::try_from(u64::from_le_bytes(bytes)).unwrap_or(u32::MAX));
     Draws {
-        keys: numbers(0).into_iter().map(|bytes| Key::from(i64::from_le_bytes(bytes))).collect(),
-        probabilities: floats(1),
-        priorities: floats(2),
-        table_sizes: counts(3),
-        times_sampled: small(4),
-        versions: small(5),
-        inserted_at: floats(6).into_iter().map(|seconds| (seconds * 1e9).round() as u64).collect(),
+        keys: numbers(0).map(|bytes| Key::from(i64::from_le_bytes(bytes))).collect(),
+        probabilities: floats(1).collect(),
+        priorities: floats(2).collect(),
+        table_sizes: numbers(3).map(u64::from_le_bytes).collect(),
+        times_sampled: small(4).collect(),
+        versions: small(5).collect(),
+        inserted_at: floats(6).map(|seconds| (seconds * 1e9).round() as u64).collect(),
         smallest_probability: arrays.smallest_probability,
         tally: arrays.tally,
         ..Draws::default()

@@ -56,6 +56,15 @@ impl Sharded {
         Reading::new(reading, self.0.options.allocate)
     }
 
+    /// The only server, if this client has no limits of its own: it then draws as a client of one server.
+    ///
+    /// `None` at the first use of a table, which is checked then.
+    fn only(&self, table: &str) -> Option<&Arc<dyn Replay>> {
+        let Group { members, options, .. } = &*self.0;
+        let is_only = members.len() == 1 && options.limiter.is_none() && members.refuse_closed().is_ok();
+        (is_only && self.0.open_tables().contains_key(table)).then(|| members.replay(0))
+    }
+
     /// The replay of the first server that can be reached.
     fn first(&self) -> Result<&Arc<dyn Replay>> {
         self.0.members.refuse_none()?;
@@ -80,6 +89,9 @@ impl Replay for Sharded {
         reading: &Options<'_>,
         timeout: Option<Duration>,
     ) -> Ticket<Sampled> {
+        if let Some(replay) = self.only(table) {
+            return replay.sample(table, request, reading, timeout);
+        }
         let reading = self.reading(reading);
         self.at(table, timeout, move |_, table, end| async move {
             Draws { table: &table, request, reading: &reading, end: &end }.batch().await
@@ -87,6 +99,9 @@ impl Replay for Sharded {
     }
 
     fn sample_some(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled> {
+        if let Some(replay) = self.only(table) {
+            return replay.sample_some(table, at_most, timeout);
+        }
         let reading = self.reading(&Options::default());
         let request = SampleRequest { num_samples: at_most, ..SampleRequest::default() };
         self.at(table, timeout, move |_, table, end| async move {
@@ -115,6 +130,9 @@ impl Replay for Sharded {
         allocate: Allocate,
     ) -> Result<Box<dyn Batches>> {
         schedule.parts.iter().try_for_each(|(table, _)| self.0.members.table(table).map(drop))?;
+        if let Some(replay) = schedule.parts.first().and_then(|(table, _)| self.only(table)) {
+            return Arc::clone(replay).batches(schedule, reading, allocate);
+        }
         let reading = Reading::new(reading, allocate);
         Ok(Box::new(Ahead::new(&self.0, schedule, reading)))
     }

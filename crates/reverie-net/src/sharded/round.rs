@@ -41,7 +41,7 @@ impl Round {
                 }
             }
         }
-        let (draws, tallies) = futures_util::join!(end.all(draws), end.all(tallies));
+        let (draws, tallies) = (end.all(draws).await, end.all(tallies).await);
         let mut round = Self::default();
         for (shard, outcome) in draws {
             let (batches, error) = match outcome {

@@ -115,7 +115,7 @@ async fn at_the_deadline_the_draws_so_far_come_with_the_reason() {
 
 #[tokio::test(start_paused = true)]
 async fn servers_are_given_a_second_to_answer_a_draw_that_must_not_wait() {
-    let hosts = hosts(1, false);
+    let hosts = hosts(2, false);
     hosts[0].fill(&[1.0]);
     let client = joined(&hosts, alone(None));
     assert_eq!(sample(&client, 2, Some(Duration::ZERO)).await.batches[0].len(), 2);
@@ -161,12 +161,27 @@ async fn a_lost_server_is_left_out_until_it_answers_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_no_server_left_every_call_fails_and_names_them() {
+async fn an_only_server_without_limits_over_all_draws_itself() {
     let hosts = hosts(1, false);
     hosts[0].fill(&[1.0]);
     let client = joined(&hosts, alone(None));
+    // The table is checked at its first use.
+    assert_eq!(sample(&client, 2, None).await.batches[0].len(), 2);
+    assert_eq!(hosts[0].log.draws.lock().unwrap().len(), 1);
+    assert_eq!(sample(&client, 2, None).await.batches[0].len(), 2);
+    assert_eq!(hosts[0].log.draws.lock().unwrap().len(), 1, "the second draw is one of the server's own");
+    client.close();
+    let closed = client.sample("t", request(2), &Options::default(), None).await;
+    assert!(matches!(closed, Err(Error::ClientClosed { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_no_server_left_every_call_fails_and_names_them() {
+    let hosts = hosts(2, false);
+    hosts[0].fill(&[1.0]);
+    let client = joined(&hosts, alone(None));
     sample(&client, 1, None).await;
-    hosts[0].log.is_down.store(true, SeqCst);
+    hosts.iter().for_each(|host| host.log.is_down.store(true, SeqCst));
     let lost = |error: Option<Error>| matches!(error, Some(Error::Unavailable(text)) if text.contains("host-0:1"));
     assert!(lost(client.sample("t", request(1), &Options::default(), None).await.err()));
     assert!(lost(client.info().await.err()) && lost(client.can_sample("t", 1).await.err()));

@@ -112,8 +112,14 @@ impl Replay for Host {
         Replay::tables(&*self.tables)
     }
 
-    fn sample(&self, _: &str, _: SampleRequest, _: &Options<'_>, _: Option<Duration>) -> Ticket<Sampled> {
-        unreachable!("draws over several servers wait here, not there")
+    fn sample(
+        &self,
+        table: &str,
+        request: SampleRequest,
+        reading: &Options<'_>,
+        timeout: Option<Duration>,
+    ) -> Ticket<Sampled> {
+        self.unless(|| self.tables.sample(table, request, reading, timeout))
     }
 
     fn sample_some(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled> {
