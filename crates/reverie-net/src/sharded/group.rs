@@ -168,7 +168,11 @@ impl Group {
     /// Asks all servers for their tables, once.
     pub(super) async fn connect(&self, end: &End) -> Result<()> {
         self.members.refuse_closed()?;
-        self.connected.get_or_try_init(|| self.connect_all(end)).await.map(drop)
+        let connected = self.connected.get_or_try_init(|| self.connect_all(end));
+        match end.within(end.answer(), connected).await {
+            Some(connected) => connected.map(drop),
+            None => Err(Error::Deadline("another call asks the shards for their tables".to_owned())),
+        }
     }
 
     async fn connect_all(&self, end: &End) -> Result<()> {

@@ -21,7 +21,7 @@ pub(super) trait Watcher: Send + Sync {
     /// The server cannot be reached.
     fn lost(&self, shard: usize);
 
-    /// The server answers again. It stays lost if this fails.
+    /// The server answers again. It is lost again if this fails.
     fn join(&self, shard: usize) -> BoxFuture<'_, Result<()>>;
 }
 
@@ -359,14 +359,14 @@ async fn look(members: &Weak<Members>, shard: usize) {
             tracing::error!("{} stays out: {error}", found.name(shard));
             return;
         }
-        let mut joined = Ok(());
+        // From here on a failure makes it lost again, with another task that asks it.
+        found.state()[shard].is_lost = false;
         for watcher in found.watchers() {
-            joined = joined.and(watcher.join(shard).await);
+            if let Err(error) = watcher.join(shard).await {
+                return found.lose(shard, &error);
+            }
         }
-        if joined.is_ok() {
-            tracing::warn!("{} is back", found.name(shard));
-            found.state()[shard].is_lost = false;
-            return;
-        }
+        tracing::warn!("{} is back", found.name(shard));
+        return;
     }
 }

@@ -16,7 +16,7 @@ use reverie_core::replay::{Batches, Info, Link, Replay, Waits};
 use reverie_core::sample::{Allocate, Drawn, SampleRequest, Sampled, Schedule};
 use reverie_core::spec::Signature;
 use reverie_core::table::{
-    Change, Condition, Inserts, Keys, Priority, Query, Seen, TableOptions, Tally, Ticket, Updated, Updates,
+    Change, Condition, Desk, Inserts, Keys, Priority, Query, Seen, TableOptions, Tally, Ticket, Updated, Updates,
 };
 use reverie_core::{Error, Result};
 use std::future::Future;
@@ -30,6 +30,15 @@ fn one(sampled: Sampled) -> Result<Drawn> {
         Sampled { mut batches, error: None } => {
             batches.pop().ok_or_else(|| Error::Protocol("an answer without a batch".to_owned()))
         }
+    }
+}
+
+/// Requests that no caller waits for are not withdrawn.
+struct Unawaited;
+
+impl<T> Desk<T> for Unawaited {
+    fn withdraw(&self, _: u64) -> Option<T> {
+        None
     }
 }
 
@@ -50,6 +59,24 @@ impl Sharded {
             let table = group.open(&table, &end).await?;
             work(group, table, end).await
         })
+    }
+
+    /// As [`Sharded::at`], as a task: no caller drives it.
+    ///
+    /// Otherwise the first request for a table could keep others from opening it.
+    fn unawaited<T, F>(
+        &self,
+        table: &str,
+        work: impl FnOnce(Arc<Group>, Arc<Table>, End) -> F + Send + 'static,
+    ) -> Ticket<T>
+    where
+        T: Send + Unpin + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        let (ticket, promise) = Ticket::promised(Arc::new(Unawaited), 0, false);
+        let driven = self.at(table, None, work);
+        self.0.runtime.spawn(async move { promise.fill(driven.await) });
+        ticket
     }
 
     fn reading(&self, reading: &Options<'_>) -> Reading {
@@ -220,7 +247,12 @@ impl Replay for Sharded {
     /// Not one decision over all servers. Keys of servers that cannot be reached are stale.
     fn mutate(&self, table: &str, updates: &Updates<'_>, deletes: &[i64], awaited: bool) -> Ticket<(Updated, Updated)> {
         let mutation = Mutation::new(updates, deletes, awaited);
-        self.at(table, None, move |group, table, end| async move { mutation.make(&group, &table, &end).await })
+        let make =
+            async move |group: Arc<Group>, table: Arc<Table>, end: End| mutation.make(&group, &table, &end).await;
+        match awaited {
+            true => self.at(table, None, make),
+            false => self.unawaited(table, make),
+        }
     }
 
     /// Items of lost servers stay; their keys are stale.

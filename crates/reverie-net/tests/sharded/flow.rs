@@ -272,6 +272,19 @@ async fn an_invalid_priority_changes_no_server() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_first_update_that_no_caller_waits_for_keeps_no_other_call_waiting() {
+    let hosts = hosts(2, false);
+    let keys = [hosts[0].fill(&[1.0]), hosts[1].fill(&[1.0])].concat();
+    let client = joined(&hosts, alone(None));
+    let updates = Updates { keys: &keys, priorities: &[5.0, 5.0], ..Updates::default() };
+    hosts[1].log.is_slow.store(true, SeqCst);
+    let unawaited = client.mutate("t", &updates, &[], false);
+    let drawn = tokio::time::timeout(60 * SECOND, sample(&client, 4, None)).await.expect("it waits for no other call");
+    assert_eq!(drawn.batches[0].len(), 4);
+    assert_eq!(unawaited.await.unwrap().0.applied, 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn limits_change_over_all_servers() {
     let hosts = hosts(2, true);
     let client = joined(&hosts, alone(Some(ratio())));
