@@ -181,21 +181,11 @@ def test_a_table_is_data_then_decisions_then_waiting() -> None:
     assert upward(Crate(sources).arrows(), ("table",), rooms) == set()
 
 
-@pytest.mark.parametrize("crate", ["reverie-core", "reverie-net"])
+@pytest.mark.parametrize("crate", ["reverie-core", "reverie-net", "reverie-py"])
 def test_no_files_of_a_crate_form_a_circle(crate: str) -> None:
     arrows = Crate(sources_of(crate)).arrows()
-    assert sum(map(len, arrows.values())) > 200, "the arrows are not seen any more"
+    assert sum(map(len, arrows.values())) > 150, "the arrows are not seen any more"
     assert circles(arrows) == []
-
-
-def test_the_binding_has_only_the_circles_that_are_known() -> None:
-    """A column of a history belongs to its writer; arrays and nests use helpers of the file above them."""
-    found = {frozenset(circle) for circle in circles(Crate(sources_of("reverie-py")).arrows())}
-    assert found <= {
-        frozenset({"column", "trajectory"}),
-        frozenset({"array", "array::numbers", "array::scalar"}),
-        frozenset({"nest", "nest::build"}),
-    }
 
 
 def test_one_file_of_the_binding_asks_where_the_tables_are_and_one_begins_it() -> None:

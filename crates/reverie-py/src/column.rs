@@ -2,22 +2,23 @@
 
 use crate::array::{Fresh, descr, numbers};
 use crate::enter::{copying, locked};
-use crate::trajectory::TrajectoryWriter;
 use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyTypeError, PyValueError};
-use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyList, PySlice, PyTuple};
-use reverie_core::append::ItemColumn;
+use reverie_core::append::{ItemColumn, StepWriter};
 use reverie_core::batch::{self, Options};
 use reverie_core::item::Cells;
 use reverie_core::spec::Structure;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// The chunks and the history of a writer, which its columns read.
+pub type Steps = Arc<Mutex<StepWriter>>;
 
 /// All steps of one column; a slice of it is a TrajectoryColumn.
 #[pyclass(frozen, module = "reverie._native")]
 pub struct HistoryColumn {
-    writer: Py<TrajectoryWriter>,
+    steps: Steps,
     path: String,
     /// The column's number, once it is known.
     column: OnceLock<usize>,
@@ -40,10 +41,10 @@ impl HistoryColumn {
             return Err(PyValueError::new_err(format!("column '{}': it holds no value (None) in any step", self.path)));
         };
         let item = ItemColumn { column, start: base + start, cells, squeeze };
-        locked(py, &self.writer.get().steps, 0, |steps| {
+        locked(py, &self.steps, 0, |steps| {
             item.cells.iter().try_for_each(|cell| steps.check_cell(column, item.start as i64 + cell))
         })?;
-        Ok(TrajectoryColumn { writer: self.writer.clone_ref(py), path: self.path.clone(), item })
+        Ok(TrajectoryColumn { steps: Arc::clone(&self.steps), path: self.path.clone(), item })
     }
 
     /// Every step as a TrajectoryColumn of one cell; None if it has no value, or if it has expired.
@@ -51,20 +52,16 @@ impl HistoryColumn {
         let (column, len, base) = self.extent(py)?;
         let held = match column {
             None => Vec::new(),
-            Some(column) => locked(py, &self.writer.get().steps, 0, |steps| {
+            Some(column) => locked(py, &self.steps, 0, |steps| {
                 Ok((base..base + len as u64).map(|step| steps.check_cell(column, step as i64).is_ok()).collect())
             })?,
         };
         let cell = |at: usize| {
             let column = column.filter(|_| held[at])?;
             let item = ItemColumn { column, start: base + at as u64, cells: Cells::one(0), squeeze: true };
-            Some(TrajectoryColumn { writer: self.writer.clone_ref(py), path: self.path.clone(), item })
+            Some(TrajectoryColumn { steps: Arc::clone(&self.steps), path: self.path.clone(), item })
         };
         PyList::new(py, (0..len).map(cell))?.try_iter()
-    }
-
-    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.writer)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
@@ -74,13 +71,13 @@ impl HistoryColumn {
 
 impl HistoryColumn {
     /// The history of the column at `path`.
-    pub fn new(writer: Py<TrajectoryWriter>, path: String) -> Self {
-        Self { writer, path, column: OnceLock::new() }
+    pub fn new(steps: Steps, path: String) -> Self {
+        Self { steps, path, column: OnceLock::new() }
     }
 
     /// The column's number, its length, and the step at which the history begins.
     fn extent(&self, py: Python<'_>) -> PyResult<(Option<usize>, usize, u64)> {
-        locked(py, &self.writer.get().steps, 0, |steps| {
+        locked(py, &self.steps, 0, |steps| {
             let known = self.column.get().copied();
             let column = known.or_else(|| steps.column(&self.path).map(|found| *self.column.get_or_init(|| found)));
             // All columns have the same length: one without a value in the open step yet holds none there.
@@ -132,8 +129,8 @@ fn select(key: &Bound<'_, PyAny>, len: usize, path: &str) -> PyResult<(u64, Cell
 /// Some steps of one column, for use in items.
 #[pyclass(frozen, module = "reverie._native")]
 pub struct TrajectoryColumn {
-    /// The writer of the history.
-    pub writer: Py<TrajectoryWriter>,
+    /// Those of the writer.
+    pub steps: Steps,
     path: String,
     /// The cells.
     pub item: ItemColumn,
@@ -165,7 +162,8 @@ impl TrajectoryColumn {
             let want = if squeeze { "exactly one cell with squeeze=True" } else { "at least one cell" };
             return Err(PyValueError::new_err(format!("data_references must be {want}, got {}", cells.len())));
         };
-        let same = |cell: &PyRef<'_, Self>| cell.writer.is(&first.writer) && cell.item.column == first.item.column;
+        let same =
+            |cell: &PyRef<'_, Self>| Arc::ptr_eq(&cell.steps, &first.steps) && cell.item.column == first.item.column;
         if let Some(other) = cells.iter().find(|cell| !same(cell)) {
             return Err(PyValueError::new_err(format!(
                 "data_references must be of one column of one writer, got '{}' and '{}'",
@@ -175,14 +173,14 @@ impl TrajectoryColumn {
         let steps: Vec<i64> = cells.iter().map(|cell| cell.step()).collect();
         let cells = if squeeze { Cells::one(0) } else { list(&steps, steps[0]) };
         let item = ItemColumn { column: first.item.column, start: steps[0] as u64, cells, squeeze };
-        Ok(Self { writer: first.writer.clone_ref(data_references[0].py()), path: first.path.clone(), item })
+        Ok(Self { steps: Arc::clone(&first.steps), path: first.path.clone(), item })
     }
 
     #[doc = stub!("TrajectoryColumn.expired")]
     #[getter]
     fn expired(&self, py: Python<'_>) -> PyResult<bool> {
         let ItemColumn { column, start, cells, .. } = &self.item;
-        locked(py, &self.writer.get().steps, 0, |steps| {
+        locked(py, &self.steps, 0, |steps| {
             Ok(cells.iter().any(|cell| steps.check_cell(*column, *start as i64 + cell).is_err()))
         })
     }
@@ -202,7 +200,7 @@ impl TrajectoryColumn {
         let cells = if squeeze { Cells::one(0) } else { list(&steps, first) };
         let start = (self.item.start as i64 + first) as u64;
         let item = ItemColumn { column: self.item.column, start, cells, squeeze };
-        Ok(Self { writer: self.writer.clone_ref(key.py()), path: self.path.clone(), item })
+        Ok(Self { steps: Arc::clone(&self.steps), path: self.path.clone(), item })
     }
 
     #[doc = stub!("TrajectoryColumn.is_squeezed")]
@@ -220,8 +218,7 @@ impl TrajectoryColumn {
     #[doc = stub!("TrajectoryColumn.shape")]
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        let mut shape =
-            locked(py, &self.writer.get().steps, 0, |steps| Ok(steps.spec(self.item.column).shape.clone()))?;
+        let mut shape = locked(py, &self.steps, 0, |steps| Ok(steps.spec(self.item.column).shape.clone()))?;
         if !self.item.squeeze {
             shape.insert(0, self.item.cells.len());
         }
@@ -231,14 +228,14 @@ impl TrajectoryColumn {
     #[doc = stub!("TrajectoryColumn.dtype")]
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let dtype = locked(py, &self.writer.get().steps, 0, |steps| Ok(steps.spec(self.item.column).dtype))?;
+        let dtype = locked(py, &self.steps, 0, |steps| Ok(steps.spec(self.item.column).dtype))?;
         descr(py, dtype, 0)
     }
 
     #[doc = stub!("TrajectoryColumn.numpy")]
     fn numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let leaf = Arc::new(Structure::Leaf);
-        let steps = &self.writer.get().steps;
+        let steps = &*self.steps;
         let item = locked(py, steps, 0, |steps| steps.item(&leaf, std::slice::from_ref(&self.item)))
             .map_err(|error| PyRuntimeError::new_err(error.value(py).to_string()))?;
         let items = [item];

@@ -2,7 +2,7 @@
 
 use crate::array::{Cell, Leaf, read};
 use crate::client::Client;
-use crate::column::{HistoryColumn, TrajectoryColumn};
+use crate::column::{HistoryColumn, Steps, TrajectoryColumn};
 use crate::count::Count;
 use crate::enter::{locked, quick};
 use crate::errors::{exception, signature};
@@ -26,7 +26,7 @@ pub struct TrajectoryWriter {
     sending: Sending,
     options: WriterOptions,
     /// The chunks and the history.
-    pub steps: Mutex<StepWriter>,
+    steps: Steps,
     /// Used under the GIL only; a second thread is refused.
     forms: Mutex<Forms>,
 }
@@ -78,7 +78,7 @@ impl TrajectoryWriter {
         let sending = Sending::new(py, client.get().handle(), max_in_flight_bytes, timeout)?;
         let sink = Arc::clone(sending.replay(py)?);
         let steps = quick(py, || StepWriter::new(sink, options))?;
-        let steps = Mutex::new(if timesteps { steps.of_timesteps() } else { steps });
+        let steps = Arc::new(Mutex::new(if timesteps { steps.of_timesteps() } else { steps }));
         Ok(Self { sending, options, steps, forms: Mutex::default() })
     }
 
@@ -148,7 +148,7 @@ impl TrajectoryWriter {
             return Err(PyRuntimeError::new_err("there is no history before the first append"));
         };
         if forms.history.is_none() {
-            let columns = merged.paths().into_iter().map(|path| HistoryColumn::new(slf.clone().unbind(), path));
+            let columns = merged.paths().into_iter().map(|path| HistoryColumn::new(Arc::clone(&this.steps), path));
             let columns: Vec<Bound<'_, PyAny>> =
                 columns.map(|column| Ok(Bound::new(py, column)?.into_any())).collect::<PyResult<_>>()?;
             let nest = Builder::new(py, merged)?.build(py, &mut columns.into_iter())?;
@@ -185,7 +185,7 @@ impl TrajectoryWriter {
                 )));
             };
             let column = column.get();
-            if !std::ptr::eq(column.writer.get(), self) {
+            if !Arc::ptr_eq(&column.steps, &self.steps) {
                 return Err(PyValueError::new_err(format!("column '{}' is of another writer", nest.path(index))));
             }
             columns.push(column.item.clone());

@@ -2,7 +2,8 @@
 //!
 //! The storage of large ones comes from a bounded pool, and returns to it when the last array that uses it is gone.
 
-use super::{Number, descr};
+use super::dtype::descr;
+use super::numbers::Number;
 use crate::enter::Live;
 use crate::errors::raise;
 use numpy::PY_ARRAY_API;

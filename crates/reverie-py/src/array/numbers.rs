@@ -1,6 +1,9 @@
 //! Arguments that are a single array of numbers: keys, priorities, rewards, flags.
 
-use super::{Leaf, descr, is_array, numpy, python_scalar, read};
+use super::cell::Leaf;
+use super::dtype::{descr, is_array, numpy};
+use super::read::read;
+use super::scalar::python_scalar;
 use crate::errors::signature;
 use pyo3::intern;
 use pyo3::prelude::*;

@@ -1,6 +1,7 @@
 //! Numbers that are not arrays: Python's own and NumPy's.
 
-use super::{Leaf, descr, dtype_of};
+use super::cell::Leaf;
+use super::dtype::{descr, dtype_of};
 use numpy::PY_ARRAY_API;
 use numpy::npyffi::objects::_PyDataType_GET_ITEM_DATA;
 use numpy::npyffi::{NpyTypes, get_type_object};

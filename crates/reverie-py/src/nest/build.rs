@@ -1,6 +1,6 @@
 //! Leaves back to nests.
 
-use super::fields_of;
+use super::fields::fields_of;
 use crate::errors::signature;
 use pyo3::intern;
 use pyo3::prelude::*;

@@ -3,12 +3,14 @@
 //! The structure of the last nest is kept, so that the next one of the same form is flattened by comparing pointers.
 
 mod build;
+mod fields;
 
 pub use build::{Builder, PyStructure, Unflattener};
 
 use crate::array::{KnownEntry, is_array, take_known};
 use crate::errors::signature;
 use build::record;
+use fields::fields_of;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -254,30 +256,6 @@ fn as_dict<'py>(value: &Bound<'py, PyAny>) -> Option<Bound<'py, PyDict>> {
 fn is_dataclass(value: &Bound<'_, PyAny>) -> PyResult<bool> {
     let (class, py) = (value.get_type(), value.py());
     Ok(class.hasattr(intern!(py, "__dataclass_fields__"))? || class.hasattr(intern!(py, "__attrs_attrs__"))?)
-}
-
-/// A field of a class: its name, its argument's name in `__init__`, and whether `__init__` takes it.
-type Field = (Py<PyString>, Py<PyString>, bool);
-
-/// The fields of a dataclass or an attrs class, in order.
-fn fields_of(class: &Bound<'_, PyAny>) -> PyResult<Vec<Field>> {
-    let py = class.py();
-    let is_attrs = class.hasattr(intern!(py, "__attrs_attrs__"))?;
-    let fields = match is_attrs {
-        true => class.getattr(intern!(py, "__attrs_attrs__"))?,
-        false => PyModule::import(py, "dataclasses")?.call_method1("fields", (class,))?,
-    };
-    let field = |field: PyResult<Bound<'_, PyAny>>| {
-        let field = field?;
-        let name = field.getattr(intern!(py, "name"))?.cast_into::<PyString>()?;
-        // attrs' `__init__` takes `_x` as `x`.
-        let given = match (is_attrs, field.getattr_opt(intern!(py, "alias"))?) {
-            (true, Some(alias)) => alias.cast_into::<PyString>()?,
-            _ => name.clone(),
-        };
-        Ok((name.unbind(), given.unbind(), field.getattr(intern!(py, "init"))?.extract()?))
-    };
-    fields.try_iter()?.map(field).collect()
 }
 
 fn is_mapping(value: &Bound<'_, PyAny>) -> PyResult<bool> {
