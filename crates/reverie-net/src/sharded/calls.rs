@@ -50,6 +50,11 @@ impl End {
         self.left().map(|left| left.max(ANSWER))
     }
 
+    /// The output of a future; `None` if the request is withdrawn before.
+    pub(super) async fn unless_withdrawn<T>(&self, future: impl Future<Output = T>) -> Option<T> {
+        self.withdrawal.or(future).await
+    }
+
     fn sleep(&self, timeout: Duration) -> tokio::time::Sleep {
         // The timer belongs to the runtime, on whatever thread the request is driven.
         let _entered = self.runtime.enter();

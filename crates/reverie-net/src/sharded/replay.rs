@@ -1,7 +1,7 @@
 //! The operations of several servers as one replay.
 
 use super::ahead::Ahead;
-use super::calls::End;
+use super::calls::{End, is_lost};
 use super::changes::{Mutation, configure, delete_where};
 use super::draws::Draws;
 use super::group::{Group, Sharded};
@@ -88,8 +88,24 @@ impl Sharded {
     /// `None` at the first use of a table, which is checked then.
     fn only(&self, table: &str) -> Option<&Arc<dyn Replay>> {
         let Group { members, options, .. } = &*self.0;
-        let is_only = members.len() == 1 && options.limiter.is_none() && members.refuse_closed().is_ok();
+        let is_open = members.refuse_closed().is_ok() && members.refuse_none().is_ok();
+        let is_only = members.len() == 1 && options.limiter.is_none() && is_open;
         (is_only && self.0.open_tables().contains_key(table)).then(|| members.replay(0))
+    }
+
+    /// Draws of the only server; it is lost if they fail for that reason.
+    fn noted(&self, mut ticket: Ticket<Sampled>) -> Ticket<Sampled> {
+        self.run(None, |group, end| async move {
+            let outcome = match end.unless_withdrawn(&mut ticket).await {
+                Some(outcome) => outcome,
+                None => ticket.cancel(),
+            };
+            let error = outcome.as_ref().map_or_else(Some, |sampled| sampled.error.as_ref());
+            if let Some(error) = error.filter(|error| is_lost(error)) {
+                group.members.lose(0, error);
+            }
+            outcome
+        })
     }
 
     /// The replay of the first server that can be reached.
@@ -117,7 +133,7 @@ impl Replay for Sharded {
         timeout: Option<Duration>,
     ) -> Ticket<Sampled> {
         if let Some(replay) = self.only(table) {
-            return replay.sample(table, request, reading, timeout);
+            return self.noted(replay.sample(table, request, reading, timeout));
         }
         let reading = self.reading(reading);
         self.at(table, timeout, move |_, table, end| async move {
@@ -127,7 +143,7 @@ impl Replay for Sharded {
 
     fn sample_some(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled> {
         if let Some(replay) = self.only(table) {
-            return replay.sample_some(table, at_most, timeout);
+            return self.noted(replay.sample_some(table, at_most, timeout));
         }
         let reading = self.reading(&Options::default());
         let request = SampleRequest { num_samples: at_most, ..SampleRequest::default() };
