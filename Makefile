@@ -98,6 +98,7 @@ bench-network: setup ## the server in another process: against dm-reverb, bare s
 bench-smoke: setup ## the same without peers, small and short: only shows that it runs
 	$(PY) -m benchmarks --suite in-process --smoke $(ARGS)
 	$(PY) -m benchmarks --suite network --smoke $(ARGS)
+	$(PY) -m benchmarks --suite in-process --smoke --rows "256, 20 k" --before .
 	$(PY) -m benchmarks.learn --smoke
 	$(PY) -m benchmarks.train --work pong --smoke
 	$(PY) benchmarks/gpu.py speed --device cpu --batch 16 --items 500 --seconds 0.3 --out .bench-smoke && rm -r .bench-smoke

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ from typing import Any
 
 from . import last, network_rows, report, scale, wan
 from . import rows as in_process_rows
-from .peers import NETWORK_PEERS, PEERS, ROOT, Peer, Worker, WorkerError, pong_frames
+from .peers import BEFORE, NETWORK_PEERS, PEERS, ROOT, Peer, Worker, WorkerError, pong_frames
 from .rows import ATARI_STEPS, Row
 
 SMOKE_CAPACITY = 2_000
@@ -23,7 +24,8 @@ SUITES: dict[str, tuple[list[Row], dict[str, Peer]]] = {
     "network": (network_rows.ROWS, NETWORK_PEERS),
 }
 #: Writer processes that write at once; of peers, whose processes are large, fewer.
-WRITERS = {"reverie": (1, 2, 8, 16, 64), "dm-reverb": (1, 2, 8)}
+WRITERS = {"reverie": (1, 2, 8, 16, 64), BEFORE: (1, 2, 8, 16, 64), "dm-reverb": (1, 2, 8)}
+TRANSPORTS = {"reverie": ("auto", "grpc"), BEFORE: ("auto", "grpc"), "dm-reverb": ("grpc",)}
 #: For how long they write: many turns of each of 64 processes on two cores.
 WRITER_SECONDS = 10.0
 
@@ -36,6 +38,12 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0.5, help="how long a turn is (%(default)s)")
     parser.add_argument("--rows", default="", help="only rows whose name contains this")
     parser.add_argument("--peers", default="", help="who takes part, by names and commas (all)")
+    parser.add_argument(
+        "--before",
+        type=Path,
+        help="another checkout of this project with its extension built: takes part in every row, and alone with this "
+        "one if no --peers are named",
+    )
     parser.add_argument("--smoke", action="store_true", help="small, short, no peers: shows that the harness runs")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for JSON and plot")
     parser.add_argument("--wan", action="store_true", help="instead: links with delay and loss (root; suite network)")
@@ -48,13 +56,18 @@ def main() -> int:
             parser.error("--wan and --scale are parts of --suite network, one at a time")
         return network_part(options)
     all_rows, known = SUITES[options.suite]
-    names = [name for name in options.peers.split(",") if name] or list(known)
+    default = list(known)
+    if options.before:
+        known = {**known, BEFORE: known["reverie"].earlier(options.before)}
+        default = ["reverie"]
+    names = [name for name in options.peers.split(",") if name] or default
+    names += [BEFORE] if options.before and BEFORE not in names else []
     if unknown := set(names) - set(known):
         parser.error(f"unknown peers {sorted(unknown)}; there are {', '.join(known)}")
     rows = [row for row in all_rows if options.rows in row.name]
     if options.smoke:
         options.rounds, options.seconds = 2, 0.05
-        names = [name for name in names if name in OWN]
+        names = [name for name in names if name in (*OWN, BEFORE)]
         rows = [small(row) for row in rows if not row.real_frames]
 
     started = time.time()
@@ -80,12 +93,12 @@ def main() -> int:
         "failed": failed,
         "memory": memory,
         "writers": writers,
-        "imports": import_times(2 if options.smoke else 15) if whole and in_process else {},
+        "imports": import_times(2 if options.smoke else 15, options.before) if whole and in_process else {},
     }
     print(report.table(run))
     if not options.smoke:
         print(*report.write(run, options.out), sep="\n")
-        if options.out == RESULTS:
+        if options.out == RESULTS and not options.before:
             last.write(ROOT / "benchmarks" / "README.md", RESULTS)
     return 1 if failed else 0
 
@@ -125,7 +138,7 @@ def run_rows(
 
 def run_row(row: Row, workers: dict[str, Worker], rounds: int, seconds: float) -> dict[str, Any]:
     """All who take part in a row are prepared first, then take turns; the order changes from round to round."""
-    names = [name for name in ("reverie", *row.peers) if name in workers]
+    names = [name for name in ("reverie", BEFORE, *row.peers) if name in workers]
     frames = str(pong_frames(ATARI_STEPS + 8)) if row.real_frames else None
     print(f"==> {row.name}: {', '.join(names)}", file=sys.stderr, flush=True)
     for name in names:
@@ -148,7 +161,7 @@ def run_row(row: Row, workers: dict[str, Worker], rounds: int, seconds: float) -
         "payload": row.payload,
         "items": row.items,
         "unit": row.unit,
-        "targets": row.targets,
+        "targets": {**row.targets, BEFORE: report.NOT_SLOWER},
         "seconds": times,
     }
 
@@ -158,7 +171,7 @@ def writer_rows(workers: dict[str, Worker], *, smoke: bool) -> tuple[list[dict[s
     rows: list[dict[str, Any]] = []
     failed: dict[str, str] = {}
     for name, worker in list(workers.items()):
-        for transport in {"reverie": ("auto", "grpc"), "dm-reverb": ("grpc",)}.get(name, ()):
+        for transport in TRANSPORTS.get(name, ()):
             for processes in WRITERS[name][:2] if smoke else WRITERS[name]:
                 row = f"{name}, {processes} writer processes, {transport}"
                 print(f"==> {row}", file=sys.stderr, flush=True)
@@ -196,13 +209,16 @@ def memory_rows(*, smoke: bool) -> list[dict[str, Any]]:
     return rows
 
 
-def import_times(rounds: int) -> dict[str, list[float]]:
+def import_times(rounds: int, before: Path | None) -> dict[str, list[float]]:
     """Seconds of a fresh interpreter that imports one module, in turns; the interpreter's own start included."""
-    times: dict[str, list[float]] = {"numpy": [], "reverie": []}
+    folders = {"numpy": ROOT, "reverie": ROOT} | ({BEFORE: before.resolve()} if before else {})
+    times: dict[str, list[float]] = {name: [] for name in folders}
     for turn in range(rounds + 1):
-        for module, found in times.items():
+        for name, found in times.items():
+            module = "reverie" if name == BEFORE else name
+            environment = {**os.environ, "PYTHONPATH": str(folders[name] / "python")}
             start = time.perf_counter()
-            subprocess.run([sys.executable, "-c", f"import {module}"], check=True)
+            subprocess.run([sys.executable, "-c", f"import {module}"], check=True, env=environment)
             if turn:  # the first turn fills the page cache
                 found.append(time.perf_counter() - start)
     return times

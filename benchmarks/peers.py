@@ -7,12 +7,14 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 VENVS = ROOT / ".venvs"
+#: The peer that is another version of this project.
+BEFORE = "before"
 
 
 class WorkerError(RuntimeError):
@@ -27,6 +29,11 @@ class Peer:
     worker: str
     requirements: tuple[str, ...] = ()  # none: runs in this project's own environment
     python: str = f"{sys.version_info.major}.{sys.version_info.minor}"
+    root: Path = ROOT  # the project's folder that the worker belongs to
+
+    def earlier(self, root: Path) -> Peer:
+        """The same work by another version of this project; its extension is built in `root`."""
+        return replace(self, name=BEFORE, root=root.resolve())
 
 
 PEERS = {
@@ -76,9 +83,11 @@ class Worker:
         self.peer = peer
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("VIRTUAL_ENV", "PYTHON"))}
         environment["RL_LOGGING_LEVEL"] = "WARNING"  # TorchRL announces every storage otherwise
+        if peer.root != ROOT:
+            environment["PYTHONPATH"] = str(peer.root / "python")
         self._process = subprocess.Popen(
             [python_of(peer), "-W", "ignore", "-m", f"workers.{peer.worker}"],
-            cwd=ROOT / "benchmarks",
+            cwd=peer.root / "benchmarks",
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -10,6 +10,11 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from .peers import BEFORE
+
+#: The least ratio to an earlier version of this project.
+NOT_SLOWER = 0.97
+
 
 def machine() -> dict[str, Any]:
     """What it ran on."""
@@ -135,18 +140,26 @@ def table(run: dict[str, Any]) -> str:
             f"{duration(statistics.median(theirs))} | {ratio:.2f} times as long | - | at most 1.5 | "
             f"{'yes' if ratio <= 1.5 else 'NO'} |"
         )
+        if BEFORE in run["imports"]:
+            ratio, least, most = ratios(run["imports"][BEFORE], ours)
+            out.append(
+                f"| import | {BEFORE} | {duration(statistics.median(ours))} "
+                f"| {duration(statistics.median(run['imports'][BEFORE]))} | x{ratio:.2f} "
+                f"| {least:.2f} to {most:.2f} | x{NOT_SLOWER} | {'yes' if ratio >= NOT_SLOWER else 'NO'} |"
+            )
     return "\n".join(out)
 
 
 def write(run: dict[str, Any], folder: Path) -> list[Path]:
     """Writes `<date>.json`, `.md` and `.png` into the folder; gives their paths."""
     folder.mkdir(parents=True, exist_ok=True)
-    stem = folder / f"{datetime.datetime.now():%Y-%m-%d-%H%M}-{run['suite']}"
+    kind = f"{run['suite']}-{BEFORE}" if BEFORE in run["versions"] else run["suite"]
+    stem = folder / f"{datetime.datetime.now():%Y-%m-%d-%H%M}-{kind}"
     files = [stem.with_suffix(suffix) for suffix in (".json", ".md", ".png")]
     files[0].write_text(json.dumps(run, indent=1) + "\n")
     files[1].write_text(table(run) + "\n")
     plot(run, files[2])
-    if run["suite"] == "network":
+    if kind == "network":
         files.append(stem.with_name(f"{stem.name}-throughput.png"))
         plot_throughput(run, files[3])
     return files

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from .peers import BEFORE
+
 SMALL, LARGE = 20_000, 1_000_000
 ATARI_STEPS = 20_000
 TRANSITION = "obs 4 f32, action i64, reward f32, next_obs 4 f32, discount f32"
@@ -34,7 +36,7 @@ class Row:
     def request(self, peer: str, frames: str | None) -> dict[str, Any]:
         """What a worker needs to know."""
         kind = self.kinds_of_peers.get(peer, self.kind)
-        if peer == "reverie" and self.kind_of_ours:
+        if peer in ("reverie", BEFORE) and self.kind_of_ours:
             kind = self.kind_of_ours
         return {
             "kind": kind,
