@@ -42,6 +42,20 @@ def pytest_collection_modifyitems(items):
     items.sort(key=rank)
 
 
+@pytest.fixture(autouse=True)
+def signal_handlers_stay():
+    """A handler that a test leaves behind would run in other tests and in the processes that they fork."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+    before = [signal.getsignal(number) for number in numbers]
+    yield
+    left = []
+    for number, handler in zip(numbers, before, strict=True):
+        if signal.getsignal(number) is not handler:
+            left.append(f"{number.name}: {signal.getsignal(number)}")
+            signal.signal(number, handler)
+    assert not left, f"the test left signal handlers behind: {left}"
+
+
 @pytest.fixture
 def until():
     """Waits until a condition is true, at most `WATCHDOG` seconds: `until(lambda: ...)`."""

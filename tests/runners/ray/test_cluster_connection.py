@@ -31,6 +31,10 @@ def asked(monkeypatch):
     return calls, outcomes
 
 
+def replaces_the_handler(**options):
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
+
+
 def test_a_ray_started_here_has_longer_timeouts_and_keeps_the_users_settings(asked, monkeypatch):
     calls, _ = asked
     mine, *others = cluster_connection.PATIENCE
@@ -44,11 +48,7 @@ def test_a_ray_started_here_has_longer_timeouts_and_keeps_the_users_settings(ask
 def test_the_sigterm_handler_stays_while_connected_to_a_cluster(asked, monkeypatch):
     """Ray replaces it with a handler that ends the process."""
     before = signal.getsignal(signal.SIGTERM)
-
-    def init(**options):
-        signal.signal(signal.SIGTERM, lambda number, frame: None)
-
-    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "init", replaces_the_handler)
     saves = lambda number, frame: None  # noqa: E731
     signal.signal(signal.SIGTERM, saves)
     try:
@@ -56,6 +56,14 @@ def test_the_sigterm_handler_stays_while_connected_to_a_cluster(asked, monkeypat
             assert signal.getsignal(signal.SIGTERM) is saves
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_the_default_of_sigterm_is_restored_after_the_connection(asked, monkeypatch):
+    monkeypatch.setattr(ray, "init", replaces_the_handler)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    with cluster_connection.connected(None):
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 @pytest.mark.parametrize(("address", "variable"), [("auto", None), (None, "10.0.0.7:6379")])

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from typing import Any
 
 try:
     import ray
@@ -32,6 +33,7 @@ def connected(address: str | None) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
+    before = signal.getsignal(signal.SIGTERM)
     if address is None and not os.environ.get("RAY_ADDRESS"):
         _start()
     else:
@@ -40,6 +42,7 @@ def connected(address: str | None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+        _restore(before)
 
 
 def _init(address: str | None) -> None:
@@ -48,8 +51,14 @@ def _init(address: str | None) -> None:
         ray.init(address=address, include_dashboard=False, log_to_driver=False, configure_logging=False)
     finally:
         # Ray installs its own handler, which ends the process: restore the one that lets the run save.
-        if before not in (None, signal.SIG_DFL) and signal.getsignal(signal.SIGTERM) is not before:
-            signal.signal(signal.SIGTERM, before)
+        if before is not signal.SIG_DFL:
+            _restore(before)
+
+
+def _restore(handler: Any) -> None:
+    """Make `handler` that of SIGTERM again; None, a handler that is not Python's, cannot be restored."""
+    if handler is not None and signal.getsignal(signal.SIGTERM) is not handler:
+        signal.signal(signal.SIGTERM, handler)
 
 
 def _start() -> None:
