@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-rust test-python test-all test-isa mutants test-valgrind test-differential test-ported check lint types layers examples bench \
+.PHONY: help setup demo test test-rust test-python test-long test-all test-isa mutants test-valgrind test-differential test-ported check lint types layers examples bench \
 	bench-in-process bench-network bench-smoke bench-learn train-bench fuzz docs wheel test-wheel fmt clean
 
 export PATH := $(shell tools/rust_env.sh path)
@@ -50,9 +50,13 @@ test-python: setup ## quick tests of the Python package; ARGS="-k limiter" goes 
 	$(PYTEST) $(ARGS) || \
 		{ [ $$? -eq 1 ] && $(AGAIN) && $(PYTEST) --last-failed --last-failed-no-failures none $(ARGS); }
 
-test-all: setup test-rust wheel ## also the long ones: learning runs, 10,000 simulated networks, the wheel in an empty environment
+test-long: setup ## tests that start processes or a Ray cluster, kill them, or train: five minutes; CI runs them too
+	$(PYTEST) -m "long and not slow" $(ARGS) || \
+		{ [ $$? -eq 1 ] && $(AGAIN) && $(PYTEST) -m "long and not slow" --last-failed --last-failed-no-failures none $(ARGS); }
+
+test-all: setup test-rust wheel ## all tests: also the learning runs, 10,000 simulated networks, the wheel in an empty environment
 	REVERIE_SIMULATIONS=10000 cargo test --locked --quiet --profile quick --package reverie-net --test simulation -- --nocapture
-	$(PYTEST) -m "slow or not slow" $(ARGS)
+	$(PYTEST) -m "slow or long or not long" $(ARGS)
 	tools/isa.sh $(ARGS)
 
 test-isa: setup ## what PyTorch and NumPy compute, on each of the instruction sets that this processor has; LEVELS="default avx2"
@@ -67,7 +71,7 @@ test-differential: setup ## the same random programs against dm-reverb and Rever
 test-ported: setup ## code written for dm-reverb on Reverie: the tests that Acme publishes of its adders, and what gives TensorFlow's tensors
 	$(PY) tests/ported $(ARGS)
 
-check: lint types layers test examples test-wheel ## what CI runs: lints, types, layers, tests, README, docs, examples, the wheel
+check: lint types layers test test-long examples test-wheel ## what CI runs: lints, types, layers, tests, README, docs, examples, the wheel
 
 lint: setup ## formatting and lints, warnings are errors
 	cargo fmt --all --check

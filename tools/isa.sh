@@ -31,5 +31,5 @@ for level in $LEVELS; do
     set_to=$(limits "$level")
     echo "==> instruction set $level: $set_to" >&2
     # shellcheck disable=SC2086
-    env $set_to .venv/bin/python -m pytest -n "${WORKERS:-2}" --dist loadgroup "${tests[@]}" "$@"
+    env $set_to .venv/bin/python -m pytest -n "${WORKERS:-2}" --dist loadgroup -m "not slow" "${tests[@]}" "$@"
 done

@@ -38,6 +38,7 @@ def test_every_step_is_four_grey_84_by_84_frames_whatever_the_frame_skip_of_the_
         assert (frames.shape, frames.dtype) == ((1, 1, 84, 84), np.uint8)
 
 
+@pytest.mark.long
 def test_an_episode_begins_after_up_to_30_frames_of_no_action():
     # One game, again and again: a vector of so many takes longer to make than to reset.
     games = make_envs(PONG, 1)
@@ -279,6 +280,7 @@ class Never:
         return None
 
 
+@pytest.mark.long
 def test_a_few_hundred_steps_of_pong_learn_and_end(monkeypatch):
     monkeypatch.setattr(atari, "FRAMES_PER_EPISODE", 200)
     preset = apex_dqn.load_preset(PONG)

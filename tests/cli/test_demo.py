@@ -133,6 +133,7 @@ def test_without_its_libraries_the_command_names_the_extra_in_one_line(monkeypat
     assert capsys.readouterr().err == 'reverie: rich not installed: pip install "reverie[cli]"\n'
 
 
+@pytest.mark.long
 def test_a_demo_whose_output_is_closed_ends_as_if_interrupted(start, short_preset):
     preset = short_preset(target_return=475.0, max_env_steps=1_000_000_000)
     process = start("demo", "--config", preset, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

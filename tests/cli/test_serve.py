@@ -240,6 +240,7 @@ def test_checkpoints_are_taken_at_the_given_period(served, tmp_path):
         assert process.poll() is None
 
 
+@pytest.mark.long
 def test_top_ends_with_1_and_a_line_when_its_server_dies(served):
     process, hello = served()
     command = [*COMMAND, "top", hello["address"], "--json", "--interval", "0.1", "--timeout"]

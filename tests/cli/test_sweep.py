@@ -116,6 +116,7 @@ def test_a_run_of_a_sweep_gets_every_option_of_the_sweep_and_its_own_seed_and_fo
     ]
 
 
+@pytest.mark.long
 def test_a_sweep_trains_every_seed_and_prints_a_summary(reverie, tmp_path):
     command = ["train", "dqn", "--env", "CartPole-v1", "--seeds", "1-2", "--no-tensorboard", *SHORT]
     result = reverie(*command, "--jobs", 2, "--json")
@@ -140,6 +141,7 @@ def test_a_run_of_a_sweep_that_ended_without_a_result_is_named_and_not_left_out_
     assert result.stderr.splitlines() == ["reverie: no result from seed 4"]
 
 
+@pytest.mark.long
 def test_other_output_of_a_run_does_not_hide_its_result(reverie, tmp_path):
     (tmp_path / "noisy.py").write_text(
         "import atexit, gymnasium\n"
@@ -154,6 +156,7 @@ def test_other_output_of_a_run_does_not_hide_its_result(reverie, tmp_path):
     assert "[seed 1] goodbye" in result.stderr
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_every_run_of_a_sweep_and_each_of_them_saves(start, tmp_path):
     """As in a terminal: Ctrl-C reaches the whole group: each run gets it once, since a second would prevent a save."""
     command = [

@@ -232,6 +232,7 @@ def twice(number):
     return send_signal
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "send_signal",
     [lambda process: os.kill(process.pid, signal.SIGINT), twice(signal.SIGTERM)],
@@ -290,6 +291,7 @@ def test_a_run_saves_when_its_terminal_closes_and_continues_after_nohup(start, t
         signal.signal(signal.SIGHUP, before)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("errors", [subprocess.DEVNULL, subprocess.STDOUT], ids=["2> file", "2>&1"])
 def test_a_run_whose_output_is_closed_saves_and_ends(start, tmp_path, errors):
     command = ["train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--until-max-steps"]
@@ -522,6 +524,7 @@ def test_help_explains_the_options_and_the_exit_codes(reverie, command):
     assert "Exit codes" in result.stdout
 
 
+@pytest.mark.long
 @pytest.mark.xdist_group("processes")  # with the other tests of roles: one fork server is enough for all of them
 def test_the_same_command_runs_its_roles_in_processes_and_ctrl_c_saves_and_ends_all_of_them(start, reverie, tmp_path):
     command = ["train", "dqn", "--env", "CartPole-v1", "--runner", "process", "--num-actors", "2", "--no-tensorboard"]

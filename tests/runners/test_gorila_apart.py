@@ -89,6 +89,7 @@ def of_kind(events, kind):
     return [event for event in events if isinstance(event, kind)]
 
 
+@pytest.mark.long
 def test_a_run_survives_a_killed_learner_and_parameter_shard_and_resumes_in_one_process(tmp_path):
     events, stopped = trained(["learner 1", "parameter shard 0"], tmp_path, config=CONFIG)
     restarted = {event.role: event for event in reversed(of_kind(events, RoleRestarted))}
@@ -118,6 +119,7 @@ def test_a_run_survives_a_killed_learner_and_parameter_shard_and_resumes_in_one_
     assert (here[0].weights.flat == here[1].weights.flat).all()
 
 
+@pytest.mark.long
 def test_bundles_learn_from_their_own_tables_and_a_killed_one_is_restarted(tmp_path):
     config = dataclasses.replace(CONFIG, bundled=True)
     events, stopped = trained(["bundle 1"], tmp_path, config=config)
@@ -141,6 +143,7 @@ def test_bundles_learn_from_their_own_tables_and_a_killed_one_is_restarted(tmp_p
     )
 
 
+@pytest.mark.long
 def test_several_learners_draw_from_several_shards_as_from_one_table_and_keep_its_ratio():
     run = dataclasses.replace(ENDLESS, max_env_steps=1_500)
     events = []

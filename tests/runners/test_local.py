@@ -198,6 +198,7 @@ def test_ape_x_dqn_reaches_475_on_cartpole_twice_within_its_presets_steps():
     assert result.curve[-1].mean_return >= 475.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "seed"), [("dqn", 1), ("ppo", 1), ("impala", 2)])
 def test_dqn_ppo_and_impala_reach_475_on_cartpole_twice_within_their_presets_steps(name, seed):
     result = train(agents.find(name), "CartPole-v1", seed=seed)
@@ -214,6 +215,7 @@ def test_gorila_reaches_475_on_cartpole_twice_within_its_presets_steps():
     assert np.mean(result.evaluation.returns) >= 475.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", ["apex-dpg", "sac", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ddpg", "td3"))]
 )

@@ -199,6 +199,7 @@ def test_a_confirmed_run_ends_with_the_weights_that_were_confirmed():
     evaluator.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("num_shards", [1, 2])
 def test_a_run_survives_killed_actor_learner_evaluator_and_shard(tmp_path, num_shards):
     victims = ["actor 1", "learner", "shard 0", "evaluator"]
@@ -525,6 +526,7 @@ def test_an_agent_that_others_cannot_import_is_refused_before_anything_starts():
         train_run(agent, "CartPole-v1", runner="process")
 
 
+@pytest.mark.long
 def test_killing_the_supervisor_ends_every_process(tmp_path):
     script = tmp_path / "run.py"
     script.write_text(

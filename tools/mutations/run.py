@@ -123,7 +123,7 @@ class Tree:
 
     def _pytest(self, tests: Sequence[str], seconds: float) -> str:
         environment = {"PYTHONPATH": str(self.path / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not slow", *tests]
         return self._outcome(self._run(command, seconds, environment))
 
     def _cargo(self, crate: str, tests: Sequence[str], seconds: float) -> str:

@@ -33,6 +33,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.long
 def test_the_folder_of_a_killed_run_is_removed_by_the_next_and_those_of_living_runs_are_kept(place):
     other = RunFolder()
     killed = subprocess.run([sys.executable, "-c", KILLED, str(place)], check=False)

@@ -49,7 +49,7 @@ from reverie.runners.ray import stop_probe as probes
 from reverie.runners.supervision import supervisor
 
 # One cluster, in one worker.
-pytestmark = pytest.mark.xdist_group("ray")
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("ray")]
 
 CONFIG = dataclasses.replace(
     apex_dqn.load_preset("CartPole-v1").config, learning_starts=200, samples_per_insert=8.0, num_actors=2
