@@ -137,21 +137,32 @@ def run_rows(
 
 
 def run_row(row: Row, workers: dict[str, Worker], rounds: int, seconds: float) -> dict[str, Any]:
-    """All who take part in a row are prepared first, then take turns; the order changes from round to round."""
+    """All who take part in a row are prepared first, then take turns; the order changes from round to round.
+
+    Two versions of one program differ by less than two processes of one version, whose memory lies elsewhere: against
+    an earlier version each turn has a process of its own.
+    """
     names = [name for name in ("reverie", BEFORE, *row.peers) if name in workers]
     frames = str(pong_frames(ATARI_STEPS + 8)) if row.real_frames else None
     print(f"==> {row.name}: {', '.join(names)}", file=sys.stderr, flush=True)
-    for name in names:
+    alone = BEFORE in names
+    for name in () if alone else names:
         workers[name].ask("prepare", row=row.request(name, frames))
     times: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(rounds):
         for k in range(len(names)):
             name = names[(turn + k) % len(names)]
+            if alone:
+                workers[name].close()
+                workers[name] = Worker(workers[name].peer)
+                workers[name].ask("prepare", row=row.request(name, frames))
             answer = workers[name].ask(
                 "run", seconds=seconds, busy_threads=row.busy_threads, piece_seconds=row.piece_seconds
             )
             times[name].append(answer["seconds_per_call"])
-    for name in names:
+            if alone:
+                workers[name].ask("drop")
+    for name in () if alone else names:
         workers[name].ask("drop")
     return {
         "name": row.name,
