@@ -92,6 +92,11 @@ impl Decoder {
         self.names.held_bytes()
     }
 
+    /// Stops counting chunks that are in tables by now: to be called after a message's items went there.
+    pub fn settle(&mut self) {
+        self.names.settle();
+    }
+
     /// As [`Decoder::held_bytes`], computed now: looks at everything that is named.
     pub fn reckon(&mut self) -> u64 {
         self.names.reckon()

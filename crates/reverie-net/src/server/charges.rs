@@ -4,15 +4,18 @@ use reverie_core::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The least that a session may use, whatever the others use.
-/// It is more if the session's share of a quarter of the total is more. Otherwise one session could use the total and
-/// stop all others.
-const FREE_BYTES: u64 = 64 << 10;
+/// The bytes of a session that count against no total, by the total: a session that keeps to its first credit is never
+/// ended because others use the total.
+const GUARANTEED_BYTES: (u64, u64) = (64 << 10, 256 << 10);
 
 /// The total of a server, and its use.
 pub(crate) struct Charges {
     total: u64,
+    /// See [`Charges::guaranteed`].
+    guaranteed: u64,
     used: AtomicU64,
+    /// The part of `used` that counts against the total.
+    counted: AtomicU64,
     sessions: AtomicU64,
 }
 
@@ -26,12 +29,29 @@ pub(crate) struct Charge {
 
 impl Charges {
     pub(super) fn new(total: u64) -> Arc<Self> {
-        Arc::new(Self { total, used: AtomicU64::new(0), sessions: AtomicU64::new(0) })
+        let guaranteed = (total / 64).clamp(GUARANTEED_BYTES.0, GUARANTEED_BYTES.1);
+        let none = || AtomicU64::new(0);
+        Arc::new(Self { total, guaranteed, used: none(), counted: none(), sessions: none() })
     }
 
-    /// The bytes that each session may use, whatever the others use.
+    /// The bytes of each session that do not count against the total.
+    pub(super) fn guaranteed(&self) -> u64 {
+        self.guaranteed
+    }
+
+    /// The bytes that each session may use, whatever the others use: the guaranteed ones, or its share of a quarter of
+    /// the total if that is more. Otherwise one session could use the total and stop all others.
     fn free(&self) -> u64 {
-        (self.total / 4 / self.sessions.load(Ordering::Relaxed).max(1)).max(FREE_BYTES)
+        (self.total / 4 / self.sessions.load(Ordering::Relaxed).max(1)).max(self.guaranteed)
+    }
+
+    /// The most that may count: a quarter beyond the total is left for admitted work that turned out larger.
+    fn most(&self) -> u64 {
+        self.total.saturating_add(self.total / 4)
+    }
+
+    fn counted(&self) -> u64 {
+        self.counted.load(Ordering::Relaxed)
     }
 
     /// The bytes that all sessions use.
@@ -54,8 +74,7 @@ impl Charge {
     }
 
     /// Sets the bytes that the session uses.
-    /// `ResourceExhausted` if they grow and the total is exceeded by more than a quarter, which is left for admitted
-    /// work that turned out larger.
+    /// `ResourceExhausted` if they grow and the total is exceeded by more than a quarter.
     pub(super) fn hold(&mut self, bytes: u64) -> Result<()> {
         if bytes == self.held {
             return Ok(());
@@ -75,13 +94,13 @@ impl Charge {
 
     /// True if the session must not request more.
     pub(super) fn is_full(&self) -> bool {
-        self.bytes() > self.charges.free() && self.charges.used() > self.charges.total
+        self.bytes() > self.charges.free() && self.charges.counted() > self.charges.total
     }
 
     /// The bytes that the session may use in addition.
     pub(super) fn room(&self) -> u64 {
         let free = self.charges.free().saturating_sub(self.bytes());
-        self.charges.total.saturating_sub(self.charges.used()).max(free)
+        self.charges.most().saturating_sub(self.charges.counted()).max(free)
     }
 
     /// The error for a session that may use no more.
@@ -102,13 +121,18 @@ impl Charge {
     }
 
     fn change(&mut self, before: u64, now: u64) -> Result<()> {
+        let Charges { guaranteed, used, counted, .. } = &*self.charges;
+        let after = self.bytes();
+        let counts = |bytes: u64| bytes.saturating_sub(*guaranteed);
         if now <= before {
-            self.charges.used.fetch_sub(before - now, Ordering::Relaxed);
+            used.fetch_sub(before - now, Ordering::Relaxed);
+            counted.fetch_sub(counts(after + (before - now)) - counts(after), Ordering::Relaxed);
             return Ok(());
         }
-        let used = self.charges.used.fetch_add(now - before, Ordering::Relaxed) + (now - before);
-        let total = self.charges.total;
-        match used > total.saturating_add(total / 4) && self.bytes() > self.charges.free() {
+        used.fetch_add(now - before, Ordering::Relaxed);
+        let more = counts(after) - counts(after - (now - before));
+        let counted = counted.fetch_add(more, Ordering::Relaxed) + more;
+        match counted > self.charges.most() && after > self.charges.free() {
             true => Err(self.refusal()),
             false => Ok(()),
         }
@@ -117,7 +141,9 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.charges.used.fetch_sub(self.bytes(), Ordering::Relaxed);
+        let bytes = self.bytes();
+        self.charges.used.fetch_sub(bytes, Ordering::Relaxed);
+        self.charges.counted.fetch_sub(bytes.saturating_sub(self.charges.guaranteed), Ordering::Relaxed);
         self.charges.sessions.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -126,23 +152,38 @@ impl Drop for Charge {
 mod tests {
     use super::*;
 
+    const MIB: u64 = 1 << 20;
+
     #[test]
     fn a_session_that_fills_the_total_is_refused_more_and_the_others_keep_their_share() {
-        const MIB: u64 = 1 << 20;
         let charges = Charges::new(80 * MIB);
+        let own = charges.guaranteed();
         let (mut large, mut small) = (Charge::new(&charges), Charge::new(&charges));
-        large.hold(75 * MIB).unwrap();
-        assert_eq!((large.room(), small.room(), large.is_full()), (5 * MIB, 10 * MIB, false));
-        large.receive(15 * MIB).unwrap();
+        large.hold(own + 75 * MIB).unwrap();
+        assert_eq!((large.room(), small.room(), large.is_full()), (25 * MIB, 25 * MIB, false));
+        large.receive(20 * MIB).unwrap();
         assert!(large.is_full() && !small.is_full());
-        assert_eq!((large.room(), small.room()), (0, 10 * MIB));
+        assert_eq!((large.room(), small.room()), (5 * MIB, 10 * MIB));
         assert!(matches!(large.hold(95 * MIB), Err(Error::ResourceExhausted { budget, .. }) if budget == 80 * MIB));
         small.hold(10 * MIB).unwrap();
         assert!(small.hold(10 * MIB + 1).is_err());
         drop(large);
         assert_eq!(charges.used(), 10 * MIB + 1);
-        assert_eq!(small.room(), 70 * MIB - 1);
+        assert_eq!(small.room(), 90 * MIB + own - 1);
         drop(small);
-        assert_eq!(charges.used(), 0);
+        assert_eq!((charges.used(), charges.counted()), (0, 0));
+    }
+
+    #[test]
+    fn the_guaranteed_bytes_of_many_sessions_leave_the_total_to_others() {
+        let charges = Charges::new(4 * MIB);
+        let mut small: Vec<_> = (0..1000).map(|_| Charge::new(&charges)).collect();
+        small.iter_mut().for_each(|charge| charge.hold(charges.guaranteed()).unwrap());
+        let mut large = Charge::new(&charges);
+        large.hold(5 * MIB).unwrap();
+        assert!(small.iter().all(|charge| !charge.is_full()));
+        small[0].receive(1).unwrap();
+        assert!(small[0].receive(MIB).is_err());
+        assert_eq!(charges.used(), 1000 * charges.guaranteed() + MIB + 5 * MIB);
     }
 }

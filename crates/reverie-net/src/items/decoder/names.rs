@@ -30,19 +30,33 @@ pub(super) struct Names {
     limits: Limits,
     /// Bytes of bodies and forms.
     beside: u64,
-    /// Bytes of chunks that no table referred to when they were last computed, and of all chunks named since.
+    /// Bytes of chunks that no table referred to when they were last looked at.
     chunks: u64,
-    /// The value of `chunks` when it was last computed, and the number of chunks named since.
+    /// The chunks that are counted in `chunks`, and how many of them the last look at them left.
+    loose: Vec<u64>,
+    looked: usize,
+    /// The value of `chunks` when all chunks were last looked at, and the bytes and number of chunks named since.
     reckoned: u64,
+    since: u64,
     named: usize,
 }
 
-/// Bytes that may be counted in excess before they are computed again.
+/// Bytes that a connection may name before all its chunks are looked at again: some may have left their tables.
 const SLACK: u64 = 16 << 20;
 
 impl Names {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { known: HashMap::new(), limits, beside: 0, chunks: 0, reckoned: 0, named: 0 }
+        Self {
+            known: HashMap::new(),
+            limits,
+            beside: 0,
+            chunks: 0,
+            loose: Vec::new(),
+            looked: 0,
+            reckoned: 0,
+            since: 0,
+            named: 0,
+        }
     }
 
     pub(super) fn get(&self, name: u64) -> Option<&Known> {
@@ -63,15 +77,32 @@ impl Names {
             return Err(too_many("chunks", self.limits.max_named));
         }
         self.chunks += bytes;
+        self.since += bytes;
         self.named += 1;
         self.check(bytes)
     }
 
     /// See [`super::Decoder::held_bytes`].
-    /// Computed again only if much was named since, so that each chunk is looked at a few times.
+    /// All chunks are looked at only if much was named since, so that each chunk is looked at a few times.
     pub(super) fn held_bytes(&mut self) -> u64 {
-        let much = self.chunks > self.reckoned.saturating_add(self.reckoned.max(SLACK));
+        let much = self.since > self.reckoned.max(SLACK);
         if much && self.named >= self.known.len() / 4 { self.reckon() } else { self.chunks + self.beside }
+    }
+
+    /// See [`super::Decoder::settle`].
+    pub(super) fn settle(&mut self) {
+        // Each new chunk pays for four that are looked at again.
+        if self.loose.len() - self.looked <= self.looked / 4 {
+            return;
+        }
+        let Self { known, loose, chunks, looked, .. } = self;
+        *chunks = 0;
+        loose.retain(|name| {
+            let bytes = known.get(name).map_or(0, held);
+            *chunks += bytes;
+            bytes > 0
+        });
+        *looked = loose.len();
     }
 
     pub(super) fn reckon(&mut self) -> u64 {
@@ -80,8 +111,16 @@ impl Names {
     }
 
     fn reckon_with(&mut self, coming: u64) {
-        self.chunks = coming + self.known.values().map(held).sum::<u64>();
-        (self.reckoned, self.named) = (self.chunks, 0);
+        let Self { known, loose, .. } = self;
+        let mut chunks = coming;
+        loose.clear();
+        loose.extend(known.iter().filter_map(|(name, known)| {
+            let bytes = held(known);
+            chunks += bytes;
+            (bytes > 0).then_some(*name)
+        }));
+        (self.chunks, self.reckoned) = (chunks, chunks);
+        (self.looked, self.since, self.named) = (self.loose.len(), 0, 0);
     }
 
     pub(super) fn hold_at_most(&mut self, limit: u64, more: u64) {
@@ -111,6 +150,7 @@ impl Names {
 
     pub(super) fn add_chunk(&mut self, name: u64, chunk: Arc<Chunk>, writer: Option<ChunkWriter>) {
         self.known.insert(name, Known::Chunk { chunk, writer });
+        self.loose.push(name);
     }
 
     pub(super) fn define_body(&mut self, definition: proto::BodyDef, episodes: &Episodes) -> Result<()> {

@@ -44,6 +44,9 @@ impl Session {
         // Also if a later insert ends the connection: these are in their tables.
         self.confirm(&mut run);
         whole?;
+        if let Some(link) = &mut self.link {
+            link.decoder.settle();
+        }
         if let Some(insert_credit_bytes) = self.credit.raise(self.inserts.in_flight.max(unconfirmed)) {
             self.send(Body::Credit(proto::Credit { insert_credit_bytes }));
         }

@@ -65,7 +65,7 @@ async fn messages_that_are_never_whole_are_counted_over_all_connections() {
         script.waker.take().into_iter().for_each(Waker::wake);
     };
     for (at, ends) in [(0, false), (1, true)] {
-        sends(&all[at], 700 << 10);
+        sends(&all[at], 800 << 10);
         settle().await;
         assert_eq!(all[at].script().closed, ends, "{at}");
     }

@@ -1,0 +1,46 @@
+"""Many clients of a server with little memory for connections: none is ended while it keeps to its credit."""
+
+import numpy as np
+import pytest
+
+import reverie
+
+CLIENTS, BATCHES = 64, 24
+
+
+@pytest.fixture
+def address():
+    """Of a server with 4 MiB for what its connections hold in addition to the tables."""
+    fifo, least = reverie.selectors.Fifo(), reverie.rate_limiters.MinSize(1)
+    tables = [
+        reverie.Table("free", sampler=fifo, remover=fifo, max_size=1_000, rate_limiter=least),
+        reverie.Table.queue("full", 64),
+    ]
+    with reverie.Server(tables, max_bytes=64 << 20, max_memory=80 << 20) as server:
+        yield f"127.0.0.1:{server.port}"
+
+
+def rows(seed):
+    """26 kB that no compression makes smaller."""
+    return {"x": np.random.default_rng(seed).integers(1 << 62, size=(64, 51))}
+
+
+def test_inserts_that_are_in_their_table_do_not_count_against_connections(address, connect, network):
+    clients = [connect(address, transport=network) for _ in range(CLIENTS)]
+    for batch in range(BATCHES):
+        for client in clients:
+            client.insert_batch("free", rows(batch), wait=False, timeout=100)
+    for client in clients:
+        client.flush(timeout=100)
+    assert clients[0].info().tables["free"].num_inserts == CLIENTS * BATCHES * 64
+
+
+def test_clients_that_all_wait_for_a_full_table_lose_neither_their_connection_nor_an_insert(address, connect, network):
+    clients = [connect(address, transport=network) for _ in range(CLIENTS)]
+    for client in clients:
+        for batch in range(BATCHES):
+            client.insert_batch("full", rows(batch), wait=False, timeout=100)
+    reader = connect(address, transport=network)
+    drawn = 0
+    while drawn < CLIENTS * BATCHES * 64:
+        drawn += len(reader.sample_batch("full", 64, timeout=100).info.key)
