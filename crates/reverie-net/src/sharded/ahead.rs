@@ -11,18 +11,17 @@ use reverie_core::table::Withdrawal;
 use reverie_core::{Error, Result};
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
+use std::pin::pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 
-/// How long closing waits for responses.
+/// How long closing waits for the task.
 const CLOSING: Duration = Duration::from_secs(1);
 
 /// The task and its queue.
 pub(super) struct Ahead {
-    group: Arc<Group>,
     queue: Arc<Queue>,
     withdrawal: Withdrawal,
     task: JoinHandle<()>,
@@ -33,8 +32,10 @@ struct Queue {
     /// Held for a push or a pop.
     state: Mutex<State>,
     changed: Condvar,
-    /// Notified when the reader took a batch, or closes.
+    /// Notified when the reader took a batch.
     taken: Notify,
+    /// Notified when the reader closes.
+    closing: Notify,
 }
 
 #[derive(Default)]
@@ -83,15 +84,27 @@ impl Ahead {
         let work = Work { group: Arc::clone(group), queue: Arc::clone(&queue), schedule, reading, end };
         let task = group.runtime.spawn(async move {
             let ending = Ending(Arc::clone(&work.queue));
-            if let Err(error) = work.run().await {
+            if let Err(error) = work.group.members.unless_closed(work.until_closed()).await {
                 ending.0.state().ready.push_back(Err(error));
             }
         });
-        Self { group: Arc::clone(group), queue, withdrawal, task }
+        Self { queue, withdrawal, task }
     }
 }
 
 impl Work {
+    async fn until_closed(&self) -> Result<()> {
+        let mut run = pin!(self.run());
+        loop {
+            tokio::select! {
+                biased;
+                outcome = &mut run => return outcome,
+                // A withdrawn request ends when it is polled again.
+                () = self.queue.closing.notified() => {}
+            }
+        }
+    }
+
     async fn run(&self) -> Result<()> {
         let mut drawn = 0;
         loop {
@@ -190,16 +203,9 @@ impl Batches for Ahead {
 
     fn close(&mut self) -> Vec<Drawn> {
         self.withdrawal.make();
-        let since = Instant::now();
-        loop {
-            // The task may have begun to wait only now.
-            self.queue.taken.notify_one();
-            self.group.ring();
-            let state = self.queue.wait(Duration::from_millis(20), |state| state.has_ended);
-            if state.has_ended || since.elapsed() > CLOSING {
-                break;
-            }
-        }
+        self.queue.closing.notify_one();
+        self.queue.taken.notify_one();
+        drop(self.queue.wait(CLOSING, |state| state.has_ended));
         self.task.abort();
         let mut state = self.queue.state();
         let ready: Vec<Drawn> = state.ready.drain(..).filter_map(Result::ok).collect();

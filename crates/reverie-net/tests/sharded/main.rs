@@ -1,5 +1,6 @@
 //! Several servers as one replay.
 
+mod faults;
 mod flow;
 mod limits;
 mod model;
