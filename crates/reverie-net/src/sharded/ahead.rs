@@ -4,6 +4,7 @@ use super::calls::End;
 use super::draws::{Draws, Outcome};
 use super::group::Group;
 use super::join::{Reading, joined};
+use super::members::Members;
 use reverie_core::batch::Planner;
 use reverie_core::replay::Batches;
 use reverie_core::sample::{Description, Drawn, Gathered, Memory, SampleRequest, Schedule};
@@ -210,6 +211,41 @@ impl Batches for Ahead {
         let mut state = self.queue.state();
         let ready: Vec<Drawn> = state.ready.drain(..).filter_map(Result::ok).collect();
         ready.into_iter().chain(state.unfinished.take()).collect()
+    }
+}
+
+/// The batches of an only server, which makes them itself.
+pub(super) struct Only {
+    batches: Box<dyn Batches>,
+    members: Arc<Members>,
+    has_ended: bool,
+}
+
+impl Only {
+    pub(super) fn new(batches: Box<dyn Batches>, members: &Arc<Members>) -> Self {
+        Self { batches, members: Arc::clone(members), has_ended: false }
+    }
+}
+
+impl Batches for Only {
+    /// As of several servers: ends when the client is closed, and takes note of a lost server.
+    fn next(&mut self, timeout: Duration) -> Option<Result<Option<Drawn>>> {
+        if self.has_ended {
+            return Some(Ok(None));
+        }
+        let next = match self.members.refuse_closed() {
+            Ok(()) => self.batches.next(timeout),
+            Err(closed) => Some(Err(closed)),
+        };
+        if let Some(Err(error)) = &next {
+            self.has_ended = true;
+            self.members.missed(0, error);
+        }
+        next
+    }
+
+    fn close(&mut self) -> Vec<Drawn> {
+        self.batches.close()
     }
 }
 

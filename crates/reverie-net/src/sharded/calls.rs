@@ -69,6 +69,10 @@ impl End {
     /// The output of a future; `None` after `timeout`, or if the request is withdrawn before.
     pub(super) async fn within<T>(&self, timeout: Option<Duration>, future: impl Future<Output = T>) -> Option<T> {
         let mut future = pin!(future);
+        // Most need no timer.
+        if let Poll::Ready(output) = poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await {
+            return Some(output);
+        }
         let mut timer = pin!(timeout.map(|timeout| self.sleep(timeout)));
         let timed = poll_fn(|context| {
             if let Poll::Ready(output) = future.as_mut().poll(context) {

@@ -281,27 +281,27 @@ impl Draws<'_> {
 
     /// Draws without replacement, as from one table: all of them, or none if items are too few or a server fails.
     ///
-    /// Each server draws as many as it may be asked for, and the draws that come first over all servers are used.
+    /// Each server draws as many as it can, and the draws that come first over all servers are used.
     async fn distinct(&self, count: usize, progress: &mut Progress) -> Result<()> {
         let table = self.table;
-        let sizes: Vec<u64> = {
+        // As many as are wanted, also of a server with fewer items: more may arrive meanwhile.
+        let wanted: Vec<u64> = {
             let model = table.model();
             if model.size() < count as u64 {
                 return Ok(());
             }
-            let size = |shard| model.tally(shard).filter(|_| model.is_present(shard)).map_or(0, |tally| tally.size);
-            (0..model.len()).map(|shard| size(shard).min(count as u64)).collect()
+            (0..model.len()).map(|shard| if model.is_present(shard) { count as u64 } else { 0 }).collect()
         };
-        let asks = asks(&sizes, |count| SampleRequest { without_replacement: true, ..plain(count) });
+        let asks = asks(&wanted, |count| SampleRequest { without_replacement: true, ..plain(count) });
         let Round { drawn, lost, error } = self.ask_all(asks).await;
-        let mut offered = vec![Vec::new(); sizes.len()];
+        let mut offered = vec![Vec::new(); wanted.len()];
         drawn.iter().for_each(|(shard, drawn)| offered[*shard] = probabilities(drawn));
         let raced = match lost.is_empty() && error.is_none() {
             true => table.model().race(&offered, count as u64),
             false => None,
         };
         let is_outdated = raced.is_none() && lost.is_empty() && error.is_none();
-        let none = || Split { counts: vec![0; sizes.len()], chances: vec![0.0; sizes.len()] };
+        let none = || Split { counts: vec![0; wanted.len()], chances: vec![0.0; wanted.len()] };
         let Split { counts, chances } = raced.unwrap_or_else(none);
         for (shard, drawn) in &drawn {
             table.model().discard(*shard, drawn.len() as u64 - counts[*shard]);

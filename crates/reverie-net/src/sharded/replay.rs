@@ -1,6 +1,6 @@
 //! The operations of several servers as one replay.
 
-use super::ahead::Ahead;
+use super::ahead::{Ahead, Only};
 use super::calls::{End, is_lost};
 use super::changes::{Mutation, configure, delete_where};
 use super::draws::Draws;
@@ -174,7 +174,8 @@ impl Replay for Sharded {
     ) -> Result<Box<dyn Batches>> {
         schedule.parts.iter().try_for_each(|(table, _)| self.0.members.table(table).map(drop))?;
         if let Some(replay) = schedule.parts.first().and_then(|(table, _)| self.only(table)) {
-            return Arc::clone(replay).batches(schedule, reading, allocate);
+            let batches = Arc::clone(replay).batches(schedule, reading, allocate)?;
+            return Ok(Box::new(Only::new(batches, &self.0.members)));
         }
         let reading = Reading::new(reading, allocate);
         Ok(Box::new(Ahead::new(&self.0, schedule, reading)))

@@ -224,15 +224,45 @@ async fn closing_ends_every_wait() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn draws_without_replacement_are_also_of_items_that_arrive_meanwhile() {
+    let hosts = hosts(false);
+    hosts[0].fill(&[1.0; 4]);
+    hosts[1].fill(&[1e9]);
+    let client = joined(&hosts, alone(None));
+    assert!(client.can_sample("t", 1).await.unwrap());
+    let grows = Arc::clone(&hosts[1]);
+    *hosts[1].log.before_draws.lock().unwrap() = Some(Box::new(move |_| _ = grows.fill(&[1e9; 3])));
+    let distinct = SampleRequest { without_replacement: true, ..request(4) };
+    let sampled = soon(client.sample("t", distinct, &Options::default(), None)).await.unwrap();
+    assert_eq!(drawn(&sampled), (vec![1], 4), "it has nearly all mass");
+}
+
+#[tokio::test]
+async fn closing_ends_the_wait_for_a_batch_of_an_only_server() {
+    let only = [Arc::new(Host::new(0, table(false)))];
+    let client = joined(&only, alone(None));
+    assert!(!client.can_sample("t", 1).await.unwrap());
+    let mut batches = Arc::clone(&client).batches(schedule(), &Options::default(), allocate).unwrap();
+    let mut next = move || batches.next(Duration::from_millis(1));
+    assert!(next().is_none());
+    client.close();
+    assert!(matches!(next(), Some(Err(Error::ClientClosed { .. }))));
+    assert!(matches!(next(), Some(Ok(None))), "the batches end after an error");
+}
+
+/// Batches of four, without an end.
+fn schedule() -> Schedule {
+    let parts = vec![("t".to_owned(), 4)];
+    Schedule { parts, without_replacement: false, windows: None, max_samples: None, ahead: 2, budget: None }
+}
+
 #[tokio::test]
 async fn closing_batches_ahead_wakes_no_other_draw() {
     let hosts = hosts(false);
     let client = joined(&hosts, alone(None));
     assert!(!client.can_sample("t", 1).await.unwrap());
-    let parts = vec![("t".to_owned(), 4)];
-    let schedule =
-        Schedule { parts, without_replacement: false, windows: None, max_samples: None, ahead: 2, budget: None };
-    let mut batches = Arc::clone(&client).batches(schedule, &Options::default(), allocate).unwrap();
+    let mut batches = Arc::clone(&client).batches(schedule(), &Options::default(), allocate).unwrap();
     let waiting = tokio::spawn({
         let client = Arc::clone(&client);
         async move { sample(&client, 1, None).await }

@@ -182,8 +182,13 @@ impl Replay for Host {
         self.unless_drawn(|| self.tables.sample_now(table, request, reading, timeout))
     }
 
-    fn batches(self: Arc<Self>, _: Schedule, _: &Options<'_>, _: Allocate) -> Result<Box<dyn Batches>> {
-        unreachable!("batches over several servers are made here")
+    fn batches(
+        self: Arc<Self>,
+        schedule: Schedule,
+        reading: &Options<'_>,
+        allocate: Allocate,
+    ) -> Result<Box<dyn Batches>> {
+        Arc::clone(&self.tables).batches(schedule, reading, allocate)
     }
 
     fn get(&self, table: &str, keys: &[i64], reading: &Options<'_>) -> Ticket<Sampled> {
