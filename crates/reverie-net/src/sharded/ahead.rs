@@ -59,13 +59,20 @@ impl Queue {
     }
 }
 
-/// Marks the end however the task ends, also by a panic or an abort.
-struct Ending(Arc<Queue>);
+/// Marks the end however the task ends: by a panic or an abort, the outcome is an error.
+struct Ending {
+    queue: Arc<Queue>,
+    outcome: Result<()>,
+}
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        self.0.state().has_ended = true;
-        self.0.changed.notify_all();
+        let outcome = std::mem::replace(&mut self.outcome, Ok(()));
+        let mut state = self.queue.state();
+        state.ready.extend(outcome.err().map(Err));
+        state.has_ended = true;
+        drop(state);
+        self.queue.changed.notify_all();
     }
 }
 
@@ -84,10 +91,10 @@ impl Ahead {
         let end = End::new(&group.runtime, None, &withdrawal);
         let work = Work { group: Arc::clone(group), queue: Arc::clone(&queue), schedule, reading, end };
         let task = group.runtime.spawn(async move {
-            let ending = Ending(Arc::clone(&work.queue));
-            if let Err(error) = work.group.members.unless_closed(work.until_closed()).await {
-                ending.0.state().ready.push_back(Err(error));
-            }
+            let defect = "batches ahead ended by a defect in reverie, please report it; its panic is on stderr";
+            let mut ending =
+                Ending { queue: Arc::clone(&work.queue), outcome: Err(Error::Unavailable(defect.to_owned())) };
+            ending.outcome = work.group.members.unless_closed(work.until_closed()).await;
         });
         Self { queue, withdrawal, task }
     }

@@ -251,6 +251,17 @@ async fn closing_ends_the_wait_for_a_batch_of_an_only_server() {
     assert!(matches!(next(), Some(Ok(None))), "the batches end after an error");
 }
 
+#[tokio::test]
+async fn batches_ahead_that_meet_a_defect_end_with_an_error() {
+    let (hosts, client) = known().await;
+    for host in &hosts {
+        *host.log.before_draws.lock().unwrap() = Some(Box::new(|_| panic!("a defect")));
+    }
+    let mut batches = Arc::clone(&client).batches(schedule(), &Options::default(), allocate).unwrap();
+    let next = tokio::task::spawn_blocking(move || (0..60).find_map(|_| batches.next(SECOND)));
+    assert!(matches!(next.await.unwrap(), Some(Err(Error::Unavailable(text))) if text.contains("defect")));
+}
+
 /// Batches of four, without an end.
 fn schedule() -> Schedule {
     let parts = vec![("t".to_owned(), 4)];
