@@ -64,17 +64,20 @@ impl Sharded {
         T: Send + Unpin + 'static,
         F: Future<Output = Result<T>> + Send + 'static,
     {
-        let (ticket, promise) = Ticket::promised(Arc::new(Unawaited), 0, false);
         let (group, table, withdrawal) = (Arc::clone(&self.0), table.to_owned(), Withdrawal::default());
         let end = End::new(&group.runtime, None, &withdrawal);
         // Asks here, so that updates are in the order of their calls. It goes on when the client is closed.
-        let driven = Ticket::driven(
+        let mut driven = Ticket::driven(
             async move {
                 let table = group.open(&table, &end).await?;
                 work(group, table, end).await
             },
             withdrawal,
         );
+        if let Some(outcome) = driven.poll() {
+            return Ticket::done(outcome);
+        }
+        let (ticket, promise) = Ticket::promised(Arc::new(Unawaited), 0, false);
         self.0.runtime.spawn(async move { promise.fill(driven.await) });
         ticket
     }

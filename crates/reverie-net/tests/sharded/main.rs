@@ -4,4 +4,5 @@ mod faults;
 mod flow;
 mod limits;
 mod model;
+mod storm;
 mod support;

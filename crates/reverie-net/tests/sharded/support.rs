@@ -16,7 +16,6 @@ use reverie_core::table::{
 };
 use reverie_core::{Error, Result};
 use reverie_net::sharded::{self, Model, Shard, Sharded};
-use std::any::Any;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -49,9 +48,8 @@ pub struct Log {
     pub is_down: AtomicBool,
     /// It answers after a moment.
     pub is_slow: AtomicBool,
-    /// It answers nothing, and holds the promises.
+    /// It answers nothing before it is silent no longer.
     pub is_silent: AtomicBool,
-    promises: Mutex<Vec<Box<dyn Any + Send>>>,
     /// The milliseconds after which a slow server answers; 0 is 10.
     pub delay: AtomicU64,
     /// Its description is not slow.
@@ -110,7 +108,13 @@ impl Host {
         }
         if self.log.is_silent.load(SeqCst) {
             let (ticket, promise) = Ticket::promised(Arc::new(Silent), 1, false);
-            self.log.promises.lock().unwrap().push(Box::new(promise));
+            let (answer, log) = (answer(), Arc::clone(&self.log));
+            tokio::spawn(async move {
+                while log.is_silent.load(SeqCst) {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                promise.fill(answer.await);
+            });
             return ticket;
         }
         if self.log.is_slow.load(SeqCst) {
