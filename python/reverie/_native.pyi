@@ -416,6 +416,9 @@ class Client:
         Args:
             table: the table.
             timeout: seconds that the server may take to answer; in-process there is nothing to wait for.
+
+        Raises:
+            UnavailableError: one of several servers cannot be reached: its items would stay. The others may be empty.
         """
 
     def configure(

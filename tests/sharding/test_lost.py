@@ -7,7 +7,7 @@ import signal
 import numpy as np
 import pytest
 
-from reverie import Client, DeadlineExceededError, UnavailableError, rate_limiters
+from reverie import Client, DeadlineExceededError, UnavailableError, UnknownKeyError, rate_limiters
 from reverie.sharding import shard_table
 from reverie.testing import Host, serve
 
@@ -117,6 +117,47 @@ def test_a_shard_that_starts_again_is_taken_back_and_its_old_keys_are_stale(
             assert not set(new) & set(old[1])
             assert set(client.sample_batch("t", 20).data["x"]) == {0, 2}
             assert len(lost(caplog)) == 1
+
+
+def test_a_stopped_shard_is_left_out_and_is_back_when_it_continues(
+    network, mortal, stack, joined, prioritized, until, caplog
+):
+    survivor = stack.enter_context(serve([prioritized()], network, shard=0))
+    with mortal.serve([prioritized()], shard=1) as address, caplog.at_level(logging.WARNING, "reverie"):
+        client = joined([survivor.server_address, address])
+        for shard in range(2):
+            client.insert_batch("t", {"x": np.full(4, shard)}, shard=shard)
+        assert set(client.sample_batch("t", 40).data["x"]) == {0, 1}
+        # Its connection stays, and nothing on it is answered.
+        mortal.process.send_signal(signal.SIGSTOP)
+        try:
+            assert set(client.sample_batch("t", 40, timeout=20).data["x"]) == {0}
+            assert set(client.sample_batch("t", 40, timeout=20).data["x"]) == {0}
+        finally:
+            mortal.process.send_signal(signal.SIGCONT)
+        until(lambda: all(of.present for of in client.info().shards))
+        assert set(client.sample_batch("t", 40).data["x"]) == {0, 1}
+        client.info()  # A call delivers the log lines of those before it.
+        assert any(f"({address}) is lost" in line for line in caplog.messages)
+
+
+def test_a_query_and_a_read_leave_out_a_shard_that_is_killed_meanwhile(network, mortal, stack, joined, prioritized):
+    for call in ("query", "get"):
+        host = Host()
+        stack.callback(host.close)
+        survivor = stack.enter_context(serve([prioritized()], network, shard=0))
+        with host.serve([prioritized()], shard=1) as address:
+            client = joined([survivor.server_address, address])
+            keys = [client.insert_batch("t", {"x": np.full(4, shard)}, shard=shard) for shard in range(2)]
+            assert client.can_sample("t")
+            kill(host)
+            if call == "query":
+                assert set(client.query("t").key) == set(keys[0])
+            else:
+                assert set(client.get("t", keys[0]).data["x"]) == {0}
+                with pytest.raises(UnknownKeyError, match=str(keys[1][0])):
+                    client.get("t", keys[1])
+            assert [of.present for of in client.info().shards] == [True, False]
 
 
 def test_inserts_that_time_out_at_a_dead_shard_go_to_the_others_from_then_on(

@@ -99,6 +99,23 @@ fn draws_of_one_table_come_back_where_another_of_the_mixture_fails() {
 }
 
 #[test]
+fn a_panic_of_the_thread_that_makes_batches_is_an_error_and_not_the_end_of_the_data() {
+    struct Defect;
+    impl Source for Defect {
+        fn sample(&self, _: &str, _: SampleRequest) -> Result<Ticket<Draws>> {
+            panic!("a defect")
+        }
+    }
+    let parts = vec![("q".to_owned(), 2)];
+    let schedule =
+        Schedule { parts, without_replacement: false, windows: None, max_samples: None, ahead: 2, budget: None };
+    let planner = Planner::new(&Options { ragged: Ragged::Refuse, columns: None });
+    let prefetcher = Prefetcher::new(Arc::new(Defect), schedule, planner, allocate).unwrap();
+    assert!(matches!(next(&prefetcher).unwrap().err(), Some(Error::Unavailable(text)) if text.contains("defect")));
+    assert!(next(&prefetcher).is_none(), "after an error comes the end");
+}
+
+#[test]
 fn closing_hands_out_every_draw_that_was_not_delivered() {
     let (tables, _) = tables(vec![queue("q", 10)]);
     let inserted = fill(&tables, "q", &[1.0, 2.0, 3.0, 4.0, 5.0]);

@@ -373,10 +373,16 @@ impl Client {
         timeout: Option<f64>,
         call: impl FnOnce(&Handle, Option<f64>) -> PyResult<T>,
     ) -> PyResult<T> {
+        let Some(several) = self.handle.reach().several() else {
+            self.place(py, wanted, timeout)?;
+            return call(&self.handle, timeout);
+        };
+        let (deadline, since) = (self.handle.deadline(timeout)?, Instant::now());
         let chosen = self.place(py, wanted, timeout)?;
-        let Some(several) = self.handle.reach().several() else { return call(&self.handle, timeout) };
         let client = self.shards[chosen].get();
-        call(&client.handle, self.handle.or_own(timeout)).inspect_err(|error| {
+        // The call has the time that the choice left. A timeout beyond a Duration is passed on as it is.
+        let left = deadline.after(since.elapsed()).limit().map(|left| left.as_secs_f64());
+        call(&client.handle, left.or(self.handle.or_own(timeout))).inspect_err(|error| {
             // The caller receives the error of its call.
             let _ = several.failed(py, chosen, error);
         })

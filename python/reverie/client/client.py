@@ -85,8 +85,9 @@ class Client(WriterCalls, SampleCalls, BatchCalls):
         tls: certificates; None connects without TLS.
         timeout: the default of every `timeout=` of this client and of its writers, in seconds.
         patience: seconds that a connection may take to be made, or to be made again, before calls raise
-            UnavailableError, and one of several servers counts as lost. Inserts do not raise it: they are kept, and
-            sent when the server is back; a call that waits for one waits up to `timeout=`.
+            UnavailableError, and one of several servers counts as lost; so does one that keeps its connection and
+            answers nothing for this long, and one second more. Inserts do not raise it: they are kept, and sent when
+            the server is back; a call that waits for one waits up to `timeout=`.
         grace: seconds beyond a call's timeout in which the server's answer may arrive: at the deadline the server
             reports what was done and why not more. Where the measured round trip is longer, that counts, up to 5 s. The
             draws of an answer that is later go back to their table.

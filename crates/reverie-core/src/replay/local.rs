@@ -62,6 +62,11 @@ impl Replay for Tables {
         }
     }
 
+    fn sample_some_now(&self, table: &str, at_most: usize, _: Option<Duration>) -> Ticket<Sampled> {
+        let request = SampleRequest { num_samples: at_most, ..SampleRequest::default() };
+        Ticket::done(made_now(asked(self, table, request)).map(Sampled::runs))
+    }
+
     fn sample_now(&self, table: &str, request: SampleRequest, _: &Options<'_>, _: Option<Duration>) -> Ticket<Sampled> {
         let request = SampleRequest { windows: request.windows.map(Windows::once), ..request };
         Ticket::done(made_now(asked(self, table, request)).map(one_batch))
@@ -164,6 +169,10 @@ impl Replay for Tables {
 
     fn grace(&self) -> Duration {
         Duration::ZERO
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        None
     }
 
     fn silence(&self, _: Duration) -> String {

@@ -40,6 +40,9 @@ pub trait Replay: Sink {
     /// Draws the items that can be drawn at once, at least one and at most `at_most`; see [`Sampled::runs`].
     fn sample_some(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled>;
 
+    /// As [`Replay::sample_some`], but waits for nothing: no draws are no error. `timeout` as for `sample_now`.
+    fn sample_some_now(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled>;
+
     /// Draws only what can be drawn now, and waits for nothing.
     ///
     /// Fewer draws than requested are no error. The outcome is one batch, which may have no draws; from a server that
@@ -121,6 +124,9 @@ pub trait Replay: Sink {
 
     /// How long after its deadline a response may still arrive.
     fn grace(&self) -> Duration;
+
+    /// How long a server may answer nothing before it counts as unreachable; `None` where no message travels.
+    fn patience(&self) -> Option<Duration>;
 
     /// The reason why no response has arrived for this long, when no table holds the request back.
     fn silence(&self, waited: Duration) -> String;

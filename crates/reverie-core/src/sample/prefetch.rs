@@ -126,12 +126,18 @@ impl Drop for Prefetcher {
     }
 }
 
-/// Sets `ended` however the thread ends, also by a panic.
+/// Sets `ended` however the thread ends; after a panic, an error comes first.
 struct Ending<'a>(&'a Shared);
 
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
-        lock(&self.0.state).ended = true;
+        let mut state = lock(&self.0.state);
+        if std::thread::panicking() {
+            let defect = "batches ahead ended by a defect in reverie, please report it; its panic is on stderr";
+            state.ready.push_back(Err(Error::Unavailable(defect.to_owned())));
+        }
+        state.ended = true;
+        drop(state);
         self.0.changed.notify_all();
     }
 }

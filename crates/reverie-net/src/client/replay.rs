@@ -9,6 +9,7 @@ use crate::convert::query::{encode_conditions, encode_neighbours, encode_query};
 use crate::convert::table::{encode_change, encode_seen};
 use crate::items::MAX_ITEMS;
 use crate::proto::{self, request::Body};
+use reverie_core::Result;
 use reverie_core::append::Sink;
 use reverie_core::batch::Options;
 use reverie_core::item::Item;
@@ -17,7 +18,6 @@ use reverie_core::sample::{Allocate, SampleRequest, Sampled, Schedule, Windows};
 use reverie_core::table::{
     Change, Condition, Inserts, Keys, Priority, Query, Seen, TableOptions, Tally, Ticket, Updated, Updates,
 };
-use reverie_core::{Error, Result};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,6 +65,12 @@ impl Replay for Remote {
         self.draw(remote::SampleRequest { at_once: true, ..one(table, request, &Options::default()) }, timeout)
     }
 
+    fn sample_some_now(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled> {
+        let request = SampleRequest { num_samples: at_most, ..SampleRequest::default() };
+        let request = one(table, request, &Options::default());
+        self.draw(remote::SampleRequest { at_once: true, only_now: true, ..request }, timeout).map(Sampled::of_now)
+    }
+
     fn sample_now(
         &self,
         table: &str,
@@ -72,12 +78,8 @@ impl Replay for Remote {
         reading: &Options<'_>,
         timeout: Option<Duration>,
     ) -> Ticket<Sampled> {
-        // The server reports with an error that there are fewer draws.
-        let fewer = |sampled: Sampled| match sampled.error {
-            Some(Error::Deadline(_)) => Sampled { error: None, ..sampled },
-            _ => sampled,
-        };
-        self.draw(remote::SampleRequest { only_now: true, ..one(table, request, reading) }, timeout).map(fewer)
+        self.draw(remote::SampleRequest { only_now: true, ..one(table, request, reading) }, timeout)
+            .map(Sampled::of_now)
     }
 
     fn batches(self: Arc<Self>, schedule: Schedule, reading: &Options<'_>, _: Allocate) -> Result<Box<dyn Batches>> {
@@ -173,6 +175,10 @@ impl Replay for Remote {
     /// [`Options::grace`](crate::reach::Options::grace), or what the measured round trip needs if that is more.
     fn grace(&self) -> Duration {
         self.options.grace.max(self.outbox.grace())
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        Some(self.options.patience)
     }
 
     fn silence(&self, waited: Duration) -> String {

@@ -4,6 +4,7 @@ use super::calls::End;
 use super::draws::{Draws, Outcome};
 use super::group::Group;
 use super::join::{Reading, joined};
+use super::members::Members;
 use reverie_core::batch::Planner;
 use reverie_core::replay::Batches;
 use reverie_core::sample::{Description, Drawn, Gathered, Memory, SampleRequest, Schedule};
@@ -11,18 +12,17 @@ use reverie_core::table::Withdrawal;
 use reverie_core::{Error, Result};
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
+use std::pin::pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 
-/// How long closing waits for responses.
+/// How long closing waits for the task.
 const CLOSING: Duration = Duration::from_secs(1);
 
 /// The task and its queue.
 pub(super) struct Ahead {
-    group: Arc<Group>,
     queue: Arc<Queue>,
     withdrawal: Withdrawal,
     task: JoinHandle<()>,
@@ -33,8 +33,10 @@ struct Queue {
     /// Held for a push or a pop.
     state: Mutex<State>,
     changed: Condvar,
-    /// Notified when the reader took a batch, or closes.
+    /// Notified when the reader took a batch.
     taken: Notify,
+    /// Notified when the reader closes.
+    closing: Notify,
 }
 
 #[derive(Default)]
@@ -57,13 +59,20 @@ impl Queue {
     }
 }
 
-/// Marks the end however the task ends, also by a panic or an abort.
-struct Ending(Arc<Queue>);
+/// Marks the end however the task ends: by a panic or an abort, the outcome is an error.
+struct Ending {
+    queue: Arc<Queue>,
+    outcome: Result<()>,
+}
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        self.0.state().has_ended = true;
-        self.0.changed.notify_all();
+        let outcome = std::mem::replace(&mut self.outcome, Ok(()));
+        let mut state = self.queue.state();
+        state.ready.extend(outcome.err().map(Err));
+        state.has_ended = true;
+        drop(state);
+        self.queue.changed.notify_all();
     }
 }
 
@@ -82,16 +91,28 @@ impl Ahead {
         let end = End::new(&group.runtime, None, &withdrawal);
         let work = Work { group: Arc::clone(group), queue: Arc::clone(&queue), schedule, reading, end };
         let task = group.runtime.spawn(async move {
-            let ending = Ending(Arc::clone(&work.queue));
-            if let Err(error) = work.run().await {
-                ending.0.state().ready.push_back(Err(error));
-            }
+            let defect = "batches ahead ended by a defect in reverie, please report it; its panic is on stderr";
+            let mut ending =
+                Ending { queue: Arc::clone(&work.queue), outcome: Err(Error::Unavailable(defect.to_owned())) };
+            ending.outcome = work.group.members.unless_closed(work.until_closed()).await;
         });
-        Self { group: Arc::clone(group), queue, withdrawal, task }
+        Self { queue, withdrawal, task }
     }
 }
 
 impl Work {
+    async fn until_closed(&self) -> Result<()> {
+        let mut run = pin!(self.run());
+        loop {
+            tokio::select! {
+                biased;
+                outcome = &mut run => return outcome,
+                // A withdrawn request ends when it is polled again.
+                () = self.queue.closing.notified() => {}
+            }
+        }
+    }
+
     async fn run(&self) -> Result<()> {
         let mut drawn = 0;
         loop {
@@ -190,20 +211,48 @@ impl Batches for Ahead {
 
     fn close(&mut self) -> Vec<Drawn> {
         self.withdrawal.make();
-        let since = Instant::now();
-        loop {
-            // The task may have begun to wait only now.
-            self.queue.taken.notify_one();
-            self.group.ring();
-            let state = self.queue.wait(Duration::from_millis(20), |state| state.has_ended);
-            if state.has_ended || since.elapsed() > CLOSING {
-                break;
-            }
-        }
+        self.queue.closing.notify_one();
+        self.queue.taken.notify_one();
+        drop(self.queue.wait(CLOSING, |state| state.has_ended));
         self.task.abort();
         let mut state = self.queue.state();
         let ready: Vec<Drawn> = state.ready.drain(..).filter_map(Result::ok).collect();
         ready.into_iter().chain(state.unfinished.take()).collect()
+    }
+}
+
+/// The batches of an only server, which makes them itself.
+pub(super) struct Only {
+    batches: Box<dyn Batches>,
+    members: Arc<Members>,
+    has_ended: bool,
+}
+
+impl Only {
+    pub(super) fn new(batches: Box<dyn Batches>, members: &Arc<Members>) -> Self {
+        Self { batches, members: Arc::clone(members), has_ended: false }
+    }
+}
+
+impl Batches for Only {
+    /// As of several servers: ends when the client is closed, and takes note of a lost server.
+    fn next(&mut self, timeout: Duration) -> Option<Result<Option<Drawn>>> {
+        if self.has_ended {
+            return Some(Ok(None));
+        }
+        let next = match self.members.refuse_closed() {
+            Ok(()) => self.batches.next(timeout),
+            Err(closed) => Some(Err(closed)),
+        };
+        if let Some(Err(error)) = &next {
+            self.has_ended = true;
+            self.members.missed(0, error);
+        }
+        next
+    }
+
+    fn close(&mut self) -> Vec<Drawn> {
+        self.batches.close()
     }
 }
 

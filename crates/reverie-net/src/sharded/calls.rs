@@ -4,7 +4,7 @@ use reverie_core::replay::Replay;
 use reverie_core::table::{Ticket, Withdrawal};
 use reverie_core::{Error, Result};
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -13,6 +13,9 @@ use tokio::time::Instant;
 
 /// How long a response that needs no waiting may take, also past the caller's deadline.
 const ANSWER: Duration = Duration::from_secs(1);
+
+/// Requests to servers.
+pub(super) type Asked<T> = Vec<(usize, Arc<dyn Replay>, Ticket<T>)>;
 
 /// The outcome of each server that was asked.
 pub(super) type Outcomes<T> = Vec<(usize, Result<T>)>;
@@ -45,9 +48,11 @@ impl End {
         self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
 
-    /// The time in which a response that needs no waiting must arrive.
+    /// The time in which a response that needs no waiting must arrive: a second, or until a second past the deadline.
     pub(super) fn answer(&self) -> Option<Duration> {
-        self.left().map(|left| left.max(ANSWER))
+        let (deadline, now) = (self.deadline?, Instant::now());
+        let left = deadline.saturating_duration_since(now);
+        Some(left.max(ANSWER.saturating_sub(now.saturating_duration_since(deadline))))
     }
 
     /// The output of a future; `None` if the request is withdrawn before.
@@ -64,6 +69,10 @@ impl End {
     /// The output of a future; `None` after `timeout`, or if the request is withdrawn before.
     pub(super) async fn within<T>(&self, timeout: Option<Duration>, future: impl Future<Output = T>) -> Option<T> {
         let mut future = pin!(future);
+        // Most need no timer.
+        if let Poll::Ready(output) = poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await {
+            return Some(output);
+        }
         let mut timer = pin!(timeout.map(|timeout| self.sleep(timeout)));
         let timed = poll_fn(|context| {
             if let Poll::Ready(output) = future.as_mut().poll(context) {
@@ -77,22 +86,60 @@ impl End {
         self.withdrawal.or(timed).await.flatten()
     }
 
-    /// Waits for the responses of all servers. One that does not arrive in time is an error.
+    /// Waits for the responses of all servers. One that does not arrive in time is a `Deadline` error.
     ///
     /// One after the other, as all were asked before: the caller is not woken for a response while it needs another.
-    pub(super) async fn all<T: Unpin>(&self, asked: Vec<(usize, Arc<dyn Replay>, Ticket<T>)>) -> Outcomes<T> {
-        let (timeout, since) = (self.answer(), Instant::now());
+    pub(super) async fn all<T: Unpin>(&self, asked: Asked<T>) -> Outcomes<T> {
+        let since = Instant::now();
+        let until = self.answer().and_then(|timeout| since.checked_add(timeout));
         let mut outcomes = Vec::with_capacity(asked.len());
         for (shard, replay, mut ticket) in asked {
-            let left = timeout.map(|timeout| timeout.saturating_sub(since.elapsed()));
             let outcome = match ticket.poll() {
-                Some(outcome) => Some(outcome),
-                None => self.within(left, ticket).await,
+                Some(outcome) => outcome,
+                None => self.response(&*replay, ticket, since, until).await,
             };
-            let silent = || Err(Error::Deadline(replay.silence(since.elapsed())));
-            outcomes.push((shard, outcome.unwrap_or_else(silent)));
+            outcomes.push((shard, outcome));
         }
         outcomes
+    }
+
+    /// The response of a server, at most until then.
+    ///
+    /// A request may take long. If there is no response within the server's patience, the server is asked for its
+    /// figures; if that has no response either, the error is `Unavailable`.
+    async fn response<T: Unpin>(
+        &self,
+        replay: &dyn Replay,
+        mut ticket: Ticket<T>,
+        since: Instant,
+        until: Option<Instant>,
+    ) -> Result<T> {
+        let left = |until: Option<Instant>| until.map(|until| until.saturating_duration_since(Instant::now()));
+        let silence = || replay.silence(since.elapsed());
+        let mut checked = since;
+        loop {
+            let check = replay.patience().and_then(|patience| checked.checked_add(patience));
+            let next = check.into_iter().chain(until).min();
+            if let Some(outcome) = self.within(left(next), &mut ticket).await {
+                return outcome;
+            }
+            if self.is_withdrawn() || left(until).is_some_and(|left| left.is_zero()) {
+                return Err(Error::Deadline(silence()));
+            }
+            let mut figures = replay.info();
+            let either = poll_fn(|context| match Pin::new(&mut ticket).poll(context) {
+                Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
+                Poll::Pending => Pin::new(&mut figures).poll(context).map(|answered| answered.err().map(Err)),
+            });
+            match self.within(Some(left(until).map_or(ANSWER, |left| left.min(ANSWER))), either).await {
+                Some(Some(outcome)) => return outcome,
+                Some(None) => checked = Instant::now(),
+                None if self.is_withdrawn() || left(until).is_some_and(|left| left.is_zero()) => {
+                    return Err(Error::Deadline(silence()));
+                }
+                None => return Err(Error::Unavailable(silence())),
+            }
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Changes of items and limits at several servers.
 
-use super::calls::{End, is_lost};
+use super::calls::End;
 use super::group::{Group, refuse_rationed};
 use super::members::consumes;
 use super::merge::{chosen, part};
@@ -152,9 +152,7 @@ pub(super) async fn configure(group: &Arc<Group>, table: &Arc<Table>, end: &End,
         let asked = asked.collect();
         for (shard, outcome) in end.all(asked).await {
             if let Err(error) = outcome {
-                if is_lost(&error) {
-                    group.members.lose(shard, &error);
-                }
+                group.members.missed(shard, &error);
                 return Err(error);
             }
         }

@@ -14,6 +14,8 @@ use tokio::time::Instant;
 
 /// Draws in a row without a window after which a request fails.
 const MOST_SHORT: usize = 1000;
+/// Rounds in a row that meet servers with fewer items than reported, after which a request waits for a change.
+const MOST_OUTDATED: usize = 16;
 
 /// A request for draws from one table of all servers.
 pub(super) struct Draws<'a> {
@@ -46,8 +48,18 @@ struct Progress {
     done: usize,
     /// Draws in a row whose items were too short for a window.
     short: usize,
-    /// The last round made no draw, since all items were too short.
-    passed: bool,
+    /// Rounds in a row whose draws met a server that had fewer items than it had reported.
+    outdated: usize,
+    /// The last round made no draw, but the next may make some without a change of the tables.
+    repeats: bool,
+}
+
+impl Progress {
+    /// Takes note of a round that made `new` draws: without any, it is repeated if its figures were out of date.
+    fn met(&mut self, is_outdated: bool, new: usize) {
+        self.outdated = if is_outdated && new == 0 { self.outdated + 1 } else { 0 };
+        self.repeats |= (1..=MOST_OUTDATED).contains(&self.outdated);
+    }
 }
 
 impl Draws<'_> {
@@ -92,7 +104,7 @@ impl Draws<'_> {
     /// Makes `least` to `most` draws, in as many rounds as it takes.
     async fn rounds(&self, least: usize, most: usize, way: Way) -> Result<Outcome> {
         let (table, since, mut queued) = (self.table, Instant::now(), None);
-        let mut progress = Progress { made: Vec::new(), done: 0, short: 0, passed: false };
+        let mut progress = Progress { made: Vec::new(), done: 0, short: 0, outdated: 0, repeats: false };
         while progress.done < least {
             table.members().refuse_closed()?;
             // From here on no ring is missed.
@@ -108,8 +120,7 @@ impl Draws<'_> {
                 Ok(()) => {}
             }
             let is_over = self.end.is_over();
-            // Items that were too short for a window are no reason to wait.
-            if progress.done > before || (progress.passed && !is_over) {
+            if progress.done > before || (progress.repeats && !is_over) {
                 continue;
             }
             if is_over {
@@ -128,7 +139,7 @@ impl Draws<'_> {
         let table = self.table;
         let _turn = table.turn(self.end).await?;
         let before = progress.done;
-        progress.passed = false;
+        progress.repeats = false;
         if way == Way::Guesses && table.is_fresh() {
             self.guess(count, progress).await?;
         }
@@ -164,19 +175,11 @@ impl Draws<'_> {
         let Some(Split { counts, mut chances }) = split else { return Ok(()) };
         let asks = asks(&counts, |count| SampleRequest { windows, ..plain(count) });
         let round = self.ask_all(asks).await;
-        // A draw that met an empty or failed server is repeated, so the others were chosen among themselves.
-        for (shard, chance) in chances.iter_mut().enumerate() {
-            let gave = round.drawn.iter().any(|(of, drawn)| *of == shard && !drawn.is_empty());
-            // A server that gives no window may still have items.
-            let empty = counts[shard] > 0 && !gave && windows.is_none();
-            if round.lost.contains(&shard) || empty {
-                *chance = 0.0;
-            }
-        }
-        let left: f64 = chances.iter().sum();
-        chances.iter_mut().for_each(|chance| *chance /= left);
+        // A server that gives no window may still have items.
+        let empty = round.among_others(&counts, &mut chances, windows.is_none());
         let made = round.drawn.into_iter().map(|(shard, drawn)| (shard, drawn.len(), drawn)).collect();
         let new = self.take(made, &chances, progress);
+        progress.met(empty, new);
         fail(round.error)?;
         if let (Some(windows), true) = (windows, round.lost.is_empty()) {
             self.count_short(count, new, windows, progress)?;
@@ -188,11 +191,12 @@ impl Draws<'_> {
     async fn draw_runs(&self, count: usize, progress: &mut Progress) -> Result<()> {
         let (table, asked_at, timeout) = (self.table, self.table.now(), self.end.answer());
         let split = table.model().split(count as u64);
-        let Some(Split { counts, chances }) = split else { return Ok(()) };
+        let Some(Split { counts, mut chances }) = split else { return Ok(()) };
         let some = counts.iter().enumerate().filter(|(_, count)| **count > 0);
         let asked = some.map(|(shard, count)| {
             let replay = Arc::clone(table.members().replay(shard));
-            let ticket = replay.sample_some(&table.name, *count as usize, timeout);
+            // Waits for no item: the turn is held.
+            let ticket = replay.sample_some_now(&table.name, *count as usize, timeout);
             (shard, replay, ticket)
         });
         let asked = asked.collect();
@@ -208,8 +212,10 @@ impl Draws<'_> {
             round.drawn.extend(batches.into_iter().map(|drawn| (shard, drawn)));
             round.note(table, shard, error);
         }
+        let empty = round.among_others(&counts, &mut chances, true);
         let made = round.drawn.into_iter().map(|(shard, drawn)| (shard, drawn.len(), drawn)).collect();
-        self.take(made, &chances, progress);
+        let new = self.take(made, &chances, progress);
+        progress.met(empty, new);
         fail(round.error)?;
         table.members().refuse_none()
     }
@@ -227,17 +233,25 @@ impl Draws<'_> {
         };
         let ask = |count| if count > 0 { Ask::Draws(plain(count)) } else { Ask::Tally };
         let asked = present.iter().map(|shard| (*shard, ask(split.counts[*shard]))).collect();
-        let Round { drawn, lost, error } = self.ask_all(asked).await;
+        let round = self.ask_all(asked).await;
+        if round.error.is_some() {
+            // A server did not answer in time: the draws of the others are all that there is time for.
+            let Split { counts, mut chances } = split;
+            round.among_others(&counts, &mut chances, true);
+            let made = round.drawn.into_iter().map(|(shard, drawn)| (shard, drawn.len(), drawn)).collect();
+            self.take(made, &chances, progress);
+            return fail(round.error);
+        }
+        let Round { drawn, lost, .. } = round;
         let gave = |shard: usize| drawn.iter().find(|(of, _)| *of == shard).map_or(0, |(_, drawn)| drawn.len() as u64);
         let wanting = present.iter().any(|shard| gave(*shard) < split.counts[*shard]);
-        let kept = match lost.is_empty() && error.is_none() && !wanting {
+        let kept = match lost.is_empty() && !wanting {
             true => table.model().keep(&split),
             false => None,
         };
         let Some(Kept { mut counts, again, chances }) = kept else {
             // A server is gone, or empty by now: the draws are dropped, and made again at those that are left.
             drawn.iter().for_each(|(shard, drawn)| table.model().discard(*shard, drawn.len() as u64));
-            fail(error)?;
             return table.members().refuse_none();
         };
         for (shard, drawn) in &drawn {
@@ -267,32 +281,34 @@ impl Draws<'_> {
 
     /// Draws without replacement, as from one table: all of them, or none if items are too few or a server fails.
     ///
-    /// Each server draws as many as it may be asked for, and the draws that come first over all servers are used.
+    /// Each server draws as many as it can, and the draws that come first over all servers are used.
     async fn distinct(&self, count: usize, progress: &mut Progress) -> Result<()> {
         let table = self.table;
-        let sizes: Vec<u64> = {
+        // As many as are wanted, also of a server with fewer items: more may arrive meanwhile.
+        let wanted: Vec<u64> = {
             let model = table.model();
             if model.size() < count as u64 {
                 return Ok(());
             }
-            let size = |shard| model.tally(shard).filter(|_| model.is_present(shard)).map_or(0, |tally| tally.size);
-            (0..model.len()).map(|shard| size(shard).min(count as u64)).collect()
+            (0..model.len()).map(|shard| if model.is_present(shard) { count as u64 } else { 0 }).collect()
         };
-        let asks = asks(&sizes, |count| SampleRequest { without_replacement: true, ..plain(count) });
+        let asks = asks(&wanted, |count| SampleRequest { without_replacement: true, ..plain(count) });
         let Round { drawn, lost, error } = self.ask_all(asks).await;
-        let mut offered = vec![Vec::new(); sizes.len()];
+        let mut offered = vec![Vec::new(); wanted.len()];
         drawn.iter().for_each(|(shard, drawn)| offered[*shard] = probabilities(drawn));
         let raced = match lost.is_empty() && error.is_none() {
             true => table.model().race(&offered, count as u64),
             false => None,
         };
-        let none = || Split { counts: vec![0; sizes.len()], chances: vec![0.0; sizes.len()] };
+        let is_outdated = raced.is_none() && lost.is_empty() && error.is_none();
+        let none = || Split { counts: vec![0; wanted.len()], chances: vec![0.0; wanted.len()] };
         let Split { counts, chances } = raced.unwrap_or_else(none);
         for (shard, drawn) in &drawn {
             table.model().discard(*shard, drawn.len() as u64 - counts[*shard]);
         }
         let made = drawn.into_iter().map(|(shard, drawn)| (shard, counts[shard] as usize, drawn)).collect();
-        self.take(made, &chances, progress);
+        let new = self.take(made, &chances, progress);
+        progress.met(is_outdated, new);
         fail(error)?;
         table.members().refuse_none()
     }
@@ -313,7 +329,8 @@ impl Draws<'_> {
 
     /// `Ragged` after too many draws in a row without an item that a window fits into.
     fn count_short(&self, asked: usize, made: usize, windows: Windows, progress: &mut Progress) -> Result<()> {
-        progress.passed = made == 0;
+        // Items that are too short for a window are no reason to wait.
+        progress.repeats = made == 0;
         progress.short = if made > 0 { 0 } else { progress.short + asked };
         if progress.short < MOST_SHORT {
             return Ok(());

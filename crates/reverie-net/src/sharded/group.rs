@@ -1,6 +1,6 @@
 //! The client of several servers: its parts, and the choice of a server for inserts.
 
-use super::calls::{End, is_lost};
+use super::calls::End;
 use super::members::{Members, Watcher};
 use super::model::Model;
 use super::table::{Kind, Table};
@@ -101,46 +101,39 @@ impl Sharded {
         let tables: Vec<String> = tables.iter().map(|table| (*table).to_owned()).collect();
         self.run(timeout, move |group, end| async move {
             group.connect(&end).await?;
-            let shard = group.members.chosen(shard)?;
-            for table in tables {
-                let table = group.open(&table, &end).await?;
-                if table.kind.grants {
-                    let mut wants = vec![0; group.members.len()];
-                    wants[shard] = rows;
-                    // The second exchange grants what the first took back from others.
-                    for _ in 0..2 {
-                        table.refresh(&end, &wants).await?;
-                    }
+            loop {
+                let chosen = group.members.chosen(shard)?;
+                for table in &tables {
+                    group.grant(table, chosen, rows, &end).await?;
+                }
+                // It may have been lost meanwhile.
+                if shard.is_some() || !group.members.is_lost(chosen) {
+                    return Ok(chosen);
                 }
             }
-            Ok(shard)
         })
     }
 
     /// Takes note of an insert that failed at a server: a server that cannot be reached is left out.
     pub fn failed(&self, shard: usize, error: &Error) {
-        if is_lost(error) {
-            self.0.members.lose(shard, error);
-        } else if matches!(error, Error::Deadline(_)) {
-            // An insert never fails for lack of a connection: it waits for its server.
-            self.0.members.doubt(shard);
-        }
+        // An insert never fails for lack of a connection: it waits for its server.
+        self.0.members.missed(shard, error);
     }
 
-    /// Fails requests that wait with `ClientClosed`, and current ones at their next step. Idempotent.
+    /// Fails requests that wait, and all later ones, with `ClientClosed`. Idempotent.
     pub fn close(&self) {
-        self.0.close();
+        self.0.members.close();
     }
 
-    /// A request that asks servers. It is driven by the caller that waits for its ticket.
+    /// A request that asks servers. It is driven by the caller that waits for its ticket, and ends with the client.
     pub(super) fn run<T, F>(&self, timeout: Option<Duration>, work: impl FnOnce(Arc<Group>, End) -> F) -> Ticket<T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T>> + Send + 'static,
     {
-        let withdrawal = Withdrawal::default();
-        let end = End::new(&self.0.runtime, timeout, &withdrawal);
-        Ticket::driven(work(Arc::clone(&self.0), end), withdrawal)
+        let (withdrawal, members) = (Withdrawal::default(), Arc::clone(&self.0.members));
+        let work = work(Arc::clone(&self.0), End::new(&self.0.runtime, timeout, &withdrawal));
+        Ticket::driven(async move { members.unless_closed(work).await }, withdrawal)
     }
 }
 
@@ -156,7 +149,7 @@ pub(super) fn refuse_rationed(limiter: &Limiter) -> Result<()> {
 
 impl Drop for Sharded {
     fn drop(&mut self) {
-        self.0.close();
+        self.0.members.close();
     }
 }
 
@@ -179,7 +172,7 @@ impl Group {
         let asked = self.members.all().map(|(shard, replay)| (shard, Arc::clone(replay), replay.info())).collect();
         for (shard, outcome) in end.all(asked).await {
             match outcome.and_then(|info| self.members.admit(shard, &info)) {
-                Err(error) if is_lost(&error) => self.members.lose(shard, &error),
+                Err(error) if self.members.missed(shard, &error) => {}
                 outcome => outcome?,
             }
         }
@@ -252,14 +245,18 @@ impl Group {
         Ok(Table::new(&self.members, options.name.clone(), model, kind))
     }
 
-    /// Wakes the requests that wait here.
-    pub(super) fn ring(&self) {
-        let tables: Vec<_> = self.open_tables().values().cloned().collect();
-        tables.iter().for_each(|table| table.ring());
-    }
-
-    pub(super) fn close(&self) {
-        self.members.close();
-        self.ring();
+    /// Grants inserts into a table to a server, if this client grants them.
+    async fn grant(&self, table: &str, shard: usize, rows: u64, end: &End) -> Result<()> {
+        let table = self.open(table, end).await?;
+        if !table.kind.grants {
+            return Ok(());
+        }
+        let mut wants = vec![0; self.members.len()];
+        wants[shard] = rows;
+        // The second exchange grants what the first took back from others.
+        for _ in 0..2 {
+            table.refresh(end, &wants).await?;
+        }
+        Ok(())
     }
 }

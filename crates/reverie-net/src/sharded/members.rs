@@ -1,20 +1,24 @@
 //! The servers of a replay: which can be reached, and which one a key belongs to.
 
-use super::calls::{End, Outcomes, is_lost};
+mod lost;
+
+pub(super) use lost::LAST_LOOK;
+
+use super::calls::{Asked, End, Outcomes};
 use futures_util::future::BoxFuture;
 use reverie_core::replay::{Info, Replay};
 use reverie_core::table::{TableOptions, Ticket};
 use reverie_core::{Error, Result};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::task::Poll;
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 
 /// A key's bits below those of its server.
 const SHARD_AT: u32 = 57;
-/// The time between two attempts to reach a lost server: at first, and at most.
-const FIRST_LOOK: Duration = Duration::from_millis(100);
-const LAST_LOOK: Duration = Duration::from_secs(2);
 
 /// Is notified when a server is lost or back.
 pub(super) trait Watcher: Send + Sync {
@@ -23,6 +27,9 @@ pub(super) trait Watcher: Send + Sync {
 
     /// The server answers again. It is lost again if this fails.
     fn join(&self, shard: usize) -> BoxFuture<'_, Result<()>>;
+
+    /// The table's name: a server that is back must have the table.
+    fn table(&self) -> &str;
 }
 
 /// The servers in the given order, lost ones included.
@@ -35,6 +42,7 @@ pub(super) struct Members {
     watchers: Mutex<Vec<Weak<dyn Watcher>>>,
     turns: AtomicUsize,
     is_closed: AtomicBool,
+    closing: Notify,
     runtime: Handle,
 }
 
@@ -68,6 +76,7 @@ impl Members {
             state: Mutex::new(state),
             watchers: Mutex::default(),
             is_closed: AtomicBool::new(false),
+            closing: Notify::new(),
             runtime: runtime.clone(),
         }
     }
@@ -112,6 +121,10 @@ impl Members {
         (0..self.len()).filter(|shard| !state[*shard].is_lost).collect()
     }
 
+    pub(super) fn is_lost(&self, shard: usize) -> bool {
+        self.state()[shard].is_lost
+    }
+
     /// The names of lost servers.
     pub(super) fn lost_names(&self) -> String {
         let state = self.state();
@@ -122,9 +135,14 @@ impl Members {
     /// Refuses a request if no server can be reached.
     pub(super) fn refuse_none(&self) -> Result<()> {
         match self.present().is_empty() {
-            true => Err(Error::Unavailable(format!("no shard can be reached: {}", self.lost_names()))),
+            true => Err(self.none()),
             false => Ok(()),
         }
+    }
+
+    /// The error if no server can be reached.
+    pub(super) fn none(&self) -> Error {
+        Error::Unavailable(format!("no shard can be reached: {}", self.lost_names()))
     }
 
     /// Refuses a request that has to reach every server.
@@ -136,15 +154,33 @@ impl Members {
     }
 
     pub(super) fn refuse_closed(&self) -> Result<()> {
-        match self.is_closed.load(Ordering::Relaxed) {
-            true => Err(Error::ClientClosed { address: "several shards".to_owned() }),
+        match self.is_closed.load(Ordering::SeqCst) {
+            true => Err(closed()),
             false => Ok(()),
         }
     }
 
-    /// Stops the attempts to reach lost servers.
+    /// Stops the attempts to reach lost servers, and ends the waits of [`Members::unless_closed`].
     pub(super) fn close(&self) {
-        self.is_closed.store(true, Ordering::Relaxed);
+        self.is_closed.store(true, Ordering::SeqCst);
+        self.closing.notify_waiters();
+    }
+
+    /// The outcome of a request; `ClientClosed` if the client is closed before.
+    pub(super) async fn unless_closed<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
+        let (mut request, mut closing) = (pin!(request), pin!(self.closing.notified()));
+        poll_fn(|context| match request.as_mut().poll(context) {
+            Poll::Ready(outcome) => Poll::Ready(outcome),
+            Poll::Pending => match closing.as_mut().poll(context) {
+                Poll::Ready(()) => Poll::Ready(Err(closed())),
+                // It may have been closed before the notification was awaited.
+                Poll::Pending => match self.refuse_closed() {
+                    Err(error) => Poll::Ready(Err(error)),
+                    Ok(()) => Poll::Pending,
+                },
+            },
+        })
+        .await
     }
 
     /// Takes in a server's tables. `InvalidArgument` if another one has its number.
@@ -209,47 +245,9 @@ impl Members {
             Some(table) => Ok(table.clone()),
             None => {
                 drop(state);
-                Err(Error::Unavailable(format!("no shard can be reached: {}", self.lost_names())))
+                Err(self.none())
             }
         }
-    }
-
-    /// Marks a server as lost: warns once, and asks it until it answers.
-    pub(super) fn lose(self: &Arc<Self>, shard: usize, error: &Error) {
-        self.watchers().iter().for_each(|watcher| watcher.lost(shard));
-        {
-            let mut state = self.state();
-            if state[shard].is_lost || self.is_closed.load(Ordering::Relaxed) {
-                return;
-            }
-            state[shard].is_lost = true;
-        }
-        let (left, all) = (self.present().len(), self.len());
-        tracing::warn!("{} is lost, {left} of {all} go on: {error}", self.name(shard));
-        let members = Arc::downgrade(self);
-        self.runtime.spawn(async move { look(&members, shard).await });
-    }
-
-    /// After a request that timed out: asks the server whether it can be reached.
-    pub(super) fn doubt(self: &Arc<Self>, shard: usize) {
-        {
-            let known = &mut self.state()[shard];
-            if known.is_lost || known.is_doubted || self.is_closed.load(Ordering::Relaxed) {
-                return;
-            }
-            known.is_doubted = true;
-        }
-        let (members, replay) = (Arc::downgrade(self), Arc::clone(self.replay(shard)));
-        self.runtime.spawn(async move {
-            let answered = replay.info().await;
-            let Some(members) = members.upgrade() else { return };
-            members.state()[shard].is_doubted = false;
-            if let Err(error) = answered
-                && is_lost(&error)
-            {
-                members.lose(shard, &error);
-            }
-        });
     }
 
     /// Takes note of the outcomes: leaves lost servers out. Any other error is the request's.
@@ -258,11 +256,20 @@ impl Members {
         for (shard, outcome) in outcomes {
             match outcome {
                 Ok(answer) => answers.push((shard, answer)),
-                Err(error) if is_lost(&error) => self.lose(shard, &error),
+                Err(error) if self.missed(shard, &error) => {}
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
         failed.map_or(Ok(answers), Err)
+    }
+
+    /// Requests to all servers that can be reached.
+    pub(super) fn ask<T>(&self, ask: impl Fn(&Arc<dyn Replay>) -> Ticket<T>) -> Asked<T> {
+        let asked = self.present().into_iter().map(|shard| {
+            let replay = self.replay(shard);
+            (shard, Arc::clone(replay), ask(replay))
+        });
+        asked.collect()
     }
 
     /// The answers of all servers that can be reached; `Unavailable` if none can.
@@ -271,14 +278,25 @@ impl Members {
         end: &End,
         ask: impl Fn(&Arc<dyn Replay>) -> Ticket<T>,
     ) -> Result<Vec<(usize, T)>> {
-        let asked = self.present().into_iter().map(|shard| {
-            let replay = self.replay(shard);
-            (shard, Arc::clone(replay), ask(replay))
-        });
-        let asked = asked.collect();
-        let answers = self.note(end.all(asked).await)?;
+        let answers = self.note(end.all(self.ask(ask)).await)?;
         self.refuse_none()?;
         Ok(answers)
+    }
+
+    /// The answers of all servers. `Unavailable`, with the reason, if a server cannot be reached or is lost meanwhile.
+    pub(super) async fn every<T: Unpin>(
+        self: &Arc<Self>,
+        end: &End,
+        why: &str,
+        ask: impl Fn(&Arc<dyn Replay>) -> Ticket<T>,
+    ) -> Result<Vec<(usize, T)>> {
+        self.refuse_lost(why)?;
+        let answers = self.note(end.all(self.ask(ask)).await)?;
+        let missing = (0..self.len()).find(|shard| answers.iter().all(|(answered, _)| answered != shard));
+        match missing {
+            Some(shard) => Err(Error::Unavailable(format!("{} cannot be reached: {why}", self.name(shard)))),
+            None => Ok(answers),
+        }
     }
 
     /// The server that the caller chose, or the next one that can be reached.
@@ -291,7 +309,9 @@ impl Members {
             ))),
             None => {
                 let present = self.present();
-                self.refuse_none()?;
+                if present.is_empty() {
+                    return Err(self.none());
+                }
                 Ok(present[self.turns.fetch_add(1, Ordering::Relaxed) % present.len()])
             }
         }
@@ -312,6 +332,10 @@ impl Members {
         }
         places.into_iter().map(|(shard, _, places)| (shard, places)).filter(|(_, places)| !places.is_empty()).collect()
     }
+}
+
+fn closed() -> Error {
+    Error::ClientClosed { address: "several shards".to_owned() }
 }
 
 /// Refuses a table that cannot be spread over servers.
@@ -341,32 +365,4 @@ pub(super) fn consumes(place: &str, times: u32) -> String {
 
 fn differ(one: &TableOptions, other: &TableOptions) -> bool {
     one.sampler != other.sampler || one.limiter.is_rationed() != other.limiter.is_rationed()
-}
-
-/// Asks a lost server until it is back.
-async fn look(members: &Weak<Members>, shard: usize) {
-    let mut pause = FIRST_LOOK;
-    loop {
-        tokio::time::sleep(pause).await;
-        pause = (2 * pause).min(LAST_LOOK);
-        let Some(found) = members.upgrade() else { return };
-        if found.is_closed.load(Ordering::Relaxed) {
-            return;
-        }
-        let asked = found.replay(shard).info();
-        let Ok(Ok(info)) = tokio::time::timeout(LAST_LOOK, asked).await else { continue };
-        if let Err(error) = found.admit(shard, &info) {
-            tracing::error!("{} stays out: {error}", found.name(shard));
-            return;
-        }
-        // From here on a failure makes it lost again, with another task that asks it.
-        found.state()[shard].is_lost = false;
-        for watcher in found.watchers() {
-            if let Err(error) = watcher.join(shard).await {
-                return found.lose(shard, &error);
-            }
-        }
-        tracing::warn!("{} is back", found.name(shard));
-        return;
-    }
 }

@@ -1,15 +1,32 @@
 //! One answer of the answers of several servers: queries, figures, requests that wait.
 
+use super::calls::Outcomes;
 use super::members::Members;
 use super::table::Table;
 use reverie_core::replay::{Info, Link, ShardInfo, Waits};
-use reverie_core::sample::Draws;
+use reverie_core::sample::{Drawn, Draws, Sampled};
 use reverie_core::table::{Field, Query, TableInfo};
+use reverie_core::{Error, Result};
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The one batch of an answer.
+pub(super) fn one(sampled: Sampled) -> Result<Drawn> {
+    let Sampled { mut batches, .. } = sampled;
+    batches.pop().ok_or_else(|| Error::Protocol("an answer without a batch".to_owned()))
+}
+
+/// Answers with one batch each; an error that came with batches is the error of its answer.
+pub(super) fn whole(outcomes: Outcomes<Sampled>) -> Outcomes<Sampled> {
+    let whole = |sampled: Sampled| match sampled.error {
+        Some(error) => Err(error),
+        None => Ok(sampled),
+    };
+    outcomes.into_iter().map(|(shard, outcome)| (shard, outcome.and_then(whole))).collect()
+}
 
 /// The items of all servers that a query found, as one table would return them.
 ///

@@ -13,7 +13,8 @@
 //! ```
 //!
 //! A request is a future that the waiting caller drives: it asks all servers first, and then waits once. No thread
-//! belongs to it; only batches ahead, and attempts to reach a lost server, are tasks of the network's runtime.
+//! belongs to it. Tasks of the network's runtime are batches ahead, updates that no caller waits for, and attempts to
+//! reach a server that is lost or late.
 
 mod ahead;
 mod calls;

@@ -1,12 +1,12 @@
 //! The operations of several servers as one replay.
 
-use super::ahead::Ahead;
+use super::ahead::{Ahead, Only};
 use super::calls::{End, is_lost};
 use super::changes::{Mutation, configure, delete_where};
 use super::draws::Draws;
 use super::group::{Group, Sharded};
 use super::join::{Reading, figures_of, merged};
-use super::merge::{chosen, infos, links, longest, queried, waits};
+use super::merge::{chosen, infos, links, longest, one, queried, waits, whole};
 use super::table::Table;
 use reverie_core::append::Sink;
 use reverie_core::batch::Options;
@@ -17,21 +17,12 @@ use reverie_core::sample::{Allocate, Drawn, SampleRequest, Sampled, Schedule};
 use reverie_core::spec::Signature;
 use reverie_core::table::{
     Change, Condition, Desk, Inserts, Keys, Priority, Query, Seen, TableOptions, Tally, Ticket, Updated, Updates,
+    Withdrawal,
 };
 use reverie_core::{Error, Result};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// The one batch of an answer.
-fn one(sampled: Sampled) -> Result<Drawn> {
-    match sampled {
-        Sampled { error: Some(error), .. } => Err(error),
-        Sampled { mut batches, error: None } => {
-            batches.pop().ok_or_else(|| Error::Protocol("an answer without a batch".to_owned()))
-        }
-    }
-}
 
 /// Requests that no caller waits for are not withdrawn.
 struct Unawaited;
@@ -73,8 +64,20 @@ impl Sharded {
         T: Send + Unpin + 'static,
         F: Future<Output = Result<T>> + Send + 'static,
     {
+        let (group, table, withdrawal) = (Arc::clone(&self.0), table.to_owned(), Withdrawal::default());
+        let end = End::new(&group.runtime, None, &withdrawal);
+        // Asks here, so that updates are in the order of their calls. It goes on when the client is closed.
+        let mut driven = Ticket::driven(
+            async move {
+                let table = group.open(&table, &end).await?;
+                work(group, table, end).await
+            },
+            withdrawal,
+        );
+        if let Some(outcome) = driven.poll() {
+            return Ticket::done(outcome);
+        }
         let (ticket, promise) = Ticket::promised(Arc::new(Unawaited), 0, false);
-        let driven = self.at(table, None, work);
         self.0.runtime.spawn(async move { promise.fill(driven.await) });
         ticket
     }
@@ -110,8 +113,8 @@ impl Sharded {
 
     /// The replay of the first server that can be reached.
     fn first(&self) -> Result<&Arc<dyn Replay>> {
-        self.0.members.refuse_none()?;
-        Ok(self.0.members.replay(self.0.members.present()[0]))
+        let first = self.0.members.present().first().copied();
+        first.map(|shard| self.0.members.replay(shard)).ok_or_else(|| self.0.members.none())
     }
 }
 
@@ -152,6 +155,10 @@ impl Replay for Sharded {
         })
     }
 
+    fn sample_some_now(&self, table: &str, at_most: usize, _: Option<Duration>) -> Ticket<Sampled> {
+        self.sample_some(table, at_most, Some(Duration::ZERO)).map(Sampled::of_now)
+    }
+
     fn sample_now(
         &self,
         table: &str,
@@ -159,11 +166,7 @@ impl Replay for Sharded {
         reading: &Options<'_>,
         _: Option<Duration>,
     ) -> Ticket<Sampled> {
-        let ticket = self.sample(table, request, reading, Some(Duration::ZERO));
-        ticket.map(|sampled| match sampled.error {
-            Some(Error::Deadline(_)) => Sampled { error: None, ..sampled },
-            _ => sampled,
-        })
+        self.sample(table, request, reading, Some(Duration::ZERO)).map(Sampled::of_now)
     }
 
     fn batches(
@@ -174,7 +177,8 @@ impl Replay for Sharded {
     ) -> Result<Box<dyn Batches>> {
         schedule.parts.iter().try_for_each(|(table, _)| self.0.members.table(table).map(drop))?;
         if let Some(replay) = schedule.parts.first().and_then(|(table, _)| self.only(table)) {
-            return Arc::clone(replay).batches(schedule, reading, allocate);
+            let batches = Arc::clone(replay).batches(schedule, reading, allocate)?;
+            return Ok(Box::new(Only::new(batches, &self.0.members)));
         }
         let reading = Reading::new(reading, allocate);
         Ok(Box::new(Ahead::new(&self.0, schedule, reading)))
@@ -195,7 +199,7 @@ impl Replay for Sharded {
                 places[shard] = of_shard;
             }
             let (mut parts, mut rows) = (Vec::new(), Vec::new());
-            for (shard, sampled) in group.members.note(end.all(asked).await)? {
+            for (shard, sampled) in group.members.note(whole(end.all(asked).await))? {
                 parts.push(one(sampled)?);
                 rows.append(&mut places[shard]);
             }
@@ -213,7 +217,9 @@ impl Replay for Sharded {
     fn query(&self, table: &str, query: &Query) -> Ticket<Sampled> {
         let query = query.clone();
         self.at(table, None, move |group, table, end| async move {
-            let found = group.members.each(&end, |replay| replay.query(&table.name, &query)).await?;
+            let asked = group.members.ask(|replay| replay.query(&table.name, &query));
+            let found = group.members.note(whole(end.all(asked).await))?;
+            group.members.refuse_none()?;
             // For the clocks.
             table.refresh(&end, &vec![0; group.members.len()]).await?;
             let found = found.into_iter().map(|(shard, sampled)| {
@@ -242,8 +248,8 @@ impl Replay for Sharded {
     fn checkpoint(&self) -> Ticket<Vec<String>> {
         self.run(None, |group, end| async move {
             group.connect(&end).await?;
-            group.members.refuse_lost("a checkpoint would miss its items")?;
-            let taken = group.members.each(&end, |replay| replay.checkpoint()).await?;
+            let taken =
+                group.members.every(&end, "a checkpoint would miss its items", |replay| replay.checkpoint()).await?;
             Ok(taken.into_iter().flat_map(|(_, paths)| paths).collect())
         })
     }
@@ -301,7 +307,7 @@ impl Replay for Sharded {
 
     fn reset(&self, table: &str) -> Ticket<()> {
         self.at(table, None, |group, table, end| async move {
-            group.members.each(&end, |replay| replay.reset(&table.name)).await?;
+            group.members.every(&end, "its items would stay", |replay| replay.reset(&table.name)).await?;
             table.begin(&end).await
         })
     }
@@ -326,6 +332,10 @@ impl Replay for Sharded {
 
     fn grace(&self) -> Duration {
         longest(&self.0.members, |replay| replay.grace())
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        self.0.members.all().filter_map(|(_, replay)| replay.patience()).max()
     }
 
     fn silence(&self, waited: Duration) -> String {

@@ -1,6 +1,6 @@
 //! One round of draws: requests to servers at once, and their answers.
 
-use super::calls::{End, is_lost};
+use super::calls::End;
 use super::join::Reading;
 use super::table::Table;
 use reverie_core::sample::{Drawn, SampleRequest, Sampled};
@@ -69,15 +69,34 @@ impl Round {
     pub(super) fn note(&mut self, table: &Table, shard: usize, error: Option<Error>) {
         match error {
             None => {}
-            Some(error) if is_lost(&error) => {
-                table.members().lose(shard, &error);
-                self.lost.push(shard);
-            }
+            Some(error) if table.members().missed(shard, &error) => self.lost.push(shard),
             Some(error) => {
                 self.lost.push(shard);
                 self.error.get_or_insert(error);
             }
         }
+    }
+}
+
+impl Round {
+    /// Makes the chances those of servers chosen among the ones that made their draws; true if one was empty.
+    ///
+    /// A draw that met a failed or an empty server is repeated, so the others were chosen among themselves. `gives`: a
+    /// server with items makes each draw.
+    pub(super) fn among_others(&self, counts: &[u64], chances: &mut [f64], gives: bool) -> bool {
+        let mut is_any_empty = false;
+        for (shard, chance) in chances.iter_mut().enumerate() {
+            let (is_lost, gave) =
+                (self.lost.contains(&shard), self.drawn.iter().any(|(of, drawn)| *of == shard && !drawn.is_empty()));
+            let is_empty = gives && counts[shard] > 0 && !gave && !is_lost;
+            is_any_empty |= is_empty;
+            if is_lost || is_empty {
+                *chance = 0.0;
+            }
+        }
+        let left: f64 = chances.iter().sum();
+        chances.iter_mut().for_each(|chance| *chance /= left);
+        is_any_empty
     }
 }
 

@@ -1,7 +1,7 @@
 //! One table of all servers: the limits over all of them, their counts, and the requests that wait here.
 
-use super::calls::{End, is_lost};
-use super::members::{Members, Watcher};
+use super::calls::End;
+use super::members::{LAST_LOOK, Members, Watcher};
 use super::model::Model;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -61,13 +61,20 @@ impl Watcher for Table {
 
     fn join(&self, shard: usize) -> BoxFuture<'_, Result<()>> {
         async move {
-            let asked = self.began.elapsed();
-            let tally = self.members.replay(shard).tally(&self.name, None).await?;
+            // In turn: a tally that is on its way for longer must not replace a newer one.
+            let _turn = self.turn.lock().await;
+            let (asked, replay) = (self.began.elapsed(), self.members.replay(shard));
+            let tally = tokio::time::timeout(LAST_LOOK, replay.tally(&self.name, None)).await;
+            let tally = tally.unwrap_or_else(|_| Err(Error::Unavailable(replay.silence(LAST_LOOK))))?;
             self.heard(shard, tally, asked);
             self.ring();
             Ok(())
         }
         .boxed()
+    }
+
+    fn table(&self) -> &str {
+        &self.name
     }
 }
 
@@ -99,9 +106,12 @@ impl Table {
         self.began.elapsed()
     }
 
-    /// Takes in a tally that was asked for at this time.
+    /// Takes in a tally that was asked for at this time, unless the server was lost meanwhile.
     pub(super) fn heard(&self, shard: usize, tally: Tally, asked: Duration) {
         let mut model = self.model();
+        if self.members.is_lost(shard) {
+            return;
+        }
         model.heard(shard, tally);
         model.heard_clock(shard, asked, self.now(), tally.now);
     }
@@ -181,7 +191,7 @@ impl Table {
         for (shard, outcome) in end.all(tickets).await {
             match outcome {
                 Ok(tally) => self.heard(shard, tally, asked),
-                Err(error) if is_lost(&error) => self.members.lose(shard, &error),
+                Err(error) if self.members.missed(shard, &error) => {}
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
@@ -228,7 +238,7 @@ impl Table {
         for (shard, mut ticket) in looks.drain(..) {
             // The next round asks these servers again, without concurrent draws, so that no older state is stored.
             match ticket.poll() {
-                Some(Err(error)) if is_lost(&error) => self.members.lose(shard, &error),
+                Some(Err(error)) if self.members.missed(shard, &error) => {}
                 Some(Err(error)) => return Err(error),
                 Some(Ok(_)) | None => {}
             }

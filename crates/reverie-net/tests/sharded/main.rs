@@ -1,6 +1,8 @@
 //! Several servers as one replay.
 
+mod faults;
 mod flow;
 mod limits;
 mod model;
+mod storm;
 mod support;

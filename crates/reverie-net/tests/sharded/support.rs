@@ -16,9 +16,8 @@ use reverie_core::table::{
 };
 use reverie_core::{Error, Result};
 use reverie_net::sharded::{self, Model, Shard, Sharded};
-use std::any::Any;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -49,10 +48,21 @@ pub struct Log {
     pub is_down: AtomicBool,
     /// It answers after a moment.
     pub is_slow: AtomicBool,
-    /// It answers nothing, and holds the promises.
+    /// It answers nothing before it is silent no longer.
     pub is_silent: AtomicBool,
-    promises: Mutex<Vec<Box<dyn Any + Send>>>,
+    /// The milliseconds after which a slow server answers; 0 is 10.
+    pub delay: AtomicU64,
+    /// Its description is not slow.
+    pub is_prompt: AtomicBool,
+    /// So many of the next tallies arrive a second late.
+    pub late_tallies: AtomicUsize,
+    /// Done before the next request for draws is answered.
+    pub before_draws: Mutex<Option<BeforeDraws>>,
+    /// The table that it describes, if that is another one.
+    pub describes: Mutex<Option<TableOptions>>,
 }
+
+pub type BeforeDraws = Box<dyn FnOnce(&Tables) + Send>;
 
 struct Silent;
 
@@ -98,19 +108,40 @@ impl Host {
         }
         if self.log.is_silent.load(SeqCst) {
             let (ticket, promise) = Ticket::promised(Arc::new(Silent), 1, false);
-            self.log.promises.lock().unwrap().push(Box::new(promise));
+            let (answer, log) = (answer(), Arc::clone(&self.log));
+            tokio::spawn(async move {
+                while log.is_silent.load(SeqCst) {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                promise.fill(answer.await);
+            });
             return ticket;
         }
         if self.log.is_slow.load(SeqCst) {
             let (ticket, promise) = Ticket::promised(Arc::new(Silent), 1, false);
-            let answer = answer();
+            let (answer, delay) = (answer(), self.log.delay.load(SeqCst));
             tokio::spawn(async move {
-                tokio::time::sleep(Duration::from_millis(10)).await;
+                tokio::time::sleep(Duration::from_millis(if delay > 0 { delay } else { 10 })).await;
                 promise.fill(answer.await);
             });
             return ticket;
         }
         answer()
+    }
+
+    /// As [`Host::unless`]: a network client returns the error of a batch with the batches that arrived before.
+    fn unless_drawn(&self, answer: impl FnOnce() -> Ticket<Sampled>) -> Ticket<Sampled> {
+        if self.log.is_down.load(SeqCst) {
+            let error = Some(Error::Unavailable("the server is down".to_owned()));
+            return Ticket::done(Ok(Sampled { batches: Vec::new(), error }));
+        }
+        self.unless(answer)
+    }
+
+    fn before_draws(&self) {
+        if let Some(work) = self.log.before_draws.lock().unwrap().take() {
+            work(&self.tables);
+        }
     }
 }
 
@@ -130,11 +161,17 @@ impl Replay for Host {
         reading: &Options<'_>,
         timeout: Option<Duration>,
     ) -> Ticket<Sampled> {
-        self.unless(|| self.tables.sample(table, request, reading, timeout))
+        self.unless_drawn(|| self.tables.sample(table, request, reading, timeout))
+    }
+
+    fn sample_some_now(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled> {
+        self.before_draws();
+        self.unless_drawn(|| self.tables.sample_some_now(table, at_most, timeout))
     }
 
     fn sample_some(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled> {
-        self.unless(|| self.tables.sample_some(table, at_most, timeout))
+        self.before_draws();
+        self.unless_drawn(|| self.tables.sample_some(table, at_most, timeout))
     }
 
     fn sample_now(
@@ -145,19 +182,25 @@ impl Replay for Host {
         timeout: Option<Duration>,
     ) -> Ticket<Sampled> {
         self.log.draws.lock().unwrap().push((request.num_samples, timeout));
-        self.unless(|| self.tables.sample_now(table, request, reading, timeout))
+        self.before_draws();
+        self.unless_drawn(|| self.tables.sample_now(table, request, reading, timeout))
     }
 
-    fn batches(self: Arc<Self>, _: Schedule, _: &Options<'_>, _: Allocate) -> Result<Box<dyn Batches>> {
-        unreachable!("batches over several servers are made here")
+    fn batches(
+        self: Arc<Self>,
+        schedule: Schedule,
+        reading: &Options<'_>,
+        allocate: Allocate,
+    ) -> Result<Box<dyn Batches>> {
+        Arc::clone(&self.tables).batches(schedule, reading, allocate)
     }
 
     fn get(&self, table: &str, keys: &[i64], reading: &Options<'_>) -> Ticket<Sampled> {
-        self.unless(|| Replay::get(&*self.tables, table, keys, reading))
+        self.unless_drawn(|| Replay::get(&*self.tables, table, keys, reading))
     }
 
     fn query(&self, table: &str, query: &Query) -> Ticket<Sampled> {
-        self.unless(|| self.tables.query(table, query))
+        self.unless_drawn(|| self.tables.query(table, query))
     }
 
     fn max_items(&self) -> usize {
@@ -165,7 +208,18 @@ impl Replay for Host {
     }
 
     fn info(&self) -> Ticket<Info> {
-        self.unless(|| self.tables.info())
+        let mut info = self.tables.info();
+        let describes = self.log.describes.lock().unwrap().clone();
+        if self.log.is_prompt.load(SeqCst) {
+            return info;
+        }
+        self.unless(|| match (describes, info.poll()) {
+            (Some(options), Some(Ok(mut info))) => {
+                info.tables[0].options = options;
+                Ticket::done(Ok(info))
+            }
+            (_, outcome) => Ticket::done(outcome.unwrap()),
+        })
     }
 
     fn checkpoint(&self) -> Ticket<Vec<String>> {
@@ -206,7 +260,19 @@ impl Replay for Host {
 
     fn tally(&self, table: &str, grant: Option<(u64, u64)>) -> Ticket<Tally> {
         self.log.tallies.fetch_add(1, SeqCst);
-        self.unless(|| self.tables.tally(table, grant))
+        let late = self.log.late_tallies.fetch_update(SeqCst, SeqCst, |late| late.checked_sub(1)).is_ok();
+        self.unless(|| {
+            let tally = self.tables.tally(table, grant);
+            if !late {
+                return tally;
+            }
+            let (ticket, promise) = Ticket::promised(Arc::new(Silent), 1, false);
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                promise.fill(tally.await);
+            });
+            ticket
+        })
     }
 
     fn tally_unlike(&self, table: &str, seen: Seen, timeout: Duration) -> Ticket<Tally> {
@@ -220,6 +286,10 @@ impl Replay for Host {
 
     fn grace(&self) -> Duration {
         Duration::from_millis(50)
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        Some(Duration::from_secs(10))
     }
 
     fn silence(&self, _: Duration) -> String {

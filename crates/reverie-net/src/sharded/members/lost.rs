@@ -1,0 +1,122 @@
+//! Servers that cannot be reached: how the client notices it, and asks them until they are back.
+
+use super::super::calls::is_lost;
+use super::Members;
+use reverie_core::replay::Info;
+use reverie_core::{Error, Result};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The time between two attempts to reach a lost server: at first, and at most.
+const FIRST_LOOK: Duration = Duration::from_millis(100);
+pub(in crate::sharded) const LAST_LOOK: Duration = Duration::from_secs(2);
+
+impl Members {
+    /// Takes in a server that was lost. An error if its tables are not those of the others any more.
+    fn admit_again(&self, shard: usize, info: &Info) -> Result<()> {
+        let before = {
+            let known = &self.state()[shard];
+            (known.number, known.tables.clone())
+        };
+        self.admit(shard, info)?;
+        let fits = self.watchers().iter().try_for_each(|watcher| self.table(watcher.table()).map(drop));
+        if fits.is_err() {
+            let known = &mut self.state()[shard];
+            (known.number, known.tables) = before;
+        }
+        fits
+    }
+
+    /// Takes note of a request's error: leaves a lost server out, and checks one that did not answer in time.
+    ///
+    /// False for any other error, which is the request's.
+    pub(in crate::sharded) fn missed(self: &Arc<Self>, shard: usize, error: &Error) -> bool {
+        match error {
+            error if is_lost(error) => self.lose(shard, error),
+            Error::Deadline(_) => self.doubt(shard),
+            _ => return false,
+        }
+        is_lost(error)
+    }
+
+    /// Marks a server as lost: warns once, and asks it until it answers.
+    pub(in crate::sharded) fn lose(self: &Arc<Self>, shard: usize, error: &Error) {
+        let is_closed = self.is_closed.load(Ordering::Relaxed);
+        // First, so that no response from before brings it back.
+        let was_lost = {
+            let known = &mut self.state()[shard];
+            let was_lost = known.is_lost;
+            known.is_lost |= !is_closed;
+            was_lost
+        };
+        self.watchers().iter().for_each(|watcher| watcher.lost(shard));
+        if was_lost || is_closed {
+            return;
+        }
+        let (left, all) = (self.present().len(), self.len());
+        tracing::warn!("{} is lost, {left} of {all} go on: {error}", self.name(shard));
+        let members = Arc::downgrade(self);
+        self.runtime.spawn(async move { look(&members, shard).await });
+    }
+
+    /// After a request that timed out: asks the server whether it can be reached, within its patience.
+    fn doubt(self: &Arc<Self>, shard: usize) {
+        {
+            let known = &mut self.state()[shard];
+            if known.is_lost || known.is_doubted || self.is_closed.load(Ordering::Relaxed) {
+                return;
+            }
+            known.is_doubted = true;
+        }
+        let (members, replay) = (Arc::downgrade(self), Arc::clone(self.replay(shard)));
+        self.runtime.spawn(async move {
+            let (asked, since) = (replay.info(), Instant::now());
+            let answered = match replay.patience() {
+                Some(patience) => tokio::time::timeout(patience, asked).await,
+                None => Ok(asked.await),
+            };
+            let answered = answered.unwrap_or_else(|_| Err(Error::Unavailable(replay.silence(since.elapsed()))));
+            let Some(members) = members.upgrade() else { return };
+            members.state()[shard].is_doubted = false;
+            if let Err(error) = answered
+                && is_lost(&error)
+            {
+                members.lose(shard, &error);
+            }
+        });
+    }
+}
+
+/// Asks a lost server until it is back.
+async fn look(members: &Weak<Members>, shard: usize) {
+    let (mut pause, mut refused) = (FIRST_LOOK, String::new());
+    loop {
+        tokio::time::sleep(pause).await;
+        pause = (2 * pause).min(LAST_LOOK);
+        let Some(found) = members.upgrade() else { return };
+        if found.is_closed.load(Ordering::Relaxed) {
+            return;
+        }
+        let asked = found.replay(shard).info();
+        let Ok(Ok(info)) = tokio::time::timeout(LAST_LOOK, asked).await else { continue };
+        if let Err(error) = found.admit_again(shard, &info) {
+            // Once for each reason: it may be started again with the tables of the others.
+            if refused != error.to_string() {
+                refused = error.to_string();
+                tracing::error!("{} stays out: {refused}", found.name(shard));
+            }
+            continue;
+        }
+        // From here on a failure makes it lost again, with another task that asks it.
+        found.state()[shard].is_lost = false;
+        for watcher in found.watchers() {
+            if let Err(error) = watcher.join(shard).await {
+                return found.lose(shard, &error);
+            }
+        }
+        tracing::warn!("{} is back", found.name(shard));
+        return;
+    }
+}
