@@ -9,12 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reverie.agents import checks
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 
 class Weights(NamedTuple):
@@ -44,13 +47,27 @@ class ActingSettings(Protocol):
 
 
 class Policy(Protocol):
-    """Computes greedy actions, for the evaluator."""
+    """Computes actions: greedy ones for the evaluator, both kinds for `reverie.load_policy`."""
+
+    @property
+    def module(self) -> nn.Module:
+        """The network that computes with the loaded weights; its parameters, in their order, are the weights."""
 
     def load(self, weights: Weights) -> None:
         """Load weights. Raises ValueError for an array of another length."""
 
     def __call__(self, observations: NDArray[Any]) -> NDArray[Any]:
-        """Actions for observations `[N, ...]`, as environments take them: int64 `[N]` or float32 `[N, A]`."""
+        """Greedy actions for observations `[N, ...]`, as environments take them: int64 `[N]` or float32 `[N, A]`."""
+
+    def sample(self, observations: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
+        """Actions with the exploration of an actor at the end of training, in the form of the greedy ones."""
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """The greedy choice as PyTorch operations, for export, in float32.
+
+        For discrete actions scores `[N, num_actions]`, of which the greatest is the action; for continuous ones the
+        actions `[N, A]`, as environments take them.
+        """
 
 
 @dataclass(frozen=True)
