@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from reverie import _checks
 from reverie.agents.policies import PolicyError, TrainedPolicy
 from reverie.agents.policy_files import KEY, describe, replacing
 from reverie.agents.rounding import error_bound
@@ -46,7 +47,7 @@ class Choice(nn.Module):
         return (values.argmax(dim=1), values) if self._discrete else (values,)
 
 
-def to_onnx(policy: TrainedPolicy, path: Path) -> float:
+def to_onnx(policy: TrainedPolicy, path: Path | str) -> float:
     """Write an ONNX file, checked by onnxruntime. Returns the largest difference from PyTorch.
 
     Its metadata `reverie.policy` describe the policy as a `.safetensors` file's do. Raises `PolicyError` if the file
@@ -59,7 +60,7 @@ def to_onnx(policy: TrainedPolicy, path: Path) -> float:
 
     choice = _choice(policy)
     names = [ACTION, SCORES][: 2 if policy.agent.actions == "discrete" else 1]
-    with replacing(path) as draft:
+    with replacing(where := _checks.path("path", path)) as draft:
         with _quiet():
             program = torch.onnx.export(
                 choice,
@@ -75,30 +76,30 @@ def to_onnx(policy: TrainedPolicy, path: Path) -> float:
         onnx.helper.set_model_props(model, {KEY: describe(policy)})
         onnx.checker.check_model(model)
         draft.write_bytes(model.SerializeToString())
-        return _checked(policy, path, _onnx_runner(draft))
+        return _checked(policy, where, _onnx_runner(draft))
 
 
-def to_torchscript(policy: TrainedPolicy, path: Path) -> float:
+def to_torchscript(policy: TrainedPolicy, path: Path | str) -> float:
     """Write a TorchScript file for `torch.jit.load`, checked. Returns the largest difference from PyTorch.
 
     Raises `PolicyError` if the file does not agree with PyTorch.
     """
-    with replacing(path) as draft:
+    with replacing(where := _checks.path("path", path)) as draft:
         with _quiet():
             traced = torch.jit.trace(_choice(policy), _observations(policy, 3))  # type: ignore[no-untyped-call]
             packed = io.BytesIO()  # a path would need a suffix
             torch.jit.save(traced, packed)
             draft.write_bytes(packed.getvalue())
             loaded = torch.jit.load(io.BytesIO(draft.read_bytes()))  # type: ignore[no-untyped-call]
-        return _checked(policy, path, _torch_runner(loaded))
+        return _checked(policy, where, _torch_runner(loaded))
 
 
-def to_exported_program(policy: TrainedPolicy, path: Path) -> float:
+def to_exported_program(policy: TrainedPolicy, path: Path | str) -> float:
     """Write a program of `torch.export` for `torch.export.load`, checked. Returns the largest difference from PyTorch.
 
     Raises `PolicyError` if the file does not agree with PyTorch.
     """
-    with replacing(path) as draft:
+    with replacing(where := _checks.path("path", path)) as draft:
         with _quiet():
             dynamic = ({0: torch.export.Dim("N")},)
             program = torch.export.export(_choice(policy), (_observations(policy, 3),), dynamic_shapes=dynamic)
@@ -106,7 +107,7 @@ def to_exported_program(policy: TrainedPolicy, path: Path) -> float:
             torch.export.save(program, packed)
             draft.write_bytes(packed.getvalue())
             loaded = torch.export.load(io.BytesIO(draft.read_bytes())).module()
-        return _checked(policy, path, _torch_runner(loaded))
+        return _checked(policy, where, _torch_runner(loaded))
 
 
 def _choice(policy: TrainedPolicy) -> Choice:
