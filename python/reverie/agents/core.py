@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -147,6 +147,14 @@ class Learner(WeightSource, Protocol):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a `state_dict`."""
+
+    def warm_start(self, acting: NDArray[np.float32], networks: Mapping[str, NDArray[np.float32]] | None) -> None:
+        """Begin with these weights; optimisers, counters and random state stay new. Only before the first update.
+
+        `acting` `[P]` is for the actors' network and its targets. `networks` has all networks of another learner of
+        this agent by name; None if only `acting` is known, and other networks keep their initial weights. Raises
+        ValueError, which names the network, for other names and sizes.
+        """
 
 
 class AheadLearner(Learner, Protocol):

@@ -65,7 +65,7 @@ def read(path: Path, agent: Agent | str | None, seed: int) -> TrainedPolicy:
         raise PolicyError(path, f"does not fit its agent: {error}") from error
     rng = np.random.default_rng(seed)
     policy = TrainedPolicy(found, reference, spec, config, run, found.make_policy(spec, config), path, rng)
-    load_named(path, policy, tensors)
+    load_named(path, policy.module, tensors)
     return policy
 
 
@@ -83,19 +83,21 @@ def describe(policy: TrainedPolicy) -> str:
     return json.dumps(fields)
 
 
-def load_named(path: Path, policy: TrainedPolicy, tensors: Mapping[str, np.ndarray[Any, Any]]) -> None:
-    """Copy weights into the policy's network by name. Raises `PolicyError` for a name, shape or dtype that differs."""
-    own = dict(policy.module.named_parameters())
+def load_named(
+    path: Path, module: torch.nn.Module, tensors: Mapping[str, np.ndarray[Any, Any]], whose: str = "its architecture"
+) -> None:
+    """Copy weights into a policy's network by name. Raises `PolicyError` for a name, shape or dtype that differs."""
+    own = dict(module.named_parameters())
     missing, unknown = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
     if missing or unknown:
         named = [f"{what} {', '.join(names)}" for what, names in (("lacks", missing), ("also has", unknown)) if names]
-        raise PolicyError(path, f"has other weights than its architecture: it {' and '.join(named)}")
+        raise PolicyError(path, f"has other weights than {whose}: it {' and '.join(named)}")
     for name, parameter in own.items():
         found = tensors[name]
         if found.shape != tuple(parameter.shape) or found.dtype != np.float32:
             raise PolicyError(
                 path,
-                f"has the weight {name} as {found.dtype} {found.shape}, and its architecture needs float32"
+                f"has the weight {name} as {found.dtype} {found.shape}, and {whose} needs float32"
                 f" {tuple(parameter.shape)}",
             )
     with torch.no_grad():
