@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import types
 
 import numpy as np
 import pytest
@@ -12,8 +13,10 @@ pytest.importorskip("safetensors")
 import reverie  # noqa: E402
 from reverie import agents  # noqa: E402
 from reverie.agents.core import Stopwatch  # noqa: E402
-from reverie.agents.policies import PolicyError  # noqa: E402
+from reverie.agents.environments import EnvSpec  # noqa: E402
+from reverie.agents.policies import PolicyError, TrainedPolicy, TrainingRun  # noqa: E402
 from reverie.runners import CheckpointError, checkpoints, plan, train  # noqa: E402
+from reverie.runners.checkpoints import warm_start  # noqa: E402
 from reverie.runners.checkpoints.warm_start import warm_started  # noqa: E402
 
 ENVIRONMENTS = {"discrete": "CartPole-v1", "continuous": "Pendulum-v1"}
@@ -130,6 +133,16 @@ def test_learners_and_parameter_shards_in_processes_begin_with_them(name, runs):
     result = train(**settings(name, steps=40, **changes), seed=8, init_from=folder, runner="process")
     assert result.learner["updates"] == 0
     assert (result.weights.flat == weights).all()
+
+
+def test_weights_of_convolutions_keep_their_places(tmp_path):
+    agent = agents.find("dqn")
+    spec = EnvSpec("ALE/Pong-v5", (4, 84, 84), "uint8", 6, "Discrete(6)", None, frame_stack=4, reward_bound=1.0)
+    config = dataclasses.replace(agent.load_preset("ALE/Pong-v5").config, hidden=(8,))
+    policy = agent.make_policy(spec, config)
+    trained = TrainedPolicy(agent, "dqn", spec, config, TrainingRun(0, 0, 0, 0.0), policy, tmp_path, None)
+    acting = warm_start._acting(agent, types.SimpleNamespace(env=spec, config=config), trained)
+    assert (acting == policy._network.numpy()).all()
 
 
 def test_weights_of_another_shape_are_refused_by_name(runs):
