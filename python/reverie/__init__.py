@@ -29,6 +29,7 @@ from reverie.errors import (
     UnknownKeyError,
     UnknownTableError,
 )
+from reverie.policies import load_policy
 from reverie.ported import hook as _hook
 from reverie.server import Server
 from reverie.sharding import ShardedClient
@@ -131,6 +132,7 @@ __all__ = [
     "errors",
     "extensions",
     "item_selectors",
+    "load_policy",
     "pattern_dataset",
     "platform",
     "rate_limiters",

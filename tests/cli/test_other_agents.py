@@ -39,7 +39,7 @@ def test_an_agent_is_trained_by_its_module_and_evaluated_by_it(reverie, tmp_path
     assert "no agent 'mine-own'" in result.stderr
     result = reverie("eval", run, "--episodes", 2, "--agent", "dqn")
     assert result.exit_code == 2
-    assert "is of the agent mine-own, and --agent is dqn" in result.stderr
+    assert "is of the agent mine-own, and dqn was named" in result.stderr
 
 
 def test_an_agent_is_trained_by_its_entry_point(reverie, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,20 @@ PAGES = sorted(
 )
 BLOCK = re.compile(r"^```python[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+TRAINED = "runs/dqn-CartPole-v1-seed-0"
+"""The run of the command before a block of Python, which the pages assume; here it is a short one."""
+
+
+def train_briefly(folder: Path) -> None:
+    from reverie.agents.dqn import agent
+    from reverie.runners import train
+
+    preset = agent.load_preset("CartPole-v1")
+    config = dataclasses.replace(preset.config, learning_starts=100, hidden=(8,))
+    run = dataclasses.replace(preset.run, max_env_steps=200, screening_episodes=1, confirmation_episodes=1)
+    train(agent, "CartPole-v1", config=config, run=run, checkpoint_folder=folder / "checkpoints")
 
 
 def blocks_of(page: str) -> Iterator[tuple[int, str]]:
@@ -29,6 +44,8 @@ def name_of(page: Path) -> str:
 @pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(p.read_text())], ids=name_of)
 def test_the_python_blocks_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    if TRAINED in page.read_text():
+        train_briefly(tmp_path / TRAINED)
     namespace: dict[str, object] = {"__name__": "__main__"}
     for line, block in blocks_of(page.read_text()):
         # Padded, so that a traceback names the page's own line.

@@ -200,6 +200,7 @@ PUBLIC = [
     "errors",
     "extensions",
     "item_selectors",
+    "load_policy",
     "pattern_dataset",
     "platform",
     "rate_limiters",

@@ -47,6 +47,11 @@ class SoftmaxPolicy:
     def __init__(self, network: FlatNetwork[PolicyAndValue]) -> None:
         self._network = network
 
+    @property
+    def module(self) -> nn.Module:
+        """Policy and value network."""
+        return self._network.module
+
     def load(self, weights: Weights) -> None:
         """Load weights. Raises ValueError for an array of another length."""
         self._network.load(weights.flat)
@@ -67,6 +72,14 @@ class SoftmaxPolicy:
         """Actions `[N]` for observations `[N, ...]`."""
         actions: NDArray[np.int64] = self.outputs(observations)[0].argmax(axis=1)
         return actions
+
+    def sample(self, observations: NDArray[Any], rng: np.random.Generator) -> NDArray[np.int64]:
+        """Actions `[N]` drawn from the policy."""
+        return draw(rng, self.outputs(observations)[0])
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """`log pi` `[N, num_actions]`."""
+        return torch.log_softmax(self._network.module.policy(observations), dim=1)
 
 
 def draw(rng: np.random.Generator, log_pi: NDArray[np.float32]) -> NDArray[np.int64]:

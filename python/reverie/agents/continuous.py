@@ -37,6 +37,11 @@ class ActionScale:
         scaled: NDArray[np.float32] = np.clip(self._centre + self._half * actions, self._low, self._high)
         return scaled
 
+    def to_env_tensor(self, actions: Tensor) -> Tensor:
+        """The same of a tensor `[N, A]`."""
+        low, high, centre, half = (torch.from_numpy(x) for x in (self._low, self._high, self._centre, self._half))
+        return torch.clamp(centre + half * actions, low, high)
+
 
 class TanhPolicy(nn.Module):
     """Deterministic actions `[B, A]` in `[-1, 1]` of observations `[B, ...]`."""
@@ -72,11 +77,17 @@ class Critics(nn.Module):
 
 
 class GreedyActions:
-    """The actions of a deterministic policy network, without noise."""
+    """The actions of a policy network, without noise. `noise_sigma` is for `sample` only."""
 
-    def __init__(self, spec: EnvSpec, network: FlatNetwork[Any]) -> None:
-        self._network = network
+    def __init__(self, spec: EnvSpec, network: FlatNetwork[Any], noise_sigma: float = 0.1) -> None:
+        self._network, self._noise_sigma = network, noise_sigma
         self._scale = ActionScale(spec)
+
+    @property
+    def module(self) -> nn.Module:
+        """The network of the weights."""
+        module: nn.Module = self._network.module
+        return module
 
     def load(self, weights: Weights) -> None:
         """Load weights. Raises ValueError for an array of another length."""
@@ -91,6 +102,20 @@ class GreedyActions:
     def __call__(self, observations: NDArray[Any]) -> NDArray[np.float32]:
         """Actions `[N, A]` in the environment's units."""
         return self._scale.to_env(self.actions(observations))
+
+    def sample(self, observations: NDArray[Any], rng: np.random.Generator) -> NDArray[np.float32]:
+        """Actions `[N, A]` with independent Gaussian noise, in the environment's units and within its bounds."""
+        return self._scale.to_env(with_noise(rng, self.actions(observations), self._noise_sigma))
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Actions `[N, A]` in the environment's units."""
+        return self._scale.to_env_tensor(self._network.module(observations))
+
+
+def with_noise(rng: np.random.Generator, actions: NDArray[np.float32], sigma: float) -> NDArray[np.float32]:
+    """Actions `[N, A]` in `[-1, 1]` with independent Gaussian noise of deviation `sigma`, clipped to these bounds."""
+    noisy: NDArray[np.float32] = (actions + sigma * rng.standard_normal(actions.shape, np.float32)).clip(-1.0, 1.0)
+    return noisy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,8 +162,7 @@ class GaussianActor(ReplayActor):
         if self.env_steps < self._random_steps:
             actions = self._rng.uniform(-1.0, 1.0, shape).astype(np.float32)
         else:
-            actions = self._policy.actions(obs)
-            actions = (actions + self._sigma * self._rng.standard_normal(shape, np.float32)).clip(-1.0, 1.0)
+            actions = with_noise(self._rng, self._policy.actions(obs), self._sigma)
         return Choice(actions, self._scale.to_env(actions))
 
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reverie.agents import checks
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 
 class Weights(NamedTuple):
@@ -44,13 +47,27 @@ class ActingSettings(Protocol):
 
 
 class Policy(Protocol):
-    """Computes greedy actions, for the evaluator."""
+    """Computes actions: greedy ones for the evaluator, both kinds for `reverie.load_policy`."""
+
+    @property
+    def module(self) -> nn.Module:
+        """The network that computes with the loaded weights; its parameters, in their order, are the weights."""
 
     def load(self, weights: Weights) -> None:
         """Load weights. Raises ValueError for an array of another length."""
 
     def __call__(self, observations: NDArray[Any]) -> NDArray[Any]:
-        """Actions for observations `[N, ...]`, as environments take them: int64 `[N]` or float32 `[N, A]`."""
+        """Greedy actions for observations `[N, ...]`, as environments take them: int64 `[N]` or float32 `[N, A]`."""
+
+    def sample(self, observations: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
+        """Actions with the exploration of an actor at the end of training, in the form of the greedy ones."""
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """The greedy choice as PyTorch operations, for export, in float32.
+
+        For discrete actions scores `[N, num_actions]`, of which the greatest is the action; for continuous ones the
+        actions `[N, A]`, as environments take them.
+        """
 
 
 @dataclass(frozen=True)
@@ -130,6 +147,14 @@ class Learner(WeightSource, Protocol):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a `state_dict`."""
+
+    def warm_start(self, acting: NDArray[np.float32], networks: Mapping[str, NDArray[np.float32]] | None) -> None:
+        """Begin with these weights; optimisers, counters and random state stay new. Only before the first update.
+
+        `acting` `[P]` is for the actors' network and its targets. `networks` has all networks of another learner of
+        this agent by name; None if only `acting` is known, and other networks keep their initial weights. Raises
+        ValueError, which names the network, for other names and sizes.
+        """
 
 
 class AheadLearner(Learner, Protocol):

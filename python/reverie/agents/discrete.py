@@ -8,17 +8,23 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from reverie.agents.core import Weights
 from reverie.agents.flat import FlatNetwork
 
 
 class QPolicy:
-    """Takes `argmax_a q(s, a)`; actors explore around `q_values`."""
+    """Takes `argmax_a q(s, a)`; actors explore around `q_values`. `epsilon` is for `sample` only."""
 
-    def __init__(self, network: FlatNetwork[Any], precision: str = "float32") -> None:
-        self._network, self._precision = network, precision
+    def __init__(self, network: FlatNetwork[Any], precision: str = "float32", *, epsilon: float = 0.05) -> None:
+        self._network, self._precision, self._epsilon = network, precision, epsilon
+
+    @property
+    def module(self) -> nn.Module:
+        """The network of q-values."""
+        module: nn.Module = self._network.module
+        return module
 
     def load(self, weights: Weights) -> None:
         """Load weights. Raises ValueError for an array of another length."""
@@ -36,6 +42,16 @@ class QPolicy:
         """Actions `[N]` for observations `[N, ...]`."""
         actions: NDArray[np.int64] = self.q_values(observations).argmax(axis=1)
         return actions
+
+    def sample(self, observations: NDArray[Any], rng: np.random.Generator) -> NDArray[np.int64]:
+        """Actions `[N]`: greedy ones, each replaced by a random one with probability `epsilon`."""
+        q = self.q_values(observations)
+        return epsilon_greedy(rng, q.argmax(axis=1), q.shape[1], self._epsilon)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Q-values `[N, num_actions]` in float32."""
+        q: Tensor = self._network.module(observations)
+        return q
 
 
 def on_device(array: NDArray[Any], device: torch.device) -> Tensor:

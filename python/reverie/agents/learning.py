@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, Literal, Protocol, cast
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal, Protocol, cast
 
 import numpy as np
 import torch
@@ -36,6 +36,9 @@ PrioritizedUpdate = Callable[[dict[str, Tensor], Tensor], tuple[Tensor, dict[str
 
 class NetworkLearner(ABC):
     """Base of all learners: networks and optimisers by name, counters, and the weights for actors."""
+
+    ACTING: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    """The networks whose parameters `_acting` joins, in its order, each with the names of its targets."""
 
     def __init__(self, client: Any, *, watch: Stopwatch, draws: Draws | None = None) -> None:
         """`draws` is set for a learner that draws from a replay table."""
@@ -165,6 +168,22 @@ class NetworkLearner(ABC):
         draws = state.get("draws")  # missing in states of older versions, which drew none ahead
         if self._draws is not None and draws is not None:
             self._draws.load_state_dict(draws)
+
+    def warm_start(self, acting: NDArray[np.float32], networks: Mapping[str, NDArray[np.float32]] | None) -> None:
+        """Begin with these weights; optimisers, counters and random state stay new. See `core.Learner`."""
+        if networks is None:
+            if not self.ACTING:
+                raise TypeError(f"{type(self).__module__} does not name the networks that act: set ACTING in its class")
+            sizes = [self._networks[names[0]].flat.numel() for names in self.ACTING]
+            parts = np.split(acting, np.cumsum(sizes)[:-1])
+            networks = {name: part for names, part in zip(self.ACTING, parts, strict=True) for name in names}
+        elif networks.keys() != self._networks.keys():
+            raise ValueError(f"its networks are {', '.join(networks)}, and this learner's {', '.join(self._networks)}")
+        for name, flat in networks.items():
+            own = self._networks[name]
+            if flat.shape != tuple(own.flat.shape):
+                raise ValueError(f"network {name} has {flat.size} parameters, and this learner's {own.flat.numel()}")
+            own.load(flat)
 
 
 def priorities_of(errors: Tensor, *, eps: float, clip: float) -> Tensor:

@@ -16,10 +16,10 @@ Settings = TypeVar("Settings")
 
 
 class PresetError(ValueError):
-    """A preset file is missing or unreadable, or has a setting that the agent does not know. `.path`"""
+    """A preset file is missing or unreadable, or has a setting that the agent does not know. `.path`, `.reason`"""
 
     def __init__(self, path: Path, reason: str) -> None:
-        self.path = path
+        self.path, self.reason = path, reason
         super().__init__(f"preset {path}: {reason}")
 
 
@@ -36,8 +36,8 @@ def load(path: Path, config_class: type[Any]) -> Preset:
     if set(document) != {"agent", "run"}:
         raise PresetError(path, f"has the tables {sorted(document)}, and needs exactly [agent] and [run]")
     return Preset(
-        config=_build(path, "agent", config_class, document["agent"]),
-        run=_build(path, "run", RunSettings, document["run"]),
+        config=build(path, "agent", config_class, document["agent"]),
+        run=build(path, "run", RunSettings, document["run"]),
         path=path,
     )
 
@@ -143,7 +143,8 @@ def _nearest(name: str, known: Sequence[str]) -> str:
     return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
 
 
-def _build(path: Path, table: str, settings: type[Settings], values: dict[str, Any]) -> Settings:
+def build(path: Path, table: str, settings: type[Settings], values: dict[str, Any]) -> Settings:
+    """The settings of a table of the file `path`. Raises `PresetError` for unknown, missing and invalid ones."""
     hints = get_type_hints(settings)
     converted = {}
     for name, value in values.items():

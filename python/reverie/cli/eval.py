@@ -1,11 +1,10 @@
-"""`reverie eval`: greedy episodes of a checkpoint."""
+"""`reverie eval`: greedy episodes of a trained policy."""
 
 from __future__ import annotations
 
 import json
 import sys
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,12 +13,15 @@ import typer
 from reverie.cli.common import LastLineJson, find_modules_here, refuse, require_agents
 
 if TYPE_CHECKING:
-    from reverie.agents.core import Policy
+    from reverie.agents.environments import EnvSpec
 
 
 def evaluate(
-    checkpoint: Annotated[
-        Path, typer.Argument(metavar="CHECKPOINT", help="A run's folder (its newest checkpoint), or one checkpoint.")
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="POLICY", help="A run's folder (its newest checkpoint), one checkpoint, or a .safetensors file."
+        ),
     ],
     episodes: Annotated[
         int, typer.Option(min=1, metavar="N", help="Number of greedy episodes, each with its own fixed seed.")
@@ -34,95 +36,66 @@ def evaluate(
     ] = None,
     agent: Annotated[
         str | None,
-        typer.Option(
-            metavar="AGENT", help="The agent as module:agent, if it is not found by the name in the checkpoint."
-        ),
+        typer.Option(metavar="AGENT", help="The agent as module:agent, if it is not found by the name in POLICY."),
     ] = None,
     as_json: LastLineJson = False,
 ) -> None:
-    """Play greedy episodes with the weights of CHECKPOINT, on seeds that training and its evaluations do not use.
+    """Play greedy episodes with the weights of POLICY, on seeds that training and its evaluations do not use.
 
-    Exit codes: 0 the episodes were played; 2 the checkpoint cannot be read.
+    Exit codes: 0 the episodes were played; 2 the policy cannot be read.
     """
     require_agents()
     find_modules_here()
     from reverie.cli import video as videos
+    from reverie.policies import load_policy
     from reverie.runners import Evaluator
 
     stream = sys.stderr if as_json else sys.stdout
     try:
         if video is not None:
             videos.check(video)
-        trained = _load(checkpoint, agent)
-    except (ValueError, OSError) as error:
+        policy = load_policy(path, agent=agent)
+        _check_environment(policy.spec)
+    except (ValueError, OSError, ImportError) as error:
         refuse(error)
-    with closing(Evaluator(trained.env_id, episodes)) as evaluator:
-        evaluation = evaluator.evaluate(trained.policy, range(first_seed, first_seed + episodes))
+    env_id, run = policy.spec.env_id, policy.run
+    with closing(Evaluator(env_id, episodes)) as evaluator:
+        evaluation = evaluator.evaluate(policy, range(first_seed, first_seed + episodes))
     print(
-        f"{trained.agent} on {trained.env_id} after {trained.env_steps:,} environment steps: mean return"
+        f"{policy.agent.name} on {env_id} after {run.env_steps:,} environment steps: mean return"
         f" {evaluation.mean_return:.1f} over {episodes} greedy episodes ({min(evaluation.returns):.1f} to"
-        f" {max(evaluation.returns):.1f}; target {trained.target_return:g})",
+        f" {max(evaluation.returns):.1f}; target {run.target_return:g})",
         file=stream,
     )
     if video is not None:
         try:
-            score, frames = videos.record(trained.env_id, trained.policy, first_seed, video)
+            score, frames = videos.record(env_id, policy, first_seed, video)
         except videos.VideoError as error:
             refuse(error)
         print(f"video: {video}, {frames:,} frames, return {score:.1f}, seed {first_seed}", file=stream)
     if as_json:
         found = {
-            "agent": trained.agent,
-            "env_id": trained.env_id,
-            "seed": trained.seed,
-            "env_steps": trained.env_steps,
+            "agent": policy.agent.name,
+            "env_id": env_id,
+            "seed": run.seed,
+            "env_steps": run.env_steps,
             "mean_return": evaluation.mean_return,
             "num_episodes": episodes,
             "returns": list(evaluation.returns),
-            "checkpoint": str(trained.path),
+            "checkpoint": str(policy.path),
             **({} if video is None else {"video": str(video)}),
         }
         print(json.dumps(found), flush=True)
 
 
-@dataclass(frozen=True)
-class _Trained:
-    """The run of a checkpoint, and its policy."""
-
-    agent: str
-    env_id: str
-    seed: int
-    env_steps: int
-    target_return: float
-    policy: Policy
-    path: Path
-
-
-def _load(checkpoint: Path, name: str | None) -> _Trained:
-    """Load a checkpoint with the agent `name`, by default its own. Raises ValueError or OSError if unreadable."""
-    from reverie import agents
-    from reverie.agents.core import Weights
+def _check_environment(trained: EnvSpec) -> None:
+    """Raise ValueError if the environment cannot be made here, or is another one than a policy was trained in."""
     from reverie.agents.environments import describe
-    from reverie.runners import checkpoints
 
-    path = checkpoints.find(checkpoint)
-    state = checkpoints.load(path)
-    identity = state["identity"]
-    agent, spec = agents.find(name or identity["agent"]), describe(identity["environment"])
-    if agent.name != identity["agent"]:
-        raise ValueError(
-            f"checkpoint {path} is of the agent {identity['agent']}, and --agent is {agent.name}: name the agent of"
-            " the checkpoint"
-        )
-    preset = agent.load_preset(spec.env_id, path / checkpoints.PRESET)
-    policy = agent.make_policy(spec, preset.config)
-    policy.load(Weights(*state["weights"]))
-    return _Trained(
-        identity["agent"],
-        spec.env_id,
-        identity["seed"],
-        state["env_steps"],
-        preset.run.target_return,
-        policy,
-        path,
-    )
+    here = describe(trained.env_id)
+    for name in ("obs_shape", "obs_dtype", "num_actions", "action_low", "action_high"):
+        if getattr(here, name) != getattr(trained, name):
+            raise ValueError(
+                f"{trained.env_id} has {name} {getattr(here, name)} here, and the policy was trained with"
+                f" {getattr(trained, name)}: install the version of the environment that it was trained in"
+            )

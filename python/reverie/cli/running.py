@@ -22,6 +22,7 @@ class PlannedRun:
     """The run to start, and its folder."""
 
     agent: Agent
+    """With trained weights if the run begins with some."""
     topology: Topology
     preset: Preset
     folder: Path

@@ -34,6 +34,7 @@ def train(
     settings: flags.Settings = None,
     out: flags.Out = None,
     resume: flags.Resume = False,
+    init_from: flags.InitFrom = None,
     until_max_steps: flags.UntilMaxSteps = False,
     runner: flags.Where = flags.Runner.local,
     num_shards: flags.NumShards = 1,
@@ -75,6 +76,7 @@ def train(
         short_flags={name: value for name in short_flags.SHORT_FLAGS if (value := context.params[name]) is not None},
         out=out,
         resume=resume,
+        init_from=init_from,
         until_max_steps=until_max_steps,
         runner=runner.value,
         num_shards=num_shards,
@@ -106,6 +108,8 @@ def _refuse_conflicting_flags(given: Mapping[str, Any]) -> None:
     runner = given["runner"]
     if given["address"] is not None and runner is not flags.Runner.ray:
         refuse(f"--address is for a Ray cluster, and --runner is {runner.value}: leave one of them out")
+    if given["init_from"] is not None and given["resume"]:
+        refuse("--init-from begins a run and --resume continues one: leave one of them out")
     if given["node"] and not (given["dry_run"] and runner is flags.Runner.ray):
         refuse("--node describes a Ray cluster for --dry-run: give it with --runner ray --dry-run, or leave it out")
     if seeds is not None and seed is not None:

@@ -52,6 +52,13 @@ Settings = Annotated[
 ]
 Out = Annotated[Path | None, typer.Option(metavar="FOLDER", help="The run's folder (default: runs/AGENT-ENV-seed-N).")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue from the newest checkpoint in the run's folder.")]
+InitFrom = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="POLICY",
+        help="Begin with the weights of a run, a checkpoint or a .safetensors file; all else begins as in a new run.",
+    ),
+]
 UntilMaxSteps = Annotated[
     bool, typer.Option("--until-max-steps", help="Train until max_env_steps, also after the target is confirmed.")
 ]

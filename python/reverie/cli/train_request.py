@@ -39,6 +39,8 @@ class TrainRequest:
     out: Path | None = None
     """The run's folder; None for a folder named by agent, environment and seed."""
     resume: bool = False
+    init_from: Path | None = None
+    """The run, checkpoint or file whose weights the run begins with."""
     until_max_steps: bool = False
     runner: RunnerName = "local"
     num_shards: int = 1
@@ -139,6 +141,13 @@ def prepare(request: TrainRequest) -> PlannedRun:
         print(f"reverie: {folder} has no checkpoint yet: the run starts from the beginning", file=sys.stderr)
     if not request.resume and logs.has_begun(folder):
         refuse(f"{folder} holds a run: continue it with --resume, or name another folder with --out")
+    if request.init_from is not None:
+        try:
+            from reverie.runners.checkpoints.warm_start import warm_started
+
+            agent = warm_started(agent, topology, request.init_from)
+        except (ValueError, TypeError, OSError, ImportError) as error:
+            refuse(error)
     return PlannedRun(agent, topology, preset, folder, checkpoint)
 
 

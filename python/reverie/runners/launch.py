@@ -32,6 +32,7 @@ def train(
     on_event: Callable[[Event], None] | None = None,
     checkpoint_folder: Path | str | None = None,
     resume: Path | str | None = None,
+    init_from: Path | str | None = None,
     should_stop: Callable[[], bool] | None = None,
     check_memory: bool = True,
 ) -> Result:
@@ -62,14 +63,20 @@ def train(
     `on_event` is called in this thread. To end a run from it, let `should_stop` return True: an exception in `on_event`
     ends the run without saving.
 
+    `init_from` is the run's folder, the checkpoint or the `.safetensors` file of a policy of the same agent, whose
+    weights the learner begins with; everything else begins as in a new run, and settings and environment may differ. A
+    run and a checkpoint give all networks, a file those that act; other networks have their initial weights. Names and
+    shapes are compared. It excludes `resume`.
+
     `check_memory=False` starts the run even if it is estimated to need more memory than is free; on Ray its roles then
     request no memory.
 
-    Raises what `plan` raises, `CheckpointError`, `DamagedError` for damaged tables of a checkpoint, `StalledError`
-    if the table's limits contradict each other, what the learner raises, and whatever `on_event` raises. With the
-    runners "process" and "ray" also `RoleError` if a role ended in a way that a restart would not fix; on Ray also
-    ImportError without `reverie[ray]`, and ConnectionError if there is no cluster at `address`, or Ray does not start
-    here. In all cases everything is closed and every process has ended when it raises.
+    Raises what `plan` raises, `CheckpointError`, `reverie.agents.policies.PolicyError` if `init_from` does not fit,
+    `DamagedError` for damaged tables of a checkpoint, `StalledError` if the table's limits contradict each other, what
+    the learner raises, and whatever `on_event` raises. With the runners "process" and "ray" also `RoleError` if a role
+    ended in a way that a restart would not fix; on Ray also ImportError without `reverie[ray]`, and ConnectionError if
+    there is no cluster at `address`, or Ray does not start here. In all cases everything is closed and every process
+    has ended when it raises.
     """
     if address is not None and runner != "ray":
         raise ValueError(f"address is {address!r}, which only the runner 'ray' uses, and runner is {runner!r}")
@@ -86,6 +93,12 @@ def train(
         nodes=nodes,
         check_memory=check_memory,
     )
+    if init_from is not None:
+        if resume is not None:
+            raise ValueError("init_from begins a run and resume continues one: leave one of them out")
+        from reverie.runners.checkpoints.warm_start import warm_started  # needs safetensors
+
+        agent = warm_started(agent, topology, _checks.path("init_from", init_from))
     if runner != "local":
         _require_importable(agent)
     checkpoint_folder, resume = checkpoints.as_paths(checkpoint_folder, resume)

@@ -22,6 +22,8 @@ from reverie.agents.replay import TABLE
 class Learner(NetworkLearner):
     """Steps Adam on both networks, and copies them into their targets now and then."""
 
+    ACTING = (("policy", "policy_target"), ("critic", "critic_target"))
+
     def __init__(self, spec: EnvSpec, config: ApexDpgConfig, client: Any, *, seed: int, watch: Stopwatch) -> None:
         super().__init__(client, watch=watch, draws=Draws(TABLE, config.batch_size))
         self._counts = {"priorities_applied": 0, "priorities_stale": 0}

@@ -45,7 +45,7 @@ class GreedyPolicy(GreedyActions):
 
     def __init__(self, spec: EnvSpec, config: ApexDpgConfig) -> None:
         self._both = FlatNetwork(initialised(lambda: PolicyAndCritic(spec, config), 0), trainable=False)
-        super().__init__(spec, self._both)
+        super().__init__(spec, self._both, config.noise_sigma)
 
     @torch.inference_mode()
     def values(

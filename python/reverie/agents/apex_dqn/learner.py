@@ -24,6 +24,8 @@ from reverie.agents.replay import TABLE
 class Learner(NetworkLearner):
     """Steps Adam on the online network, and copies it into the target now and then."""
 
+    ACTING = (("online", "target"),)
+
     def __init__(self, spec: EnvSpec, config: ApexDqnConfig, client: Any, *, seed: int, watch: Stopwatch) -> None:
         super().__init__(client, watch=watch, draws=Draws(TABLE, config.batch_size))
         self._counts = {"priorities_applied": 0, "priorities_stale": 0}

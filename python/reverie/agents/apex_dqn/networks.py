@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from reverie.agents.apex_dqn.config import ApexDqnConfig
+from reverie.agents.apex_dqn.config import ApexDqnConfig, epsilon_alone
 from reverie.agents.discrete import QPolicy
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
@@ -65,4 +65,5 @@ class GreedyPolicy(QPolicy):
     """Takes `argmax_a q(s, a)`; actors explore around `q_values`."""
 
     def __init__(self, spec: EnvSpec, config: ApexDqnConfig) -> None:
-        super().__init__(make_network(spec, config, seed=0, trainable=False), config.precision)
+        network = make_network(spec, config, seed=0, trainable=False)
+        super().__init__(network, config.precision, epsilon=epsilon_alone(config.single_env_decay_steps, config))

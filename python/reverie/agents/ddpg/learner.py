@@ -23,6 +23,8 @@ from reverie.agents.replay import TABLE
 class Learner(NetworkLearner):
     """Steps Adam on both networks."""
 
+    ACTING = (("policy", "policy_target"),)
+
     def __init__(self, spec: EnvSpec, config: DdpgConfig, client: Any, *, seed: int, watch: Stopwatch) -> None:
         super().__init__(client, watch=watch, draws=Draws(TABLE, config.batch_size))
         self._config = config

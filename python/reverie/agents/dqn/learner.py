@@ -24,6 +24,8 @@ from reverie.agents.replay import TABLE
 class Learner(NetworkLearner):
     """Steps Adam on the online network."""
 
+    ACTING = (("online", "target"),)
+
     def __init__(self, spec: EnvSpec, config: DqnConfig, client: Any, *, seed: int, watch: Stopwatch) -> None:
         super().__init__(client, watch=watch, draws=Draws(TABLE, config.batch_size))
         self._config = config

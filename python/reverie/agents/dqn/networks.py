@@ -29,4 +29,6 @@ class GreedyPolicy(QPolicy):
     """`argmax_a q(s, a)`."""
 
     def __init__(self, spec: EnvSpec, config: DqnConfig) -> None:
-        super().__init__(make_network(spec, config, seed=0, trainable=False), config.precision)
+        super().__init__(
+            make_network(spec, config, seed=0, trainable=False), config.precision, epsilon=config.epsilon_end
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -157,6 +158,17 @@ class Learner(NetworkLearner):
 
     def _learning_rate(self) -> float:
         return self._config.learning_rate
+
+    def warm_start(self, acting: NDArray[np.float32], networks: Mapping[str, NDArray[np.float32]] | None) -> None:
+        """Begin with the weights `acting` at the server, and in both networks of each worker."""
+        if self._own_server is None:
+            raise TypeError("a learner of a remote parameter server takes the weights of its shards")
+        size = next(iter(self._networks.values())).flat.numel()
+        if acting.shape != (size,):
+            raise ValueError(f"network online has {acting.size} parameters, and this learner's {size}")
+        self._own_server.replace(acting)
+        for network in self._networks.values():
+            network.load(acting)
 
     def state_dict(self) -> dict[str, Any]:
         """The state of all workers, and of the parameter server if it is this learner's own."""

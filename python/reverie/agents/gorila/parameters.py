@@ -168,6 +168,13 @@ class LocalParameterServer(ParameterServer):
         """The shards' answers, at once."""
         return [shard.answer(question) for shard, question in zip(self._shards, questions, strict=True)]
 
+    def replace(self, flat: NDArray[np.float32]) -> None:
+        """Replace all parameters `[P]`; versions and optimisers stay."""
+        with torch.no_grad():
+            for shard, part in zip(self._shards, np.array_split(flat, len(self._shards)), strict=True):
+                shard.flat.copy_(torch.from_numpy(part))
+        self.forget()
+
     def state_dict(self) -> dict[str, Any]:
         """A copy of all shards' state."""
         return {"shards": [shard.state_dict() for shard in self._shards]}

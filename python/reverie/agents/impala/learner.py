@@ -19,6 +19,8 @@ from reverie.agents.learning import NetworkLearner, descend, float32, rmsprop
 class Learner(NetworkLearner):
     """Steps RMSProp on policy and value network together. The queue gives every unroll once."""
 
+    ACTING = (("network",),)
+
     def __init__(self, spec: EnvSpec, config: ImpalaConfig, client: Any, *, seed: int, watch: Stopwatch) -> None:
         super().__init__(client, watch=watch)
         self._config = config

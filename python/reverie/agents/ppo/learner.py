@@ -20,6 +20,8 @@ from reverie.agents.ppo.networks import make_network
 class Learner(NetworkLearner):
     """Steps Adam on policy and value network together. The queue gives every unroll once."""
 
+    ACTING = (("network",),)
+
     def __init__(self, spec: EnvSpec, config: PpoConfig, client: Any, *, seed: int, watch: Stopwatch) -> None:
         super().__init__(client, watch=watch)
         self._config = config

@@ -33,6 +33,8 @@ class Temperature(nn.Module):
 class Learner(NetworkLearner):
     """Steps Adam on policy, critics and temperature."""
 
+    ACTING = (("policy",),)
+
     def __init__(self, spec: EnvSpec, config: SacConfig, client: Any, *, seed: int, watch: Stopwatch) -> None:
         super().__init__(client, watch=watch, draws=Draws(TABLE, config.batch_size))
         self._config = config

@@ -52,6 +52,7 @@ class GreedyPolicy(GreedyActions):
 
     def __init__(self, spec: EnvSpec, config: SacConfig) -> None:
         self._gaussian = make_policy_network(spec, config, seed=0, trainable=False)
+        self._size = spec.action_size
         super().__init__(spec, self._gaussian)
 
     @torch.inference_mode()
@@ -60,3 +61,8 @@ class GreedyPolicy(GreedyActions):
         mean, log_sigma = self._gaussian.module.distribution(torch.from_numpy(observations))
         actions: NDArray[np.float32] = torch.tanh(mean + log_sigma.exp() * torch.from_numpy(noise)).numpy()
         return actions
+
+    def sample(self, observations: NDArray[Any], rng: np.random.Generator) -> NDArray[np.float32]:
+        """Actions `[N, A]` drawn from the policy, in the environment's units."""
+        noise = rng.standard_normal((len(observations), self._size), np.float32)
+        return self._scale.to_env(self.noisy(observations, noise))

@@ -23,6 +23,8 @@ from reverie.agents.td3.networks import make_critics, make_policy_network
 class Learner(NetworkLearner):
     """Steps Adam on the critics, and on the policy once in `policy_period` updates."""
 
+    ACTING = (("policy", "policy_target"),)
+
     def __init__(self, spec: EnvSpec, config: Td3Config, client: Any, *, seed: int, watch: Stopwatch) -> None:
         super().__init__(client, watch=watch, draws=Draws(TABLE, config.batch_size))
         self._config = config

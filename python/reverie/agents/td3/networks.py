@@ -23,4 +23,4 @@ class GreedyPolicy(GreedyActions):
     """The policy network's actions."""
 
     def __init__(self, spec: EnvSpec, config: Td3Config) -> None:
-        super().__init__(spec, make_policy_network(spec, config, seed=0, trainable=False))
+        super().__init__(spec, make_policy_network(spec, config, seed=0, trainable=False), config.noise_sigma)

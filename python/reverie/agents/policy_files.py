@@ -1,0 +1,237 @@
+"""A trained policy as one `.safetensors` file: named weights, and a JSON text that describes everything else.
+
+The text is the file's metadata `reverie.policy`, an object of these fields: `format` (a number), `agent` (its name),
+`reference` (how it is found), `settings` (the agent's), `environment` (an `EnvSpec`), `run` (a `TrainingRun`). Nothing
+is pickled, and a file imports no module that its reader does not name.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+import numpy as np
+import safetensors
+import torch
+from safetensors.numpy import save_file
+
+from reverie import agents
+from reverie.agents import presets
+from reverie.agents.agent import Agent
+from reverie.agents.environments import EnvSpec
+from reverie.agents.policies import PolicyError, TrainedPolicy, TrainingRun
+
+SUFFIX = ".safetensors"
+FORMAT = 1
+KEY = "reverie.policy"
+FIELDS = ("format", "agent", "reference", "settings", "environment", "run")
+
+Record = TypeVar("Record")
+
+
+def write(policy: TrainedPolicy, path: Path) -> Path:
+    """Write the file. See `TrainedPolicy.save`."""
+    if path.suffix != SUFFIX:
+        raise PolicyError(path, f"cannot be written: its name must end in {SUFFIX}")
+    tensors = {name: parameter.detach().cpu().numpy() for name, parameter in policy.module.named_parameters()}
+    with replacing(path) as draft:
+        # Copies: parameters share one vector, and some are not in row-major order.
+        save_file({name: np.array(one, order="C") for name, one in tensors.items()}, draft, {KEY: describe(policy)})
+    return path
+
+
+def read(path: Path, agent: Agent | str | None, seed: int) -> TrainedPolicy:
+    """Load a file with `agent`, by default the one that it names.
+
+    Raises `PolicyError`, which names the field, the setting or the weight that is missing or wrong.
+    """
+    text, tensors = _contents(path)
+    fields = _fields(path, text)
+    found, reference = _agent(path, fields, agent)
+    spec = _record(path, "environment", EnvSpec, fields["environment"])
+    run = _record(path, "run", TrainingRun, fields["run"])
+    _check_spec(path, spec)
+    try:
+        config = presets.build(path, "settings", found.config, _object(path, "settings", fields["settings"]))
+        found.check(spec)
+    except presets.PresetError as error:
+        raise PolicyError(path, error.reason) from error
+    except ValueError as error:
+        raise PolicyError(path, f"does not fit its agent: {error}") from error
+    rng = np.random.default_rng(seed)
+    policy = TrainedPolicy(found, reference, spec, config, run, found.make_policy(spec, config), path, rng)
+    load_named(path, policy.module, tensors)
+    return policy
+
+
+def describe(policy: TrainedPolicy) -> str:
+    """The JSON text of a policy: all but its weights."""
+    settings = {name: value for name, value in vars(policy.config).items() if value is not None}
+    fields = {
+        "format": FORMAT,
+        "agent": policy.agent.name,
+        "reference": policy.reference,
+        "settings": settings,
+        "environment": vars(policy.spec),
+        "run": vars(policy.run),
+    }
+    return json.dumps(fields)
+
+
+def load_named(
+    path: Path, module: torch.nn.Module, tensors: Mapping[str, np.ndarray[Any, Any]], whose: str = "its architecture"
+) -> None:
+    """Copy weights into a policy's network by name. Raises `PolicyError` for a name, shape or dtype that differs."""
+    own = dict(module.named_parameters())
+    missing, unknown = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
+    if missing or unknown:
+        named = [f"{what} {', '.join(names)}" for what, names in (("lacks", missing), ("also has", unknown)) if names]
+        raise PolicyError(path, f"has other weights than {whose}: it {' and '.join(named)}")
+    for name, parameter in own.items():
+        found = tensors[name]
+        if found.shape != tuple(parameter.shape) or found.dtype != np.float32:
+            raise PolicyError(
+                path,
+                f"has the weight {name} as {found.dtype} {found.shape}, and {whose} needs float32"
+                f" {tuple(parameter.shape)}",
+            )
+    with torch.no_grad():
+        for name, parameter in own.items():
+            parameter.copy_(torch.from_numpy(tensors[name]))
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yields the path of a draft, which replaces `path` if the block ends without an error, else is removed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".draft-{os.getpid()}-{path.name}")
+    try:
+        yield draft
+        with draft.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    finally:
+        with suppress(FileNotFoundError):
+            draft.unlink()
+
+
+def _contents(path: Path) -> tuple[str, dict[str, np.ndarray[Any, Any]]]:
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except OSError as error:
+        raise PolicyError(path, f"cannot be read: {error.strerror or error}") from error
+    except (safetensors.SafetensorError, TypeError) as error:  # a TypeError for a dtype that NumPy has not
+        raise PolicyError(path, f"is damaged, or is not a safetensors file: {error}") from error
+    if KEY not in metadata:
+        raise PolicyError(path, f"is a safetensors file without the metadata {KEY}, and so no policy of Reverie")
+    return metadata[KEY], tensors
+
+
+def _fields(path: Path, text: str) -> dict[str, Any]:
+    try:
+        fields = json.loads(text)
+    except ValueError as error:
+        raise PolicyError(path, f"has metadata {KEY} that are not JSON: {error}") from error
+    found = _object(path, KEY, fields)
+    if found.get("format") != FORMAT or isinstance(found["format"], bool):
+        raise PolicyError(path, f"has format {found.get('format')!r}, and this version reads {FORMAT}")
+    _check_names(path, KEY, found, FIELDS)
+    return found
+
+
+def _agent(path: Path, fields: dict[str, Any], given: Agent | str | None) -> tuple[Agent, str]:
+    """The agent, and its reference. A file's `module:agent` is imported only if the caller names it."""
+    name, reference = fields["agent"], fields["reference"]
+    for field, value in (("agent", name), ("reference", reference)):
+        if not isinstance(value, str):
+            raise _wrong(path, KEY, field, value, "a text")
+    if given is None and ":" in reference:
+        raise PolicyError(
+            path, f"is of the agent {reference}, and a file imports no module by itself: name it (agent={reference!r})"
+        )
+    try:
+        found, how = find_agent(reference if given is None else given)
+    except agents.UnknownAgentError as error:
+        if given is not None:
+            raise
+        raise PolicyError(path, f"has the agent {reference!r}: {error}; name it as agent='module:agent'") from error
+    if found.name != name:
+        raise PolicyError(path, f"is of the agent {name}, and {found.name} was named: name the agent of the policy")
+    return found, how
+
+
+def find_agent(agent: Agent | str) -> tuple[Agent, str]:
+    """The agent and its reference, from either. Raises what `reverie.agents.find` raises, and TypeError."""
+    if isinstance(agent, Agent):
+        return agent, agent.name
+    if not isinstance(agent, str):
+        raise TypeError(f"agent must be an agent or its name, got {agent!r}")
+    return agents.find(agent), agent
+
+
+def _record(path: Path, section: str, record: type[Record], values: Any) -> Record:
+    """A dataclass from a JSON object with exactly its fields, each of the field's type."""
+    found, hints = _object(path, section, values), get_type_hints(record)
+    _check_names(path, section, found, hints)
+    return record(**{name: _value(path, section, name, hint, found[name]) for name, hint in hints.items()})
+
+
+def _value(path: Path, section: str, name: str, hint: Any, value: Any) -> Any:
+    if value is None and hint in (int | None, float | None):
+        return None
+    if hint in (int, int | None) and type(value) is int:
+        return value
+    if hint in (float, float | None) and type(value) in (int, float):
+        return float(value)
+    if hint is str and isinstance(value, str):
+        return value
+    if hint == tuple[int, ...] and isinstance(value, list) and all(type(one) is int for one in value):
+        return tuple(value)
+    if hint == tuple[float, ...] and isinstance(value, list) and all(type(one) in (int, float) for one in value):
+        return tuple(map(float, value))
+    raise _wrong(path, section, name, value, getattr(hint, "__name__", None) if isinstance(hint, type) else str(hint))
+
+
+def _check_spec(path: Path, spec: EnvSpec) -> None:
+    """Raise `PolicyError` for values of the right type with which no environment can be described."""
+    dtypes = [np.dtype(kind).name for kind in (*np.typecodes["AllInteger"], *np.typecodes["Float"], "?")]
+    wanted = {
+        "obs_shape": (bool(spec.obs_shape) and min(spec.obs_shape) > 0, "one or more sizes above 0"),
+        "obs_dtype": (spec.obs_dtype in dtypes, "a dtype of numbers"),
+        "num_actions": (spec.num_actions is None or spec.num_actions > 0, "above 0, or null"),
+        "action_low": (all(map(math.isfinite, spec.action_low)), "finite"),
+        "action_high": (
+            len(spec.action_low) == len(spec.action_high)
+            and all(a <= b < math.inf for a, b in zip(spec.action_low, spec.action_high, strict=True)),
+            "finite, and not below action_low",
+        ),
+        "frame_stack": (spec.frame_stack is None or spec.frame_stack == spec.obs_shape[0], "the first of obs_shape"),
+    }
+    for name, (fits, what) in wanted.items():
+        if not fits:
+            raise _wrong(path, "environment", name, getattr(spec, name), what)
+
+
+def _object(path: Path, section: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise PolicyError(path, f"has {section} that is no JSON object")
+    return value
+
+
+def _check_names(path: Path, section: str, found: Mapping[str, Any], names: Any) -> None:
+    missing, unknown = [name for name in names if name not in found], [name for name in found if name not in names]
+    if missing:
+        raise PolicyError(path, f"lacks the field {missing[0]} of {section}")
+    if unknown:
+        raise PolicyError(path, f"has an unknown field {unknown[0]} of {section}")
+
+
+def _wrong(path: Path, section: str, name: str, value: Any, wanted: Any) -> PolicyError:
+    return PolicyError(path, f"has the field {name} of {section} as {value!r}, and it must be {wanted}")

@@ -1,0 +1,45 @@
+"""`load_policy`: the policy of a run, of a checkpoint, or of a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from reverie import _checks
+from reverie.agents.agent import Agent
+from reverie.agents.core import Weights
+from reverie.agents.environments import describe
+from reverie.agents.policies import PolicyError, TrainedPolicy, TrainingRun
+from reverie.agents.policy_files import SUFFIX, find_agent, read
+from reverie.runners.checkpoints.checkpoint_files import PRESET, CheckpointError, find, load
+
+
+def load_policy(path: Path | str, *, agent: Agent | str | None = None, seed: int = 0) -> TrainedPolicy:
+    """Load a trained policy. See `reverie.load_policy`."""
+    where, seed = _checks.path("path", path), _checks.count("seed", seed, 0)
+    return read(where, agent, seed) if is_policy_file(where) else _of_checkpoint(find(where), agent, seed)
+
+
+def is_policy_file(path: Path) -> bool:
+    """Whether the path names a policy's file and no folder. Raises `PolicyError` for a file of another kind."""
+    if path.is_file() and path.suffix != SUFFIX:
+        raise PolicyError(path, f"is a file, and neither a run's folder, a checkpoint's, nor a {SUFFIX} file")
+    return path.suffix == SUFFIX and not path.is_dir()
+
+
+def _of_checkpoint(path: Path, agent: Agent | str | None, seed: int) -> TrainedPolicy:
+    state = load(path)
+    identity, weights = state["identity"], Weights(*state["weights"])
+    found, reference = find_agent(identity["agent"] if agent is None else agent)
+    if found.name != identity["agent"]:
+        raise CheckpointError(
+            path,
+            f"is of the agent {identity['agent']}, and {found.name} was named: name the agent of the checkpoint",
+        )
+    spec = describe(identity["environment"])
+    preset = found.load_preset(spec.env_id, path / PRESET)
+    policy = found.make_policy(spec, preset.config)
+    policy.load(weights)
+    run = TrainingRun(identity["seed"], state["env_steps"], weights.version, preset.run.target_return)
+    return TrainedPolicy(found, reference, spec, preset.config, run, policy, path, np.random.default_rng(seed))

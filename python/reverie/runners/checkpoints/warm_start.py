@@ -1,0 +1,96 @@
+"""The start of a run from trained weights: an agent whose learners begin with them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from reverie.agents.agent import Agent
+from reverie.agents.core import Learner, ParameterShard, Stopwatch, seed_of
+from reverie.agents.policies import PolicyError, TrainedPolicy
+from reverie.agents.policy_files import load_named
+from reverie.runners.checkpoints.checkpoint_files import load
+from reverie.runners.checkpoints.policies import is_policy_file, load_policy
+from reverie.runners.planning.topology import Topology
+
+Weights = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class WarmLearners:
+    """Makes learners that begin with trained weights. Can be pickled."""
+
+    make: Callable[..., Learner]
+    acting: Weights
+    networks: Mapping[str, Weights] | None
+
+    def __call__(self, *arguments: Any, **options: Any) -> Learner:
+        """A learner. One with a remote parameter server takes the weights of its shards."""
+        learner = self.make(*arguments, **options)
+        if "server" not in options:
+            if not hasattr(learner, "warm_start"):
+                raise TypeError("its learner has no warm_start; reverie.agents.core.Learner describes it")
+            learner.warm_start(self.acting, self.networks)
+        return learner
+
+
+@dataclass(frozen=True)
+class WarmShards:
+    """Makes parameter shards that begin with trained weights. Can be pickled."""
+
+    make: Callable[..., ParameterShard]
+    state_of: Callable[[dict[str, Any], int], dict[str, Any]]
+    state: dict[str, Any]
+    """The state of one learner with all parameters, before its first update."""
+
+    def __call__(self, *arguments: Any, index: int, **options: Any) -> ParameterShard:
+        """Shard `index`."""
+        shard = self.make(*arguments, index=index, **options)
+        shard.load_state_dict(self.state_of(self.state, index))
+        return shard
+
+
+def warm_started(agent: Agent, topology: Topology, source: Path) -> Agent:
+    """The agent with learners that begin with the weights of a run, a checkpoint or a policy's file.
+
+    A run and a checkpoint give all networks of the learner, a file those that act. Raises what `load_policy` raises;
+    `PolicyError`, which names the weight or the network, if one has another name or shape in this run; and TypeError
+    for an agent of another package whose learner has no `warm_start`.
+    """
+    policy = load_policy(source, agent=agent)
+    acting, networks = _acting(agent, topology, policy), None
+    if not is_policy_file(source) and agent.parameters is None:
+        networks = load(policy.path)["learner"].get("networks")
+    make = WarmLearners(agent.make_learner, acting, networks)
+    first = _first(make, topology, policy.path)
+    if agent.parameters is None:
+        return dataclasses.replace(agent, make_learner=make)
+    shards = WarmShards(agent.parameters.make_shard, agent.parameters.shard_state, first.state_dict())
+    parameters = dataclasses.replace(agent.parameters, make_shard=shards)
+    return dataclasses.replace(agent, make_learner=make, parameters=parameters)
+
+
+def _acting(agent: Agent, topology: Topology, policy: TrainedPolicy) -> Weights:
+    """The weights `[P]` of actors, compared by name and shape with those that this run needs."""
+    own = agent.make_policy(topology.env, topology.config).module
+    named = {name: one.detach().cpu().numpy() for name, one in policy.module.named_parameters()}
+    load_named(policy.path, own, named, whose="this run")
+    # In the order of memory, as `FlatNetwork` has them: some parameters are not in row-major order.
+    joined: Weights = torch.cat([one.detach().as_strided((one.numel(),), (1,)) for one in own.parameters()]).numpy()
+    return joined
+
+
+def _first(make: WarmLearners, topology: Topology, path: Path) -> Learner:
+    """A learner that begins so, made here: what does not fit is refused before anything starts."""
+    try:
+        seed = seed_of(topology.seed, 1)
+        return make(topology.env, topology.config, None, seed=seed, watch=Stopwatch())
+    except ValueError as error:
+        raise PolicyError(path, f"does not fit this run: {error}") from error

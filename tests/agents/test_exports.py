@@ -1,0 +1,227 @@
+"""Exported policies: every file computes what PyTorch computes, or is not written."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("safetensors")
+
+from reverie import agents, load_policy  # noqa: E402
+from reverie.agents import environments, exports, rounding  # noqa: E402
+from reverie.agents.environments import EnvSpec  # noqa: E402
+from reverie.agents.policies import PolicyError, TrainedPolicy, TrainingRun  # noqa: E402
+from reverie.agents.policy_files import KEY  # noqa: E402
+
+ENVIRONMENTS = {"discrete": "CartPole-v1", "continuous": "Pendulum-v1"}
+FRAMES = EnvSpec("ALE/Pong-v5", (4, 84, 84), "uint8", 6, "Discrete(6)", None, frame_stack=4, reward_bound=1.0)
+KINDS = ("onnx", "torchscript", "exported_program")
+
+
+def policy_of(name, spec=None):
+    agent = agents.find(name)
+    spec = spec or environments.describe(ENVIRONMENTS[agent.actions])
+    config = agent.load_preset(spec.env_id).config
+    small = {field: (8,) for field in ("hidden", "policy_hidden", "critic_hidden") if hasattr(config, field)}
+    config = dataclasses.replace(config, **small)
+    policy = agent.make_policy(spec, config)
+    generator = torch.Generator().manual_seed(0)
+    for parameter in policy.module.parameters():
+        torch.nn.init.normal_(parameter, 0.0, 0.3, generator=generator)
+    run, rng = TrainingRun(0, 0, 0, 0.0), np.random.default_rng(0)
+    return TrainedPolicy(agent, name, spec, config, run, policy, None, rng)
+
+
+def write(kind, policy, folder):
+    if kind == "onnx":
+        pytest.importorskip("onnxruntime")
+        pytest.importorskip("onnxscript")
+    path = folder / kind
+    getattr(exports, f"to_{kind}")(policy, path)
+    return path
+
+
+def loaded(kind, path):
+    """A function from observations to the file's outputs, by the name of each."""
+    if kind == "onnx":
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        names = [one.name for one in session.get_outputs()]
+        return lambda obs: dict(zip(names, session.run(None, {exports.INPUT: obs}), strict=True))
+    module = (
+        torch.jit.load(path.rename(f"{path}.pt"))
+        if kind == "torchscript"
+        else torch.export.load(path.rename(f"{path}.pt2")).module()
+    )
+    return lambda obs: {
+        name: one.numpy() for name, one in zip(("action", "scores"), module(torch.from_numpy(obs)), strict=False)
+    }
+
+
+def observations(spec, count):
+    return exports._observations(dataclasses.replace(policy_of("dqn"), spec=spec), count).numpy()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", agents.BUILT_IN)
+def test_a_file_takes_the_actions_of_the_policy_in_batches_of_any_size(name, kind, tmp_path):
+    policy = policy_of(name)
+    run = loaded(kind, write(kind, policy, tmp_path))
+    for count in (1, 2, 5, 64):
+        obs = observations(policy.spec, count)
+        outputs, expected = run(obs), policy(obs)
+        parameters = list(policy.module.parameters())
+        bound = rounding.error_bound(policy.policy.forward, parameters, torch.from_numpy(obs)).numpy()
+        if policy.agent.actions == "continuous":
+            assert outputs.keys() == {"action"}
+            assert outputs["action"].dtype == np.float32
+            assert (np.abs(outputs["action"] - expected) <= bound).all()
+            continue
+        assert outputs.keys() == {"action", "scores"}
+        assert outputs["action"].dtype == np.int64
+        best = np.sort(outputs["scores"], axis=1)
+        clear = best[:, -1] - best[:, -2] > 2 * bound.max(axis=1)
+        assert (outputs["action"] == expected)[clear].all()
+        assert clear.mean() > 0.9
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["dqn", "apex-dqn"])
+def test_policies_of_frames_are_exported(name, kind, tmp_path):
+    policy = policy_of(name, FRAMES)
+    outputs = loaded(kind, write(kind, policy, tmp_path))(observations(FRAMES, 2))
+    assert outputs["scores"].shape == (2, 6)
+
+
+class Wrong:
+    """A policy whose last weight differs between the export and what is compared with it."""
+
+    def __init__(self, policy, difference):
+        self._policy, self._difference = policy, difference
+        self.module = policy.module
+
+    def forward(self, observations):
+        return self._policy.forward(observations)
+
+    def __deepcopy__(self, memo):
+        import copy
+
+        other = copy.deepcopy(self._policy, memo)
+        with torch.no_grad():
+            last = list(other.module.parameters())[-1]
+            last[-1] += self._difference
+        return Wrong(other, 0.0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("difference", [0.01, float("nan")])
+def test_a_file_with_a_wrong_weight_is_refused_and_an_older_file_stays(kind, difference, tmp_path):
+    policy = policy_of("dqn")
+    (tmp_path / kind).write_bytes(b"older")
+    with pytest.raises(PolicyError, match=r"is not written: it differs from PyTorch by .*, and rounding by at most"):
+        write(kind, dataclasses.replace(policy, policy=Wrong(policy.policy, difference)), tmp_path)
+    assert [one.read_bytes() for one in tmp_path.iterdir()] == [b"older"]
+    write(kind, dataclasses.replace(policy, policy=Wrong(policy.policy, 0.0)), tmp_path)
+    assert (tmp_path / kind).read_bytes() != b"older"
+
+
+def test_the_bound_holds_between_float32_and_float64_and_is_not_much_larger_than_its_terms():
+    torch.manual_seed(0)
+    for _ in range(5):
+        layers = torch.nn.Sequential(
+            torch.nn.Linear(50, 40), torch.nn.Tanh(), torch.nn.Linear(40, 30), torch.nn.ReLU(), torch.nn.Linear(30, 3)
+        )
+        inputs = torch.randn(20, 50)
+        bound = rounding.error_bound(layers, list(layers.parameters()), inputs)
+        with torch.no_grad():
+            single = layers(inputs)
+            exact = layers.double()(inputs.double())
+        assert ((single - exact).abs() <= bound).all()
+        assert bound.max() < 1e-2
+        assert (bound > 0).all()
+
+
+def test_the_bound_leaves_parameters_as_they_were():
+    policy = policy_of("dqn")
+    parameters = list(policy.module.parameters())
+    rounding.error_bound(policy.policy.forward, parameters, torch.zeros(2, 4))
+    assert not any(one.requires_grad for one in parameters)
+
+
+def test_an_onnx_file_describes_its_policy_as_a_safetensors_file_does(tmp_path):
+    onnx = pytest.importorskip("onnx")
+    policy = policy_of("sac")
+    model = onnx.load(write("onnx", policy, tmp_path))
+    described = json.loads({one.key: one.value for one in model.metadata_props}[KEY])
+    assert described["agent"] == "sac"
+    assert described["environment"]["action_low"] == [-2.0]
+    assert [one.name for one in model.graph.input] == ["observations"]
+
+
+def test_without_its_extra_onnx_is_refused_before_a_file_is_written(tmp_path, monkeypatch):
+    find = exports.find_spec
+    monkeypatch.setattr(exports, "find_spec", lambda name: None if name == "onnxscript" else find(name))
+    with pytest.raises(ImportError, match=r'an ONNX file needs onnxscript: pip install "reverie\[onnx\]"'):
+        exports.to_onnx(policy_of("dqn"), tmp_path / "p.onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def reverie(tmp_path, monkeypatch):
+    """Runs `reverie` in a folder."""
+    testing = pytest.importorskip("typer.testing")
+    from reverie.cli.app import app
+
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: testing.CliRunner().invoke(app, [str(one) for one in arguments])
+
+
+def test_the_command_writes_each_named_file_of_a_policy(reverie, tmp_path):
+    policy = policy_of("dqn")
+    policy.save(tmp_path / "p.safetensors")
+    names = {"--torchscript": "a.pt", "--exported-program": "b.pt2", "--safetensors": "c.safetensors"}
+    result = reverie("export", "p.safetensors", *(one for pair in names.items() for one in pair), "--json")
+    assert result.exit_code == 0, result.stderr
+    told = json.loads(result.stdout.splitlines()[-1])
+    assert (told["policy"], told["agent"]) == ("p.safetensors", "dqn")
+    assert [one["file"] for one in told["files"]] == list(names.values())
+    assert {one.name for one in tmp_path.iterdir()} == {"p.safetensors", *names.values()}
+    assert all(one["size_bytes"] == (tmp_path / one["file"]).stat().st_size for one in told["files"])
+    obs = observations(policy.spec, 8)
+    assert (load_policy("c.safetensors")(obs) == policy(obs)).all()
+
+
+def test_the_command_refuses_in_one_line(reverie, tmp_path, monkeypatch):
+    policy_of("dqn").save(tmp_path / "p.safetensors")
+    monkeypatch.setattr(exports, "find_spec", lambda name: None)
+    cases = {
+        "nothing to export: name a file with --onnx": (),
+        "two of the files have the same name": ("--onnx", "a", "--torchscript", "./a"),
+        "its name must end in .safetensors": ("--safetensors", "a"),
+        'pip install "reverie[onnx]"': ("--onnx", "a.onnx"),
+        "is of the agent dqn, and ppo was named": ("--torchscript", "a", "--agent", "ppo"),
+    }
+    for reason, options in cases.items():
+        result = reverie("export", "p.safetensors", *options)
+        assert result.exit_code == 2
+        (line,) = result.stderr.splitlines()
+        assert line.startswith("reverie: ")
+        assert reason in line
+    assert [one.name for one in tmp_path.iterdir()] == ["p.safetensors"]
+
+
+def test_eval_plays_a_file_as_it_plays_its_run_and_refuses_another_environment(reverie, tmp_path):
+    policy = policy_of("dqn")
+    policy.save(tmp_path / "p.safetensors")
+    result = reverie("eval", "p.safetensors", "--episodes", 2, "--json")
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout.splitlines()[-1])["num_episodes"] == 2
+    other = dataclasses.replace(policy, spec=dataclasses.replace(policy.spec, obs_shape=(6,)))
+    network = other.agent.make_policy(other.spec, other.config)
+    dataclasses.replace(other, policy=network).save(tmp_path / "q.safetensors")
+    result = reverie("eval", "q.safetensors")
+    assert result.exit_code == 2
+    assert "CartPole-v1 has obs_shape (4,) here, and the policy was trained with (6,)" in result.stderr

@@ -1,0 +1,219 @@
+"""Runs that begin with trained weights: the weights are those of the source, and all else is new."""
+
+import dataclasses
+import json
+import types
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("safetensors")
+
+import reverie  # noqa: E402
+from reverie import agents  # noqa: E402
+from reverie.agents.core import Stopwatch  # noqa: E402
+from reverie.agents.environments import EnvSpec  # noqa: E402
+from reverie.agents.policies import PolicyError, TrainedPolicy, TrainingRun  # noqa: E402
+from reverie.runners import CheckpointError, checkpoints, plan, train  # noqa: E402
+from reverie.runners.checkpoints import warm_start  # noqa: E402
+from reverie.runners.checkpoints.warm_start import warm_started  # noqa: E402
+
+ENVIRONMENTS = {"discrete": "CartPole-v1", "continuous": "Pendulum-v1"}
+SMALL = {
+    "num_actors": 1,
+    "num_learners": 1,
+    "envs_per_actor": 2,
+    "learning_starts": 64,
+    "batch_size": 8,
+    "hidden": (8,),
+    "policy_hidden": (8,),
+    "critic_hidden": (8,),
+    "unroll_length": 8,
+    "queue_capacity": 16,
+}
+TARGETS = {"target": "online", "target-0": "online-0", "policy_target": "policy"}
+NEVER = {"learning_starts": 10_000, "unroll_length": 1_000}
+"""Settings with which no update is made."""
+
+
+def settings(name, steps=160, **changes):
+    agent = agents.find(name)
+    preset = agent.load_preset(ENVIRONMENTS[agent.actions])
+    known = {one.name for one in dataclasses.fields(preset.config)}
+    config = dataclasses.replace(preset.config, **{k: v for k, v in {**SMALL, **changes}.items() if k in known})
+    run = dataclasses.replace(
+        preset.run, max_env_steps=steps, evaluate_every=steps, screening_episodes=1, confirmation_episodes=1, threads=1
+    )
+    return {"agent": agent, "env_id": ENVIRONMENTS[agent.actions], "config": config, "run": run}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Folders of runs of every agent, each trained when it is first asked for."""
+    known = {}
+
+    def run(name):
+        if name not in known:
+            known[name] = tmp_path_factory.mktemp(name)
+            train(**settings(name), seed=3, checkpoint_folder=known[name] / "checkpoints")
+        return known[name]
+
+    return run
+
+
+def learner_from(name, source, seed=9, **changes):
+    """The learner of a new run that begins with the weights of `source`, or without any."""
+    asked = settings(name, **changes)
+    agent = asked["agent"]
+    topology = plan(seed=seed, **asked)
+    if source is not None:
+        agent = warm_started(agent, topology, source)
+    return agent.make_learner(topology.env, topology.config, None, seed=seed, watch=Stopwatch())
+
+
+def networks_of(learner):
+    return learner.state_dict()["networks"]
+
+
+@pytest.mark.parametrize("name", agents.BUILT_IN)
+def test_a_learner_begins_with_the_weights_of_a_run_and_all_else_is_new(name, runs):
+    folder = runs(name)
+    saved = checkpoints.load(checkpoints.find(folder))
+    warm, cold = learner_from(name, folder), learner_from(name, None)
+    assert saved["learner"]["version"] > 0
+    assert (warm.latest(-1).flat == saved["weights"][1]).all()
+    assert (warm.latest(-1).flat != cold.latest(-1).flat).any()
+    if name != "gorila":  # its workers pull from the server
+        assert all((networks_of(warm)[k] == one).all() for k, one in saved["learner"]["networks"].items())
+    new, state = cold.state_dict(), warm.state_dict()
+    assert state["version"] == new["version"] == 0
+    assert state["counts"] == new["counts"]
+    for optimizer in state["optimizers"].values():
+        assert optimizer["state"] == {}
+    assert (state["random"] is None) == (new["random"] is None)
+    assert state["random"] is None or torch.equal(state["random"], new["random"])
+
+
+@pytest.mark.parametrize("name", agents.BUILT_IN)
+def test_a_file_gives_the_weights_that_act_and_the_rest_is_new(name, runs, tmp_path):
+    policy = reverie.load_policy(runs(name))
+    warm, cold = learner_from(name, policy.save(tmp_path / "p.safetensors")), learner_from(name, None)
+    assert (warm.latest(-1).flat == checkpoints.load(policy.path)["weights"][1]).all()
+    for network, flat in networks_of(warm).items():
+        fresh = network.startswith(("critic", "temperature")) and name != "apex-dpg"
+        assert (flat == networks_of(cold)[network]).all() == fresh, network
+    for target, online in TARGETS.items():
+        if {target, online} <= networks_of(warm).keys():
+            assert (networks_of(warm)[target] == networks_of(warm)[online]).all()
+
+
+@pytest.mark.parametrize("name", ["dqn", "gorila", "sac"])
+def test_a_run_begins_with_them_and_uses_its_own_learning_rate(name, runs, tmp_path):
+    folder = runs(name)
+    weights = checkpoints.load(checkpoints.find(folder))["weights"][1]
+    result = train(**settings(name, steps=40, **NEVER), seed=8, init_from=folder)
+    assert result.learner["updates"] == 0
+    assert (result.weights.flat == weights).all()
+    other = train(**settings(name, steps=40, **NEVER), seed=8)
+    assert (other.weights.flat != weights).any()
+    if name != "gorila":
+        rates = {"learning_rate": 0.5, "policy_learning_rate": 0.5, "critic_learning_rate": 0.5}
+        learner = learner_from(name, folder, **rates)
+        assert learner.state_dict()["optimizers"][next(iter(networks_of(learner)))]["param_groups"][0]["lr"] == 0.5
+
+
+@pytest.mark.long
+@pytest.mark.xdist_group("fork server")
+@pytest.mark.parametrize("name", ["dqn", "gorila"])
+def test_learners_and_parameter_shards_in_processes_begin_with_them(name, runs):
+    folder = runs(name)
+    weights = checkpoints.load(checkpoints.find(folder))["weights"][1]
+    changes = {**NEVER, "num_learners": 2, "num_actors": 2, "num_parameter_shards": 2, "bundled": False}
+    result = train(**settings(name, steps=40, **changes), seed=8, init_from=folder, runner="process")
+    assert result.learner["updates"] == 0
+    assert (result.weights.flat == weights).all()
+
+
+def test_weights_of_convolutions_keep_their_places(tmp_path):
+    agent = agents.find("dqn")
+    spec = EnvSpec("ALE/Pong-v5", (4, 84, 84), "uint8", 6, "Discrete(6)", None, frame_stack=4, reward_bound=1.0)
+    config = dataclasses.replace(agent.load_preset("ALE/Pong-v5").config, hidden=(8,))
+    policy = agent.make_policy(spec, config)
+    trained = TrainedPolicy(agent, "dqn", spec, config, TrainingRun(0, 0, 0, 0.0), policy, tmp_path, None)
+    acting = warm_start._acting(agent, types.SimpleNamespace(env=spec, config=config), trained)
+    assert (acting == policy._network.numpy()).all()
+
+
+def test_weights_of_another_shape_are_refused_by_name(runs):
+    with pytest.raises(PolicyError, match=r"has the weight 0.layers.0.weight as float32 \(8, 4\), and this run needs"):
+        learner_from("dqn", runs("dqn"), hidden=(7,))
+    with pytest.raises(PolicyError, match=r"has other weights than this run: it lacks .*layers\.1"):
+        learner_from("dqn", runs("dqn"), hidden=(8, 8))
+    with pytest.raises(PolicyError, match=r"does not fit this run: network critics has \d+ parameters, and this"):
+        learner_from("sac", runs("sac"), critic_hidden=(7,))
+
+
+def test_a_file_for_other_critics_fits_since_it_has_none(runs, tmp_path):
+    path = reverie.load_policy(runs("sac")).save(tmp_path / "p.safetensors")
+    assert learner_from("sac", path, critic_hidden=(7,)).version == 0
+
+
+def test_another_agent_a_missing_run_and_a_resume_are_refused(runs, tmp_path):
+    with pytest.raises(CheckpointError, match="is of the agent dqn, and gorila was named"):
+        learner_from("gorila", runs("dqn"))
+    with pytest.raises(CheckpointError, match="is missing"):
+        train(**settings("dqn"), init_from=tmp_path / "nothing")
+    with pytest.raises(ValueError, match="init_from begins a run and resume continues one"):
+        train(**settings("dqn"), init_from=runs("dqn"), resume=runs("dqn"))
+    with pytest.raises(TypeError, match="init_from must be a path, got 7"):
+        train(**settings("dqn"), init_from=7)
+
+
+class Bare:
+    """A learner of another package without `warm_start`."""
+
+    def __init__(self, *arguments, **options):
+        pass
+
+
+def test_a_learner_of_another_package_names_what_it_lacks(runs, monkeypatch, tmp_path):
+    asked = settings("dqn")
+    bare = dataclasses.replace(asked["agent"], make_learner=Bare)
+    with pytest.raises(TypeError, match="its learner has no warm_start"):
+        warm_started(bare, plan(**asked), runs("dqn"))
+    path = reverie.load_policy(runs("dqn")).save(tmp_path / "p.safetensors")
+    monkeypatch.setattr(asked["agent"].make_learner, "ACTING", ())
+    with pytest.raises(TypeError, match="does not name the networks that act: set ACTING"):
+        learner_from("dqn", path)
+    assert learner_from("dqn", runs("dqn")).version == 0
+
+
+def test_the_command_begins_with_them_and_refuses_what_does_not_fit_before_it_makes_a_folder(
+    runs, tmp_path, monkeypatch
+):
+    testing = pytest.importorskip("typer.testing")
+    from reverie.cli.app import app
+
+    source = runs("dqn")
+    monkeypatch.chdir(tmp_path)
+    short = ["--set", "max_env_steps=40", "--set", "learning_starts=10000", "--set", "envs_per_actor=2"]
+    short += ["--set", "num_actors=1", "--no-tensorboard", "--out", "new", "--env", "CartPole-v1"]
+
+    def run(*options):
+        arguments = ["train", "dqn", *short, "--init-from", source, *options]
+        return testing.CliRunner().invoke(app, [str(one) for one in arguments])
+
+    refused = run("--set", "hidden=[7]")
+    assert refused.exit_code == 2
+    assert "has the weight 0.layers.0.weight as float32 (8, 4), and this run needs" in refused.stderr
+    assert not (tmp_path / "new").exists()
+    refused = run("--resume")
+    assert refused.exit_code == 2
+    assert "--init-from begins a run and --resume continues one" in refused.stderr
+    result = run("--set", "hidden=[8]", "--json")
+    assert result.exit_code == 1, result.stderr
+    assert json.loads(result.stdout.splitlines()[-1])["updates"] == 0
+    observations = np.random.default_rng(0).standard_normal((64, 4)).astype(np.float32)
+    values = [reverie.load_policy(one).policy.q_values(observations) for one in (source, "new")]
+    assert (values[0] == values[1]).all()
