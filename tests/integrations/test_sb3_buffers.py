@@ -241,6 +241,19 @@ def test_a_server_holds_the_transitions_of_several_buffers():
         client.close()
 
 
+def test_several_servers_are_one_replay():
+    def table():
+        return reverie.Table("replay", reverie.selectors.Uniform(), reverie.selectors.Fifo(), max_size=500)
+
+    with reverie.Server([table()], shard=0) as first, reverie.Server([table()], shard=1) as second:
+        ours = filled(ReplayBuffer, server=[first.address, second.address], n_envs=2)
+        assert ours.size() == 40
+        assert ours.buffer_size == 500
+        assert [server.tables[0].info.current_size for server in (first, second)] == [40, 40]
+        assert rows(ours.sample(3000)) == rows(filled(sb3.ReplayBuffer, n_envs=2).sample(3000))
+        ours.client.close()
+
+
 def test_a_pickled_buffer_of_a_server_finds_its_transitions_there():
     table = reverie.Table("mine", reverie.selectors.Uniform(), reverie.selectors.Fifo(), max_size=500)
     with reverie.Server([table]) as server:
