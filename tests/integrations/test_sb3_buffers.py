@@ -161,6 +161,13 @@ def test_a_full_buffer_of_n_step_transitions_has_the_newest(n_envs):
     assert got < rows(filled(sb3.NStepReplayBuffer, capacity=34, **options).sample(4000))
 
 
+def test_an_episode_that_begins_where_the_last_one_ended_is_another_trajectory():
+    options = {"space": spaces.Discrete(1), "n_steps": 3, "gamma": 0.9}
+    ours, model = filled(ReplayBuffer, **options), filled(sb3.NStepReplayBuffer, **options)
+    ours.dones[0] = True
+    assert rows(ours.sample(4000)) == rows(model.sample(4000))
+
+
 def test_vec_normalize_normalises_observations_and_each_reward():
     env = VecNormalize(make_vec_env("CartPole-v1"), clip_reward=0.7)
     env.obs_rms.mean, env.ret_rms.var = np.arange(4.0), np.float64(0.25)
