@@ -18,16 +18,17 @@ CRATES = ROOT / "crates"
 
 # module -> the folders or files of the package that may import it
 ALLOWED = {
-    "torch": ("adapters/torch.py", "agents", "runners", "cli"),
+    "torch": ("adapters/torch.py", "agents", "integrations", "runners", "cli"),
     "jax": ("adapters/jax.py",),
     "tensordict": ("adapters/tensordict.py",),
     "tensorflow": ("_tensorflow.py",),
-    "gymnasium": ("specs.py", "adapters", "agents", "runners", "cli", "testing.py"),
+    "gymnasium": ("specs.py", "adapters", "agents", "integrations", "runners", "cli", "testing.py"),
     "ray": ("runners/ray",),
     "safetensors": ("agents",),
     "onnx": ("agents",),
     "onnxruntime": ("agents",),
     "onnxscript": ("agents",),
+    "stable_baselines3": ("integrations/stable_baselines3",),
     "matplotlib": ("cli", "runners"),
     "typer": ("cli",),
     "rich": ("cli",),
@@ -105,7 +106,7 @@ def test_importing_the_package_loads_numpy_and_no_framework() -> None:
     code = (
         "import sys, reverie\n"
         "heavy = {'torch', 'jax', 'ray', 'gymnasium', 'tensorflow', 'matplotlib', 'typer', 'rich', 'ml_dtypes'}\n"
-        "heavy |= {'safetensors', 'onnx', 'onnxruntime'}\n"
+        "heavy |= {'safetensors', 'onnx', 'onnxruntime', 'stable_baselines3'}\n"
         "print(sorted(heavy & {name.split('.')[0] for name in sys.modules}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=True)

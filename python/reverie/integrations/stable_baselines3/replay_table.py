@@ -1,0 +1,112 @@
+"""The table of a replay buffer: in this process, or on a server."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from reverie import rate_limiters, selectors
+from reverie.checkpointers import DefaultCheckpointer
+from reverie.client import Client
+from reverie.errors import DeadlineExceededError
+from reverie.server import Server
+from reverie.tables import Table
+from reverie.types import Batch
+from reverie.writers import TrajectoryWriter
+
+__all__ = ["LocalTable", "RemoteTable"]
+
+#: What a pickled checkpoint leaves out: the file that keeps other servers out of the folder.
+_LOCK = "lock"
+
+
+class LocalTable:
+    """A table of this process. A pickle has its items and their priorities, as a checkpoint.
+
+    Args:
+        options: of the table, without its rate limiter.
+        checkpoint: the files of a checkpoint to start with, by name.
+    """
+
+    def __init__(self, options: dict[str, Any], checkpoint: dict[str, bytes] | None = None) -> None:
+        self._options = options
+        # Of the server's checkpoints; it is removed with this object.
+        self._folder = tempfile.TemporaryDirectory(prefix="reverie-sb3-")
+        for name, content in (checkpoint or {}).items():
+            (Path(self._folder.name) / name).write_bytes(content)
+        table = Table(**options, rate_limiter=rate_limiters.MinSize(1))
+        self._server = Server([table], checkpointer=DefaultCheckpointer(self._folder.name, keep=1), listen=False)
+        self.client, self.name, self.max_size = self._server.client(), table.name, table.max_size
+
+    def writer(self, num_keep_alive_refs: int) -> TrajectoryWriter:
+        """A writer of the table's items."""
+        return self.client.trajectory_writer(num_keep_alive_refs)
+
+    def sample(self, batch_size: int, ragged: Literal["pad"] | None) -> Batch:
+        """Draws items.
+
+        Raises:
+            ValueError: the table is empty. A wait would have no end: the thread that samples is the one that adds.
+        """
+        try:
+            return self.client.sample_batch(self.name, batch_size, ragged=ragged, timeout=0.0)
+        except DeadlineExceededError as error:
+            raise ValueError(
+                "the replay buffer has no complete transition yet; raise learning_starts of the model (a transition of "
+                "n steps is complete n steps later)"
+            ) from error
+
+    def update_priorities(self, keys: Any, priorities: Any) -> None:
+        """Sets priorities; keys of items that have left the table are ignored."""
+        self.client.update_priorities(self.name, keys, priorities)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self.client.checkpoint()
+        files = {path.name: path.read_bytes() for path in Path(self._folder.name).iterdir() if path.name != _LOCK}
+        return type(self), (self._options, files)
+
+
+class RemoteTable:
+    """A table of a server. A pickle has the server's address; the items stay on the server, which takes a checkpoint.
+
+    Args:
+        server: an address, several addresses, or a client.
+        name: the table's name on the server.
+
+    Raises:
+        UnknownTableError: the server has no table of this name.
+        UnavailableError: the server cannot be reached.
+    """
+
+    def __init__(self, server: str | Sequence[str] | Client, name: str) -> None:
+        self.client, self.name = server if isinstance(server, Client) else Client(server), name
+        self.client.can_insert(name)  # Raises UnknownTableError, which names the tables that exist.
+        info = self.client.server_info()[name]
+        self.max_size, self.sampler = info.max_size, info.sampler_options
+
+    def writer(self, num_keep_alive_refs: int) -> TrajectoryWriter:
+        """A writer of the table's items."""
+        return self.client.trajectory_writer(num_keep_alive_refs)
+
+    def sample(self, batch_size: int, ragged: Literal["pad"] | None) -> Batch:
+        """Draws items. Waits for the table's rate limiter, for the client's timeout at most."""
+        return self.client.sample_batch(self.name, batch_size, ragged=ragged)
+
+    def update_priorities(self, keys: Any, priorities: Any) -> None:
+        """Sets priorities, without waiting for the response; keys of items that have left the table are ignored."""
+        self.client.update_priorities(self.name, keys, priorities, wait=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self.client.checkpoint()
+        return type(self), (self.client, self.name)
+
+
+def check_prioritized(table: RemoteTable) -> None:
+    """Raises ValueError for a table whose sampler has no priorities: all weights would be 1."""
+    if not isinstance(table.sampler, selectors.Prioritized):
+        raise ValueError(
+            f"table '{table.name}' samples by {table.sampler!r}; PrioritizedReplayBuffer needs a table with "
+            "sampler=reverie.selectors.Prioritized(...)"
+        )

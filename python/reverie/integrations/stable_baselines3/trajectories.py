@@ -1,0 +1,168 @@
+"""Transitions as items that share observations: each observation, or each frame of a stack, is stored once."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from reverie.integrations.stable_baselines3.replay_table import LocalTable, RemoteTable
+
+__all__ = ["FrameStack", "Trajectory"]
+
+#: An observation of one environment: an array, or a dict of arrays.
+Observation = Any
+
+
+@dataclasses.dataclass(frozen=True)
+class FrameStack:
+    """How an observation is made of frames: `length` of them, one after another along an axis.
+
+    Args:
+        length: the number of frames; 1 is an observation that is no stack.
+        axis: the axis of the observation along which frames follow each other.
+        shape: the observation's shape.
+
+    Raises:
+        ValueError: for an axis that the shape does not have, or that cannot be divided into frames.
+    """
+
+    length: int = 1
+    axis: int = 0
+    shape: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.length < 1:
+            raise ValueError(f"frame_stack must be at least 1, got {self.length}")
+        if self.length > 1 and not -len(self.shape) <= self.axis < len(self.shape):
+            raise ValueError(f"stack_axis is {self.axis}, and observations have the shape {self.shape}")
+        if self.length > 1 and self.shape[self.axis] % self.length:
+            raise ValueError(
+                f"frame_stack is {self.length}, which does not divide axis {self.axis} of observations {self.shape}"
+            )
+
+    def split(self, observation: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+        """The frames of an observation, the oldest first."""
+        return np.split(observation, self.length, self.axis)
+
+    def join(self, frames: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The observations `[B, ...]` of frames `[B, length, ...]`."""
+        axis = self.axis % len(self.shape)
+        return np.moveaxis(frames, 1, 1 + axis).reshape(len(frames), *self.shape)
+
+
+class Trajectory:
+    """Writes the transitions of one environment.
+
+    An item has the columns `observation` and `next_observation` (with an axis of frames for a stack), `action`,
+    `reward` (of n-step transitions one number for each step) and `done`.
+
+    Args:
+        table: where the items go.
+        n_steps: the number of steps from an item's observation to its next observation, fewer at the end of an episode.
+        stack: how observations are made of frames.
+        priority: the priority of new items.
+    """
+
+    def __init__(
+        self, table: LocalTable | RemoteTable, n_steps: int, stack: FrameStack, priority: float | Literal["max"]
+    ) -> None:
+        # Where no two observations share a frame, a window has (n_steps + 1) stacks.
+        self._writer = table.writer((n_steps + 1) * stack.length)
+        self._table, self._n_steps, self._stack, self._priority = table.name, n_steps, stack, priority
+        self._newest: Observation = None
+        self._count = 0
+        #: Steps without an item yet: the end of the observation's cells, and the cell of the action.
+        self._pending: deque[tuple[int, int]] = deque()
+
+    def add(
+        self,
+        observation: Observation,
+        next_observation: Observation,
+        action: npt.NDArray[Any],
+        reward: np.float32,
+        done: np.float32,
+        ended: bool,
+    ) -> None:
+        """Adds a transition. An observation that is not the previous next observation begins another trajectory.
+
+        Args:
+            observation, next_observation: of this step; copied.
+            action: of this step.
+            reward: of this step.
+            done: 1 where nothing is bootstrapped from the next observation.
+            ended: the episode ends with this step.
+        """
+        rest = {"action": action, "reward": reward, "done": done}
+        if self._newest is None or not _equal(observation, self._newest):
+            self.cut()
+            self._append(self._frames(observation), rest)
+        start = self._count
+        self._append(self._new_frames(observation, next_observation), rest)
+        self._pending.append((start, self._count - 1))
+        if len(self._pending) == self._n_steps:
+            self._send()
+        if ended:
+            self.cut()
+        else:
+            self._newest = _copy(next_observation)
+
+    def cut(self) -> None:
+        """Ends the trajectory: steps that wait for later ones become shorter transitions."""
+        while self._pending:
+            self._send()
+        self._newest = None
+
+    def flush(self) -> None:
+        """Waits until all items are in the table."""
+        self._writer.flush()
+
+    def _frames(self, observation: Observation) -> list[Observation]:
+        return [observation] if self._stack.length == 1 else self._stack.split(observation)
+
+    def _new_frames(self, observation: Observation, next_observation: Observation) -> list[Observation]:
+        """The frames of the next observation that are not stored yet: one, where it continues the stack."""
+        frames = self._frames(next_observation)
+        before = self._frames(observation)[1:]
+        continues = all(_equal(old, new) for old, new in zip(before, frames, strict=False))
+        return frames[-1:] if continues else frames
+
+    def _append(self, frames: list[Observation], rest: dict[str, Any]) -> None:
+        for frame in frames:
+            self._writer.append({"observation": frame, **rest})
+        self._count += len(frames)
+
+    def _send(self) -> None:
+        """Makes an item of the oldest step that has none."""
+        (end, _), cells = self._pending[0], [cell for _, cell in self._pending]
+        self._pending.popleft()
+        history = self._writer.history
+        item = {
+            "observation": self._cells(history["observation"], end),
+            "next_observation": self._cells(history["observation"], self._count),
+            "action": history["action"][cells[0]],
+            "reward": history["reward"][cells[0] if self._n_steps == 1 else cells],
+            "done": history["done"][cells[-1]],
+        }
+        self._writer.create_item(self._table, self._priority, item)
+
+    def _cells(self, column: Any, end: int) -> Any:
+        if isinstance(column, Mapping):
+            return {name: self._cells(part, end) for name, part in column.items()}
+        return column[end - 1] if self._stack.length == 1 else column[end - self._stack.length : end]
+
+
+def _equal(one: Observation, other: Observation) -> bool:
+    if isinstance(one, Mapping):
+        return all(_equal(part, other[name]) for name, part in one.items())
+    return np.array_equal(one, other)
+
+
+def _copy(observation: Observation) -> Observation:
+    if isinstance(observation, Mapping):
+        return {name: _copy(part) for name, part in observation.items()}
+    return np.array(observation)
