@@ -466,7 +466,9 @@ class Client:
         timeout: float | None,
         columns: list[str] | None,
     ) -> Batch: ...
-    def _sample_some(self, table: str, at_most: int, *, timeout: float | None = None) -> list[tuple[Batch, bool]]: ...
+    def _sample_available(
+        self, table: str, at_most: int, *, timeout: float | None = None
+    ) -> list[tuple[Batch, bool]]: ...
     def _mutate(
         self,
         table: str,

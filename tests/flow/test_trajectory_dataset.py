@@ -104,9 +104,11 @@ def test_max_samples_is_the_number_of_draws(fifo, chain):
 
 def test_a_request_has_no_more_draws_than_a_stream_allows(fifo, monkeypatch):
     asked = []
-    native = type(fifo)._sample_some
+    native = type(fifo)._sample_available
     monkeypatch.setattr(
-        type(fifo), "_sample_some", lambda self, table, n, **rest: asked.append(n) or native(self, table, n, **rest)
+        type(fifo),
+        "_sample_available",
+        lambda self, table, n, **rest: asked.append(n) or native(self, table, n, **rest),
     )
     for options, most in (({}, 6), ({"num_workers_per_iterator": 2}, 12), ({"max_samples_per_stream": 5}, 5)):
         asked.clear()

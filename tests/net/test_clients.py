@@ -167,7 +167,7 @@ def test_refused_inserts_with_wait_false_are_counted(network, own_host, connect,
         client.flush()
         assert client.info().unheard_errors == 2
         assert client.server_info()["t"].current_size == 2
-    assert len([record for record in caplog.records if "an insert that nobody waits for" in record.message]) == 1
+    assert len([record for record in caplog.records if "an insert that no caller waits for" in record.message]) == 1
 
 
 def test_many_clients_at_once(network, address):

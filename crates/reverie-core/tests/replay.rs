@@ -57,7 +57,7 @@ fn what_can_be_drawn_at_once_is_drawn_and_no_more_is_waited_for() {
     let now = tables.sample_now("q", request, &Default::default(), None).poll().unwrap().unwrap();
     assert_eq!((now.batches.len(), now.batches[0].is_empty()), (1, true), "one batch, also of nothing");
     // One draw is waited for.
-    let mut some = tables.sample_some("q", 5, None);
+    let mut some = tables.sample_available("q", 5, None);
     assert!(some.poll().is_none());
     insert(&mut rows, &[3.0, 4.0]);
     let some = some.poll().unwrap().unwrap();

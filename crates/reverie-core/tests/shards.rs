@@ -87,7 +87,7 @@ fn whoever_has_seen_a_table_is_told_when_it_is_another() {
     let (tables, _) = tables(vec![shard]);
     let (table, mut rows) = (tables.get("t").unwrap(), Rows::new(&tables));
     let known = table.tally(Some((table.tally(None).unwrap().incarnation, 2))).unwrap();
-    let look = |seen| table.tally_unlike(None, seen).unwrap();
+    let look = |seen| table.changed_tally(None, seen).unwrap();
     let (mut one, mut three) = (look(known.seen(1)), look(known.seen(3)));
     table.insert(rows.inserts(&[1.0])).unwrap();
     assert_eq!(one.poll().unwrap().unwrap().counters.inserts, 1);

@@ -131,7 +131,7 @@ pub fn take(client: &Handle, py: Python<'_>, deadline: Deadline) -> PyResult<Vec
     let (replay, since) = (client.reach().replay(py)?, Instant::now());
     let ticket = quick(py, || Ok(replay.checkpoint()))?;
     let why = |_: &_| match replay.link() {
-        Some(_) => format!("{}; a checkpoint that was begun goes on", replay.silence(since.elapsed())),
+        Some(_) => format!("{}; a checkpoint that was begun goes on", replay.no_response_reason(since.elapsed())),
         None => "the checkpoint is still being written, or waits for another; it goes on".to_owned(),
     };
     let taken = finish(py, &mut ticket.into(), deadline.plus(replay.grace()), why)?;

@@ -66,7 +66,7 @@ impl Client {
     #[doc = stub!("Client.timeout")]
     #[getter]
     fn timeout(&self) -> Option<f64> {
-        self.handle.or_own(None)
+        self.handle.timeout_or_default(None)
     }
 
     #[doc = stub!("Client.max_in_flight_bytes")]
@@ -173,14 +173,14 @@ impl Client {
     /// Draws what can be drawn at once, at least one and at most `at_most`.
     /// Returns one batch for each run of items of the same form, with whether its items are single steps.
     #[pyo3(signature = (table, at_most, *, timeout=None))]
-    fn _sample_some<'py>(
+    fn _sample_available<'py>(
         &self,
         py: Python<'py>,
         table: &str,
         at_most: usize,
         timeout: Option<f64>,
     ) -> PyResult<Vec<(Bound<'py, PyAny>, bool)>> {
-        drawing::some(&self.handle, py, table, at_most, timeout)
+        drawing::available(&self.handle, py, table, at_most, timeout)
     }
 
     #[doc = stub!("Client.update_priorities")]
@@ -382,7 +382,7 @@ impl Client {
         let client = self.shards[chosen].get();
         // The call has the time that the choice left. A timeout beyond a Duration is passed on as it is.
         let left = deadline.after(since.elapsed()).limit().map(|left| left.as_secs_f64());
-        call(&client.handle, left.or(self.handle.or_own(timeout))).inspect_err(|error| {
+        call(&client.handle, left.or(self.handle.timeout_or_default(timeout))).inspect_err(|error| {
             // The caller receives the error of its call.
             let _ = several.failed(py, chosen, error);
         })

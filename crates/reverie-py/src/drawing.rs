@@ -2,7 +2,7 @@
 
 use crate::array::numbers;
 use crate::batch::no_batch;
-use crate::enter::{Deadline, Late, ask};
+use crate::enter::{Deadline, ITEM_BYTES, Late, READ_BYTES, ask};
 use crate::errors::raise;
 use crate::handle::Handle;
 use crate::reach::{answer, drawn};
@@ -20,7 +20,7 @@ pub fn batch<'py>(
     timeout: Option<f64>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let (deadline, replay) = (client.deadline(timeout)?, client.reach().replay(py)?);
-    let bytes = request.num_samples << 8;
+    let bytes = request.num_samples.saturating_mul(ITEM_BYTES);
     let asked = ask(py, bytes, || Ok(replay.sample(table, request, &reading.options(), deadline.limit())))?;
     match drawn(py, &*replay, table, asked, deadline)? {
         Ok(sampled) => client.batcher.whole(py, "sample", sampled, reading),
@@ -28,8 +28,8 @@ pub fn batch<'py>(
     }
 }
 
-/// `Client._sample_some`.
-pub fn some<'py>(
+/// `Client._sample_available`.
+pub fn available<'py>(
     client: &Handle,
     py: Python<'py>,
     table: &str,
@@ -38,7 +38,8 @@ pub fn some<'py>(
 ) -> PyResult<Vec<(Bound<'py, PyAny>, bool)>> {
     let (deadline, replay) = (client.deadline(timeout)?, client.reach().replay(py)?);
     let (reading, batcher) = (Reading::default(), &client.batcher);
-    let asked = ask(py, at_most << 8, || Ok(replay.sample_some(table, at_most, deadline.limit())))?;
+    let asked =
+        ask(py, at_most.saturating_mul(ITEM_BYTES), || Ok(replay.sample_available(table, at_most, deadline.limit())))?;
     let Sampled { batches, error } = match drawn(py, &*replay, table, asked, deadline)? {
         Ok(sampled) => sampled,
         Err(left) => return Err(late_draws(client, py, left, &reading)),
@@ -67,7 +68,7 @@ pub fn get<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let (replay, keys) = (client.reach().replay(py)?, numbers::<i64>(keys, "keys")?);
     let keys = keys.as_slice();
-    let asked = ask(py, keys.len() << 7, || Ok(replay.get(table, keys, &reading.options())))?;
+    let asked = ask(py, keys.len() * READ_BYTES, || Ok(replay.get(table, keys, &reading.options())))?;
     let Sampled { batches, error } = answer(py, "get", &*replay, asked, deadline)?;
     match (error, batches.into_iter().next()) {
         // No draws are lost: a read by keys removes nothing.

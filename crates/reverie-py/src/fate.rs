@@ -21,7 +21,9 @@ impl Fate {
     #[pyo3(signature = (timeout=None))]
     fn wait<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
         let (deadline, replay, since) = (Deadline::from_timeout(timeout)?, self.replay.get(py)?, Instant::now());
-        match finish(py, &mut replay.fate(self.number).into(), deadline, |_| replay.silence(since.elapsed()))? {
+        match finish(py, &mut replay.fate(self.number).into(), deadline, |_| {
+            replay.no_response_reason(since.elapsed())
+        })? {
             Ok(keys) => column(py, &keys, |key| key.get()),
             Err(left) => Err(left.raise(py, "fate", |_, _| Ok(()))),
         }

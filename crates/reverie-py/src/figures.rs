@@ -40,7 +40,7 @@ pub fn info<'py>(
 
 /// The number of requests with `wait=False` that failed.
 fn errors_of(client: &Handle, py: Python<'_>) -> PyResult<u64> {
-    let alone = client.alone(py)?;
+    let alone = client.unawaited(py)?;
     Ok(alone.inserts.errors(py)? + alone.updates.errors(py)?)
 }
 

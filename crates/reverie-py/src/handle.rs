@@ -6,7 +6,7 @@ use crate::enter::{Deadline, Live, caught, quick, raised};
 use crate::reach::{Reach, Reached};
 use crate::rows::Rows;
 use crate::server::Server;
-use crate::unwatched::{Alone, IN_FLIGHT_BYTES};
+use crate::unawaited::{IN_FLIGHT_BYTES, UnawaitedRequests};
 use pyo3::prelude::*;
 use reverie_core::item::Item;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,19 +19,19 @@ pub struct Handle {
     /// Makes batches of draws.
     pub batcher: Batcher,
     /// Locked under the GIL, and never held while the GIL is released.
-    kept: Mutex<Live<Kept>>,
+    state: Mutex<Live<CallState>>,
 }
 
-/// The state kept from one call to the next; a forked child starts with a new one.
-struct Kept {
+/// The state that is kept from one call to the next; a forked child starts with a new one.
+struct CallState {
     rows: Vec<Arc<Rows>>,
-    alone: Arc<Alone>,
+    unawaited: Arc<UnawaitedRequests>,
 }
 
-impl Kept {
+impl CallState {
     /// Nothing yet.
     fn new(max_in_flight_bytes: u64) -> Self {
-        Self { rows: Vec::new(), alone: Arc::new(Alone::new(max_in_flight_bytes)) }
+        Self { rows: Vec::new(), unawaited: Arc::new(UnawaitedRequests::new(max_in_flight_bytes)) }
     }
 }
 
@@ -47,11 +47,11 @@ impl Handle {
         let bytes = max_in_flight_bytes.map(|count| count.at_least("max_in_flight_bytes", 1)).transpose()?;
         let max_in_flight_bytes = bytes.unwrap_or(IN_FLIGHT_BYTES) as u64;
         let reach = match server {
-            Some(server) => Reach::here(py, server)?,
+            Some(server) => Reach::local(py, server)?,
             None => connect(py)?,
         };
-        let kept = Mutex::new(Live::new(Kept::new(max_in_flight_bytes), "client"));
-        Ok(Self { reach, timeout, max_in_flight_bytes, batcher: Batcher::default(), kept })
+        let state = Mutex::new(Live::new(CallState::new(max_in_flight_bytes), "client"));
+        Ok(Self { reach, timeout, max_in_flight_bytes, batcher: Batcher::default(), state })
     }
 
     /// The most bytes of unconfirmed requests.
@@ -62,16 +62,17 @@ impl Handle {
     /// Closes the chunks that rows are being written to, and the connection if there is one.
     /// Before a connection is closed, waits at most a second each for inserts and updates with `wait=False`.
     pub fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let Kept { rows, alone } = std::mem::replace(self.kept().get_mut(py)?, Kept::new(self.max_in_flight_bytes));
+        let CallState { rows, unawaited } =
+            std::mem::replace(self.state().get_mut(py)?, CallState::new(self.max_in_flight_bytes));
         rows.iter().try_for_each(|rows| rows.close(py))?;
         let deadline = Deadline::from_timeout(Some(1.0))?;
-        if !matches!(self.reach, Reach::Here { .. }) {
-            alone.inserts.flush(py, deadline, |_| String::new())?;
-            alone.updates.flush(py, deadline, |_| String::new())?;
+        if !matches!(self.reach, Reach::Local { .. }) {
+            unawaited.inserts.flush(py, deadline, |_| String::new())?;
+            unawaited.updates.flush(py, deadline, |_| String::new())?;
         }
         match &self.reach {
-            Reach::Here { .. } => Ok(()),
-            Reach::There(connection) => connection.close(py),
+            Reach::Local { .. } => Ok(()),
+            Reach::Remote(connection) => connection.close(py),
             Reach::Several(several) => several.close(py),
         }
     }
@@ -83,33 +84,33 @@ impl Handle {
 
     /// The deadline of a call: its own `timeout=`, or else the client's.
     pub fn deadline(&self, timeout: Option<f64>) -> PyResult<Deadline> {
-        Deadline::from_timeout(self.or_own(timeout))
+        Deadline::from_timeout(self.timeout_or_default(timeout))
     }
 
     /// A call's `timeout=`, or else the client's.
-    pub fn or_own(&self, timeout: Option<f64>) -> Option<f64> {
+    pub fn timeout_or_default(&self, timeout: Option<f64>) -> Option<f64> {
         timeout.or(self.timeout)
     }
 
-    fn kept(&self) -> std::sync::MutexGuard<'_, Live<Kept>> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if !kept.here() {
-            *kept = Live::new(Kept::new(self.max_in_flight_bytes), "client");
+    fn state(&self) -> std::sync::MutexGuard<'_, Live<CallState>> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if !state.here() {
+            *state = Live::new(CallState::new(self.max_in_flight_bytes), "client");
         }
-        kept
+        state
     }
 
     /// The requests that no caller waits for.
-    pub fn alone(&self, py: Python<'_>) -> PyResult<Arc<Alone>> {
-        Ok(Arc::clone(&self.kept().get(py)?.alone))
+    pub fn unawaited(&self, py: Python<'_>) -> PyResult<Arc<UnawaitedRequests>> {
+        Ok(Arc::clone(&self.state().get(py)?.unawaited))
     }
 
     /// Stores a single step for a table; returns its item.
     #[inline]
     pub fn append(&self, py: Python<'_>, replay: &Reached<'_>, table: &str, data: &Bound<'_, PyAny>) -> PyResult<Item> {
         let known = {
-            let mut kept = self.kept();
-            let rows = kept.get_mut(py)?.rows.iter().find(|rows| rows.serves(table, false));
+            let mut state = self.state();
+            let rows = state.get_mut(py)?.rows.iter().find(|rows| rows.serves(table, false));
             rows.map(|rows| caught(|| rows.append_known(data)))
         };
         if let Some(item) = known.map_or(Ok(None), |known| raised(py, known))? {
@@ -121,8 +122,8 @@ impl Handle {
 
     /// The row writer for a table.
     pub fn rows(&self, py: Python<'_>, replay: &Reached<'_>, table: &str, batched: bool) -> PyResult<Arc<Rows>> {
-        let mut kept = self.kept();
-        let known = &mut kept.get_mut(py)?.rows;
+        let mut state = self.state();
+        let known = &mut state.get_mut(py)?.rows;
         if let Some(rows) = known.iter().find(|rows| rows.serves(table, batched)) {
             return Ok(Arc::clone(rows));
         }

@@ -1,7 +1,7 @@
 //! Inserts: one step into one or more tables, or rows into one.
 
 use crate::array::column;
-use crate::enter::{Deadline, Request, ask, copying, detached, finish, late, quick};
+use crate::enter::{Deadline, ITEM_BYTES, Request, ask, copying, detached, finish, late, quick};
 use crate::fate::with_means;
 use crate::handle::Handle;
 use crate::nest::flatten;
@@ -117,13 +117,13 @@ pub fn batch<'py>(
         let parts = Parts::of(inserts, replay.max_items());
         let bytes = (size_bytes / parts.len()) as u64;
         for part in parts {
-            let ticket = copying(py, part.len() << 8, || replay.insert(table, part))?;
-            client.alone(py)?.inserts.leave(py, ticket, table, bytes)?;
+            let ticket = copying(py, part.len() * ITEM_BYTES, || replay.insert(table, part))?;
+            client.unawaited(py)?.inserts.add(py, ticket, table, bytes)?;
         }
         return Ok(None);
     }
     let send = || SplitInsert::send(&*replay, table, inserts, replay.max_items());
-    let mut asked = ask(py, count << 8, send)?;
+    let mut asked = ask(py, count * ITEM_BYTES, send)?;
     let ended = finish(py, &mut asked, deadline, |_| why(&*replay, table));
     let insert = asked.request;
     let keys = || column(py, insert.keys(), |key| key.get());
@@ -149,7 +149,7 @@ impl Request for SplitInsert<'_> {
 }
 
 fn make_room(client: &Handle, py: Python<'_>, replay: &Reached<'_>, timeout: Option<f64>) -> PyResult<()> {
-    let alone = client.alone(py)?;
+    let alone = client.unawaited(py)?;
     let round_trip = replay.round_trip();
     match alone.inserts.make_room(py, client.deadline(timeout)?, round_trip, |table| why(&**replay, table))? {
         true => Ok(()),
@@ -176,6 +176,6 @@ pub fn num_rows(data: &Bound<'_, PyAny>) -> PyResult<u64> {
 /// `Client.flush`.
 pub fn flush(client: &Handle, py: Python<'_>, deadline: Deadline) -> PyResult<()> {
     let replay = &client.reach().replay(py)?;
-    let alone = client.alone(py)?;
+    let alone = client.unawaited(py)?;
     alone.flush(py, deadline, |table| why(&**replay, table))
 }

@@ -35,7 +35,7 @@ mod server;
 mod structured;
 mod trajectory;
 mod transition;
-mod unwatched;
+mod unawaited;
 mod updates;
 
 use pyo3::prelude::*;

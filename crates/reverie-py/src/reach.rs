@@ -17,16 +17,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A remote client answers within its grace after the deadline of the request.
-/// If a defect prevents that, a call waits at most this much longer.
-const DEFECT: Duration = Duration::from_secs(1);
+/// A remote client answers within its grace after the deadline of the request. If it does not, which is a defect, a call
+/// waits at most this much longer.
+const EXTRA_WAIT: Duration = Duration::from_secs(1);
 
 /// The place of a client's tables.
 pub enum Reach {
     /// In this process.
-    Here { server: Py<Server>, tables: Arc<dyn Replay> },
+    Local { server: Py<Server>, tables: Arc<dyn Replay> },
     /// Over a network.
-    There(Box<Connection>),
+    Remote(Box<Connection>),
     /// On several servers.
     Several(Box<Several>),
 }
@@ -40,7 +40,8 @@ pub fn answer<T: Default + Send + Sync>(
     deadline: Deadline,
 ) -> PyResult<T> {
     let since = Instant::now();
-    match finish(py, &mut asked.into(), deadline.plus(replay.grace()), |_| replay.silence(since.elapsed()))? {
+    match finish(py, &mut asked.into(), deadline.plus(replay.grace()), |_| replay.no_response_reason(since.elapsed()))?
+    {
         Ok(answer) => Ok(answer),
         Err(left) => Err(left.raise(py, what, |_, _| Ok(()))),
     }
@@ -54,13 +55,13 @@ pub fn drawn(
     asked: impl Into<Asked<Ticket<Sampled>>>,
     deadline: Deadline,
 ) -> PyResult<Result<Sampled, Late<Sampled>>> {
-    let deadline = deadline.plus(replay.grace() + defect(replay));
+    let deadline = deadline.plus(replay.grace() + extra_wait(replay));
     finish(py, &mut asked.into(), deadline, |_| why(replay, table))
 }
 
 /// How much longer than its grace a call waits for a replay whose server ends late requests itself.
-fn defect(replay: &dyn Replay) -> Duration {
-    if replay.grace().is_zero() { Duration::ZERO } else { DEFECT }
+fn extra_wait(replay: &dyn Replay) -> Duration {
+    if replay.grace().is_zero() { Duration::ZERO } else { EXTRA_WAIT }
 }
 
 /// The tables for one call. Tables of this process are borrowed: counting a reference takes longer than a small insert
@@ -96,9 +97,9 @@ impl Deref for Reached<'_> {
 
 impl Reach {
     /// Tables of this process.
-    pub fn here(py: Python<'_>, server: Py<Server>) -> PyResult<Self> {
+    pub fn local(py: Python<'_>, server: Py<Server>) -> PyResult<Self> {
         let tables = Arc::clone(server.get().tables(py)?) as _;
-        Ok(Self::Here { server, tables })
+        Ok(Self::Local { server, tables })
     }
 
     /// The tables. Does not wait.
@@ -106,8 +107,8 @@ impl Reach {
     #[inline]
     pub fn replay(&self, py: Python<'_>) -> PyResult<Reached<'_>> {
         match self {
-            Reach::Here { server, tables } => server.get().tables(py).map(|_| Reached::Borrowed(tables)),
-            Reach::There(connection) => Ok(Reached::Owned(connection.open(py)?.remote)),
+            Reach::Local { server, tables } => server.get().tables(py).map(|_| Reached::Borrowed(tables)),
+            Reach::Remote(connection) => Ok(Reached::Owned(connection.open(py)?.remote)),
             Reach::Several(several) => Ok(Reached::Owned(several.open(py)?)),
         }
     }
@@ -116,8 +117,8 @@ impl Reach {
     #[inline]
     pub fn known(&self, py: Python<'_>, deadline: Deadline) -> PyResult<Reached<'_>> {
         match self {
-            Reach::Here { .. } => self.replay(py),
-            Reach::There(connection) => Ok(Reached::Owned(connection.known(py, deadline)?)),
+            Reach::Local { .. } => self.replay(py),
+            Reach::Remote(connection) => Ok(Reached::Owned(connection.known(py, deadline)?)),
             Reach::Several(several) => Ok(Reached::Owned(several.known(py, deadline)?)),
         }
     }
@@ -127,14 +128,14 @@ impl Reach {
     pub fn several(&self) -> Option<&Several> {
         match self {
             Reach::Several(several) => Some(several),
-            Reach::Here { .. } | Reach::There(_) => None,
+            Reach::Local { .. } | Reach::Remote(_) => None,
         }
     }
 }
 
 impl From<Connection> for Reach {
     fn from(connection: Connection) -> Self {
-        Reach::There(Box::new(connection))
+        Reach::Remote(Box::new(connection))
     }
 }
 
@@ -291,7 +292,7 @@ pub fn why(replay: &dyn Replay, table: &str) -> String {
         Some(Ok(why)) => why,
         Some(Err(error)) => error.to_string(),
         None => {
-            let silence = replay.silence(since.elapsed());
+            let silence = replay.no_response_reason(since.elapsed());
             format!("what table '{table}' waits for is not known; {silence}")
         }
     }

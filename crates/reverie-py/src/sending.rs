@@ -6,7 +6,7 @@ use crate::handle::Handle;
 use crate::reach;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use reverie_core::append::{InFlight, Left, Pace};
+use reverie_core::append::{InFlight, Load, Pace};
 use reverie_core::replay::Replay;
 use reverie_core::table::{Inserts, Keys};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// A writer's connection to its tables.
-pub struct Sending {
+pub struct ItemSender {
     replay: Live<Arc<dyn Replay>>,
     /// [`Replay::restarts`] at the last warning to the user.
     restarts: AtomicU64,
@@ -25,7 +25,7 @@ pub struct Sending {
     pace: Mutex<Pace>,
 }
 
-impl Sending {
+impl ItemSender {
     /// `max_in_flight_bytes` and `timeout` are the writer's own; without them the client's apply.
     /// Over a network this waits for the server's description.
     pub fn new(
@@ -41,13 +41,13 @@ impl Sending {
             restarts: replay.restarts().into(),
             replay: Live::new(replay, "writer"),
             max_in_flight_bytes,
-            timeout: client.or_own(timeout),
+            timeout: client.timeout_or_default(timeout),
             in_flight: InFlight::default(),
             pace: Mutex::default(),
         })
     }
 
-    /// The replay that the items go to, or ForkedError. Warns once for each time that the server was found restarted.
+    /// The replay that the items go to, or ForkedError. Warns once for each restart of the server.
     #[inline]
     pub fn replay<'a>(&'a self, py: Python<'a>) -> PyResult<&'a Arc<dyn Replay>> {
         let replay = self.replay.get(py)?;
@@ -64,7 +64,7 @@ impl Sending {
         if items.is_empty() {
             return Ok(());
         }
-        let (size, replay) = (Left { items: items.len(), bytes: bytes as u64 }, self.replay.get(py)?);
+        let (size, replay) = (Load { items: items.len(), bytes: bytes as u64 }, self.replay.get(py)?);
         quick(py, || self.in_flight.push(table, replay.insert(table, items)?, size))
     }
 
@@ -72,9 +72,9 @@ impl Sending {
     /// Pauses if the server lags behind: see [`Pace`].
     pub fn make_room(&self, py: Python<'_>) -> PyResult<()> {
         let replay = self.replay.get(py)?;
-        let Left { bytes, .. } = quick(py, || self.in_flight.settle())?;
+        let Load { bytes, .. } = quick(py, || self.in_flight.remove_confirmed())?;
         if bytes > self.max_in_flight_bytes {
-            return self.settle(py, "append", Left::bytes(self.max_in_flight_bytes), self.timeout);
+            return self.wait_until(py, "append", Load::bytes(self.max_in_flight_bytes), self.timeout);
         }
         let Some(round_trip) = replay.round_trip() else { return Ok(()) };
         let aim = locked(py, &self.pace, 0, |pace| Ok(pace.is_due(bytes).then(|| pace.aim())))?;
@@ -83,7 +83,7 @@ impl Sending {
 
     #[cold]
     fn pause(&self, py: Python<'_>, replay: &dyn Replay, round_trip: Duration, before: u64, aim: u64) -> PyResult<()> {
-        if !replay.lags() {
+        if !replay.server_lags() {
             return locked(py, &self.pace, 0, |pace| {
                 pace.passed(before);
                 Ok(())
@@ -91,9 +91,9 @@ impl Sending {
         }
         let (start, most) = (Instant::now(), (Pace::PAUSE + round_trip).as_secs_f64());
         let deadline = Deadline::from_timeout(Some(self.timeout.map_or(most, |timeout| timeout.min(most))))?;
-        let poll = |slice| self.poll(Left::bytes(aim), slice).or_else(|| (!replay.lags()).then_some(Ok(())));
+        let poll = |slice| self.poll(Load::bytes(aim), slice).or_else(|| (!replay.server_lags()).then_some(Ok(())));
         wait(py, deadline, poll, String::new)?;
-        let (after, helps) = (self.in_flight.left().bytes, replay.lags());
+        let (after, helps) = (self.in_flight.load().bytes, replay.server_lags());
         locked(py, &self.pace, 0, |pace| {
             if helps {
                 pace.paused(before, after, start.elapsed(), round_trip);
@@ -106,23 +106,23 @@ impl Sending {
 
     /// Waits until at most `num_items` items are unconfirmed.
     pub fn flush(&self, py: Python<'_>, num_items: usize, timeout: Option<f64>) -> PyResult<()> {
-        self.settle(py, "flush", Left::items(num_items), timeout.or(self.timeout))
+        self.wait_until(py, "flush", Load::items(num_items), timeout.or(self.timeout))
     }
 
     /// Items that are not in their tables yet.
     pub fn num_in_flight(&self, py: Python<'_>) -> PyResult<usize> {
         self.replay(py)?;
-        quick(py, || Ok(self.in_flight.settle()?.items))
+        quick(py, || Ok(self.in_flight.remove_confirmed()?.items))
     }
 
-    fn settle(&self, py: Python<'_>, what: &str, enough: Left, timeout: Option<f64>) -> PyResult<()> {
+    fn wait_until(&self, py: Python<'_>, what: &str, target: Load, timeout: Option<f64>) -> PyResult<()> {
         self.replay(py)?;
         let (replay, deadline) = (self.replay.get(py)?, Deadline::from_timeout(timeout)?);
         let why = || {
             let table = self.in_flight.waits_for();
             table.map_or_else(|| "the last item went in meanwhile".to_owned(), |table| reach::why(&**replay, &table))
         };
-        match wait(py, deadline, |slice| self.poll(enough, slice), why)? {
+        match wait(py, deadline, |slice| self.poll(target, slice), why)? {
             Waited::Done(()) => Ok(()),
             Waited::Late => {
                 let why = detached(py, || Ok(why()))?;
@@ -132,10 +132,10 @@ impl Sending {
     }
 
     /// Waits for at most `slice`. Of several errors the first counts.
-    fn poll(&self, enough: Left, slice: Duration) -> Option<reverie_core::Result<()>> {
-        let done = self.in_flight.wait(enough.into(), slice);
+    fn poll(&self, target: Load, slice: Duration) -> Option<reverie_core::Result<()>> {
+        let done = self.in_flight.wait(target.into(), slice);
         if let Some(Err(_)) = done {
-            let _ = self.in_flight.settle();
+            let _ = self.in_flight.remove_confirmed();
         }
         done
     }

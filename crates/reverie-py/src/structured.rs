@@ -7,7 +7,7 @@ use crate::enter::{Live, copying, locked, quick};
 use crate::errors::signature;
 use crate::intake::Columns;
 use crate::nest::{Flattener, Nest, PyStructure, Unflattener};
-use crate::sending::Sending;
+use crate::sending::ItemSender;
 use crate::trajectory::{busy, closed};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -202,7 +202,7 @@ impl Steps {
 /// The engine's side of `reverie.writers.StructuredWriter`, which documents it.
 #[pyclass(frozen, subclass, module = "reverie._native", name = "StructuredWriter")]
 pub struct StructuredWriter {
-    sending: Sending,
+    sending: ItemSender,
     steps: Steps,
     /// The table of each config.
     tables: Vec<String>,
@@ -222,7 +222,7 @@ impl StructuredWriter {
         timeout: Option<f64>,
     ) -> PyResult<Self> {
         let configs: Vec<Config> = configs.into_iter().map(config).collect::<PyResult<_>>()?;
-        let sending = Sending::new(py, client.get().handle(), max_in_flight_bytes, timeout)?;
+        let sending = ItemSender::new(py, client.get().handle(), max_in_flight_bytes, timeout)?;
         let sink = sending.replay(py)?;
         let mut compression = None;
         for config in &configs {

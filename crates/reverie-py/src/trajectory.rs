@@ -9,7 +9,7 @@ use crate::errors::{exception, signature};
 use crate::intake::Columns;
 use crate::nest::{Builder, Flattener, refuse_ambiguous};
 use crate::rows::priority;
-use crate::sending::Sending;
+use crate::sending::ItemSender;
 use crate::server::compression;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex};
 /// The engine's side of `reverie.writers.TrajectoryWriter`, which documents it.
 #[pyclass(frozen, subclass, module = "reverie._native", name = "TrajectoryWriter")]
 pub struct TrajectoryWriter {
-    sending: Sending,
+    sending: ItemSender,
     options: WriterOptions,
     /// The chunks and the history.
     steps: Steps,
@@ -75,7 +75,7 @@ impl TrajectoryWriter {
         let keep_alive = num_keep_alive_refs.at_least("num_keep_alive_refs", 1)?;
         let chunk_length = chunk_length.map(|count| count.at_least("chunk_length", 1)).transpose()?;
         let options = WriterOptions { keep_alive, chunk_length, compression };
-        let sending = Sending::new(py, client.get().handle(), max_in_flight_bytes, timeout)?;
+        let sending = ItemSender::new(py, client.get().handle(), max_in_flight_bytes, timeout)?;
         let sink = Arc::clone(sending.replay(py)?);
         let steps = quick(py, || StepWriter::new(sink, options))?;
         let steps = Arc::new(Mutex::new(if timesteps { steps.of_timesteps() } else { steps }));

@@ -6,7 +6,7 @@ use crate::count::Count;
 use crate::enter::{locked, quick};
 use crate::intake::{Columns, Intake, Reader, check_same};
 use crate::rows::priority as read_priority;
-use crate::sending::Sending;
+use crate::sending::ItemSender;
 use crate::trajectory::{busy, closed};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 /// The engine's side of `reverie.writers.TransitionWriter`, which documents it.
 #[pyclass(frozen, subclass, module = "reverie._native", name = "TransitionWriter")]
 pub struct TransitionWriter {
-    sending: Sending,
+    sending: ItemSender,
     table: String,
     options: TransitionOptions,
     one_env: bool,
@@ -76,7 +76,7 @@ impl TransitionWriter {
                 )));
             }
         };
-        let sending = Sending::new(py, client.get().handle(), max_in_flight_bytes, timeout)?;
+        let sending = ItemSender::new(py, client.get().handle(), max_in_flight_bytes, timeout)?;
         let sink = sending.replay(py)?;
         let options = TransitionOptions {
             num_envs: num_envs.map_or(Ok(1), |count| count.at_least("num_envs", 1))?,

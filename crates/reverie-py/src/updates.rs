@@ -37,11 +37,11 @@ pub fn update<'py>(
     });
     let neighbours = neighbours.transpose()?;
     let updates = Updates { keys, priorities, if_version: versions.as_deref(), neighbours };
-    let alone = client.alone(py)?;
+    let alone = client.unawaited(py)?;
     if !wait {
         // A replay answers updates without waiting for a table.
         let since = Instant::now();
-        let why = || replay.silence(since.elapsed());
+        let why = || replay.no_response_reason(since.elapsed());
         if !alone.updates.make_room(py, deadline.plus(replay.grace()), replay.round_trip(), |_| why())? {
             let why = format!("earlier ones with wait=False are not answered; {}", why());
             return Err(late(py, "update_priorities", &why, |_| Ok(())));
@@ -55,7 +55,7 @@ pub fn update<'py>(
         return update_result(py, updated).map(Some);
     }
     let ticket = copying(py, bytes, request)?;
-    alone.updates.leave(py, ticket, table, (keys.len() as u64) << 4)?;
+    alone.updates.add(py, ticket, table, (keys.len() as u64) << 4)?;
     Ok(None)
 }
 

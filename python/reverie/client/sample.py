@@ -70,7 +70,7 @@ class SampleCalls(TableCalls):
         at_once = 1 if self._consumes(table, answer) else at_once
         form = self._form(table, answer) if unpack and form is None else form
         while left > 0:
-            runs = self._sample_some(table, min(left, at_once), timeout=timeout)
+            runs = self._sample_available(table, min(left, at_once), timeout=timeout)
             left -= sum(len(batch) for batch, _ in runs)
             rows = (row for batch, step in runs for row in samples_of(batch, step, timesteps, unpack, form))
             if self._random is None:

@@ -10,31 +10,31 @@ use std::time::Duration;
 /// How often a thread that waits for several tables, or for less than it is woken for, checks again.
 ///
 /// The thread is woken by one request, not by each that is confirmed.
-const LOOK: Duration = Duration::from_millis(5);
+const RECHECK: Duration = Duration::from_millis(5);
 
 /// An amount of unconfirmed requests, or the most that may be unconfirmed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Left {
+pub struct Load {
     /// Items, or whatever the sender counts.
     pub items: usize,
     /// Their bytes.
     pub bytes: u64,
 }
 
-impl Left {
+impl Load {
     /// No requests.
     pub const NONE: Self = Self { items: 0, bytes: 0 };
     /// Any number of requests.
-    pub const ANY: Self = Self { items: usize::MAX, bytes: u64::MAX };
+    pub const UNLIMITED: Self = Self { items: usize::MAX, bytes: u64::MAX };
 
     /// At most this many items.
     pub fn items(items: usize) -> Self {
-        Self { items, ..Self::ANY }
+        Self { items, ..Self::UNLIMITED }
     }
 
     /// At most this many bytes.
     pub fn bytes(bytes: u64) -> Self {
-        Self { bytes, ..Self::ANY }
+        Self { bytes, ..Self::UNLIMITED }
     }
 
     /// Half of it.
@@ -51,14 +51,14 @@ impl Left {
 #[derive(Clone, Copy, Debug)]
 pub struct Goal {
     /// The wait ends when no more than this is left.
-    pub enough: Left,
-    /// The waiting thread is woken when no more than this is left, and checks `enough` now and then.
-    pub woken: Left,
+    pub target: Load,
+    /// The waiting thread is woken when no more than this is left, and checks `target` now and then.
+    pub wake_at: Load,
 }
 
-impl From<Left> for Goal {
-    fn from(enough: Left) -> Self {
-        Self { enough, woken: enough }
+impl From<Load> for Goal {
+    fn from(target: Load) -> Self {
+        Self { target, wake_at: target }
     }
 }
 
@@ -68,7 +68,7 @@ impl From<Left> for Goal {
 /// the places of requests for other tables that were confirmed after it.
 pub struct InFlight<T> {
     /// Held by the thread that waits for a request.
-    turn: Mutex<()>,
+    waiter: Mutex<()>,
     /// Guards the queues and the counts; held briefly, never during a wait.
     state: Mutex<State<T>>,
 }
@@ -78,7 +78,7 @@ struct State<T> {
     queues: Vec<Queue<T>>,
     /// The number of requests ever sent.
     sent: u64,
-    left: Left,
+    load: Load,
     /// The queue and the position of the request that a thread has taken out to wait for it.
     awaited: Option<(usize, u64)>,
 }
@@ -93,13 +93,13 @@ struct Sent<T> {
     ticket: Ticket<T>,
     /// Its position among all that were sent.
     order: u64,
-    size: Left,
+    size: Load,
 }
 
 impl<T> Default for InFlight<T> {
     fn default() -> Self {
-        let state = State { queues: Vec::new(), sent: 0, left: Left::NONE, awaited: None };
-        Self { turn: Mutex::new(()), state: Mutex::new(state) }
+        let state = State { queues: Vec::new(), sent: 0, load: Load::NONE, awaited: None };
+        Self { waiter: Mutex::new(()), state: Mutex::new(state) }
     }
 }
 
@@ -111,29 +111,29 @@ impl<T> State<T> {
     }
 
     /// Removes confirmed requests from the fronts, up to one that failed.
-    /// `Ok`: true if no more than enough are left.
-    fn settle(&mut self, enough: Left) -> Result<bool> {
+    /// `Ok`: true if no more than `target` is left.
+    fn remove_confirmed(&mut self, target: Load) -> Result<bool> {
         for queue in &mut self.queues {
             while let Some(outcome) = queue.sent.front_mut().and_then(|oldest| oldest.ticket.poll()) {
                 let done = queue.sent.pop_front().expect("it was polled");
-                self.left.items -= done.size.items;
-                self.left.bytes -= done.size.bytes;
+                self.load.items -= done.size.items;
+                self.load.bytes -= done.size.bytes;
                 outcome?;
             }
         }
-        Ok(self.left.within(enough))
+        Ok(self.load.within(target))
     }
 }
 
 impl<T> InFlight<T> {
     /// Adds a request of this size; one that is done already is not kept. Returns its error.
-    pub fn push(&self, table: &str, mut ticket: Ticket<T>, size: Left) -> Result<()> {
+    pub fn push(&self, table: &str, mut ticket: Ticket<T>, size: Load) -> Result<()> {
         if let Some(outcome) = ticket.poll() {
             return outcome.map(drop);
         }
         let mut state = lock(&self.state);
-        state.left.items += size.items;
-        state.left.bytes += size.bytes;
+        state.load.items += size.items;
+        state.load.bytes += size.bytes;
         state.sent += 1;
         let sent = Sent { ticket, order: state.sent, size };
         match state.queues.iter_mut().find(|queue| queue.table == table) {
@@ -144,24 +144,24 @@ impl<T> InFlight<T> {
     }
 
     /// Removes the requests that are confirmed. Returns what is left, or the first error of a request.
-    pub fn settle(&self) -> Result<Left> {
+    pub fn remove_confirmed(&self) -> Result<Load> {
         let mut state = lock(&self.state);
         let mut first: Option<Error> = None;
-        while let Err(error) = state.settle(Left::ANY) {
+        while let Err(error) = state.remove_confirmed(Load::UNLIMITED) {
             first.get_or_insert(error);
         }
-        first.map_or(Ok(state.left), Err)
+        first.map_or(Ok(state.load), Err)
     }
 
-    /// Waits at most for `timeout` until no more than enough is left.
+    /// Waits at most for `timeout` until no more than `goal.target` is left.
     ///
     /// `None`: more is left. An error is that of one request, which is removed; others may have failed, too.
     pub fn wait(&self, goal: Goal, timeout: Duration) -> Option<Result<()>> {
-        let _turn = match self.turn.try_lock() {
-            Ok(turn) => turn,
+        let _waiter = match self.waiter.try_lock() {
+            Ok(waiter) => waiter,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) if timeout.is_zero() => return None,
-            Err(TryLockError::WouldBlock) => lock(&self.turn),
+            Err(TryLockError::WouldBlock) => lock(&self.waiter),
         };
         let mut left = timeout;
         loop {
@@ -179,7 +179,7 @@ impl<T> InFlight<T> {
 
     /// Waits for the request whose end makes enough room, at most for `timeout`; returns for how long at most.
     ///
-    /// Meanwhile the request is taken out, so that other threads can push and settle. It is put back into its place,
+    /// Meanwhile the request is taken out, so that other threads can push and remove. It is put back into its place,
     /// also where another thread has removed requests that were confirmed before and after it.
     fn wait_for_one(&self, goal: Goal, timeout: Duration) -> Duration {
         let Some((index, awaited, timeout)) = self.take_awaited(goal, timeout) else { return timeout };
@@ -193,13 +193,13 @@ impl<T> InFlight<T> {
     }
 
     fn is_enough(&self, goal: Goal) -> Option<Result<()>> {
-        lock(&self.state).settle(goal.enough).map(|enough| enough.then_some(())).transpose()
+        lock(&self.state).remove_confirmed(goal.target).map(|enough| enough.then_some(())).transpose()
     }
 
     /// Takes out the request to wait for, and decides for how long.
     ///
     /// It is of the table whose oldest request was sent last, since other tables may hold theirs up: the first of its
-    /// requests after which no more than `goal.woken` is left.
+    /// requests after which no more than `goal.wake_at` is left.
     fn take_awaited(&self, goal: Goal, timeout: Duration) -> Option<(usize, Sent<T>, Duration)> {
         let mut state = lock(&self.state);
         let (index, _) = state.waiting().max_by_key(|(_, order)| *order)?;
@@ -207,20 +207,20 @@ impl<T> InFlight<T> {
         // Some requests go on only when their table is asked to look again.
         state.queues.iter().filter_map(|queue| queue.sent.front()).for_each(|oldest| oldest.ticket.nudge());
         let sent = &mut state.queues[index].sent;
-        let mut behind = Left::NONE;
+        let mut behind = Load::NONE;
         let last = sent.iter().rposition(|sent| {
-            behind = Left { items: behind.items + sent.size.items, bytes: behind.bytes + sent.size.bytes };
-            !behind.within(goal.woken)
+            behind = Load { items: behind.items + sent.size.items, bytes: behind.bytes + sent.size.bytes };
+            !behind.within(goal.wake_at)
         });
         let awaited = sent.remove(last.unwrap_or(0))?;
         state.awaited = Some((index, awaited.order));
-        let all = is_alone && goal.woken == goal.enough;
-        Some((index, awaited, if all { timeout } else { timeout.min(LOOK) }))
+        let all = is_alone && goal.wake_at == goal.target;
+        Some((index, awaited, if all { timeout } else { timeout.min(RECHECK) }))
     }
 
-    /// What is not confirmed, as of the last [`InFlight::settle`] or wait.
-    pub fn left(&self) -> Left {
-        lock(&self.state).left
+    /// What is not confirmed, as of the last [`InFlight::remove_confirmed`] or wait.
+    pub fn load(&self) -> Load {
+        lock(&self.state).load
     }
 
     /// The table that the oldest request waits for.

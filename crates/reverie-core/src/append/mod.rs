@@ -11,7 +11,7 @@ mod steps;
 mod structured;
 mod transitions;
 
-pub use in_flight::{Goal, InFlight, Left};
+pub use in_flight::{Goal, InFlight, Load};
 pub use inserts::{MultiTableInsert, Parts, SplitInsert};
 pub use pace::Pace;
 pub use rows::RowWriter;

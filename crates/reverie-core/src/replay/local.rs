@@ -20,10 +20,10 @@ fn made_now(mut ticket: Ticket<Draws>) -> Result<Draws> {
     ticket.poll().unwrap_or_else(|| ticket.cancel())
 }
 
-/// Lets a checkpoint go on when its caller stops waiting.
-struct GoesOn;
+/// Of a checkpoint: it goes on when its caller stops waiting.
+struct NotCancellable;
 
-impl Desk<String> for GoesOn {
+impl Desk<String> for NotCancellable {
     fn withdraw(&self, _: u64) -> Option<String> {
         Some(String::new())
     }
@@ -53,7 +53,7 @@ impl Replay for Tables {
         asked(self, table, request).map(Sampled::whole)
     }
 
-    fn sample_some(&self, table: &str, at_most: usize, _: Option<Duration>) -> Ticket<Sampled> {
+    fn sample_available(&self, table: &str, at_most: usize, _: Option<Duration>) -> Ticket<Sampled> {
         let request = |num_samples| SampleRequest { num_samples, ..SampleRequest::default() };
         let now = made_now(asked(self, table, request(at_most)));
         match now {
@@ -62,7 +62,7 @@ impl Replay for Tables {
         }
     }
 
-    fn sample_some_now(&self, table: &str, at_most: usize, _: Option<Duration>) -> Ticket<Sampled> {
+    fn sample_available_now(&self, table: &str, at_most: usize, _: Option<Duration>) -> Ticket<Sampled> {
         let request = SampleRequest { num_samples: at_most, ..SampleRequest::default() };
         Ticket::done(made_now(asked(self, table, request)).map(Sampled::runs))
     }
@@ -108,7 +108,7 @@ impl Replay for Tables {
             let reason = "this server has no checkpointer; give it one at its start";
             return Ticket::done(Err(Error::InvalidArgument(reason.to_owned())));
         };
-        let (ticket, promise) = Ticket::promised(Arc::new(GoesOn), 0, false);
+        let (ticket, promise) = Ticket::promised(Arc::new(NotCancellable), 0, false);
         let work = move || {
             promise.fill(catch_unwind(AssertUnwindSafe(|| take())).unwrap_or_else(|panic| Err(defect(&*panic))))
         };
@@ -157,9 +157,9 @@ impl Replay for Tables {
         Ticket::done(Tables::get(self, table).and_then(|table| table.tally(grant)))
     }
 
-    fn tally_unlike(&self, table: &str, seen: Seen, _: Duration) -> Ticket<Tally> {
+    fn changed_tally(&self, table: &str, seen: Seen, _: Duration) -> Ticket<Tally> {
         Tables::get(self, table)
-            .and_then(|table| table.tally_unlike(None, seen))
+            .and_then(|table| table.changed_tally(None, seen))
             .unwrap_or_else(|error| Ticket::done(Err(error)))
     }
 
@@ -175,7 +175,7 @@ impl Replay for Tables {
         None
     }
 
-    fn silence(&self, _: Duration) -> String {
+    fn no_response_reason(&self, _: Duration) -> String {
         "the tables of this process have not answered".to_owned()
     }
 
@@ -183,7 +183,7 @@ impl Replay for Tables {
         None
     }
 
-    fn lags(&self) -> bool {
+    fn server_lags(&self) -> bool {
         false
     }
 

@@ -2,7 +2,7 @@
 //!
 //! The tables of this process and the client of a server both implement [`Replay`]. A request returns a ticket and does
 //! not wait. For tables of this process a ticket is done at once, except where the request waits for a table (inserts,
-//! draws, [`Replay::tally_unlike`]) or for the disk (checkpoints). Callers do not depend on where the tables are.
+//! draws, [`Replay::changed_tally`]) or for the disk (checkpoints). Callers do not depend on where the tables are.
 
 mod answers;
 mod local;
@@ -38,10 +38,10 @@ pub trait Replay: Sink {
     ) -> Ticket<Sampled>;
 
     /// Draws the items that can be drawn at once, at least one and at most `at_most`; see [`Sampled::runs`].
-    fn sample_some(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled>;
+    fn sample_available(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled>;
 
-    /// As [`Replay::sample_some`], but waits for nothing: no draws are no error. `timeout` as for `sample_now`.
-    fn sample_some_now(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled>;
+    /// As [`Replay::sample_available`], but waits for nothing: no draws are no error. `timeout` as for `sample_now`.
+    fn sample_available_now(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled>;
 
     /// Draws only what can be drawn now, and waits for nothing.
     ///
@@ -116,7 +116,7 @@ pub trait Replay: Sink {
     /// Returns the tally once the table differs from `seen`.
     ///
     /// Over a network, also after `timeout`. Dropping the ticket withdraws the request.
-    fn tally_unlike(&self, table: &str, seen: Seen, timeout: Duration) -> Ticket<Tally>;
+    fn changed_tally(&self, table: &str, seen: Seen, timeout: Duration) -> Ticket<Tally>;
 
     /// The keys of an insert that failed with [`Error::UnknownFate`](crate::error::Error::UnknownFate), once they are
     /// known.
@@ -129,13 +129,13 @@ pub trait Replay: Sink {
     fn patience(&self) -> Option<Duration>;
 
     /// The reason why no response has arrived for this long, when no table holds the request back.
-    fn silence(&self, waited: Duration) -> String;
+    fn no_response_reason(&self, waited: Duration) -> String;
 
     /// The shortest round trip of a message; `None` where no message travels and senders need no pacing.
     fn round_trip(&self) -> Option<Duration>;
 
     /// True if unconfirmed inserts wait for the server itself, not for a connection or a table.
-    fn lags(&self) -> bool;
+    fn server_lags(&self) -> bool;
 
     /// How often the server was found restarted, with its unsaved data lost.
     fn restarts(&self) -> u64;

@@ -60,12 +60,12 @@ impl Replay for Remote {
         self.draw(one(table, request, reading), timeout)
     }
 
-    fn sample_some(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled> {
+    fn sample_available(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled> {
         let request = SampleRequest { num_samples: at_most, ..SampleRequest::default() };
         self.draw(remote::SampleRequest { at_once: true, ..one(table, request, &Options::default()) }, timeout)
     }
 
-    fn sample_some_now(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled> {
+    fn sample_available_now(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled> {
         let request = SampleRequest { num_samples: at_most, ..SampleRequest::default() };
         let request = one(table, request, &Options::default());
         self.draw(remote::SampleRequest { at_once: true, only_now: true, ..request }, timeout).map(Sampled::of_now)
@@ -161,7 +161,7 @@ impl Replay for Remote {
         self.request(Body::Grant(grant), None, false, Answer::Tally)
     }
 
-    fn tally_unlike(&self, table: &str, seen: Seen, timeout: Duration) -> Ticket<Tally> {
+    fn changed_tally(&self, table: &str, seen: Seen, timeout: Duration) -> Ticket<Tally> {
         let unlike = Some(encode_seen(&seen));
         let grant = proto::Grant { table: table.to_owned(), ration: None, incarnation: 0, unlike };
         self.request(Body::Grant(grant), Some(timeout), true, Answer::Tally)
@@ -181,7 +181,7 @@ impl Replay for Remote {
         Some(self.options.patience)
     }
 
-    fn silence(&self, waited: Duration) -> String {
+    fn no_response_reason(&self, waited: Duration) -> String {
         match self.outage() {
             Some(outage) => format!("{outage}; does a server run there?"),
             None => {
@@ -196,7 +196,7 @@ impl Replay for Remote {
         Some(self.outbox.round_trip())
     }
 
-    fn lags(&self) -> bool {
+    fn server_lags(&self) -> bool {
         self.outbox.server_lags()
     }
 

@@ -41,7 +41,7 @@ impl Turns {
     /// Stops all unpacking while the permit is held.
     pub(super) fn hold(&self) -> tokio::sync::OwnedSemaphorePermit {
         let all = self.chunks.available_permits() as u32;
-        Arc::clone(&self.chunks).try_acquire_many_owned(all).expect("nobody waits")
+        Arc::clone(&self.chunks).try_acquire_many_owned(all).expect("no thread waits")
     }
 
     /// The number of threads that gather.

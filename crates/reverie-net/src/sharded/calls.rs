@@ -115,7 +115,7 @@ impl End {
         until: Option<Instant>,
     ) -> Result<T> {
         let left = |until: Option<Instant>| until.map(|until| until.saturating_duration_since(Instant::now()));
-        let silence = || replay.silence(since.elapsed());
+        let reason = || replay.no_response_reason(since.elapsed());
         let mut checked = since;
         loop {
             let check = replay.patience().and_then(|patience| checked.checked_add(patience));
@@ -124,7 +124,7 @@ impl End {
                 return outcome;
             }
             if self.is_withdrawn() || left(until).is_some_and(|left| left.is_zero()) {
-                return Err(Error::Deadline(silence()));
+                return Err(Error::Deadline(reason()));
             }
             let mut figures = replay.info();
             let either = poll_fn(|context| match Pin::new(&mut ticket).poll(context) {
@@ -135,9 +135,9 @@ impl End {
                 Some(Some(outcome)) => return outcome,
                 Some(None) => checked = Instant::now(),
                 None if self.is_withdrawn() || left(until).is_some_and(|left| left.is_zero()) => {
-                    return Err(Error::Deadline(silence()));
+                    return Err(Error::Deadline(reason()));
                 }
-                None => return Err(Error::Unavailable(silence())),
+                None => return Err(Error::Unavailable(reason())),
             }
         }
     }

@@ -144,9 +144,9 @@ impl Replay for Sharded {
         })
     }
 
-    fn sample_some(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled> {
+    fn sample_available(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled> {
         if let Some(replay) = self.only(table) {
-            return self.noted(replay.sample_some(table, at_most, timeout));
+            return self.noted(replay.sample_available(table, at_most, timeout));
         }
         let reading = self.reading(&Options::default());
         let request = SampleRequest { num_samples: at_most, ..SampleRequest::default() };
@@ -155,8 +155,8 @@ impl Replay for Sharded {
         })
     }
 
-    fn sample_some_now(&self, table: &str, at_most: usize, _: Option<Duration>) -> Ticket<Sampled> {
-        self.sample_some(table, at_most, Some(Duration::ZERO)).map(Sampled::of_now)
+    fn sample_available_now(&self, table: &str, at_most: usize, _: Option<Duration>) -> Ticket<Sampled> {
+        self.sample_available(table, at_most, Some(Duration::ZERO)).map(Sampled::of_now)
     }
 
     fn sample_now(
@@ -321,7 +321,7 @@ impl Replay for Sharded {
         Ticket::done(Err(not_one_table()))
     }
 
-    fn tally_unlike(&self, _: &str, _: Seen, _: Duration) -> Ticket<Tally> {
+    fn changed_tally(&self, _: &str, _: Seen, _: Duration) -> Ticket<Tally> {
         Ticket::done(Err(not_one_table()))
     }
 
@@ -338,7 +338,7 @@ impl Replay for Sharded {
         self.0.members.all().filter_map(|(_, replay)| replay.patience()).max()
     }
 
-    fn silence(&self, waited: Duration) -> String {
+    fn no_response_reason(&self, waited: Duration) -> String {
         match self.0.members.refuse_lost("") {
             Ok(()) => format!("the shards have not answered for {:.1} s", waited.as_secs_f64()),
             Err(_) => format!("{} cannot be reached", self.0.members.lost_names()),
@@ -349,8 +349,8 @@ impl Replay for Sharded {
         self.0.members.all().filter_map(|(_, replay)| replay.round_trip()).max()
     }
 
-    fn lags(&self) -> bool {
-        self.0.members.all().any(|(_, replay)| replay.lags())
+    fn server_lags(&self) -> bool {
+        self.0.members.all().any(|(_, replay)| replay.server_lags())
     }
 
     fn restarts(&self) -> u64 {

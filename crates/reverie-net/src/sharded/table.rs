@@ -65,7 +65,7 @@ impl Watcher for Table {
             let _turn = self.turn.lock().await;
             let (asked, replay) = (self.began.elapsed(), self.members.replay(shard));
             let tally = tokio::time::timeout(LAST_LOOK, replay.tally(&self.name, None)).await;
-            let tally = tally.unwrap_or_else(|_| Err(Error::Unavailable(replay.silence(LAST_LOOK))))?;
+            let tally = tally.unwrap_or_else(|_| Err(Error::Unavailable(replay.no_response_reason(LAST_LOOK))))?;
             self.heard(shard, tally, asked);
             self.ring();
             Ok(())
@@ -226,7 +226,7 @@ impl Table {
             let present = (0..model.len()).filter(|shard| model.is_present(*shard));
             present.filter_map(|shard| Some((shard, model.tally(shard)?.seen(more)))).collect()
         };
-        let look = |(shard, seen)| (shard, self.members.replay(shard).tally_unlike(&self.name, seen, limit));
+        let look = |(shard, seen)| (shard, self.members.replay(shard).changed_tally(&self.name, seen, limit));
         let mut looks: Vec<(usize, Ticket<Tally>)> = seen.into_iter().map(look).collect();
         let news = poll_fn(|context| {
             // Each must know whom to wake.

@@ -131,18 +131,18 @@ async fn a_client_says_how_much_it_has_in_flight_and_knows_the_shortest_round_tr
 async fn the_server_lags_where_neither_a_table_nor_a_lost_connection_is_what_inserts_wait_for() {
     let fake = Fake::start();
     let client = fake.client(SECOND);
-    assert!(!client.lags(), "there is no connection");
+    assert!(!client.server_lags(), "there is no connection");
     let talk = connected(&fake, &client).await;
-    assert!(client.lags());
+    assert!(client.server_lags());
     for held in [true, false, true] {
         talk.say(Body::Held(proto::Held { held })).await;
-        until(|| (client.lags() != held).then_some(())).await;
+        until(|| (client.server_lags() != held).then_some(())).await;
     }
     // The next connection begins without.
     drop(talk);
     let described = client.info();
     let _talk = fake.session().await;
-    until(|| client.lags().then_some(())).await;
+    until(|| client.server_lags().then_some(())).await;
     drop(described);
 }
 

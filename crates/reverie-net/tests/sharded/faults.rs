@@ -180,7 +180,7 @@ async fn a_draw_that_meets_a_server_without_items_is_made_by_the_others_at_once(
 async fn draws_of_items_one_by_one_wait_at_no_server_for_an_item() {
     let (_hosts, client) = emptied().await;
     let since = Instant::now();
-    assert_eq!(drawn(&soon(client.sample_some("t", 1, None)).await.unwrap()), (vec![0], 1));
+    assert_eq!(drawn(&soon(client.sample_available("t", 1, None)).await.unwrap()), (vec![0], 1));
     assert!(since.elapsed() < SECOND);
 }
 

@@ -79,7 +79,7 @@ async fn request_of(client: Arc<Sharded>, kind: u64, keys: Vec<i64>) -> Result<(
             drawn(sampled?, 8)
         }
         2 => drawn(client.sample("t", draw(3, true), &options, Some(20 * SECOND)).await?, 3),
-        3 => drawn(client.sample_some("t", 5, Some(5 * SECOND)).await?, 5),
+        3 => drawn(client.sample_available("t", 5, Some(5 * SECOND)).await?, 5),
         4 => client.mutate("t", &updates, &[], true).await.map(drop),
         5 => client.query("t", &Query::default()).await.map(drop),
         6 => client.place(None, &["t"], 1, Some(5 * SECOND)).await.map(drop),

@@ -164,14 +164,14 @@ impl Replay for Host {
         self.unless_drawn(|| self.tables.sample(table, request, reading, timeout))
     }
 
-    fn sample_some_now(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled> {
+    fn sample_available_now(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled> {
         self.before_draws();
-        self.unless_drawn(|| self.tables.sample_some_now(table, at_most, timeout))
+        self.unless_drawn(|| self.tables.sample_available_now(table, at_most, timeout))
     }
 
-    fn sample_some(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled> {
+    fn sample_available(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled> {
         self.before_draws();
-        self.unless_drawn(|| self.tables.sample_some(table, at_most, timeout))
+        self.unless_drawn(|| self.tables.sample_available(table, at_most, timeout))
     }
 
     fn sample_now(
@@ -275,9 +275,9 @@ impl Replay for Host {
         })
     }
 
-    fn tally_unlike(&self, table: &str, seen: Seen, timeout: Duration) -> Ticket<Tally> {
+    fn changed_tally(&self, table: &str, seen: Seen, timeout: Duration) -> Ticket<Tally> {
         self.log.looks.fetch_add(1, SeqCst);
-        self.unless(|| self.tables.tally_unlike(table, seen, timeout))
+        self.unless(|| self.tables.changed_tally(table, seen, timeout))
     }
 
     fn fate(&self, number: u64) -> Ticket<Keys> {
@@ -292,7 +292,7 @@ impl Replay for Host {
         Some(Duration::from_secs(10))
     }
 
-    fn silence(&self, _: Duration) -> String {
+    fn no_response_reason(&self, _: Duration) -> String {
         "the server is silent".to_owned()
     }
 
@@ -300,7 +300,7 @@ impl Replay for Host {
         Some(Duration::from_micros(100))
     }
 
-    fn lags(&self) -> bool {
+    fn server_lags(&self) -> bool {
         false
     }
 

@@ -135,7 +135,7 @@ impl Session {
         let seen = grant.unlike.as_ref().map(convert::table::decode_seen).unwrap_or_default();
         let asked = self.shared.tables.get(&grant.table).and_then(|table| {
             let ration = grant.ration.map(|ration| (grant.incarnation, ration));
-            Ok((Arc::clone(table), table.tally_unlike(ration, seen)?))
+            Ok((Arc::clone(table), table.changed_tally(ration, seen)?))
         });
         let (table, mut ticket) = match asked {
             Ok(asked) => asked,

@@ -77,7 +77,8 @@ impl Members {
                 Some(patience) => tokio::time::timeout(patience, asked).await,
                 None => Ok(asked.await),
             };
-            let answered = answered.unwrap_or_else(|_| Err(Error::Unavailable(replay.silence(since.elapsed()))));
+            let answered =
+                answered.unwrap_or_else(|_| Err(Error::Unavailable(replay.no_response_reason(since.elapsed()))));
             let Some(members) = members.upgrade() else { return };
             members.state()[shard].is_doubted = false;
             if let Err(error) = answered

@@ -80,7 +80,7 @@ impl SharedTable {
     }
 
     /// Returns the tally once the table differs from what was seen; never blocks.
-    pub fn tally_unlike(self: &Arc<Self>, grant: Option<(u64, u64)>, seen: Seen) -> Result<Ticket<Tally>> {
+    pub fn changed_tally(self: &Arc<Self>, grant: Option<(u64, u64)>, seen: Seen) -> Result<Ticket<Tally>> {
         self.decide(|state, now| {
             state.open(&self.name)?;
             if let Some((incarnation, ration)) = grant {

@@ -3,18 +3,18 @@
 use crate::enter::{Deadline, Waited, late, wait};
 use crate::errors::raise;
 use pyo3::prelude::*;
-use reverie_core::append::{Goal, InFlight, Left, Pace};
+use reverie_core::append::{Goal, InFlight, Load, Pace};
 use reverie_core::table::{Keys, Ticket, Updated};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Requests of one kind.
-pub struct Unwatched<T> {
+pub struct Unawaited<T> {
     /// The name for messages: "update", "insert".
     what: &'static str,
     /// The unanswered requests and bytes from which on the next request waits.
-    most: Left,
+    most: Load,
     in_flight: InFlight<T>,
     /// Locked briefly.
     pace: Mutex<Pace>,
@@ -22,9 +22,9 @@ pub struct Unwatched<T> {
 }
 
 /// Requests that no caller waits for. A learner's updates do not wait behind inserts that a limiter holds up.
-pub struct Alone {
-    pub inserts: Unwatched<Keys>,
-    pub updates: Unwatched<(Updated, Updated)>,
+pub struct UnawaitedRequests {
+    pub inserts: Unawaited<Keys>,
+    pub updates: Unawaited<(Updated, Updated)>,
 }
 
 /// The default of `Client(max_in_flight_bytes=)`.
@@ -34,12 +34,12 @@ const MOST_INSERTS: usize = 4096;
 /// Unanswered updates at most.
 const MOST_UPDATES: usize = 1024;
 
-impl Alone {
+impl UnawaitedRequests {
     /// No requests yet. Each kind may have this many unanswered bytes.
     pub fn new(max_in_flight_bytes: u64) -> Self {
         Self {
-            inserts: Unwatched::new("insert", MOST_INSERTS, max_in_flight_bytes),
-            updates: Unwatched::new("update", MOST_UPDATES, max_in_flight_bytes),
+            inserts: Unawaited::new("insert", MOST_INSERTS, max_in_flight_bytes),
+            updates: Unawaited::new("update", MOST_UPDATES, max_in_flight_bytes),
         }
     }
 
@@ -56,19 +56,19 @@ impl Alone {
     }
 }
 
-impl<T: Send> Unwatched<T> {
+impl<T: Send> Unawaited<T> {
     /// No requests yet. A request waits while `requests` or more, or more than `bytes`, are unanswered.
     fn new(what: &'static str, requests: usize, bytes: u64) -> Self {
-        let most = Left { items: requests, bytes };
+        let most = Load { items: requests, bytes };
         Self { what, most, in_flight: InFlight::default(), pace: Mutex::default(), errors: AtomicU64::new(0) }
     }
 
-    /// Takes over a request for the table, which has this many bytes. One that is done leaves only its error.
-    pub fn leave(&self, py: Python<'_>, ticket: Ticket<T>, table: &str, bytes: u64) -> PyResult<()> {
+    /// Adds a request for the table, which has this many bytes. One that is done leaves only its error.
+    pub fn add(&self, py: Python<'_>, ticket: Ticket<T>, table: &str, bytes: u64) -> PyResult<()> {
         if !ticket.is_done() {
             self.pace().sent(bytes);
         }
-        match self.in_flight.push(table, ticket, Left { items: 1, bytes }) {
+        match self.in_flight.push(table, ticket, Load { items: 1, bytes }) {
             Ok(()) => Ok(()),
             Err(error) => self.note(py, &raise(py, error)),
         }
@@ -78,7 +78,7 @@ impl<T: Send> Unwatched<T> {
     pub fn note(&self, py: Python<'_>, error: &PyErr) -> PyResult<()> {
         if self.errors.fetch_add(1, Ordering::Relaxed) == 0 {
             let logger = PyModule::import(py, "logging")?.call_method1("getLogger", ("reverie",))?;
-            let text = "an %s that nobody waits for (wait=False) failed; further ones are only counted: %s";
+            let text = "an %s that no caller waits for (wait=False) failed; further ones are only counted: %s";
             logger.call_method1("warning", (text, self.what, error.value(py)))?;
         }
         Ok(())
@@ -86,7 +86,7 @@ impl<T: Send> Unwatched<T> {
 
     /// The number of errors.
     pub fn errors(&self, py: Python<'_>) -> PyResult<u64> {
-        self.settle(py, Left::ANY.into(), Deadline::from_timeout(Some(0.0))?, |_| String::new())?;
+        self.wait_until(py, Load::UNLIMITED.into(), Deadline::from_timeout(Some(0.0))?, |_| String::new())?;
         Ok(self.errors.load(Ordering::Relaxed))
     }
 
@@ -99,16 +99,16 @@ impl<T: Send> Unwatched<T> {
         round_trip: Option<Duration>,
         why: impl Fn(&str) -> String + Sync,
     ) -> PyResult<bool> {
-        let enough = Left { items: self.most.items - 1, ..self.most };
-        let room = self.settle(py, Goal { enough, woken: self.most.half() }, deadline, why)?;
+        let target = Load { items: self.most.items - 1, ..self.most };
+        let room = self.wait_until(py, Goal { target, wake_at: self.most.half() }, deadline, why)?;
         let Some(round_trip) = round_trip.filter(|_| room) else { return Ok(room) };
-        let before = self.in_flight.left().bytes;
+        let before = self.in_flight.load().bytes;
         let due = {
             let mut pace = self.pace();
             pace.is_due(before).then(|| pace.aim())
         };
         if let Some(bytes) = due {
-            self.pause(py, deadline, (before, Left::bytes(bytes)), round_trip)?;
+            self.pause(py, deadline, (before, Load::bytes(bytes)), round_trip)?;
         }
         Ok(true)
     }
@@ -118,20 +118,20 @@ impl<T: Send> Unwatched<T> {
         &self,
         py: Python<'_>,
         deadline: Deadline,
-        (before, aim): (u64, Left),
+        (before, aim): (u64, Load),
         round_trip: Duration,
     ) -> PyResult<()> {
         let (most, start) = (Pace::PAUSE + round_trip, Instant::now());
         let deadline =
             Deadline::from_timeout(Some(deadline.limit().map_or(most, |limit| limit.min(most)).as_secs_f64()))?;
-        self.settle(py, aim.into(), deadline, |_| String::new())?;
-        self.pace().paused(before, self.in_flight.left().bytes, start.elapsed(), round_trip);
+        self.wait_until(py, aim.into(), deadline, |_| String::new())?;
+        self.pace().paused(before, self.in_flight.load().bytes, start.elapsed(), round_trip);
         Ok(())
     }
 
     /// Waits until all requests are answered; false at the deadline.
     pub fn flush(&self, py: Python<'_>, deadline: Deadline, why: impl Fn(&str) -> String + Sync) -> PyResult<bool> {
-        self.settle(py, Left::NONE.into(), deadline, why)
+        self.wait_until(py, Load::NONE.into(), deadline, why)
     }
 
     /// The table of the oldest request.
@@ -139,7 +139,7 @@ impl<T: Send> Unwatched<T> {
         self.in_flight.waits_for()
     }
 
-    fn settle(
+    fn wait_until(
         &self,
         py: Python<'_>,
         goal: Goal,
