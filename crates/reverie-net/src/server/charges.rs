@@ -4,8 +4,8 @@ use reverie_core::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The bytes of a session that count against no total, by the total: a session that keeps to its first credit is never
-/// ended because others use the total.
+/// The least and the most of [`Charges::guaranteed`], which is a 64th of the total. A session that uses no more than that
+/// is never ended because others use the total.
 const GUARANTEED_BYTES: (u64, u64) = (64 << 10, 256 << 10);
 
 /// The total of a server, and its use.
@@ -73,7 +73,7 @@ impl Charge {
         Self::new(&Charges::new(total))
     }
 
-    /// Sets the bytes that the session uses.
+    /// Sets the bytes that the session uses; they are set also if it fails.
     /// `ResourceExhausted` if they grow and the total is exceeded by more than a quarter.
     pub(super) fn hold(&mut self, bytes: u64) -> Result<()> {
         if bytes == self.held {

@@ -270,15 +270,15 @@ pub(super) struct Credit {
 
 /// The first credit of a session at most.
 const FIRST_CREDIT: u64 = 1 << 20;
-/// The share of a session's guaranteed bytes that it is granted even if the server's credit is used up: it could not
-/// start without. Its inserts use more memory than they count for against the credit.
-const CERTAIN_CREDIT: u64 = 4;
+/// A session is granted its guaranteed bytes divided by this, even if the server's credit is used up: it could not start
+/// without. Its inserts use more memory than they count for against the credit.
+const CERTAIN_PART: u64 = 4;
 
 impl Credit {
     pub(super) fn new(shared: &Arc<Shared>) -> Self {
         let Limits { session_insert_bytes, total_insert_bytes, .. } = shared.limits;
         let left = total_insert_bytes.saturating_sub(shared.credit.load(Ordering::Relaxed));
-        let certain = shared.charges.guaranteed() / CERTAIN_CREDIT;
+        let certain = shared.charges.guaranteed() / CERTAIN_PART;
         let granted = (left / 2).max(certain).min(FIRST_CREDIT).min(session_insert_bytes);
         shared.credit.fetch_add(granted, Ordering::Relaxed);
         Self { shared: Arc::clone(shared), granted }

@@ -32,8 +32,9 @@ pub(super) struct Names {
     beside: u64,
     /// Bytes of chunks that no table referred to when they were last looked at.
     chunks: u64,
-    /// The chunks that are counted in `chunks`, and how many of them the last look at them left.
+    /// The names of the chunks that are counted in `chunks`; some may be released by now.
     loose: Vec<u64>,
+    /// The length of `loose` after the last look at them.
     looked: usize,
     /// The value of `chunks` when all chunks were last looked at, and the bytes and number of chunks named since.
     reckoned: u64,
@@ -91,7 +92,7 @@ impl Names {
 
     /// See [`super::Decoder::settle`].
     pub(super) fn settle(&mut self) {
-        // Each new chunk pays for four that are looked at again.
+        // Only once there are a quarter more: so each chunk is looked at a few times.
         if self.loose.len() - self.looked <= self.looked / 4 {
             return;
         }
