@@ -7,7 +7,7 @@ import signal
 import socket
 import threading
 from collections import deque
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -107,6 +107,16 @@ def patient(find):
     return found
 
 
+@contextmanager
+def own_handler():
+    """Each node that Ray starts from a process sets the handler of its SIGTERM."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 @pytest.fixture(scope="module")
 def head():
     from ray.cluster_utils import Cluster
@@ -118,8 +128,9 @@ def head():
         monkeypatch.setattr(services, "get_node", patient(services.get_node))
         monkeypatch.setattr(services, "start_raylet", forestalling(services.start_raylet))
         options = {"num_cpus": 4, "include_dashboard": False, "wait": False, **ports()}
-        cluster = Cluster(initialize_head=True, head_node_args=options)
-        ray.init(address=cluster.address, log_to_driver=False, configure_logging=False)
+        with own_handler():
+            cluster = Cluster(initialize_head=True, head_node_args=options)
+            ray.init(address=cluster.address, log_to_driver=False, configure_logging=False)
         yield cluster
         ray.shutdown()
         cluster.shutdown()
@@ -129,7 +140,8 @@ def head():
 def cluster(head, until):
     """Both nodes, also after a test that removed the other one; nothing of a test before holds a CPU or GPU."""
     if len(head.list_all_nodes()) < 2:
-        head.other = head.add_node(num_cpus=4, num_gpus=1, wait=False, **ports())  # so it says
+        with own_handler():
+            head.other = head.add_node(num_cpus=4, num_gpus=1, wait=False, **ports())  # so it says
     until(lambda: ray.cluster_resources().get("CPU") == 8 and free("CPU") == 8 and free("GPU") == 1)
     return head
 
