@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import itertools
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -139,6 +140,19 @@ class Host:
     def stop(self, number: int) -> None:
         """Stops one of its servers, at most once."""
         self._ask("stop", number)
+
+    @contextlib.contextmanager
+    def suspended(self) -> Iterator[None]:
+        """The process is stopped (SIGSTOP) for the length of the block: its connections stay, and it answers nothing.
+        Blocks until all its threads have stopped."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            stopped = os.waitpid(self.process.pid, os.WUNTRACED)[1]
+            if not os.WIFSTOPPED(stopped):
+                raise RuntimeError(f"the process ended (status {stopped}) and cannot be suspended")
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
 
     @property
     def alive(self) -> bool:

@@ -118,13 +118,9 @@ def test_a_deadline_applies_to_a_server_that_does_not_respond(own_host, connect,
     with own_host.serve([uniform()]) as address:
         client = connect(address, transport="grpc", grace=0.05, timeout=0.2)
         client.info(timeout=200)
-        own_host.process.send_signal(signal.SIGSTOP)
-        assert os.WIFSTOPPED(os.waitpid(own_host.process.pid, os.WUNTRACED)[1])
-        try:
-            with pytest.raises(reverie.DeadlineExceededError, match=r"has not answered for \d+\.\d s; does the server"):
-                client.info()
-        finally:
-            own_host.process.send_signal(signal.SIGCONT)
+        silent = pytest.raises(reverie.DeadlineExceededError, match=r"has not answered for \d+\.\d s; does the server")
+        with own_host.suspended(), silent:
+            client.info()
 
 
 def test_a_killed_server_is_named_by_every_call_and_by_its_writers(network, own_host, connect, reached, uniform):
@@ -183,13 +179,9 @@ def test_a_server_suspended_by_a_signal_is_silent_and_continues_later(network, o
     with own_host.serve([uniform()]) as address:
         client = connect(address, transport=network, grace=0.05)
         client.insert({"n": 7}, {"t": 1.0}, timeout=200)
-        own_host.process.send_signal(signal.SIGSTOP)
-        assert os.WIFSTOPPED(os.waitpid(own_host.process.pid, os.WUNTRACED)[1])
-        try:
-            with pytest.raises(reverie.DeadlineExceededError, match=r"did not answer for .* sampling from 't'"):
-                client.sample_batch("t", 1, timeout=0.1)
-        finally:
-            own_host.process.send_signal(signal.SIGCONT)
+        late = pytest.raises(reverie.DeadlineExceededError, match=r"did not answer for .* sampling from 't'")
+        with own_host.suspended(), late:
+            client.sample_batch("t", 1, timeout=0.1)
         assert connect(address, transport=network).sample_batch("t", 1, timeout=200).data["n"].tolist() == [7]
         while True:
             try:

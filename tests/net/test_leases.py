@@ -12,17 +12,6 @@ import pytest
 import reverie
 
 
-@contextlib.contextmanager
-def standing_still(host):
-    """The server process is stopped for the length of the block."""
-    host.process.send_signal(signal.SIGSTOP)
-    assert os.WIFSTOPPED(os.waitpid(host.process.pid, os.WUNTRACED)[1])
-    try:
-        yield
-    finally:
-        host.process.send_signal(signal.SIGCONT)
-
-
 def test_draws_are_leased_until_the_client_has_them(network, own_host, connect, fifo, until):
     with own_host.serve([fifo()]) as address:
         client = connect(address, transport=network)
@@ -40,7 +29,7 @@ def test_draws_that_arrive_after_the_deadline_return_to_the_table_in_their_order
         client = connect(address, transport=network, grace=0.01)
         client.insert_batch("t", np.arange(6), timeout=200)
         client.sample_batch("t", 1, timeout=200)
-        with standing_still(own_host):
+        with own_host.suspended():
             for _ in range(3):
                 with pytest.raises(reverie.DeadlineExceededError) as raised:
                     client.sample_batch("t", 2, timeout=0.05)
@@ -88,7 +77,7 @@ def test_undelivered_batches_of_a_closed_iterator_return_to_the_table(network, o
         other.insert_batch("t", np.arange(20), timeout=200)
         batches = client.batches("t", 2, prefetch=3, timeout=200)
         given = [next(batches)]
-        with standing_still(own_host):
+        with own_host.suspended():
             batches.close()
         # Behind all that it asked for before.
         client.info(timeout=200)
@@ -102,7 +91,7 @@ def test_an_insert_without_a_response_has_an_unknown_fate_that_can_be_resolved(n
     with own_host.serve([uniform()]) as address:
         client = connect(address, transport=network, grace=0.01)
         client.insert_batch("t", np.arange(2), timeout=200)
-        with standing_still(own_host):
+        with own_host.suspended():
             with pytest.raises(reverie.UnknownFateError) as raised:
                 client.insert_batch("t", np.arange(2, 5), timeout=0.05)
             error = raised.value
@@ -120,7 +109,7 @@ def test_the_error_of_a_step_for_several_tables_names_those_that_have_it(network
     with own_host.serve([uniform("a"), uniform("b")]) as address:
         client = connect(address, transport=network, grace=0.01)
         client.insert({"n": 1}, {"a": 1.0, "b": 1.0}, timeout=200)
-        with standing_still(own_host), pytest.raises(reverie.UnknownFateError) as raised:
+        with own_host.suspended(), pytest.raises(reverie.UnknownFateError) as raised:
             client.insert({"n": 2}, {"a": 1.0, "b": 1.0}, timeout=0.05)
         assert raised.value.partial == []
         raised.value.fate.wait(timeout=200)

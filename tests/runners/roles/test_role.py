@@ -1,8 +1,6 @@
 """Behaviour that all roles of a distributed run share."""
 
 import dataclasses
-import os
-import signal
 import threading
 
 import pytest
@@ -139,11 +137,10 @@ def test_a_draw_from_a_shard_that_stalls_briefly_is_not_lost():
             setup = dataclasses.replace(setup_of("learner"), endpoints=(Endpoint(address),))
             with learners.learning_client(setup) as client:
                 client.insert({"n": 7}, {"replay": 1.0}, timeout=100.0)
-                os.kill(host.process.pid, signal.SIGSTOP)
-                draw = threading.Thread(target=lambda: got.append(client.sample_batch("replay", 1, timeout=0)))
-                draw.start()
-                draw.join(0.5)  # longer than a client waits by default
-                os.kill(host.process.pid, signal.SIGCONT)
+                with host.suspended():
+                    draw = threading.Thread(target=lambda: got.append(client.sample_batch("replay", 1, timeout=0)))
+                    draw.start()
+                    draw.join(0.5)  # longer than a client waits by default
                 draw.join()
                 assert [batch.data["n"].tolist() for batch in got] == [[7]]
                 assert client.info(timeout=100.0).tables["replay"].num_samples == 1
