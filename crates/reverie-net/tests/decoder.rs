@@ -341,6 +341,20 @@ fn what_a_connection_holds_beside_the_tables_is_bounded_in_bytes() {
 }
 
 #[test]
+fn what_a_connection_held_before_does_not_keep_it_from_its_bound() {
+    let (mut decoder, _meter) = decoder();
+    let mut take = |chunk: u64, released: &[u64]| {
+        let (chunks, released) = (vec![large(chunk)], encode(released));
+        decoder.insert(proto::Insert { chunks, released, ..Default::default() }, &Bytes::new())
+    };
+    // More than three quarters of the bound, and then one at a time beside them.
+    (0..50).for_each(|chunk| _ = take(chunk, &[]).unwrap());
+    (50..150).for_each(|chunk| _ = take(chunk, &[chunk]).unwrap());
+    (150..163).for_each(|chunk| _ = take(chunk, &[]).unwrap());
+    exhausted(take(163, &[]), "no table holds");
+}
+
+#[test]
 fn what_a_connection_may_name_at_a_time_is_bounded() {
     let (mut decoder, _meter) = decoder();
     let mut take = |number: u64| {

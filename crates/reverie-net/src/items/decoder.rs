@@ -4,8 +4,9 @@ mod cells;
 mod episodes;
 mod limits;
 mod names;
+mod released;
 
-use super::{ITEM_BYTES, MAX_LOOKS, Row, looks};
+use super::{ITEM_BYTES, MAX_LOOKS, Row, WAITING_BYTES, WAITING_ITEM_BYTES, looks};
 use crate::bulk::BulkIn;
 use crate::convert::item::decode_pattern;
 use crate::convert::numbers::words;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 pub use episodes::Episodes;
 pub use limits::Limits;
 use limits::{broken, too_many};
+pub use released::Released;
 
 /// One request of an insert message.
 pub struct Arrived {
@@ -33,6 +35,8 @@ pub struct Arrived {
     pub items: Inserts,
     /// Bytes that it counts for against the insert credit: see [`ITEM_BYTES`].
     pub size_bytes: u64,
+    /// The memory that it takes while it waits for its table, without its chunks.
+    pub waiting_bytes: u64,
 }
 
 struct Pattern {
@@ -62,6 +66,16 @@ impl Decoder {
         Self { meter, limits, episodes, patterns, names, layouts, owed: 0 }
     }
 
+    /// Counts chunks that waiting items of earlier connections have; see [`Decoder::release`].
+    pub fn adopt(&mut self, released: Released) {
+        self.names.adopt(released);
+    }
+
+    /// Ends the connection: releases all that it named. Returns the chunks that waiting items still have.
+    pub fn release(self) -> Released {
+        self.names.release_all()
+    }
+
     /// The requests of a message, in order; none if it only has cells. The bulk bytes are copied on return.
     pub fn insert(&mut self, message: proto::Insert, bulk: &dyn BulkIn) -> Result<Vec<Arrived>> {
         for definition in message.patterns {
@@ -86,8 +100,8 @@ impl Decoder {
         Ok(arrived)
     }
 
-    /// Bytes of chunks that the connection holds open or named and no table refers to, and of its other named things.
-    /// May include chunks that came into tables since the last [`Decoder::reckon`].
+    /// Bytes of chunks that the connection holds open or named, or that items that wait have, and no table refers to, and
+    /// of its other named things. May include chunks that came into tables since the last [`Decoder::reckon`].
     pub fn held_bytes(&mut self) -> u64 {
         self.names.held_bytes()
     }
@@ -144,6 +158,7 @@ impl Decoder {
             body: None,
             episode: (0, 0),
             stream: (0, 0),
+            mentioned: None,
         };
         let mut arrived = Vec::with_capacity(requests as usize);
         let owed = if requests > 0 { std::mem::take(&mut reader.decoder.owed) } else { 0 };
@@ -152,9 +167,11 @@ impl Decoder {
             id += u64::from(run.skipped);
             let mut own = if run.requests > 0 && tables.is_new(run.table) { owed } else { 0 };
             for _ in 0..run.requests {
-                let items = (0..run.items).map(|_| reader.next()).collect::<Result<Inserts>>()?;
+                reader.mentioned = None;
+                let mut waiting_bytes = WAITING_BYTES;
+                let items = (0..run.items).map(|_| reader.next(&mut waiting_bytes)).collect::<Result<Inserts>>()?;
                 let size_bytes = std::mem::take(&mut own).saturating_add(u64::from(run.items) * ITEM_BYTES);
-                arrived.push(Arrived { id, table: run.table, items, size_bytes });
+                arrived.push(Arrived { id, table: run.table, items, size_bytes, waiting_bytes });
                 id += 1;
             }
         }
@@ -184,19 +201,33 @@ struct Reader<'a> {
     items: &'a [[u8; Row::BYTES]],
     at: usize,
     looks: u64,
-    pattern: Option<(u32, Form, u64)>,
-    body: Option<(u64, Body)>,
+    /// The last form, with the cost of its looks and its size.
+    pattern: Option<(u32, Form, (u64, u64))>,
+    /// The last body, with its size.
+    body: Option<(u64, Body, u64)>,
     episode: (u32, u32),
     stream: (u32, u32),
+    /// The form and the body of the item before in the same request.
+    mentioned: Option<(u32, u64)>,
 }
 
 impl Reader<'_> {
-    fn next(&mut self) -> Result<(Item, Priority)> {
+    /// The next item, whose memory while it waits is added to `waiting_bytes`.
+    fn next(&mut self, waiting_bytes: &mut u64) -> Result<(Item, Priority)> {
         let at = self.at;
         self.at += 1;
         let row = Row::read(&self.items[at]);
-        let (pattern, looks) = self.pattern(row.pattern)?;
-        let body = self.body(row.body)?;
+        let (pattern, looks, form_bytes) = self.pattern(row.pattern)?;
+        let (body, body_bytes) = self.body(row.body)?;
+        *waiting_bytes += WAITING_ITEM_BYTES;
+        // Items that wait keep their forms and bodies, also after the client has released them.
+        let before = self.mentioned.replace((row.pattern, row.body));
+        if before.is_none_or(|(pattern, _)| pattern != row.pattern) {
+            *waiting_bytes += form_bytes;
+        }
+        if before.is_none_or(|(_, body)| body != row.body) {
+            *waiting_bytes += body_bytes;
+        }
         let episode = self.episode(row.episode);
         let stream = self.stream(row.stream);
         let item = Item { body, pattern, anchor: row.anchor, episode, stream };
@@ -212,27 +243,28 @@ impl Reader<'_> {
         Ok((item, priority))
     }
 
-    fn pattern(&mut self, number: u32) -> Result<(Form, u64)> {
-        if let Some((_, form, looks)) = self.pattern.as_ref().filter(|(last, ..)| *last == number) {
-            return Ok((form.clone(), *looks));
+    fn pattern(&mut self, number: u32) -> Result<(Form, u64, u64)> {
+        if let Some((_, form, (looks, bytes))) = self.pattern.as_ref().filter(|(last, ..)| *last == number) {
+            return Ok((form.clone(), *looks, *bytes));
         }
         let known = self.decoder.patterns.get(&number);
-        let Pattern { form, looks, .. } = known.ok_or_else(|| broken(format!("the form {number} is not defined")))?;
-        self.pattern = Some((number, form.clone(), *looks));
-        Ok((form.clone(), *looks))
+        let Pattern { form, looks, size_bytes } =
+            known.ok_or_else(|| broken(format!("the form {number} is not defined")))?;
+        self.pattern = Some((number, form.clone(), (*looks, *size_bytes)));
+        Ok((form.clone(), *looks, *size_bytes))
     }
 
-    fn body(&mut self, name: u64) -> Result<Body> {
-        if let Some((_, body)) = self.body.as_ref().filter(|(last, _)| *last == name) {
-            return Ok(body.clone());
+    fn body(&mut self, name: u64) -> Result<(Body, u64)> {
+        if let Some((_, body, bytes)) = self.body.as_ref().filter(|(last, ..)| *last == name) {
+            return Ok((body.clone(), *bytes));
         }
-        let body = match self.decoder.names.get(name) {
-            Some(Known::Chunk { chunk, .. }) => Body::Chunk(Arc::clone(chunk)),
-            Some(Known::Body { span, .. }) => Body::Span(Arc::clone(span)),
+        let (body, bytes) = match self.decoder.names.get(name) {
+            Some(Known::Chunk { chunk, .. }) => (Body::Chunk(Arc::clone(chunk)), 0),
+            Some(Known::Body { span, size_bytes }) => (Body::Span(Arc::clone(span)), *size_bytes),
             None => return Err(broken(format!("the body {name} is not defined"))),
         };
-        self.body = Some((name, body.clone()));
-        Ok(body)
+        self.body = Some((name, body.clone(), bytes));
+        Ok((body, bytes))
     }
 
     fn episode(&mut self, episode: u32) -> u32 {

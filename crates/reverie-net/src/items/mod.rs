@@ -9,7 +9,7 @@ mod row;
 use crate::head::MAX_HEAD_BYTES;
 use reverie_core::item::{Cells, Pattern};
 
-pub use decoder::{Arrived, Decoder, Episodes, Limits};
+pub use decoder::{Arrived, Decoder, Episodes, Limits, Released};
 pub use encoder::{Encoder, Pushed};
 pub use row::Row;
 
@@ -18,6 +18,13 @@ pub use row::Row;
 /// messages before it that had no request: items of several tables may use the same cells, which each of the tables can
 /// hold.
 pub const ITEM_BYTES: u64 = 64;
+
+/// The memory that a request takes on the server while it waits for its table, without its items: its task, its place in
+/// the table's queue, and its tickets.
+pub const WAITING_BYTES: u64 = 1024;
+
+/// As [`WAITING_BYTES`], for each item, without its form, its body and its chunks.
+pub const WAITING_ITEM_BYTES: u64 = 320;
 
 /// Items of one message at most.
 pub const MAX_ITEMS: usize = 1 << 19;

@@ -83,6 +83,17 @@ impl Charge {
         self.change(before, bytes)
     }
 
+    /// As [`Charge::hold`], with the result of `exactly` in place of `bytes` if those would be too many.
+    pub(super) fn hold_or_else(&mut self, bytes: u64, exactly: impl FnOnce() -> u64) -> Result<()> {
+        let before = self.held;
+        if self.hold(bytes).is_ok() {
+            return Ok(());
+        }
+        // From the bytes before: growth is refused, by whichever count.
+        let _ = self.hold(before);
+        self.hold(exactly())
+    }
+
     /// As [`Charge::hold`], for the bytes of an incomplete message.
     pub(crate) fn receive(&mut self, bytes: u64) -> Result<()> {
         if bytes == self.unfinished {
@@ -172,6 +183,21 @@ mod tests {
         assert_eq!(small.room(), 90 * MIB + own - 1);
         drop(small);
         assert_eq!((charges.used(), charges.counted()), (0, 0));
+    }
+
+    #[test]
+    fn growth_beyond_the_total_is_refused_also_by_the_second_count() {
+        let charges = Charges::new(80 * MIB);
+        let most = charges.guaranteed() + 100 * MIB;
+        let mut charge = Charge::new(&charges);
+        charge.hold(most).unwrap();
+        assert!(charge.hold_or_else(most + 2, || most + 1).is_err());
+        assert_eq!(charges.used(), most + 1);
+        assert!(charge.hold_or_else(most + 2, || most + 2).is_err());
+        charge.hold_or_else(most + 9, || most + 2).unwrap();
+        charge.hold_or_else(most + 1, || unreachable!("fewer bytes are not counted twice")).unwrap();
+        charge.hold_or_else(most + 9, || 7).unwrap();
+        assert_eq!(charges.used(), 7);
     }
 
     #[test]

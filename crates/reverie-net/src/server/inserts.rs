@@ -2,13 +2,9 @@
 
 use crate::items::{self, Arrived};
 use reverie_core::table::SharedTable;
+use reverie_core::{Error, Result};
 use std::collections::HashMap;
 use std::sync::Arc;
-
-/// The bytes of a waiting insert without its items: its task, its place in the table's queue, and its tickets.
-const WAITING_BYTES: u64 = 1024;
-/// The bytes of a waiting item without its cells.
-const WAITING_ITEM_BYTES: u64 = 256;
 
 /// The inserts of a session.
 #[derive(Default)]
@@ -19,9 +15,12 @@ pub(super) struct Inserts {
     pub(super) in_flight: u64,
     /// The same for each table, by its number.
     pub(super) in_flight_of: HashMap<u32, u64>,
-    /// Bytes of the waiting inserts that only earlier connections sent. The client sends the wanted ones again.
-    pub(super) before: u64,
-    /// The memory that the waiting inserts use, which is more than they count for against the credit.
+    /// Bytes of the waiting inserts that the connection before this one sent last. The client sends the wanted ones
+    /// again.
+    before: u64,
+    /// Bytes of those that only still earlier connections sent.
+    older: u64,
+    /// The memory that the waiting inserts use without their chunks, which the session counts.
     held_bytes: u64,
     connection: u32,
     /// Inserts that were sent again while they were being withdrawn.
@@ -56,7 +55,7 @@ impl Inserts {
 
     /// Starts the count of a new connection, which replaces another.
     pub(super) fn reconnected(&mut self) {
-        self.before += std::mem::take(&mut self.in_flight);
+        self.older += std::mem::replace(&mut self.before, std::mem::take(&mut self.in_flight));
         self.in_flight_of.clear();
         self.connection = self.connection.wrapping_add(1);
         self.held = false;
@@ -67,9 +66,9 @@ impl Inserts {
         items::has_share(self.in_flight_of.get(&table).copied().unwrap_or(0), self.in_flight, credit)
     }
 
-    pub(super) fn add(&mut self, id: u64, (table, items): (u32, usize), size_bytes: u64) {
+    /// Adds an insert that waits; it counts `size_bytes` against the credit, and holds `held_bytes` without its chunks.
+    pub(super) fn add(&mut self, id: u64, table: u32, (size_bytes, held_bytes): (u64, u64)) {
         self.remove(id);
-        let held_bytes = size_bytes + WAITING_BYTES + items as u64 * WAITING_ITEM_BYTES;
         let connection = self.connection;
         self.count(table, size_bytes);
         self.held_bytes += held_bytes;
@@ -83,27 +82,34 @@ impl Inserts {
 
     /// Removes an insert from the counts.
     fn count_off(&mut self, table: u32, size_bytes: u64, connection: u32) {
-        if connection != self.connection {
-            self.before -= size_bytes;
-            return;
+        match self.connection.wrapping_sub(connection) {
+            0 => {
+                self.in_flight -= size_bytes;
+                *self.in_flight_of.entry(table).or_default() -= size_bytes;
+            }
+            1 => self.before -= size_bytes,
+            _ => self.older -= size_bytes,
         }
-        self.in_flight -= size_bytes;
-        *self.in_flight_of.entry(table).or_default() -= size_bytes;
     }
 
-    /// The memory that the waiting inserts use.
+    /// The memory that the waiting inserts use without their chunks.
     pub(super) fn held_bytes(&self) -> u64 {
         self.held_bytes
     }
 
-    /// Notes that a waiting insert was sent again, with its size as the client counts it now.
-    pub(super) fn came_again(&mut self, id: u64, size_bytes: u64) {
+    /// Notes that a waiting insert was sent again on a new connection, with its size as the client counts it now.
+    /// `Protocol` if this connection sent it already: it would count for less than it holds.
+    pub(super) fn came_again(&mut self, id: u64, size_bytes: u64) -> Result<()> {
         let connection = self.connection;
-        let Some(waiting) = self.waiting.get_mut(&id) else { return };
+        let Some(waiting) = self.waiting.get_mut(&id) else { return Ok(()) };
+        if waiting.connection == connection {
+            return Err(Error::Protocol(format!("the insert {id} was sent twice on one connection")));
+        }
         let (table, before) = (waiting.table, std::mem::replace(&mut waiting.size_bytes, size_bytes));
         let since = std::mem::replace(&mut waiting.connection, connection);
         self.count_off(table, before, since);
         self.count(table, size_bytes);
+        Ok(())
     }
 
     /// Removes a waiting insert. True if it was withdrawn because it was not sent again.
@@ -114,17 +120,22 @@ impl Inserts {
         waiting.left
     }
 
-    /// Returns the inserts that neither this connection nor the one before it sent.
+    /// Returns the inserts that neither this connection nor the one before it sent, if all together exceed the credit.
     /// They no longer count, and are to be withdrawn.
-    pub(super) fn leave_behind(&mut self) -> Vec<u64> {
+    pub(super) fn leave_behind(&mut self, credit: u64) -> Vec<u64> {
         let mut numbers = Vec::new();
+        // Without old ones nothing is searched: this is asked for each insert.
+        if self.older == 0 || self.in_flight + self.before + self.older < credit {
+            return numbers;
+        }
         for (id, waiting) in &mut self.waiting {
             if self.connection.wrapping_sub(waiting.connection) > 1 && !waiting.left {
-                self.before -= std::mem::take(&mut waiting.size_bytes);
+                waiting.size_bytes = 0;
                 waiting.left = true;
                 numbers.push(*id);
             }
         }
+        self.older = 0;
         numbers
     }
 
@@ -143,5 +154,38 @@ impl Inserts {
     /// The number of waiting inserts.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inserts_of_older_connections_are_searched_for_once() {
+        let mut inserts = Inserts::default();
+        let mut next = 1;
+        let mut wait = |inserts: &mut Inserts, number: u64| {
+            for id in next..next + number {
+                inserts.add(id, 0, (100, 7));
+            }
+            next += number;
+        };
+        wait(&mut inserts, 3);
+        inserts.reconnected();
+        wait(&mut inserts, 6);
+        assert_eq!((inserts.older, inserts.leave_behind(800)), (0, vec![]), "all are of this connection or the last");
+        inserts.came_again(2, 70).unwrap();
+        assert!(matches!(inserts.came_again(2, 0), Err(Error::Protocol(_))));
+        inserts.reconnected();
+        wait(&mut inserts, 2);
+        assert_eq!((inserts.in_flight, inserts.before, inserts.older), (200, 670, 200));
+        assert_eq!(inserts.leave_behind(1071), [0; 0], "they are within the credit");
+        let mut left = inserts.leave_behind(1070);
+        left.sort_unstable();
+        assert_eq!((left, inserts.older, inserts.leave_behind(1)), (vec![1, 3], 0, vec![]));
+        assert!(inserts.remove(1) && !inserts.remove(2) && inserts.remove(3));
+        (4..next).for_each(|id| assert!(!inserts.remove(id)));
+        assert_eq!((inserts.in_flight, inserts.before, inserts.older, inserts.held_bytes()), (0, 0, 0, 0));
     }
 }

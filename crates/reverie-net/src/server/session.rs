@@ -19,7 +19,7 @@ use super::samples::Answer;
 use super::shared::{Busy, Credit, SessionId, Shared, Undrained};
 use super::unpacking::Room;
 use crate::convert;
-use crate::items::{self, Decoder, Episodes};
+use crate::items::{self, Decoder, Episodes, Released};
 use crate::proto::client_message::Body as Asked;
 use crate::proto::server_message::Body;
 use crate::proto::{self, ClientMessage, PROTOCOL, ServerMessage};
@@ -82,6 +82,8 @@ pub(super) struct Session {
     /// Draws to be gathered, in the order in which they were made.
     pub(super) ready: VecDeque<Answer>,
     pub(super) inserts: Inserts,
+    /// Without a connection: the chunks that waiting inserts have.
+    released: Released,
     episodes: Arc<Episodes>,
     pub(super) credit: Credit,
     pub(super) charge: Charge,
@@ -143,6 +145,7 @@ impl Session {
             acknowledged_by: None,
             ready: VecDeque::new(),
             inserts: Inserts::new(tables),
+            released: Released::default(),
             episodes: Arc::default(),
             credit: Credit::new(shared),
             charge: Charge::new(&shared.charges),
@@ -309,7 +312,9 @@ impl Session {
         }
         self.shared.counter(way.transport()).fetch_add(1, Ordering::Relaxed);
         let meter = Arc::clone(self.shared.tables.bytes().0);
-        self.link = Some(Link::new(way, Decoder::new(meter, items::Limits::default(), Arc::clone(&self.episodes))));
+        let mut decoder = Decoder::new(meter, items::Limits::default(), Arc::clone(&self.episodes));
+        decoder.adopt(std::mem::take(&mut self.released));
+        self.link = Some(Link::new(way, decoder));
         self.tell_held();
     }
 
@@ -319,6 +324,7 @@ impl Session {
         self.shared.counter(link.way.transport()).fetch_sub(1, Ordering::Relaxed);
         self.forget = Some(Box::pin(tokio::time::sleep(self.shared.limits.linger)));
         self.end_consuming();
+        self.released = link.decoder.release();
         link.way.close();
         // The incomplete message is gone.
         let _ = self.charge.receive(0);

@@ -271,8 +271,8 @@ pub(super) struct Credit {
 /// The first credit of a session at most.
 const FIRST_CREDIT: u64 = 1 << 20;
 /// A session is granted its guaranteed bytes divided by this, even if the server's credit is used up: it could not start
-/// without. Its inserts use more memory than they count for against the credit.
-const CERTAIN_PART: u64 = 4;
+/// without. While they wait, inserts of one small item use 21 times as much memory as they count for against the credit.
+const CERTAIN_PART: u64 = 24;
 
 impl Credit {
     pub(super) fn new(shared: &Arc<Shared>) -> Self {

@@ -10,38 +10,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-fn limited(limits: Limits) -> Options {
-    Options { limits, ..options() }
-}
-
-/// Items of so many bytes in the table "a".
-fn fill(host: &Host, bytes: usize, items: usize) {
-    let mut rows = Rows::new(&host.tables);
-    for item in 0..items {
-        let inserts = [(rows.item(&vec![item as f64; bytes / 8]), Priority::Value(1.0))].into_iter().collect();
-        assert!(host.tables.get("a").unwrap().insert(inserts).unwrap().is_done());
-    }
-}
-
 /// Keys as in a message.
 fn encoded(keys: &[reverie_core::item::Key]) -> bytes::Bytes {
     numbers::encode(&keys.iter().map(|key| key.get()).collect::<Vec<_>>())
-}
-
-/// All that was sent before has been dealt with.
-async fn settle(session: &mut Session) {
-    let id = session.ask(request::Body::Info(proto::InfoRequest {}), None);
-    loop {
-        match session.next().await.expect("the connection ended") {
-            proto::server_message::Body::Reply(reply) if reply.id == id => return,
-            proto::server_message::Body::Goodbye(goodbye) => panic!("{goodbye:?}"),
-            _ => {}
-        }
-    }
-}
-
-fn pending_inserts(host: &Host, table: &str) -> u64 {
-    host.tables.get(table).unwrap().info().pending_inserts
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -62,7 +33,7 @@ async fn a_request_for_more_draws_than_an_answer_may_hold_is_refused_before_any_
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_batch_beyond_the_bound_of_a_table_that_keeps_its_items_is_refused_before_its_first_byte() {
     let host = Host::with(vec![table("a")], limited(Limits { session_batch_bytes: 10_000, ..Limits::default() }));
-    fill(&host, 4000, 4);
+    host.fill_large(4000, 4);
     let mut session = host.session(1).await;
     let id = session.ask(sample("a", 3), None);
     assert!(matches!(session.refusal(id).await, Kind::ResourceExhausted(refused) if refused.budget == 10_000));
@@ -121,7 +92,7 @@ async fn checkpoints_that_are_asked_for_while_one_is_taken_are_one() {
         for _ in 0..50 {
             session.ask(ask(), None);
         }
-        settle(session).await;
+        session.settle().await;
     }
     assert_eq!(gate.taken.load(Ordering::SeqCst), 1, "one at a time");
     *gate.open.lock().unwrap() = true;
@@ -155,12 +126,12 @@ async fn coming_back_gives_no_more_insert_credit() {
         let mut session = host.session(1).await;
         session.take_id(next - 1);
         session.insert(0, &[1.0; 20]);
-        settle(&mut session).await;
+        session.settle().await;
         next += 20;
         session.lose();
     }
     let _session = host.session(1).await;
-    let waiting = pending_inserts(&host, "a");
+    let waiting = host.pending_inserts("a");
     assert!(waiting <= 40, "{waiting} inserts wait, of which 14 fill the credit");
 }
 
@@ -171,19 +142,19 @@ async fn what_a_client_sends_again_is_counted_once_and_it_may_send_more_while_it
     host.fill("a", [0.0]);
     let mut session = host.session(1).await;
     let first = session.insert(0, &[1.0; 12]);
-    settle(&mut session).await;
+    session.settle().await;
     for _ in 0..5 {
         session.lose();
         session = host.session(1).await;
         session.take_id(first + 11);
         session.insert_again(first, 0, &[1.0; 12]);
-        settle(&mut session).await;
-        assert_eq!(pending_inserts(&host, "a"), 12);
+        session.settle().await;
+        assert_eq!(host.pending_inserts("a"), 12);
     }
     session.take_id(100);
     let more = session.insert(1, &[2.0]);
     session.inserted(more, 1).await;
-    assert_eq!(pending_inserts(&host, "a"), 12, "what was sent again is still wanted");
+    assert_eq!(host.pending_inserts("a"), 12, "what was sent again is still wanted");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -193,7 +164,7 @@ async fn what_a_client_had_no_share_to_send_again_for_two_connections_is_new_whe
     ["a", "b"].into_iter().for_each(|name| host.fill(name, [0.0]));
     let mut session = host.session(1).await;
     let first = session.insert(0, &[1.0, 2.0, 3.0]);
-    settle(&mut session).await;
+    session.settle().await;
     let mut last = first + 2;
     for round in 0..3 {
         session.lose();
@@ -202,12 +173,12 @@ async fn what_a_client_had_no_share_to_send_again_for_two_connections_is_new_whe
         // Of the first table only the first.
         session.insert_again(first, 0, &[1.0]);
         last = session.insert(1, &[4.0; 10]) + 9;
-        settle(&mut session).await;
-        assert_eq!(pending_inserts(&host, "a"), if round == 0 { 3 } else { 1 });
+        session.settle().await;
+        assert_eq!(host.pending_inserts("a"), if round == 0 { 3 } else { 1 });
     }
     session.insert_again(first + 1, 0, &[2.0, 3.0]);
-    settle(&mut session).await;
-    assert_eq!(pending_inserts(&host, "a"), 3);
+    session.settle().await;
+    assert_eq!(host.pending_inserts("a"), 3);
     // Nothing was said of them meanwhile, and each goes in once.
     for number in [None, Some(first), Some(first + 1), Some(first + 2)] {
         let id = session.ask(sample("a", 1), None);
@@ -274,110 +245,6 @@ async fn a_batch_that_is_unpacked_by_a_thread_of_its_own_has_what_its_chunks_hol
     let (mut session, table) = (host.session(1).await, "a".to_owned());
     let id = session.ask(request::Body::Get(proto::Get { table, keys, reading: None }), None);
     assert_eq!(session.whole(id).await.values(), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
-}
-
-/// Ends the test where the connection is not ended for what it holds.
-async fn exhausted(session: &mut Session) {
-    let reason = session.goodbye().await.reason.unwrap().kind.unwrap();
-    assert!(matches!(reason, Kind::ResourceExhausted(_)), "{reason:?}");
-}
-
-/// A chunk that no item names.
-fn send_cells(session: &Session, chunk: u64, cells: usize) {
-    let mut cells = insert(1, 0, &vec![1.0; cells], chunk);
-    (cells.runs, cells.items, cells.first_id) = (Vec::new(), Default::default(), 0);
-    session.send.send(message(proto::client_message::Body::Insert(cells))).unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn cells_that_no_item_names_are_counted_over_all_sessions() {
-    let limits = Limits { total_session_bytes: 4 << 20, ..Limits::default() };
-    let host = Host::with(vec![table("a")], limited(limits));
-    let (mut first, mut second, mut third) = (host.session(1).await, host.session(2).await, host.session(3).await);
-    send_cells(&first, 1, 400_000);
-    settle(&mut first).await;
-    send_cells(&second, 1, 400_000);
-    exhausted(&mut second).await;
-    assert!(host.tables.bytes().0.live_bytes() < 4_000_000, "no memory is set aside for what is refused");
-    let inserted = third.insert(0, &[1.0]);
-    third.inserted(inserted, 1).await;
-    settle(&mut first).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn cells_that_came_into_a_table_count_no_longer() {
-    let limits = Limits { total_session_bytes: 4 << 20, ..Limits::default() };
-    let host = Host::with(vec![table("a")], limited(limits));
-    let mut session = host.session(1).await;
-    for _ in 0..20 {
-        let first = session.insert(0, &vec![1.0; 50_000]);
-        let mut confirmed = 0;
-        while confirmed < 50_000 {
-            match session.next().await.unwrap() {
-                proto::server_message::Body::Inserted(inserted) => confirmed += inserted.requests,
-                other => panic!("{other:?}"),
-            }
-        }
-        session.received(first + 50_000, &[]);
-    }
-    assert_eq!(host.size("a"), 1_000_000);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn cells_that_came_into_a_table_refuse_no_draws() {
-    let options = limited(Limits { total_session_bytes: 1 << 20, ..Limits::default() });
-    let host = Host::with(vec![queue("a", 1), table("b")], options);
-    host.fill("a", [7.0]);
-    // One item of a chunk of so many cells.
-    let send = |session: &Session, table: u32, cells: usize| {
-        let mut large = insert(1, table, &vec![1.0; cells], 1);
-        large.items.truncate(reverie_net::items::Row::BYTES);
-        large.runs[0].requests = 1;
-        session.send.send(message(proto::client_message::Body::Insert(large))).unwrap();
-    };
-    let (mut session, mut other) = (host.session(1).await, host.session(2).await);
-    session.take_id(1);
-    send(&session, 1, 75_000);
-    session.inserted(1, 1).await;
-    other.take_id(1); // Which holds almost half of the total.
-    send(&other, 0, 30_000);
-    settle(&mut other).await;
-    let id = session.ask(sample("a", 1), None);
-    assert_eq!(session.whole(id).await.values(), [7.0]);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn draws_that_are_never_received_are_weighed_with_the_chunks_that_they_keep() {
-    let limits = Limits { total_session_bytes: 1 << 20, ..Limits::default() };
-    let host = Host::with(vec![queue("a", 100)], limited(limits));
-    fill(&host, 100_000, 40);
-    let mut session = host.session(1).await;
-    // The first 64 KiB do not count.
-    for _ in 0..12 {
-        let id = session.ask(sample("a", 1), None);
-        session.whole(id).await;
-    }
-    let refused = session.ask(sample("a", 1), None);
-    let Kind::ResourceExhausted(why) = session.refusal(refused).await else { panic!("not refused for what it holds") };
-    assert_eq!(why.budget, 1 << 20, "{why:?}");
-    assert_eq!(host.size("a"), 28, "what is refused is not drawn");
-    session.received(refused + 1, &[]);
-    let id = session.ask(sample("a", 1), None);
-    session.whole(id).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn inserts_that_wait_count_for_what_they_cost_and_not_only_for_their_credit() {
-    let limits = Limits { total_session_bytes: 1 << 20, ..Limits::default() };
-    let host = Host::with(vec![queue("a", 1), table("b")], limited(limits));
-    host.fill("a", [0.0]);
-    let mut session = host.session(1).await;
-    (0..40).for_each(|_| _ = session.insert(0, &[1.0; 50]));
-    exhausted(&mut session).await;
-    assert!(pending_inserts(&host, "a") < 1100);
-    let mut other = host.session(2).await;
-    let inserted = other.insert(1, &[1.0]);
-    other.inserted(inserted, 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -1,23 +1,9 @@
 use crate::support::*;
-use reverie_core::table::Priority;
 use reverie_net::convert;
 use reverie_net::proto::client_message::Body as Asked;
 use reverie_net::proto::error_detail::Kind;
 use reverie_net::proto::{self, request};
-use reverie_net::server::{Limits, Options};
-
-fn limited(limits: Limits) -> Options {
-    Options { limits, ..options() }
-}
-
-/// Items of so many bytes.
-fn fill(host: &Host, bytes: usize, items: usize) {
-    let mut rows = Rows::new(&host.tables);
-    for item in 0..items {
-        let inserts = [(rows.item(&vec![item as f64; bytes / 8]), Priority::Value(1.0))].into_iter().collect();
-        assert!(host.tables.get("a").unwrap().insert(inserts).unwrap().is_done());
-    }
-}
+use reverie_net::server::Limits;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn an_overrun_of_the_insert_credit_ends_the_connection_only() {
@@ -121,11 +107,11 @@ async fn too_many_requests_that_wait_end_the_connection() {
 async fn a_batch_beyond_the_bound_is_refused_and_its_draws_come_one_by_one_where_they_are_nowhere_else() {
     let limits = Limits { session_batch_bytes: 10_000, ..Limits::default() };
     let host = Host::with(vec![queue("a", 10)], limited(limits));
-    fill(&host, 4000, 4);
+    host.fill_large(4000, 4);
     let mut session = host.session(1).await;
     let id = session.ask(sample("a", 2), None);
     assert_eq!(session.whole(id).await.values()[500], 1.0);
-    fill(&host, 4000, 1);
+    host.fill_large(4000, 1);
     let id = session.ask(sample("a", 3), None);
     for first in [2.0, 3.0, 0.0] {
         assert_eq!(session.batch(id).await.values()[0], first);
@@ -137,7 +123,7 @@ async fn a_batch_beyond_the_bound_is_refused_and_its_draws_come_one_by_one_where
 async fn a_client_that_does_not_read_stops_only_itself() {
     let limits = Limits { session_batch_bytes: 8 << 20, total_batch_bytes: 64 << 20, ..Limits::default() };
     let host = Host::with(vec![table("a")], limited(limits));
-    fill(&host, 1 << 20, 4);
+    host.fill_large(1 << 20, 4);
     let mut slow = host.session(1).await;
     let asked: Vec<u64> = (0..200).map(|_| slow.ask(sample("a", 4), None)).collect();
     let mut other = host.session(2).await;

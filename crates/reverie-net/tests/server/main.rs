@@ -11,6 +11,7 @@ mod inserts;
 mod kept;
 mod leases;
 mod limits;
+mod memory;
 mod resume;
 mod samples;
 mod strangers;

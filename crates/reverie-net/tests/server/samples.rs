@@ -2,7 +2,7 @@ use crate::support::*;
 use reverie_core::table::{Priority, TableOptions};
 use reverie_net::proto::client_message::Body as Asked;
 use reverie_net::proto::error_detail::Kind;
-use reverie_net::proto::{self, reply, request};
+use reverie_net::proto::{self, request};
 
 fn parts(parts: &[(&str, u32)]) -> Vec<proto::SamplePart> {
     parts
@@ -14,12 +14,6 @@ fn parts(parts: &[(&str, u32)]) -> Vec<proto::SamplePart> {
 fn some(table: &str, at_most: u32) -> request::Body {
     let parts = parts(&[(table, at_most)]);
     request::Body::Sample(proto::Sample { parts, at_once: true, ..Default::default() })
-}
-
-/// Tells the server's answer to what was asked before from later ones: all before it has arrived.
-async fn settle(session: &mut Session) {
-    let id = session.ask(request::Body::Info(proto::InfoRequest {}), None);
-    assert!(matches!(session.reply(id).await, reply::Body::Info(_)));
 }
 
 fn insert(host: &Host, table: &str, values: &[f64]) {
@@ -109,7 +103,7 @@ async fn a_request_that_is_withdrawn_gives_the_draws_that_were_made() {
     host.fill("a", [1.0]);
     let mut session = host.session(1).await;
     let id = session.ask(sample("a", 2), None);
-    settle(&mut session).await;
+    session.settle().await;
     for _ in 0..2 {
         session.send.send(message(Asked::Cancel(proto::Cancel { id, insert: false }))).unwrap();
     }
@@ -134,7 +128,7 @@ async fn at_once_gives_what_there_is_as_a_batch_for_each_run_of_a_form() {
         assert_eq!((&batch.values(), batch.message.last), (run, at == 2));
     }
     let id = session.ask(some("a", 100), None);
-    settle(&mut session).await;
+    session.settle().await;
     host.fill("a", [6.0, 7.0]);
     assert_eq!(session.whole(id).await.values(), [6.0], "where there is nothing, it waits for the first");
     let id = session.ask(some("a", 100), Some(0.0));

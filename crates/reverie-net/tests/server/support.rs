@@ -50,6 +50,10 @@ pub fn queue(name: &str, max_size: u64) -> TableOptions {
     TableOptions { max_times_sampled: 1, limiter: Limiter::queue(max_size).unwrap(), ..table(name) }
 }
 
+pub fn limited(limits: Limits) -> Options {
+    Options { limits, ..options() }
+}
+
 pub fn options() -> Options {
     Options {
         address: "127.0.0.1:0".parse().unwrap(),
@@ -98,6 +102,19 @@ impl Host {
             let inserts = [(rows.item(&[value]), Priority::Value(1.0))].into_iter().collect();
             assert!(self.tables.insert(table, inserts).unwrap().is_done());
         }
+    }
+
+    /// Puts items of so many bytes into the table "a".
+    pub fn fill_large(&self, bytes: usize, items: usize) {
+        let mut rows = Rows::new(&self.tables);
+        for item in 0..items {
+            let inserts = [(rows.item(&vec![item as f64; bytes / 8]), Priority::Value(1.0))].into_iter().collect();
+            assert!(self.tables.get("a").unwrap().insert(inserts).unwrap().is_done());
+        }
+    }
+
+    pub fn pending_inserts(&self, table: &str) -> u64 {
+        self.tables.get(table).unwrap().info().pending_inserts
     }
 
     pub fn size(&self, table: &str) -> u64 {
@@ -224,9 +241,26 @@ impl Session {
         self.send.send(message(Asked::Insert(insert))).unwrap();
     }
 
+    /// Sends an insert, unless the connection is ended.
+    pub fn send_insert(&self, insert: proto::Insert) {
+        let _ = self.send.send(message(Asked::Insert(insert)));
+    }
+
     pub fn received(&self, below: u64, ids: &[u64]) {
         let received = Some(proto::Received { below, ids: numbers::encode(ids), ..Default::default() });
         self.send.send(ClientMessage { received, ..Default::default() }).unwrap();
+    }
+
+    /// Returns when the server has handled all that was sent before.
+    pub async fn settle(&mut self) {
+        let id = self.ask(request::Body::Info(proto::InfoRequest {}), None);
+        loop {
+            match self.next().await.expect("the connection ended") {
+                Body::Reply(reply) if reply.id == id => return,
+                Body::Goodbye(goodbye) => panic!("{goodbye:?}"),
+                _ => {}
+            }
+        }
     }
 
     /// The reply to a request.
@@ -339,6 +373,13 @@ pub fn insert(first_id: u64, table: u32, values: &[f64], chunk: u64) -> proto::I
         bulk: Some(proto::Bulk { place: Some(proto::bulk::Place::Inline(bytes.into())) }),
         ..Default::default()
     }
+}
+
+/// Items as in a message.
+pub fn rows(rows: &[Row]) -> bytes::Bytes {
+    let mut bytes = Vec::new();
+    rows.iter().for_each(|row| row.put(&mut bytes));
+    bytes.into()
 }
 
 /// The error of a call that failed, from its details.

@@ -2,6 +2,7 @@
 
 use super::episodes::Episodes;
 use super::limits::{Limits, broken, too_many};
+use super::released::{Pace, Released};
 use crate::convert::numbers;
 use crate::proto;
 use reverie_core::chunk::{Chunk, ChunkWriter};
@@ -34,13 +35,16 @@ pub(super) struct Names {
     chunks: u64,
     /// The names of the chunks that are counted in `chunks`; some may be released by now.
     loose: Vec<u64>,
-    /// The length of `loose` after the last look at them.
-    looked: usize,
+    pace: Pace,
+    released: Released,
     /// The value of `chunks` when all chunks were last looked at, and the bytes and number of chunks named since.
     reckoned: u64,
     since: u64,
     named: usize,
 }
+
+/// Named things that may all be looked at for each chunk that seems too much.
+const FEW: usize = 1 << 12;
 
 /// Bytes that a connection may name before all its chunks are looked at again: some may have left their tables.
 const SLACK: u64 = 16 << 20;
@@ -53,7 +57,8 @@ impl Names {
             beside: 0,
             chunks: 0,
             loose: Vec::new(),
-            looked: 0,
+            pace: Pace::default(),
+            released: Released::default(),
             reckoned: 0,
             since: 0,
             named: 0,
@@ -87,28 +92,31 @@ impl Names {
     /// All chunks are looked at only if much was named since, so that each chunk is looked at a few times.
     pub(super) fn held_bytes(&mut self) -> u64 {
         let much = self.since > self.reckoned.max(SLACK);
-        if much && self.named >= self.known.len() / 4 { self.reckon() } else { self.chunks + self.beside }
+        if much && self.named >= self.known.len() / 4 { self.reckon() } else { self.counted() }
+    }
+
+    fn counted(&mut self) -> u64 {
+        let chunks = self.chunks.saturating_add(self.released.bytes());
+        chunks.saturating_add(self.beside)
     }
 
     /// See [`super::Decoder::settle`].
     pub(super) fn settle(&mut self) {
-        // Only once there are a quarter more: so each chunk is looked at a few times.
-        if self.loose.len() - self.looked <= self.looked / 4 {
+        let Self { known, loose, chunks, pace, .. } = self;
+        if !pace.is_due(loose.len()) {
             return;
         }
-        let Self { known, loose, chunks, looked, .. } = self;
         *chunks = 0;
         loose.retain(|name| {
             let bytes = known.get(name).map_or(0, held);
             *chunks += bytes;
             bytes > 0
         });
-        *looked = loose.len();
     }
 
     pub(super) fn reckon(&mut self) -> u64 {
         self.reckon_with(0);
-        self.chunks + self.beside
+        self.counted()
     }
 
     fn reckon_with(&mut self, coming: u64) {
@@ -120,25 +128,27 @@ impl Names {
             chunks += bytes;
             (bytes > 0).then_some(*name)
         }));
+        self.released.reckon();
         (self.chunks, self.reckoned) = (chunks, chunks);
-        (self.looked, self.since, self.named) = (self.loose.len(), 0, 0);
+        (self.since, self.named) = (0, 0);
     }
 
     pub(super) fn hold_at_most(&mut self, limit: u64, more: u64) {
-        self.limits.max_held_bytes = limit.min(self.chunks.saturating_add(self.beside).saturating_add(more));
+        self.limits.max_held_bytes = limit.min(self.counted().saturating_add(more));
     }
 
     /// Refuses bytes beyond the limit; `coming` bytes are of a chunk that is not named yet.
-    /// The bytes are computed again when the limit seems exceeded. A quarter must then be free, so that this does not
-    /// happen for every chunk.
+    /// The bytes are computed again when the limit seems exceeded. If much is named, a quarter must then be free, so that
+    /// this does not happen for every chunk.
     fn check(&mut self, coming: u64) -> Result<()> {
         let budget = self.limits.max_held_bytes;
-        if self.chunks.saturating_add(self.beside) <= budget {
+        if self.counted() <= budget {
             return Ok(());
         }
         self.reckon_with(coming);
-        let needed = self.chunks.saturating_add(self.beside);
-        if needed <= budget - budget / 4 {
+        let needed = self.counted();
+        let free = if self.known.len() <= FEW { 0 } else { budget / 4 };
+        if needed <= budget - free {
             return Ok(());
         }
         Err(Error::ResourceExhausted {
@@ -152,6 +162,7 @@ impl Names {
     pub(super) fn add_chunk(&mut self, name: u64, chunk: Arc<Chunk>, writer: Option<ChunkWriter>) {
         self.known.insert(name, Known::Chunk { chunk, writer });
         self.loose.push(name);
+        self.pace.added();
     }
 
     pub(super) fn define_body(&mut self, definition: proto::BodyDef, episodes: &Episodes) -> Result<()> {
@@ -203,9 +214,29 @@ impl Names {
 
     /// Releases a chunk or body; an unknown number is ignored.
     pub(super) fn release(&mut self, name: u64) {
-        if let Some(Known::Body { size_bytes, .. }) = self.known.remove(&name) {
-            self.give_back(size_bytes);
+        match self.known.remove(&name) {
+            Some(Known::Body { size_bytes, .. }) => self.give_back(size_bytes),
+            Some(Known::Chunk { chunk, writer }) => {
+                drop(writer);
+                self.released.push(chunk);
+            }
+            None => {}
         }
+    }
+
+    /// Releases all; returns the chunks of items that wait.
+    pub(super) fn release_all(mut self) -> Released {
+        for known in std::mem::take(&mut self.known).into_values() {
+            if let Known::Chunk { chunk, writer } = known {
+                drop(writer);
+                self.released.push(chunk);
+            }
+        }
+        self.released
+    }
+
+    pub(super) fn adopt(&mut self, released: Released) {
+        self.released = released;
     }
 }
 

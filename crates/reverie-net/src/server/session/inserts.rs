@@ -1,6 +1,5 @@
 //! Inserts: from messages to items, from items to tables, and keys back.
 
-use super::super::inserts::Inserts;
 use super::super::memory::Known;
 use super::super::samples::{Patience, wait};
 use super::super::session::{Cancel, Finished, Session};
@@ -47,7 +46,10 @@ impl Session {
         if let Some(link) = &mut self.link {
             link.decoder.settle();
         }
-        if let Some(insert_credit_bytes) = self.credit.raise(self.inserts.in_flight.max(unconfirmed)) {
+        // A session that uses much gets no more: what waits takes more memory than it counts for against the credit.
+        if !self.charge.is_full()
+            && let Some(insert_credit_bytes) = self.credit.raise(self.inserts.in_flight.max(unconfirmed))
+        {
             self.send(Body::Credit(proto::Credit { insert_credit_bytes }));
         }
         self.tell_held();
@@ -66,7 +68,7 @@ impl Session {
             self.inserts.returned.insert(arrived.id, arrived);
             return Ok(());
         }
-        let Arrived { id, table: number, mut items, size_bytes } = arrived;
+        let Arrived { id, table: number, mut items, size_bytes, waiting_bytes } = arrived;
         let mut before = Keys::new();
         match self.memory.look_up(id) {
             Known::Received => return Ok(()),
@@ -86,8 +88,7 @@ impl Session {
                 return Ok(());
             }
             Known::No if self.cancels.contains_key(&id) => {
-                self.inserts.came_again(id, size_bytes);
-                return Ok(());
+                return self.inserts.came_again(id, size_bytes);
             }
             Known::No => {}
         }
@@ -96,7 +97,6 @@ impl Session {
             Some(table) => Arc::clone(table),
             None => return Err(Error::Protocol(format!("an insert into table number {number}"))),
         };
-        let count = items.len();
         let inserted = match self.id {
             Some(sender) => {
                 self.inserts.note_table(&table);
@@ -115,24 +115,20 @@ impl Session {
                     run.keys.push(keys);
                 }
                 Some(Err(error)) => self.refuse_insert(id, &error),
-                None => self.wait_for_insert(id, (number, table), ticket, (count, size_bytes)),
+                None => self.wait_for_insert(id, (number, table), ticket, (size_bytes, waiting_bytes)),
             },
         }
         Ok(())
     }
 
     /// Withdraws old inserts when new ones take the session beyond its credit.
-    /// Before a client sends something new into a table, it sends again, in order, the inserts into that table that are
-    /// not confirmed and that it still wants. Inserts that it did not send again for two connections are withdrawn:
-    /// otherwise each connection would bring another credit. So a session uses two credits at most. There is no reply
-    /// for a withdrawn insert of which nothing is in its table: if its table had too small a share until now, it is
-    /// sent again, and is new.
+    /// On a new connection a client first sends again the inserts that it still wants. Those that neither this connection
+    /// nor the one before it sent are withdrawn here, since otherwise every reconnect would bring another credit. At
+    /// most two credits are in use: that of this connection and that of the one before.
+    /// The client gets no reply for such an insert. It may still want it, and have had no credit yet to send it again:
+    /// then it sends it later, and the insert is new here.
     fn keep_to_credit(&mut self) {
-        let Inserts { in_flight, before, .. } = self.inserts;
-        if before == 0 || in_flight + before < self.credit.granted() {
-            return;
-        }
-        for id in self.inserts.leave_behind() {
+        for id in self.inserts.leave_behind(self.credit.granted()) {
             if let Some(cancel) = self.cancels.remove(&id) {
                 // If the receiver is gone, the insert is done.
                 let _ = cancel.sender.send(());
@@ -145,9 +141,9 @@ impl Session {
         id: u64,
         (number, table): (u32, Arc<SharedTable>),
         ticket: reverie_core::table::Ticket<Keys>,
-        (items, size_bytes): (usize, u64),
+        bytes: (u64, u64),
     ) {
-        self.inserts.add(id, (number, items), size_bytes);
+        self.inserts.add(id, number, bytes);
         let (sender, cancel) = oneshot::channel();
         self.cancels.insert(id, Cancel { sender, consumes: false });
         self.waiting.push(Box::pin(async move {

@@ -6,23 +6,26 @@ use reverie_core::{Error, Result};
 impl Session {
     /// Counts the bytes that the session uses. `ResourceExhausted` if they are too many.
     pub(super) fn weigh(&mut self) -> Result<()> {
-        let own = self.memory.size_bytes() + self.inserts.held_bytes() + self.asked_bytes;
-        let Some(link) = &mut self.link else { return self.charge.hold(own) };
-        self.charge.hold(own + link.decoder.held_bytes()).or_else(|_| {
-            // The count may include chunks that are in tables by now.
-            self.charge.hold(own + link.decoder.reckon())
-        })
+        let own = self.own_bytes();
+        let Some(link) = &mut self.link else { return self.charge.hold(own + self.released.bytes()) };
+        // The first count may include chunks that are in tables by now.
+        self.charge.hold_or_else(own + link.decoder.held_bytes(), || own + link.decoder.reckon())
     }
 
     /// If the session seems to use too much to request more, counts again without chunks that are in tables by now.
     pub(super) fn weigh_if_full(&mut self) {
+        let own = self.own_bytes();
         if self.charge.is_full()
             && let Some(link) = &mut self.link
         {
-            let own = self.memory.size_bytes() + self.inserts.held_bytes() + self.asked_bytes;
             // If it is still too much, the next event ends the session.
             let _ = self.charge.hold(own + link.decoder.reckon());
         }
+    }
+
+    /// The bytes without chunks.
+    fn own_bytes(&self) -> u64 {
+        self.memory.size_bytes() + self.inserts.held_bytes() + self.asked_bytes
     }
 
     /// Ends a session that uses too much, and drops all that it holds.
