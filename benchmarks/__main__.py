@@ -106,6 +106,7 @@ def main() -> int:
 def network_part(options: argparse.Namespace) -> int:
     """The rows of links, or those of many clients; their JSON lies with the others."""
     stamp = time.strftime("%Y-%m-%d-%H%M", time.gmtime())
+    options.out.mkdir(parents=True, exist_ok=True)
     out = options.out / f"{stamp}-{'wan' if options.wan else 'scale'}.json"
     if options.scale:
         return scale.main(seconds=0.2 if options.smoke else 5.0, out=out, smoke=options.smoke)

@@ -83,8 +83,12 @@ def measured(transport: str, count: int, seconds: float) -> dict[str, Any]:
         row["connect_seconds"] = time.perf_counter() - start
         row["server_kib_each"] = (server.megabytes - before) * 1024 / row["clients"]
         row["client_kib_each"] = (sum(worker.megabytes for worker in workers) - empty) * 1024 / row["clients"]
-        row["inserted_per_second"] = sum(asked(workers, "insert", seconds)) / seconds
-        row["sampled_per_second"] = sum(asked(workers, "sample", seconds)) / seconds
+        inserted, sent = map(sum, zip(*asked(workers, "insert", seconds), strict=True))
+        row["inserted_per_second"] = inserted / seconds
+        server.ask("inserted")
+        row["lost_items"] = sent - server.answer()
+        sampled, _ = map(sum, zip(*asked(workers, "sample", seconds), strict=True))
+        row["sampled_per_second"] = sampled / seconds
         row["used_kib_each"] = (server.megabytes - before) * 1024 / row["clients"]
         row["server_threads"] = (idle_threads, server.threads)
         row["client_threads_each_process"] = max(worker.threads for worker in workers)
@@ -94,7 +98,7 @@ def measured(transport: str, count: int, seconds: float) -> dict[str, Any]:
             worker.close()
 
 
-def asked(workers: list[Worker], *words: object) -> list[float]:
+def asked(workers: list[Worker], *words: object) -> list[Any]:
     """What all answer, who work at the same time."""
     for worker in workers:
         worker.ask(*words)
@@ -111,12 +115,12 @@ def table(rows: list[dict[str, Any]]) -> str:
     """As docs/guides/run-a-server.md has it."""
     head = (
         "| clients | transport | to connect all | server's memory for each: connected, after use | server's threads |"
-        " a client's own memory | items/s in: batches of 64 x 400 B | items/s out |\n|" + "---|" * 8
+        " a client's own memory | items/s in: batches of 64 x 400 B | lost | items/s out |\n|" + "---|" * 9
     )
     lines = [
         f"| {row['clients']:,} | {row['transport']} | {row['connect_seconds']:.1f} s | {row['server_kib_each']:.0f},"
         f" {row['used_kib_each']:.0f} KiB | {row['server_threads'][1]} | {row['client_kib_each']:.0f} KiB |"
-        f" {row['inserted_per_second']:,.0f} | {row['sampled_per_second']:,.0f} |"
+        f" {row['inserted_per_second']:,.0f} | {row['lost_items']} | {row['sampled_per_second']:,.0f} |"
         for row in rows
     ]
     return "\n".join([head, *lines])

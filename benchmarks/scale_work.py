@@ -1,4 +1,5 @@
-"""The processes of `scale.py`: `serve`, or `clients PORT TRANSPORT COUNT`, which then does what its stdin says."""
+"""The processes of `scale.py`: `serve`, which answers each line with the number of inserted items, or `clients PORT
+TRANSPORT COUNT`, which then does what its stdin says."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def serve() -> None:
         data = {"x": np.zeros((CAPACITY, PAYLOAD // 4), np.float32)}
         server.client().insert_batch(TABLE, data)
         print(server.port, flush=True)
-        sys.stdin.read()
+        for _ in sys.stdin:
+            print(server.client().info().tables[TABLE].num_inserts - CAPACITY, flush=True)
 
 
 def clients(port: str, transport: str, count: int) -> None:
@@ -48,8 +50,8 @@ def connect(made: list[reverie.Client]) -> int:
         return len(list(pool.map(lambda client: client.info(timeout=300.0), made)))
 
 
-def use(what: str, made: list[reverie.Client], seconds: float) -> int:
-    """Items that the clients moved, one behind the other; every client at least once, whatever that takes."""
+def use(what: str, made: list[reverie.Client], seconds: float) -> tuple[int, int]:
+    """Items that the clients moved in the time, one behind the other, and in all: every client at least once before."""
     data = {"x": np.random.default_rng(1).standard_normal((BATCH, PAYLOAD // 4), dtype=np.float32)}
 
     def insert(client: reverie.Client) -> None:
@@ -70,7 +72,7 @@ def use(what: str, made: list[reverie.Client], seconds: float) -> int:
             break
     for client in made:
         client.flush()
-    return count
+    return count, count + len(made) * BATCH
 
 
 if __name__ == "__main__":
