@@ -30,6 +30,7 @@ from reverie.agents.core import RunSettings
 from reverie.agents.gorila import agent as gorila
 from reverie.agents.gorila.learner import make_parameter_server
 from reverie.agents.gorila.parameters import ParameterServer, Pull
+from reverie.parameters.ray import NewestReference
 from reverie.runners import (
     DeviceError,
     Node,
@@ -289,7 +290,7 @@ def test_a_learner_on_cuda_is_placed_with_the_gpu_and_too_many_gpus_are_refused_
         go.touch()
         assert ray.get(host.__ray_call__.remote(where)) == (cluster.other.node_id, [0])
         # The newest weights are known beside the supervisor, and go with no other node.
-        assert ray.get(stage._parameters.__ray_call__.remote(where)) == (cluster.head_node.node_id, [])
+        assert ray.get(stage._parameters._actor.__ray_call__.remote(where)) == (cluster.head_node.node_id, [])
         assert {kind: stage.placed(setup).run.device for kind, setup in setups.items()} == {
             "learner": "cuda",
             "actor": "cpu",
@@ -327,7 +328,7 @@ def test_the_server_of_newest_weights_runs_on_the_supervisors_node(monkeypatch):
         monkeypatch.setattr(ray, figures, lambda: {"CPU": 4.0})
     monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: here))
     monkeypatch.setattr(on_ray, "nodes", lambda: [Node("here", 2**40, 4.0)])
-    monkeypatch.setattr(ray, "remote", lambda what: Asked() if what is on_ray.NewestWeights else None)
+    monkeypatch.setattr(ray, "remote", lambda what: Asked() if what is NewestReference else None)
     on_ray.Cluster(plan(apex_dqn, "CartPole-v1", config=CONFIG, run=RUN, runner="ray"))
     (options,) = asked
     strategy = options.pop("scheduling_strategy")

@@ -1,0 +1,105 @@
+"""Parameters between processes of one machine, through one file."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, final
+
+import numpy as np
+
+from reverie import _checks
+from reverie.errors import DamagedError
+from reverie.parameters.ends import Carrier, Channel
+from reverie.parameters.record import Arrays, Parameters, Version, require_newer
+
+_MAGIC = b"RVPARAM1"
+_HEAD_BYTES = 32
+"""The magic, then int64 generation, number, and the length of the names, dtypes and shapes as JSON."""
+_ALIGN = 64
+
+
+@final
+@dataclass(frozen=True)
+class FileChannel(Channel):
+    """Parameters between processes of this machine, in one file that is replaced atomically. Can be pickled.
+
+    A reader sees one version, never parts of two. There is no lock, so that no process waits for one that was killed.
+    In `/dev/shm` the file is in memory. The folder must exist; the file stays until you remove it, and all that can
+    write there can publish.
+
+    Args:
+        path: of the file. Drafts lie next to it, under the same name with the generation added.
+    """
+
+    path: Path
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", _checks.path("path", self.path))
+
+    def carrier(self) -> _FileCarrier:
+        """A carrier for one end."""
+        return _FileCarrier(self.path)
+
+
+class _FileCarrier(Carrier):
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.where = f"file '{path}'"
+
+    def put(self, version: Version, arrays: Arrays, timeout: float | None) -> None:
+        require_newer(version, self.newest(None), self.where)
+        draft = self._path.with_name(f"{self._path.name}.{version.generation}")
+        try:
+            with draft.open("wb") as file:
+                _write(file, version, arrays)
+        except OSError as error:  # the error of the file system does not name the file
+            raise OSError(error.errno, error.strerror, str(draft)) from error
+        os.replace(draft, self._path)
+
+    def fetch(self, above: Version | None, timeout: float | None) -> Parameters | Version | None:
+        try:
+            file = self._path.open("rb", buffering=0)
+        except FileNotFoundError:
+            return None
+        with file:
+            head = file.read(_HEAD_BYTES)
+            if len(head) != _HEAD_BYTES or head[: len(_MAGIC)] != _MAGIC:
+                raise DamagedError(f"{self.where} has no parameters", path=str(self._path), what="not of a FileChannel")
+            generation, number, length = np.frombuffer(head, np.int64, offset=len(_MAGIC)).tolist()
+            version = Version(generation, number)
+            if above is not None and version <= above:
+                return version
+            return Parameters(version, _read(file, length))
+
+
+def _write(file: BinaryIO, version: Version, arrays: Arrays) -> None:
+    specs = [[name, array.dtype.name, list(array.shape)] for name, array in arrays.items()]
+    text = json.dumps(specs).encode()
+    text += b" " * (-(_HEAD_BYTES + len(text)) % _ALIGN)
+    file.write(_MAGIC + np.array([*version, len(text)], np.int64).tobytes() + text)
+    for array in arrays.values():
+        file.write(np.ascontiguousarray(array).tobytes())
+        file.write(bytes(-array.nbytes % _ALIGN))
+
+
+def _read(file: Any, length: int) -> Arrays:
+    specs = json.loads(file.read(length))
+    memory = bytearray(file.readall())  # writable, as the receiver owns it
+    arrays, offset = {}, 0
+    for name, dtype, shape in specs:
+        one = np.frombuffer(memory, _dtype(dtype), int(np.prod(shape, dtype=np.int64)), offset).reshape(shape)
+        arrays[name], offset = one, offset + one.nbytes + -one.nbytes % _ALIGN
+    return arrays
+
+
+def _dtype(name: str) -> np.dtype[Any]:
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes
+
+        known: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        return known
