@@ -43,7 +43,7 @@ class Parameters:
 
     version: Version
     arrays: Arrays
-    """By name, in the order in which they were published."""
+    """By name, in any order."""
 
     def state_dict(self) -> dict[str, Any]:
         """PyTorch tensors over the memory of the arrays, for `module.load_state_dict`. ImportError without PyTorch."""

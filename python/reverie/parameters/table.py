@@ -89,7 +89,7 @@ class _TableCarrier(Carrier):
         if above is not None and version <= above:
             return version
         batch = self._client.sample_batch(self._table, 1, timeout=_rest(end))
-        return Parameters(_version(batch.info), {name: column[0] for name, column in batch.data.items()})
+        return Parameters(_version(batch.info), {name: column[0, ...] for name, column in batch.data.items()})
 
     def _check(self, timeout: float | None) -> None:
         """Raises ValueError if the table is not one of `reverie.parameters.table`. Asks the server once."""
