@@ -83,6 +83,16 @@ def test_a_file_without_parameters_is_refused_by_its_name(tmp_path, content):
     assert caught.value.path == str(path)
 
 
+def test_a_file_that_is_cut_off_is_refused(tmp_path):
+    path = tmp_path / "weights"
+    FileChannel(path).publisher().publish({"w": np.ones(100), "b": np.ones(3)})
+    whole = path.read_bytes()
+    for size in (32, 40, 200, len(whole) - 64):
+        path.write_bytes(whole[:size])
+        with pytest.raises(reverie.DamagedError, match="has no parameters: it is cut off"):
+            FileChannel(path).subscriber().latest()
+
+
 def test_a_file_that_cannot_be_written_is_named(tmp_path):
     publisher = FileChannel(tmp_path / "missing" / "weights").publisher()
     with pytest.raises(FileNotFoundError, match=r"missing/weights\.0"):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO, final
 
@@ -67,12 +69,34 @@ class _FileCarrier(Carrier):
         with file:
             head = file.read(_HEAD_BYTES)
             if len(head) != _HEAD_BYTES or head[: len(_MAGIC)] != _MAGIC:
-                raise DamagedError(f"{self.where} has no parameters", path=str(self._path), what="not of a FileChannel")
+                raise self._damaged("it was not written by a FileChannel")
             generation, number, length = np.frombuffer(head, np.int64, offset=len(_MAGIC)).tolist()
             version = Version(generation, number)
             if above is not None and version <= above:
                 return version
-            return Parameters(version, _read(file, length))
+            return Parameters(version, self._read(file, length))
+
+    def _read(self, file: FileIO, length: int) -> Arrays:
+        """The arrays, over one block of memory. `file` is open, so that another file at the path does not matter."""
+        size = os.fstat(file.fileno()).st_size - _HEAD_BYTES - length
+        if size < 0:
+            raise self._damaged("it is cut off")
+        specs = [(name, _dtype(dtype), tuple(shape)) for name, dtype, shape in json.loads(file.read(length))]
+        memory = np.empty(size, np.uint8)
+        rest = memory.data
+        while rest and (count := file.readinto(rest)):
+            rest = rest[count:]
+        arrays, offset = {}, 0
+        for name, dtype, shape in specs:
+            end = offset + math.prod(shape) * dtype.itemsize
+            if end > size - len(rest):
+                raise self._damaged("it is cut off")
+            arrays[name] = memory[offset:end].view(dtype).reshape(shape)
+            offset = end + -end % _ALIGN
+        return arrays
+
+    def _damaged(self, what: str) -> DamagedError:
+        return DamagedError(f"{self.where} has no parameters: {what}", path=str(self._path), what=what)
 
 
 def _write(file: BinaryIO, version: Version, arrays: Arrays) -> None:
@@ -81,18 +105,8 @@ def _write(file: BinaryIO, version: Version, arrays: Arrays) -> None:
     text += b" " * (-(_HEAD_BYTES + len(text)) % _ALIGN)
     file.write(_MAGIC + np.array([*version, len(text)], np.int64).tobytes() + text)
     for array in arrays.values():
-        file.write(np.ascontiguousarray(array).tobytes())
+        file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         file.write(bytes(-array.nbytes % _ALIGN))
-
-
-def _read(file: Any, length: int) -> Arrays:
-    specs = json.loads(file.read(length))
-    memory = bytearray(file.readall())  # writable, as the receiver owns it
-    arrays, offset = {}, 0
-    for name, dtype, shape in specs:
-        one = np.frombuffer(memory, _dtype(dtype), int(np.prod(shape, dtype=np.int64)), offset).reshape(shape)
-        arrays[name], offset = one, offset + one.nbytes + -one.nbytes % _ALIGN
-    return arrays
 
 
 def _dtype(name: str) -> np.dtype[Any]:
