@@ -120,6 +120,9 @@ def test_a_later_generation_is_newer_at_a_lower_number_and_a_subscriber_never_go
     newest = subscriber.get(newer_than=Version(3, 100), timeout=PATIENT)
     assert newest.version == Version(4, 40)
     assert subscriber.get(timeout=PATIENT).version == Version(4, 40)
+    # A learner that goes back to its checkpoint, and does not count its restarts.
+    channel.publisher().publish(arrays(3), number=7)
+    assert subscriber.get(newer_than=newest.version, timeout=PATIENT).version == Version(5, 7)
 
 
 def test_a_number_must_be_greater_than_the_last(channel):

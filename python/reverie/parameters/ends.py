@@ -107,6 +107,7 @@ class Publisher:
 
     def __init__(self, carrier: Carrier, generation: int, first: int) -> None:
         self._carrier, self._next = carrier, first
+        self._last = -1
         self._specs: Specs | None = None
         self.generation = generation
         """The generation of the versions that it publishes."""
@@ -118,8 +119,8 @@ class Publisher:
             arrays: arrays or PyTorch tensors of numbers by name, such as `module.state_dict()`; each time with the same
                 names, dtypes and shapes. They are not kept. A tensor on a GPU is copied to main memory. A tensor of
                 bfloat16 or float8 becomes an array of `ml_dtypes`, which must be installed.
-            number: the number of the version, greater than the last one; None takes the next. A failed call uses up its
-                number.
+            number: the number of the version, greater than the last one of this publisher; None takes the next. A call
+                that fails uses up its number.
             timeout: seconds to wait for the carrier: a server's confirmation, or Ray's response to the publication
                 before. In-process and with a file there is nothing to wait for.
 
@@ -140,12 +141,12 @@ class Publisher:
             require_same(self._specs, named, "the parameters published before")
         within = _seconds(timeout)
         number = self._next if number is None else _checks.count("number", number, 0)
-        if number < self._next:
-            raise ValueError(f"number must be greater than {self._next - 1}, the last one, got {number}")
+        if number <= self._last:
+            raise ValueError(f"number must be greater than {self._last}, the last one, got {number}")
         if number > MAX_NUMBER:
             raise ValueError(f"number must be at most {MAX_NUMBER}, got {number}")
         version = Version(self.generation, number)
-        self._next = number + 1
+        self._last, self._next = number, number + 1
         self._carrier.put(version, named, within)
         self._specs = specs_of(named)
         return version
