@@ -117,6 +117,31 @@ def test_the_table_keeps_the_newest_version_whichever_is_inserted_last():
         assert client.info().tables["parameters"].current_size == 1
 
 
+def test_a_version_that_is_replaced_while_it_is_read_is_read_again():
+    with serve([table()]) as client:
+        channel = TableChannel(client)
+        publisher, subscriber = channel.publisher(), channel.subscriber()
+        publisher.publish(arrays(1))
+
+        class Replacing:
+            """A client during whose first `get` the version is replaced."""
+
+            gets = 0
+
+            def __getattr__(self, name):
+                return getattr(client, name)
+
+            def get(self, *args, **options):
+                self.gets += 1
+                if self.gets == 1:
+                    publisher.publish(arrays(2))
+                return client.get(*args, **options)
+
+        subscriber._carrier._client = Replacing()
+        got = subscriber.latest()
+        assert (got.version, got.arrays["w"].tolist()) == (Version(0, 1), [2.0] * 3)
+
+
 @pytest.mark.parametrize(
     "options",
     [

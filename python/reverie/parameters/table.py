@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, final
 
 from reverie import selectors
 from reverie.client import Client
+from reverie.errors import UnknownKeyError
 from reverie.parameters.ends import Carrier, Channel
 from reverie.parameters.record import MAX_NUMBER, Arrays, Parameters, Version, arrays_of, require_newer
 from reverie.specs import TensorSpec
@@ -82,14 +84,17 @@ class _TableCarrier(Carrier):
     def fetch(self, above: Version | None, timeout: float | None) -> Parameters | Version | None:
         end = None if timeout is None else time.monotonic() + timeout
         self._check(timeout)
-        found = self._client.query(self._table, timeout=timeout)
-        if not len(found):
-            return None
-        version = _version(found)
-        if above is not None and version <= above:
-            return version
-        batch = self._client.sample_batch(self._table, 1, timeout=_rest(end))
-        return Parameters(_version(batch.info), {name: column[0, ...] for name, column in batch.data.items()})
+        while True:
+            found = self._client.query(self._table, timeout=_rest(end))
+            if not len(found):
+                return None
+            version = _version(found)
+            if above is not None and version <= above:
+                return version
+            # Read by key: a draw would wait if the table was emptied meanwhile.
+            with suppress(UnknownKeyError):  # a newer version has replaced it
+                data = self._client.get(self._table, found.key, timeout=_rest(end)).data
+                return Parameters(version, {name: column[0, ...] for name, column in data.items()})
 
     def _check(self, timeout: float | None) -> None:
         """Raises ValueError if the table is not one of `reverie.parameters.table`. Asks the server once."""
