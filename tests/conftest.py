@@ -1,9 +1,13 @@
 """Shared by all tests: the Hypothesis profiles, the number of threads, the order of tests, and waiting."""
 
+import contextlib
+import inspect
 import os
 import signal
+import socket
 import threading
 import time
+from pathlib import Path
 
 # Set before NumPy and PyTorch are imported: with one thread per core in each worker and each process of a test, threads
 # would only wait for each other. A run sets its own number.
@@ -68,3 +72,87 @@ def until():
             threading.Event().wait(0.001)
 
     return until
+
+
+PATIENT_RAY = {
+    "RAY_memory_monitor_refresh_ms": "0",  # else it kills processes where others have taken the machine's memory
+    "RAY_worker_niceness": "0",  # else whatever else runs goes first, for minutes on a busy machine
+    "RAY_worker_register_timeout_seconds": "800",
+    "RAY_agent_register_timeout_ms": "800000",
+    "RAY_gcs_server_port_wait_time_s": "800",
+}
+
+
+def ray_ports():
+    """Ports for a node's agents: a raylet waits 15 s for an agent to say which it took, and ends when they are over."""
+    names = ("metrics_agent", "metrics_export", "dashboard_agent_listen", "runtime_env_agent")
+    with contextlib.ExitStack() as stack:
+        free = [stack.enter_context(socket.create_server(("", 0))) for _ in names]
+        return {f"{name}_port": one.getsockname()[1] for name, one in zip(names, free, strict=True)}
+
+
+def forestalling(start):
+    """Starts a raylet with all of its agents' ports; it learns one of them from a file only."""
+    signature = inspect.signature(start)
+
+    def starting(*args, **options):
+        given = signature.bind(*args, **options).arguments
+        file = Path(given["session_dir"], f"dashboard_agent_listen_port_{given['node_id']}")
+        file.write_text(str(given["dashboard_agent_listen_port"]))
+        return start(*args, **options)
+
+    return starting
+
+
+def patient(find):
+    """What finds a node, and waits for one that is not there yet."""
+
+    def found(*args, **options):
+        for _ in range(800):
+            with contextlib.suppress(RuntimeError):
+                return find(*args, **options)
+            threading.Event().wait(1.0)
+        return find(*args, **options)
+
+    return found
+
+
+@contextlib.contextmanager
+def own_handler():
+    """Each node that Ray starts from a process sets the handler of its SIGTERM."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture(scope="module")
+def ray_head():
+    """A Ray cluster of one node with 4 CPUs, to which this process is connected; `ray_head.add(...)` adds a node.
+
+    The tests that take it are in one worker: `pytest.mark.xdist_group("ray")`.
+    """
+    import ray
+    from ray._private import services
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        for name, value in PATIENT_RAY.items():
+            monkeypatch.setenv(name, value)
+        # In Ray a node must start within half a minute; tests wait for nodes here, or in a fixture of their own.
+        monkeypatch.setattr(services, "get_node", patient(services.get_node))
+        monkeypatch.setattr(services, "start_raylet", forestalling(services.start_raylet))
+        options = {"num_cpus": 4, "include_dashboard": False, "wait": False, **ray_ports()}
+        with own_handler():
+            cluster = Cluster(initialize_head=True, head_node_args=options)
+            ray.init(address=cluster.address, log_to_driver=False, configure_logging=False)
+
+        def add(**options):
+            with own_handler():
+                return cluster.add_node(wait=False, **options, **ray_ports())
+
+        cluster.add = add
+        yield cluster
+        ray.shutdown()
+        cluster.shutdown()

@@ -6,7 +6,7 @@ Experience flows in one direction: append -> chunk -> item -> table -> sample ->
 import sys as _sys
 import typing as _typing
 
-from reverie import checkpointers, errors, extensions, rate_limiters, selectors, specs, structured, types
+from reverie import checkpointers, errors, extensions, parameters, rate_limiters, selectors, specs, structured, types
 from reverie.client import Client
 from reverie.datasets.patterns import PatternDataset
 from reverie.errors import (
@@ -23,6 +23,7 @@ from reverie.errors import (
     ServerRestartedWarning,
     SignatureError,
     StorageError,
+    SupersededError,
     UnauthenticatedError,
     UnavailableError,
     UnknownFateError,
@@ -110,6 +111,7 @@ __all__ = [
     "SignatureError",
     "StorageError",
     "StructuredWriter",
+    "SupersededError",
     "TFClient",
     "Table",
     "TableInfo",
@@ -133,6 +135,7 @@ __all__ = [
     "extensions",
     "item_selectors",
     "load_policy",
+    "parameters",
     "pattern_dataset",
     "platform",
     "rate_limiters",

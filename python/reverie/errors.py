@@ -21,6 +21,7 @@ __all__ = [
     "ServerRestartedWarning",
     "SignatureError",
     "StorageError",
+    "SupersededError",
     "UnauthenticatedError",
     "UnavailableError",
     "UnknownFateError",
@@ -244,6 +245,20 @@ class StorageError(ReplayError, OSError):
         self.path = path
         self.action = action
         self.reason = reason
+
+
+class SupersededError(ReplayError, RuntimeError):
+    """Parameters were not published: a newer publisher has published to their channel, which keeps those.
+
+    Attributes:
+        version: the version that was to be published.
+        newest: the newest version of the channel.
+    """
+
+    def __init__(self, message: str, *, version: Any = None, newest: Any = None) -> None:
+        super().__init__(message)
+        self.version = version
+        self.newest = newest
 
 
 class InternalError(ReplayError):

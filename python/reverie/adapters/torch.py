@@ -16,7 +16,7 @@ try:
 except ImportError as error:
     raise ImportError('PyTorch is missing: pip install "reverie[torch]"') from error
 
-__all__ = ["BatchDataset", "converter", "iterable_dataset", "to_tensor", "to_torch"]
+__all__ = ["BatchDataset", "converter", "iterable_dataset", "to_array", "to_tensor", "to_torch"]
 
 #: Dtypes of ml_dtypes (kind V): the integer of the same width, and PyTorch's dtype.
 _BY_BITS = {
@@ -48,6 +48,30 @@ def to_tensor(
     if pinned:
         tensor = tensor.pin_memory()
     return tensor if device is None else tensor.to(device, non_blocking=pinned)
+
+
+def to_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """An array of a tensor, over its memory if it is in main memory and dense.
+
+    A tensor on a GPU is copied. bfloat16 and float8 become the dtypes of ml_dtypes.
+
+    Raises:
+        TypeError: for a tensor that is sparse or quantised, or a dtype that NumPy and ml_dtypes do not have.
+        ImportError: for bfloat16 and float8 if ml_dtypes is not installed.
+    """
+    tensor = tensor.detach()
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        raise TypeError(f"a tensor must be dense to become an array, got {tensor.layout}, {tensor.dtype}")
+    tensor = tensor.cpu().resolve_conj().resolve_neg()
+    for name, (bits, dtype) in _BY_BITS.items():
+        if tensor.dtype == dtype:
+            try:
+                import ml_dtypes
+            except ImportError as error:
+                raise ImportError(f"NumPy needs ml_dtypes for a tensor of {dtype}: pip install ml_dtypes") from error
+            integers = torch.int16 if bits is np.int16 else torch.int8
+            return tensor.view(integers).numpy().view(getattr(ml_dtypes, name))
+    return tensor.numpy()
 
 
 def to_torch(batch: Batch, device: torch.device | str | None = None, *, pinned: bool = False) -> Batch:

@@ -24,12 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from reverie.checkpointers import CheckpointerBase
+from reverie.parameters import FileChannel
 from reverie.runners.checked_run import CheckedRun
 from reverie.runners.links.message_sockets import RoleSocket, SupervisorSocket, socket_pair
 from reverie.runners.links.messages import Command, Died, Endpoint, Ready, Report, RoleName, Serving, Setup
 from reverie.runners.links.parameter_connections import SocketAddresses, SocketServer
 from reverie.runners.links.run_folder import RunFolder, remove
-from reverie.runners.links.weights import WeightsFile
+from reverie.runners.links.weights import WeightsChannel
 from reverie.runners.reports.events import Result
 from reverie.runners.roles.role_loop import run_role
 from reverie.runners.supervision.launch import launch
@@ -86,9 +87,9 @@ class Processes:
         self._fork_server_ready.set()
 
     @property
-    def weights(self) -> WeightsFile:
+    def weights(self) -> WeightsChannel:
         """The channel for weights: a file in the folder of the run."""
-        return WeightsFile(self._folder / "weights")
+        return WeightsChannel(FileChannel(self._folder / "weights"))
 
     def serving(self, name: RoleName, checkpointer: CheckpointerBase | None, before: Endpoint | None) -> Serving:
         """Serve on loopback with the run's token, so that a client which finds another run's shard at its old port

@@ -1,5 +1,6 @@
 """The folder of a run, and its removal with the run."""
 
+import itertools
 import os
 import signal
 import subprocess
@@ -12,9 +13,10 @@ import pytest
 pytest.importorskip("torch")
 
 from reverie.agents.core import Weights
+from reverie.parameters import FileChannel
 from reverie.runners.links import run_folder as folder_module
 from reverie.runners.links.run_folder import RunFolder, remove
-from reverie.runners.links.weights import WeightsFile
+from reverie.runners.links.weights import WeightsChannel
 
 
 @pytest.fixture(autouse=True)
@@ -52,14 +54,14 @@ def test_the_folder_of_a_killed_run_is_removed_by_the_next_and_those_of_living_r
 def test_publishing_while_the_folder_is_removed_does_not_keep_the_folder(tmp_path, monkeypatch):
     folder = tmp_path / "run"
     folder.mkdir()
-    publisher = WeightsFile(folder / "weights").publisher(0)
-    weights = Weights(1, np.zeros(3, np.float32))
-    publisher.publish(weights)
+    publisher = WeightsChannel(FileChannel(folder / "weights")).publisher(0)
+    weights = (Weights(version, np.zeros(3, np.float32)) for version in itertools.count())
+    publisher.publish(next(weights))
     rmdir = os.rmdir
 
     def just_before(*args, **options):
         with suppress(FileNotFoundError):
-            publisher.publish(weights)
+            publisher.publish(next(weights))
         rmdir(*args, **options)
 
     monkeypatch.setattr(os, "rmdir", just_before)

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from reverie.agents.core import Weights
-from reverie.runners.links.weights import WeightsFile
+from reverie.parameters import FileChannel
+from reverie.runners.links.weights import WeightsChannel
 
 
 def weights(version, size=4):
@@ -13,7 +14,7 @@ def weights(version, size=4):
 
 
 def test_weights_are_available_once_published_and_only_if_newer(tmp_path):
-    way = WeightsFile(tmp_path / "weights")
+    way = WeightsChannel(FileChannel(tmp_path / "weights"))
     source = way.source()
     assert not source.ready
     assert source.latest(-1) is None
@@ -29,7 +30,7 @@ def test_weights_are_available_once_published_and_only_if_newer(tmp_path):
 
 
 def test_received_weights_are_a_copy(tmp_path):
-    way = WeightsFile(tmp_path / "weights")
+    way = WeightsChannel(FileChannel(tmp_path / "weights"))
     way.publisher(0).publish(weights(1))
     source = way.source()
     one = source.latest(-1)
@@ -38,7 +39,7 @@ def test_received_weights_are_a_copy(tmp_path):
 
 
 def test_weights_of_a_restarted_learner_are_newer_at_a_lower_version(tmp_path):
-    way = WeightsFile(tmp_path / "weights")
+    way = WeightsChannel(FileChannel(tmp_path / "weights"))
     source = way.source()
     way.publisher(0).publish(weights(100))
     assert source.latest(-1).version == 100
@@ -49,9 +50,9 @@ def test_weights_of_a_restarted_learner_are_newer_at_a_lower_version(tmp_path):
 
 def test_weights_that_do_not_fit_raise_an_error_with_the_file_and_keep_the_previous_ones(tmp_path):
     """A file system that is nearly full writes a part of the data, and reports no error."""
-    way = WeightsFile(tmp_path / "weights")
+    way = WeightsChannel(FileChannel(tmp_path / "weights"))
     publisher, source = way.publisher(0), way.source()
-    publisher.publish(weights(1))
+    publisher.publish(weights(1, 1000))
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
     try:
@@ -60,13 +61,13 @@ def test_weights_that_do_not_fit_raise_an_error_with_the_file_and_keep_the_previ
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     one = source.latest(-1)
-    assert (one.version, one.flat.tolist()) == (1, [1.0] * 4)
-    publisher.publish(weights(3))
+    assert (one.version, one.flat.tolist()) == (1, [1.0] * 1000)
+    publisher.publish(weights(3, 1000))
     assert source.latest(1).version == 3
 
 
 def test_a_reader_never_sees_parts_of_two_editions(tmp_path):
-    way = WeightsFile(tmp_path / "weights")
+    way = WeightsChannel(FileChannel(tmp_path / "weights"))
     publisher, source = way.publisher(0), way.source()
     publisher.publish(weights(0, 50_000))
     done = threading.Event()

@@ -1,14 +1,10 @@
 """A run on a Ray cluster of two nodes, both on this machine."""
 
 import dataclasses
-import inspect
 import os
 import signal
-import socket
 import threading
 from collections import deque
-from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -20,7 +16,6 @@ pytest.importorskip("ray")
 pytest.importorskip("cryptography")
 
 import ray
-from ray._private import services
 from ray.exceptions import ActorDiedError, ActorUnavailableError, ObjectLostError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -30,6 +25,7 @@ from reverie.agents.core import RunSettings
 from reverie.agents.gorila import agent as gorila
 from reverie.agents.gorila.learner import make_parameter_server
 from reverie.agents.gorila.parameters import ParameterServer, Pull
+from reverie.parameters.ray import NewestReference
 from reverie.runners import (
     DeviceError,
     Node,
@@ -64,86 +60,13 @@ RUN = RunSettings(
 )
 
 
-PATIENT = {
-    "RAY_memory_monitor_refresh_ms": "0",  # else it kills roles where others have taken the machine's memory
-    "RAY_worker_niceness": "0",  # else whatever else runs goes first, for minutes on a busy machine
-    "RAY_worker_register_timeout_seconds": "800",
-    "RAY_agent_register_timeout_ms": "800000",
-    "RAY_gcs_server_port_wait_time_s": "800",
-}
-
-
-def ports():
-    """Ports for a node's agents: a raylet waits 15 s for an agent to say which it took, and ends when they are over."""
-    names = ("metrics_agent", "metrics_export", "dashboard_agent_listen", "runtime_env_agent")
-    with ExitStack() as stack:
-        free = [stack.enter_context(socket.create_server(("", 0))) for _ in names]
-        return {f"{name}_port": one.getsockname()[1] for name, one in zip(names, free, strict=True)}
-
-
-def forestalling(start):
-    """Starts a raylet with all of its agents' ports; it learns one of them from a file only."""
-    signature = inspect.signature(start)
-
-    def starting(*args, **options):
-        given = signature.bind(*args, **options).arguments
-        file = Path(given["session_dir"], f"dashboard_agent_listen_port_{given['node_id']}")
-        file.write_text(str(given["dashboard_agent_listen_port"]))
-        return start(*args, **options)
-
-    return starting
-
-
-def patient(find):
-    """What finds a node, and waits for one that is not there yet."""
-
-    def found(*args, **options):
-        for _ in range(800):
-            with suppress(RuntimeError):
-                return find(*args, **options)
-            threading.Event().wait(1.0)
-        return find(*args, **options)
-
-    return found
-
-
-@contextmanager
-def own_handler():
-    """Each node that Ray starts from a process sets the handler of its SIGTERM."""
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@pytest.fixture(scope="module")
-def head():
-    from ray.cluster_utils import Cluster
-
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        for name, value in PATIENT.items():
-            monkeypatch.setenv(name, value)
-        # In Ray a node must start within half a minute; tests wait for nodes here, or in `cluster`.
-        monkeypatch.setattr(services, "get_node", patient(services.get_node))
-        monkeypatch.setattr(services, "start_raylet", forestalling(services.start_raylet))
-        options = {"num_cpus": 4, "include_dashboard": False, "wait": False, **ports()}
-        with own_handler():
-            cluster = Cluster(initialize_head=True, head_node_args=options)
-            ray.init(address=cluster.address, log_to_driver=False, configure_logging=False)
-        yield cluster
-        ray.shutdown()
-        cluster.shutdown()
-
-
 @pytest.fixture
-def cluster(head, until):
+def cluster(ray_head, until):
     """Both nodes, also after a test that removed the other one; nothing of a test before holds a CPU or GPU."""
-    if len(head.list_all_nodes()) < 2:
-        with own_handler():
-            head.other = head.add_node(num_cpus=4, num_gpus=1, wait=False, **ports())  # so it says
+    if len(ray_head.list_all_nodes()) < 2:
+        ray_head.other = ray_head.add(num_cpus=4, num_gpus=1)  # so it says
     until(lambda: ray.cluster_resources().get("CPU") == 8 and free("CPU") == 8 and free("GPU") == 1)
-    return head
+    return ray_head
 
 
 @pytest.fixture(autouse=True)
@@ -289,7 +212,7 @@ def test_a_learner_on_cuda_is_placed_with_the_gpu_and_too_many_gpus_are_refused_
         go.touch()
         assert ray.get(host.__ray_call__.remote(where)) == (cluster.other.node_id, [0])
         # The newest weights are known beside the supervisor, and go with no other node.
-        assert ray.get(stage._parameters.__ray_call__.remote(where)) == (cluster.head_node.node_id, [])
+        assert ray.get(stage._parameters._actor.__ray_call__.remote(where)) == (cluster.head_node.node_id, [])
         assert {kind: stage.placed(setup).run.device for kind, setup in setups.items()} == {
             "learner": "cuda",
             "actor": "cpu",
@@ -325,9 +248,10 @@ def test_the_server_of_newest_weights_runs_on_the_supervisors_node(monkeypatch):
 
     for figures in ("cluster_resources", "available_resources"):
         monkeypatch.setattr(ray, figures, lambda: {"CPU": 4.0})
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
     monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: here))
     monkeypatch.setattr(on_ray, "nodes", lambda: [Node("here", 2**40, 4.0)])
-    monkeypatch.setattr(ray, "remote", lambda what: Asked() if what is on_ray.NewestWeights else None)
+    monkeypatch.setattr(ray, "remote", lambda what: Asked() if what is NewestReference else None)
     on_ray.Cluster(plan(apex_dqn, "CartPole-v1", config=CONFIG, run=RUN, runner="ray"))
     (options,) = asked
     strategy = options.pop("scheduling_strategy")
@@ -346,6 +270,7 @@ def test_a_run_without_room_on_any_node_of_its_cluster_is_refused_at_once(cluste
 @pytest.mark.parametrize("check_memory", [True, False])
 def test_a_role_requests_its_memory_from_ray_if_memory_is_checked(monkeypatch, check_memory):
     asked = Mock()
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
     for figures in ("cluster_resources", "available_resources"):
         monkeypatch.setattr(ray, figures, lambda: {"CPU": 4.0})
     monkeypatch.setattr(on_ray, "nodes", lambda: [Node("here", 2**40, 4.0)])

@@ -1,1 +1,1 @@
-"""The roles of a run as actors of a Ray cluster. No other package imports Ray."""
+"""The roles of a run as actors of a Ray cluster. Only this package and `reverie.parameters.ray` import Ray."""

@@ -14,23 +14,19 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 try:
     import ray
     from ray.exceptions import GetTimeoutError, RayError
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 except ImportError as error:  # pragma: no cover - without the extra
     raise ImportError('ray is not installed: pip install "reverie[ray]"') from error
 
-from reverie.agents.core import Weights
 from reverie.checkpointers import CheckpointerBase
+from reverie.parameters.ray import RayChannel
 from reverie.runners.checked_run import CheckedRun
 from reverie.runners.links.credentials import RunCredentials
 from reverie.runners.links.messages import Command, Died, Endpoint, Ready, Report, RoleName, Serving, Setup
 from reverie.runners.links.parameter_connections import ANSWER_SECONDS, Reply, answers_of, raise_unanswered
-from reverie.runners.links.weights import Edition, NewestWeights, Publisher, Subscription
+from reverie.runners.links.weights import WeightsChannel
 from reverie.runners.planning.nodes import Node, from_ray, missing_memory, place
 from reverie.runners.planning.topology import Topology, missing_resource, require_gpus, this_machine
 from reverie.runners.ray.cluster_connection import connected
@@ -39,8 +35,6 @@ from reverie.runners.ray.stop_probe import UNANSWERED_SECONDS, StopProbe
 from reverie.runners.reports.events import Result
 from reverie.runners.supervision.launch import launch
 
-ASK_SECONDS = 0.02
-"""An actor asks for newer weights no more often than this."""
 SEND_SECONDS = 10.0
 DRAIN_SECONDS = 1.0
 
@@ -64,61 +58,6 @@ def nodes_to_fit(address: str | None) -> list[Node] | None:
 def nodes() -> list[Node]:
     """The nodes of the cluster with their free resources, as Ray's head counts them."""
     return from_ray(ray.nodes(), ray._private.state.available_resources_per_node())
-
-
-@dataclass(frozen=True)
-class StoredWeights:
-    """Weights in Ray's object store: each edition is put once, and shared by all processes of a node."""
-
-    server: Any
-
-    def publisher(self, generation: int) -> Publisher:
-        """The learner's end."""
-        return _StorePublisher(self.server, generation)
-
-    def source(self) -> Subscription:
-        """The actor's or evaluator's end."""
-        return Subscription(_WeightsRequests(self.server))
-
-
-class _StorePublisher:
-    def __init__(self, server: Any, generation: int) -> None:
-        self._server, self._generation = server, generation
-        self._last: Any = None
-
-    def publish(self, weights: Weights) -> None:
-        if self._last is not None:
-            with suppress(RayError):  # it is being restarted; this edition is newer anyway
-                ray.get(self._last, timeout=SEND_SECONDS)
-        where = [ray.put(weights.flat)]
-        self._last = self._server.publish.remote(Edition(self._generation, weights.version), where)
-
-
-class _WeightsRequests:
-    """Asks for newer weights, at most one request in flight. Does not block on the answer."""
-
-    def __init__(self, server: Any) -> None:
-        self._server = server
-        self._request: Any = None
-        self._next = 0.0
-
-    def __call__(self, known: Edition | None) -> tuple[Edition, NDArray[np.float32]] | None:
-        if self._request is None:
-            if time.monotonic() < self._next:
-                return None
-            self._next = time.monotonic() + ASK_SECONDS
-            self._request = self._server.newest.remote(known)
-        if not ray.wait([self._request], timeout=0)[0]:
-            return None
-        asked, self._request = self._request, None
-        try:
-            answer = ray.get(asked)
-            if answer is None:
-                return None
-            edition, (where,) = answer
-            return Edition(*edition), ray.get(where, timeout=SEND_SECONDS)
-        except RayError:
-            return None  # the server or the object was lost with its node; a newer edition will come
 
 
 class ActorConnection:
@@ -185,15 +124,12 @@ class Cluster:
         self._share = min(1.0, ray.cluster_resources().get("CPU", 0.0) / wanted)
         """If the cluster has fewer CPUs than the roles want, each requests this share of them."""
         self._running: dict[RoleName, _Remote] = {}
-        # On the supervisor's node: on another it would be lost with that node, while actors and the learner wait.
-        on_this_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        server = ray.remote(NewestWeights).options(num_cpus=0, max_restarts=-1, scheduling_strategy=on_this_node)
-        self._parameters = server.remote()
+        self._parameters = RayChannel()
 
     @property
-    def weights(self) -> StoredWeights:
+    def weights(self) -> WeightsChannel:
         """The channel for weights: Ray's object store."""
-        return StoredWeights(self._parameters)
+        return WeightsChannel(self._parameters)
 
     def serving(self, name: RoleName, checkpointer: CheckpointerBase | None, before: Endpoint | None) -> Serving:
         """Serve with TLS and the run's token, at its node's address (filled in there), on a new port each time."""
@@ -308,7 +244,7 @@ class Cluster:
         """Kill the actors that still run."""
         for name in list(self._running):
             self.kill(name)
-        ray.kill(self._parameters)
+        self._parameters.close()
 
 
 def _is_placed(host: Any) -> bool:

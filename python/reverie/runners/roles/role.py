@@ -199,7 +199,7 @@ class Actor(Role):
 
     def report(self) -> Acted:
         """Its counts, returns and crashes."""
-        return acted(self._actor, self._source.given.version, self.drain_seconds(), self._waits)
+        return acted(self._actor, self._source.given.number, self.drain_seconds(), self._waits)
 
     def close(self) -> None:
         """Close environments and writer; items that the table does not accept at once are discarded."""

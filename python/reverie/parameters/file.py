@@ -1,0 +1,119 @@
+"""Parameters between processes of one machine, through one file."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+from typing import Any, BinaryIO, final
+
+import numpy as np
+
+from reverie import _checks
+from reverie.errors import DamagedError
+from reverie.parameters.ends import Carrier, Channel
+from reverie.parameters.record import Arrays, Parameters, Version, require_newer
+
+_MAGIC = b"RVPARAM1"
+_HEAD_BYTES = 32
+"""The magic, then int64 generation, number, and the length of the names, dtypes and shapes as JSON."""
+_ALIGN = 64
+
+
+@final
+@dataclass(frozen=True)
+class FileChannel(Channel):
+    """Parameters between processes of this machine, in one file that is replaced atomically. Can be pickled.
+
+    A reader sees one version, never parts of two. There is no lock, so that no process waits for one that was killed.
+    In `/dev/shm` the file is in memory. The folder must exist; the file stays until you remove it, and all that can
+    write there can publish.
+
+    Args:
+        path: of the file. Drafts lie next to it, under the same name with the generation added.
+    """
+
+    path: Path
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", _checks.path("path", self.path))
+
+    def carrier(self) -> _FileCarrier:
+        """A carrier for one end."""
+        return _FileCarrier(self.path)
+
+
+class _FileCarrier(Carrier):
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.where = f"file '{path}'"
+
+    def put(self, version: Version, arrays: Arrays, timeout: float | None) -> None:
+        require_newer(version, self.newest(None), self.where)
+        draft = self._path.with_name(f"{self._path.name}.{version.generation}")
+        try:
+            with draft.open("wb") as file:
+                _write(file, version, arrays)
+        except OSError as error:  # the error of the file system does not name the file
+            raise OSError(error.errno, error.strerror, str(draft)) from error
+        os.replace(draft, self._path)
+
+    def fetch(self, above: Version | None, timeout: float | None) -> Parameters | Version | None:
+        try:
+            file = self._path.open("rb", buffering=0)
+        except FileNotFoundError:
+            return None
+        with file:
+            head = file.read(_HEAD_BYTES)
+            if len(head) != _HEAD_BYTES or head[: len(_MAGIC)] != _MAGIC:
+                raise self._damaged("it was not written by a FileChannel")
+            generation, number, length = np.frombuffer(head, np.int64, offset=len(_MAGIC)).tolist()
+            version = Version(generation, number)
+            if above is not None and version <= above:
+                return version
+            return Parameters(version, self._read(file, length))
+
+    def _read(self, file: FileIO, length: int) -> Arrays:
+        """The arrays, over one block of memory. `file` is open, so that another file at the path does not matter."""
+        size = os.fstat(file.fileno()).st_size - _HEAD_BYTES - length
+        if size < 0:
+            raise self._damaged("it is cut off")
+        specs = [(name, _dtype(dtype), tuple(shape)) for name, dtype, shape in json.loads(file.read(length))]
+        memory = np.empty(size, np.uint8)
+        rest = memory.data
+        while rest and (count := file.readinto(rest)):
+            rest = rest[count:]
+        arrays, offset = {}, 0
+        for name, dtype, shape in specs:
+            end = offset + math.prod(shape) * dtype.itemsize
+            if end > size - len(rest):
+                raise self._damaged("it is cut off")
+            arrays[name] = memory[offset:end].view(dtype).reshape(shape)
+            offset = end + -end % _ALIGN
+        return arrays
+
+    def _damaged(self, what: str) -> DamagedError:
+        return DamagedError(f"{self.where} has no parameters: {what}", path=str(self._path), what=what)
+
+
+def _write(file: BinaryIO, version: Version, arrays: Arrays) -> None:
+    specs = [[name, array.dtype.name, list(array.shape)] for name, array in arrays.items()]
+    text = json.dumps(specs).encode()
+    text += b" " * (-(_HEAD_BYTES + len(text)) % _ALIGN)
+    file.write(_MAGIC + np.array([*version, len(text)], np.int64).tobytes() + text)
+    for array in arrays.values():
+        file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        file.write(bytes(-array.nbytes % _ALIGN))
+
+
+def _dtype(name: str) -> np.dtype[Any]:
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes
+
+        known: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        return known
