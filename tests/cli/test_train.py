@@ -184,7 +184,7 @@ def test_no_check_memory_starts_a_run_with_less_memory_than_estimated(reverie, m
 
 
 def test_a_missing_tensorboard_is_refused_if_requested(reverie, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    monkeypatch.setitem(sys.modules, "tensorboard.compat.proto", None)
     result = reverie("train", "dqn", "--env", "CartPole-v1", "--tensorboard", *SHORT)
     assert result.exit_code == 2
     assert 'tensorboard is not installed: pip install "reverie[tensorboard]"' in result.stderr
