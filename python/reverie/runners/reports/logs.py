@@ -313,14 +313,16 @@ def read(path: Path) -> RunLog:
             env_id=first["env_id"],
             seed=first["seed"],
             target_return=first["target_return"],
-            env_steps=tuple(point["env_steps"] for point in points),
-            returns=tuple(point["mean_return"] for point in points),
+            env_steps=tuple(int(point["env_steps"]) for point in points),
+            returns=tuple(float(point["mean_return"]) for point in points),
             finished=next((line for line in lines if line.get("event") == "finished"), None),
-            seconds=tuple(point["seconds"] for point in points),
+            seconds=tuple(float(point["seconds"]) for point in points),
             config=first["config"],
         )
     except KeyError as error:
         raise LogError(file, f"is not the log of a run: a line lacks {error}") from error
+    except (TypeError, ValueError) as error:
+        raise LogError(file, f"is not the log of a run: a number of an evaluation is invalid ({error})") from error
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
