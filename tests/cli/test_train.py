@@ -689,6 +689,26 @@ def test_short_flags_are_the_settings_that_they_stand_for(reverie):
     assert {name: settings[name] for name in expected} == expected
     other = reverie("train", "apex-dqn", "--env", "CartPole-v1", "--dry-run", "--total-timesteps", 77)
     assert "at most 77 environment steps" in other.stdout
+    shorter = reverie("train", "apex-dqn", "--env", "CartPole-v1", "--dry-run", "--json", "--lr", 0.5)
+    assert json.loads(shorter.stdout)["settings"]["agent"]["learning_rate"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [("lr", "learning_rate"), ("gamma", "discount"), ("buffer_size", "capacity"), ("max_steps", "max_env_steps")],
+)
+def test_a_setting_by_the_name_that_other_libraries_have_is_refused_with_its_own(reverie, name, setting):
+    result = reverie("train", "dqn", "--env", "CartPole-v1", "--dry-run", "--set", f"{name}=1")
+    assert result.exit_code == 2
+    assert f"has no setting '{name}'; did you mean {setting}?" in result.stderr
+
+
+def test_eval_of_a_folder_that_is_no_run_reports_that(reverie, tmp_path):
+    (tmp_path / "plots").mkdir()
+    result = reverie("eval", "plots")
+    assert result.exit_code == 2
+    (line,) = result.stderr.splitlines()
+    assert "this folder is no run: it has neither log.jsonl nor checkpoints/; name a run's folder" in line
 
 
 def test_short_flags_of_settings_that_an_agent_does_not_have_are_refused(reverie):
