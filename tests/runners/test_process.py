@@ -370,8 +370,8 @@ def test_the_processes_of_a_run_have_titles(monkeypatch):
     listen = process.Processes.listen
     monkeypatch.setattr(process.Processes, "listen", listening)
     with pytest.raises(StoppedError):
-        train(run=ENDLESS, config=small("dqn"), seed=3, should_stop=lambda: len(titles) >= 4)
-    assert titles == {name: f"reverie: {name} of dqn on CartPole-v1, seed 3" for name in titles}
+        train(run=ENDLESS, config=small("dqn"), should_stop=lambda: len(titles) >= 4)
+    assert titles == {name: f"reverie: {name} of dqn on CartPole-v1" for name in titles}
     assert {"shard 0", "learner", "evaluator", "actor 0"} <= set(titles)
 
 

@@ -46,8 +46,8 @@ def connected(
     ca: Path | None,
     cert: Path | None,
     key: Path | None,
-    server_name: str | None,
     timeout: float,
+    server_name: str | None = None,
 ) -> Iterator[reverie.Client]:
     """A client of the server; an error is printed in one line and ends the command."""
     try:

@@ -30,7 +30,7 @@ def info(
     timeout: Timeout = 10.0,
 ) -> None:
     """Show a server's tables: sizes, bytes, rates, and the requests that wait."""
-    with connected(address, token_file, tls_ca, tls_cert, tls_key, tls_server_name, timeout) as client:
+    with connected(address, token_file, tls_ca, tls_cert, tls_key, timeout, tls_server_name) as client:
         before, started = figures(client), time.monotonic()
         time.sleep(rate_seconds)
         now = figures(client)

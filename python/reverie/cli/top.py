@@ -36,7 +36,7 @@ def top(
 ) -> None:
     """Show sizes, rates and waiting requests of a server's tables, live."""
     console = Console(highlight=False)
-    with connected(address, token_file, tls_ca, tls_cert, tls_key, tls_server_name, timeout) as client:
+    with connected(address, token_file, tls_ca, tls_cert, tls_key, timeout, tls_server_name) as client:
         live = None if as_json or not console.is_terminal else Live(console=console, auto_refresh=False, screen=True)
         before, measured_at, updates = figures(client), time.monotonic(), 0
         try:
