@@ -83,7 +83,7 @@ def _of_extension_type(tensor: Any, torch: Any, kind: str, path: str) -> npt.NDA
     try:
         import ml_dtypes
     except ImportError:
-        raise _refuse(path, kind, f"float32 where ml_dtypes is missing: .float(), or pip install ml_dtypes") from None
+        raise _refuse(path, kind, "float32 where ml_dtypes is missing: .float(), or pip install ml_dtypes") from None
     if not hasattr(ml_dtypes, name):
         raise _refuse(path, kind, "a dtype that NumPy or ml_dtypes has")
     array: npt.NDArray[Any] = tensor.view(bits).numpy().view(getattr(ml_dtypes, name))
