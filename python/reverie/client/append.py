@@ -176,8 +176,8 @@ class WriterCalls(TableCalls):
         """A writer of overlapping sequences; see `reverie.writers.SequenceWriter`.
 
         With `num_envs` a writer for that many environments, which step together; see `reverie.writers.VectorWriter`.
-        `priority=None` is "max" if the table's sampler is `Prioritized`, so that each item is soon drawn once (Schaul et
-        al. 2016, algorithm 1), else 1.
+        `priority=None` is "max" if the table's sampler is `Prioritized`, so that each item is soon drawn once (Schaul
+        et al. 2016, algorithm 1), else 1.
         """
         with self._at(shard, timeout) as (client, timeout):
             tables = client._tables(timeout)
@@ -237,8 +237,8 @@ class WriterCalls(TableCalls):
         """A writer of whole episodes; see `reverie.writers.EpisodeWriter`.
 
         With `num_envs` a writer for that many environments, which step together; see `reverie.writers.VectorWriter`.
-        `priority=None` is "max" if the table's sampler is `Prioritized`, so that each item is soon drawn once (Schaul et
-        al. 2016, algorithm 1), else 1.
+        `priority=None` is "max" if the table's sampler is `Prioritized`, so that each item is soon drawn once (Schaul
+        et al. 2016, algorithm 1), else 1.
         """
         with self._at(shard, timeout) as (client, timeout):
             tables = client._tables(timeout)
@@ -273,8 +273,8 @@ class WriterCalls(TableCalls):
     ) -> TransitionWriter:
         """A writer of n-step transitions from vector environments; see `reverie.writers.TransitionWriter`.
 
-        `priority=None` is "max" if the table's sampler is `Prioritized`, so that each item is soon drawn once (Schaul et
-        al. 2016, algorithm 1), else 1.
+        `priority=None` is "max" if the table's sampler is `Prioritized`, so that each item is soon drawn once (Schaul
+        et al. 2016, algorithm 1), else 1.
         """
         with self._at(shard, timeout) as (client, timeout):
             if priority is None:
