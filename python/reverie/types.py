@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, final
 import numpy as np
 import numpy.typing as npt
 
-from reverie import _native
+from reverie import _native, _padding
 from reverie._tensorflow import tensorflow
 
 __all__ = [
@@ -168,6 +168,32 @@ class Batch:
         if self.smallest_probability is None:
             raise ValueError('normalise="table" needs draws from one table with a selector that has probabilities')
         return self._converted(self.info._weights(beta, self.smallest_probability))
+
+    def padded(self, column: str, value: float = 0) -> tuple[Any, IntArray]:
+        """A column whose items differ in length as one array, with a value of your choice behind the shorter ones.
+
+        For batches read with `ragged="pad"` (whose padding is zeros) or `"values"`.
+
+        Args:
+            column: the path of the column, as `"tokens"` or `"obs/tokens"`.
+            value: the number in the cells that are no data, such as -100 for labels that a loss ignores.
+
+        Returns:
+            a copy of the column, `[B, T, ...]` with T the length of the longest item, as the kind of array that the
+            column is (NumPy, PyTorch, JAX; on its device); and the lengths, int64 NumPy `[B]`.
+
+        Raises:
+            ValueError: for an unknown column, one without a time axis or of text, a batch that was read without
+                `ragged=`, or a value that the column's dtype cannot hold.
+        """
+        leaves, structure = _native.flatten(self.data)
+        columns = dict(zip(structure.paths, leaves, strict=True))
+        if column not in columns:
+            raise ValueError(f"there is no column {column!r}; there is {', '.join(map(repr, columns))}")
+        mask, lengths = (of.get(column) if isinstance(of, dict) else of for of in (self.mask, self.lengths))
+        if mask is None and lengths is None:
+            raise ValueError(f'column {column!r} has no mask and no lengths: read it with ragged="pad" or "values"')
+        return _padding.padded(column, columns[column], mask, lengths, value)
 
     def _converted(self, weights: FloatArray) -> Any:
         return weights if self._weights_as is None else self._weights_as(weights)
