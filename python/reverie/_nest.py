@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,9 @@ def as_column(value: Any, want: str | None, path: str) -> npt.NDArray[Any]:
     """
     if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic):
         return _number(value, want, path)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        value = _of_tensor(value, torch, path)
     if not isinstance(value, np.ndarray | np.generic | bytes | str) and not _is_arrayable(value):
         raise _refuse(path, f"a {type(value).__name__}", _WANTED)
     if isinstance(value, np.ndarray) and type(value) is not np.ndarray and np.ma.is_masked(value):
@@ -48,6 +52,42 @@ def as_column(value: Any, want: str | None, path: str) -> npt.NDArray[Any]:
     elif kind == "T":
         array = array.astype("O").astype("U")
     return np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
+
+
+def _of_tensor(tensor: Any, torch: Any, path: str) -> npt.NDArray[Any]:
+    """The values of a PyTorch tensor, without a copy where NumPy can share them; a gradient's graph is not stored.
+
+    A tensor of a device is refused: the copy would wait for all that the device still has to compute.
+    """
+    kind = f"a tensor of {str(tensor.dtype).removeprefix('torch.')}"
+    if tensor.layout != torch.strided or getattr(tensor, "is_nested", False):
+        layout = "a nested" if getattr(tensor, "is_nested", False) else f"a {tensor.layout}"
+        raise _refuse(path, f"{layout} tensor", "a dense one: .to_dense(), or columns for its parts")
+    if tensor.device.type != "cpu":
+        remedy = "no values are there" if tensor.device.type == "meta" else ".cpu() copies it, and waits for the device"
+        raise _refuse(path, f"{kind} on {tensor.device}", f"one on the CPU; {remedy}")
+    tensor = tensor.detach().resolve_conj().resolve_neg()
+    try:
+        array: npt.NDArray[Any] = tensor.numpy()
+        return array
+    except TypeError:  # a dtype that NumPy does not have
+        return _of_extension_type(tensor, torch, kind, path)
+
+
+def _of_extension_type(tensor: Any, torch: Any, kind: str, path: str) -> npt.NDArray[Any]:
+    """The values of a tensor whose dtype is one of ml_dtypes, such as bfloat16."""
+    name = str(tensor.dtype).removeprefix("torch.")
+    bits = {1: torch.uint8, 2: torch.int16}.get(tensor.element_size())
+    if bits is None or not (tensor.is_floating_point() and name.startswith(("bfloat", "float"))):
+        raise _refuse(path, kind, "a dtype that NumPy or ml_dtypes has")
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise _refuse(path, kind, "float32 where ml_dtypes is missing: .float(), or pip install ml_dtypes") from None
+    if not hasattr(ml_dtypes, name):
+        raise _refuse(path, kind, "a dtype that NumPy or ml_dtypes has")
+    array: npt.NDArray[Any] = tensor.view(bits).numpy().view(getattr(ml_dtypes, name))
+    return array
 
 
 def _number(value: complex, want: str | None, path: str) -> npt.NDArray[Any]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, final
 
 import numpy as np
 import numpy.typing as npt
 
-from reverie import _native
+from reverie import _native, _padding
 from reverie._tensorflow import tensorflow
 
 __all__ = [
@@ -137,11 +138,13 @@ class Batch:
     """Windows only: bool `[B, T]`, true at the steps to learn from: after the burn-in, and not padding."""
     burn_in: int = 0
     """Windows only: the number of steps, of T, before those to learn from."""
+    _weights_as: Callable[[FloatArray], Any] | None = dataclasses.field(default=None, repr=False)
+    """Makes the importance weights the kind of array that the columns are; None for NumPy."""
 
     def __len__(self) -> int:
         return len(self.info.key)
 
-    def weights(self, beta: float, normalise: Literal["batch", "table"] = "batch") -> FloatArray:
+    def weights(self, beta: float, normalise: Literal["batch", "table"] = "batch") -> Any:
         """Importance weights `(N * P(i)) ** -beta`, divided by the largest (Schaul et al. 2016, section 3.4).
 
         Args:
@@ -150,7 +153,8 @@ class Batch:
                 table can have, so that weights of different batches are comparable.
 
         Returns:
-            float64 `[B]`, at most 1.
+            `[B]`, at most 1: a float64 NumPy array; of a batch of tensors (`as_="torch"` or "tensordict") a float32
+            tensor on their device, and of JAX arrays a float32 one.
 
         Raises:
             ValueError: for a beta outside [0, 1], another `normalise`, or items that `client.get` returned.
@@ -158,12 +162,41 @@ class Batch:
         if not 0.0 <= beta <= 1.0:
             raise ValueError(f"beta must be between 0 and 1, got {beta}")
         if normalise == "batch":
-            return self.info._weights(beta, None)
+            return self._converted(self.info._weights(beta, None))
         if normalise != "table":
             raise ValueError(f'normalise must be "batch" or "table", got {normalise!r}')
         if self.smallest_probability is None:
             raise ValueError('normalise="table" needs draws from one table with a selector that has probabilities')
-        return self.info._weights(beta, self.smallest_probability)
+        return self._converted(self.info._weights(beta, self.smallest_probability))
+
+    def padded(self, column: str, value: float = 0) -> tuple[Any, IntArray]:
+        """A column whose items differ in length as one array, with a value of your choice behind the shorter ones.
+
+        For batches read with `ragged="pad"` (whose padding is zeros) or `"values"`.
+
+        Args:
+            column: the path of the column, as `"tokens"` or `"obs/tokens"`.
+            value: the number in the cells that are no data, such as -100 for labels that a loss ignores.
+
+        Returns:
+            a copy of the column, `[B, T, ...]` with T the length of the longest item, as the kind of array that the
+            column is (NumPy, PyTorch, JAX; on its device); and the lengths, int64 NumPy `[B]`.
+
+        Raises:
+            ValueError: for an unknown column, one without a time axis or of text, a batch that was read without
+                `ragged=`, or a value that the column's dtype cannot hold.
+        """
+        leaves, structure = _native.flatten(self.data)
+        columns = dict(zip(structure.paths, leaves, strict=True))
+        if column not in columns:
+            raise ValueError(f"there is no column {column!r}; there is {', '.join(map(repr, columns))}")
+        mask, lengths = (of.get(column) if isinstance(of, dict) else of for of in (self.mask, self.lengths))
+        if mask is None and lengths is None:
+            raise ValueError(f'column {column!r} has no mask and no lengths: read it with ragged="pad" or "values"')
+        return _padding.padded(column, columns[column], mask, lengths, value)
+
+    def _converted(self, weights: FloatArray) -> Any:
+        return weights if self._weights_as is None else self._weights_as(weights)
 
 
 class UpdateResult(NamedTuple):

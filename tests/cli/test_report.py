@@ -22,9 +22,12 @@ EVENT = Progress(
 )
 
 
-def shown(event):
-    topology = plan(dqn, "CartPole-v1")
-    view = report.Progress(to_stderr=False)._view(event, Started(topology))
+def shown(*events):
+    started = Started(plan(dqn, "CartPole-v1"))
+    progress = report.Progress(to_stderr=False, quiet=True)
+    for event in (started, *events):
+        progress(event)
+    view = progress._view(events[-1], started)
     text = io.StringIO()
     console.Console(file=text, width=160).print(view)
     return text.getvalue()
@@ -37,10 +40,37 @@ def test_the_live_view_shows_steps_rates_the_replay_ratio_the_age_and_the_time_l
         "500, 10/s, 1,280 trained samples/s; its batches are 80 updates old",  # batches of 128
         "samples per insert  31.50",
         "12.5, exploring",
-        "50.0 s, at most 150 s left",
+        "time 50.0 s",
     ):
         assert " ".join(words.split()) in " ".join(text.split())
     assert "behind the learner" not in text
+
+
+def at(env_steps, seconds):
+    return dataclasses.replace(EVENT, env_steps=env_steps, seconds=seconds)
+
+
+def test_the_time_left_is_by_the_rate_since_the_first_steps_and_not_shown_before():
+    assert "left" not in shown(at(0, 0.0))
+    assert "left" not in shown(at(0, 0.0), at(0, 90.0))
+    assert "left" not in shown(at(0, 90.0), at(10, 100.0))
+    # 30,000 steps in a minute: the 100 seconds before the first of them do not count.
+    assert "161.0 s, at most 2 min 20 s left" in shown(at(0, 90.0), at(10, 101.0), at(30_010, 161.0))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (59.4, "59 s"),
+        (60, "1 min 0 s"),
+        (3_599, "59 min 59 s"),
+        (5_400, "1 h 30 min"),
+        (180_000, "2 d 2 h"),
+    ],
+)
+def test_a_duration_has_two_units(seconds, text):
+    assert report.duration(seconds) == text
 
 
 def result_of(runner, seconds, activities):

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch")
 testing = pytest.importorskip("typer.testing")
 
-from reverie.cli import sweep, video  # noqa: E402
+from reverie.cli import sweep, sweep_view, video  # noqa: E402
 from reverie.cli.app import app  # noqa: E402
 from reverie.cli.sweep import parse_seeds  # noqa: E402
 from reverie.cli.train_request import TrainRequest  # noqa: E402
@@ -27,6 +27,13 @@ def reverie(tmp_path, monkeypatch):
     """Runs `reverie` in an empty folder."""
     monkeypatch.chdir(tmp_path)
     return lambda *arguments: testing.CliRunner().invoke(app, [str(one) for one in arguments])
+
+
+def of_seed(seed, **changes):
+    """A run's result, whose log could not be written."""
+    names = {"agent": "dqn", "env_id": "CartPole-v1", "seed": seed, "target_return": 475.0, "folder": "nowhere"}
+    numbers = {"env_steps": 1_100, "seconds": 1.0, "confirmed": False, "mean_return": 9.5, "num_episodes": 20}
+    return {**names, **numbers, **changes}
 
 
 def test_seeds_are_ranges_and_lists():
@@ -108,7 +115,7 @@ def test_a_run_of_a_sweep_gets_every_option_of_the_sweep_and_its_own_seed_and_fo
         "settings": ("n_step=2", "discount=0.9"),
         "short_flags": {"threads": 2},
     }
-    common |= {"until_max_steps": True, "tensorboard": False, "to_stderr": True}
+    common |= {"until_max_steps": True, "tensorboard": False, "to_stderr": True, "silent": True}
     # Only a run that has begun can go on.
     assert sorted(asked, key=lambda one: one.seed) == [
         TrainRequest(seed=3, out=Path("here/seed-3"), resume=False, **common),
@@ -130,15 +137,60 @@ def test_a_sweep_trains_every_seed_and_prints_a_summary(reverie, tmp_path):
     assert printed["confirmed"] == 0
     folder = tmp_path / "runs" / "dqn-CartPole-v1"
     assert {path.name for path in folder.iterdir()} == {"seed-1", "seed-2", "curves.png"}
-    assert "[seed 1] dqn on CartPole-v1, seed 1:" in result.stderr
-    assert "0 of 2 seeds confirmed" in result.stderr
+    lines = result.stderr.splitlines()
+    assert sorted(line.partition(":")[0] for line in lines[:2]) == [
+        f"dqn on CartPole-v1, seed {seed}" for seed in (1, 2)
+    ]
+    assert "0 of 2 seeds confirmed" in lines[2]
+    assert lines[3:] == ["learning curves: runs/dqn-CartPole-v1/curves.png"]
 
 
 def test_a_run_of_a_sweep_that_ended_without_a_result_is_named_and_not_left_out_of_the_mean(reverie, monkeypatch):
-    monkeypatch.setattr(sweep._Runs, "train", lambda runs, request: (1, None if request.seed == 4 else {}))
+    monkeypatch.setattr(sweep._Runs, "train", lambda runs, request: (1, None if request.seed == 4 else of_seed(3)))
     result = reverie("train", "dqn", "--env", "CartPole-v1", "--seeds", "3,4", "--no-tensorboard")
     assert result.exit_code == 1
     assert result.stderr.splitlines() == ["reverie: no result from seed 4"]
+    assert result.stdout.splitlines() == ["dqn on CartPole-v1, seed 3: not reached: 9.5 after 1,100 steps"]
+
+
+def progress(env_steps, seconds):
+    return {"event": "progress", "env_steps": env_steps, "seconds": seconds}
+
+
+def test_a_seed_has_one_line_with_its_steps_its_return_and_the_time_left(tmp_path):
+    def state(*lines, torn=""):
+        (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + torn)
+        return sweep_view.state(tmp_path)
+
+    assert sweep_view.state(tmp_path) == "has not begun"
+    started = {"event": "started", "target_return": 475.0, "run": {"max_env_steps": 100_000}}
+    assert state(torn='{"event"') == state(started) == "is starting"
+    assert state(started, progress(0, 60.0)) == "0 of at most 100,000 steps"
+    course = [started, progress(0, 60.0), {"event": "evaluated", "mean_return": 21.25}, progress(40_000, 100.0)]
+    assert (
+        state(*course, torn='{"ev')
+        == "40,000 of at most 100,000 steps, greedy return 21.2 of 475, at most 1 min 0 s left"
+    )
+    # Of a long log only the end is read: the rate is the recent one.
+    many = [progress(step, 60.0 + step) for step in range(2_000)]
+    assert state(*course[:2], *many, progress(50_000, 3_000.0)).startswith("50,000 of at most 100,000 steps, at most ")
+    assert state(*course, {"event": "finished"}) == "has ended"
+
+
+def test_the_view_of_a_sweep_is_for_a_terminal_unless_quiet(tmp_path, monkeypatch):
+    import io
+
+    def written(*, quiet):
+        terminal = io.StringIO()
+        terminal.isatty = lambda: True
+        monkeypatch.setattr("sys.stderr", terminal)
+        with sweep_view.shown({7: tmp_path}, as_json=True, quiet=quiet):
+            pass
+        return terminal.getvalue()
+
+    monkeypatch.setenv("TERM", "xterm")
+    assert "has not begun" in written(quiet=False)
+    assert written(quiet=True) == ""
 
 
 @pytest.mark.long

@@ -22,7 +22,7 @@ figure = pytest.importorskip("matplotlib.figure")
 from reverie import agents, runners  # noqa: E402
 from reverie.cli import exits, short_flags  # noqa: E402
 from reverie.cli.app import app  # noqa: E402
-from reverie.cli.plot import Over, band, summary, variants  # noqa: E402
+from reverie.cli.plot import Over, _panel, band, summary, variants  # noqa: E402
 from reverie.runners import checkpoints  # noqa: E402
 from reverie.runners.planning import topology  # noqa: E402
 from reverie.runners.planning.nodes import place  # noqa: E402
@@ -184,7 +184,7 @@ def test_no_check_memory_starts_a_run_with_less_memory_than_estimated(reverie, m
 
 
 def test_a_missing_tensorboard_is_refused_if_requested(reverie, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    monkeypatch.setitem(sys.modules, "tensorboard.compat.proto", None)
     result = reverie("train", "dqn", "--env", "CartPole-v1", "--tensorboard", *SHORT)
     assert result.exit_code == 2
     assert 'tensorboard is not installed: pip install "reverie[tensorboard]"' in result.stderr
@@ -413,6 +413,61 @@ def test_everything_in_the_folder_of_runs_can_be_plotted_again_and_again(reverie
     assert "nothing to draw" in reverie("plot", "runs/begun").stderr
 
 
+def test_what_has_no_log_that_can_be_read_is_left_out_of_a_plot_and_named(reverie, tmp_path):
+    log_of(tmp_path / "runs/good", [1.0, 2.0])
+    (tmp_path / "runs/empty").mkdir()
+    for name, text in (
+        ("broken", b"{]\n"),
+        ("other", b"\xff\xfe\n"),
+        ("null", (log_of(tmp_path / "null", [1.0]) / logs.LOG).read_bytes().replace(b"1.0", b"null")),
+    ):
+        (tmp_path / "runs" / name).mkdir()
+        (tmp_path / "runs" / name / logs.LOG).write_bytes(text)
+    (tmp_path / "runs/notes.txt").write_text("try a lower rate\n")
+    result = reverie("plot", *sorted((tmp_path / "runs").iterdir()))
+    assert result.exit_code == 0, result.stderr
+    assert len(result.stdout.splitlines()) == 2
+    lines = sorted(result.stderr.splitlines())
+    assert len(lines) == 5
+    for line, name in zip(lines, ("broken", "empty", "notes.txt", "null", "other"), strict=True):
+        assert f"runs/{name}" in line
+        assert line.endswith("; it is left out")
+    for folder in ("empty", "broken"):
+        alone = reverie("plot", f"runs/{folder}")
+        assert alone.exit_code == 2
+        assert f"log runs/{folder}/log.jsonl " in alone.stderr
+    assert reverie("plot", "runs/empty", "runs/broken").exit_code == 2
+    missing = reverie("plot", "runs/good", "runs/godo")
+    assert missing.exit_code == 2
+    assert "runs/godo does not exist" in missing.stderr
+
+
+def test_a_curve_of_one_evaluation_is_drawn_as_a_dot():
+    from matplotlib.figure import Figure
+
+    def markers(*runs):
+        axes = Figure().subplots()
+        _panel(axes, "E-v0", runs, Over.steps)
+        return [line.get_marker() for line in axes.lines if len(line.get_xdata()) and line.get_linestyle() == "-"]
+
+    assert markers(curve_of([10], [1])) == ["o"]
+    assert markers(curve_of([10, 20], [1, 2])) == ["None"]
+    assert "o" in markers(curve_of([10], [1]), curve_of([10], [3], seed=1))[2:]
+
+
+def test_a_seed_counts_once_by_the_run_with_the_most_steps(reverie, tmp_path):
+    log_of(tmp_path / "runs/short", [1.0], seed=1)
+    log_of(tmp_path / "runs/long", [1.0, 2.0], seed=1)
+    log_of(tmp_path / "runs/other", [1.0], seed=2)
+    log_of(tmp_path / "runs/settings", [1.0], seed=1, n_step=3)
+    for names in (("short", "long", "other", "settings"), ("settings", "other", "long", "short")):
+        result = reverie("plot", *(f"runs/{name}" for name in names))
+        assert result.exit_code == 0, result.stderr
+        (line,) = result.stderr.splitlines()
+        assert "log runs/short/log.jsonl has the agent, settings and seed 1 of runs/long/log.jsonl" in line
+        assert len(result.stdout.splitlines()) == 4
+
+
 def test_runs_of_one_agent_with_other_settings_are_curves_of_their_own_named_by_what_differs(tmp_path):
     read = [
         logs.read(log_of(tmp_path / str(i), [1.0], seed=i % 2, discount=0.9, learning_rate=rate))
@@ -634,6 +689,26 @@ def test_short_flags_are_the_settings_that_they_stand_for(reverie):
     assert {name: settings[name] for name in expected} == expected
     other = reverie("train", "apex-dqn", "--env", "CartPole-v1", "--dry-run", "--total-timesteps", 77)
     assert "at most 77 environment steps" in other.stdout
+    shorter = reverie("train", "apex-dqn", "--env", "CartPole-v1", "--dry-run", "--json", "--lr", 0.5)
+    assert json.loads(shorter.stdout)["settings"]["agent"]["learning_rate"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [("lr", "learning_rate"), ("gamma", "discount"), ("buffer_size", "capacity"), ("max_steps", "max_env_steps")],
+)
+def test_a_setting_by_the_name_that_other_libraries_have_is_refused_with_its_own(reverie, name, setting):
+    result = reverie("train", "dqn", "--env", "CartPole-v1", "--dry-run", "--set", f"{name}=1")
+    assert result.exit_code == 2
+    assert f"has no setting '{name}'; did you mean {setting}?" in result.stderr
+
+
+def test_eval_of_a_folder_that_is_no_run_reports_that(reverie, tmp_path):
+    (tmp_path / "plots").mkdir()
+    result = reverie("eval", "plots")
+    assert result.exit_code == 2
+    (line,) = result.stderr.splitlines()
+    assert "this folder is no run: it has neither log.jsonl nor checkpoints/; name a run's folder" in line
 
 
 def test_short_flags_of_settings_that_an_agent_does_not_have_are_refused(reverie):

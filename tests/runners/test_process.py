@@ -355,6 +355,26 @@ def test_a_shard_without_a_checkpoint_restarts_empty_and_the_run_continues(monke
     assert 200 < inserts[-1] < stopped.value.env_steps - 200
 
 
+def test_the_processes_of_a_run_have_titles(monkeypatch):
+    pytest.importorskip("setproctitle")
+    titles = {}
+
+    def listening(stage, timeout):
+        reports = listen(stage, timeout)
+        for name, report in reports:
+            if isinstance(report, Ready):
+                cmdline = Path(f"/proc/{report.pid}/cmdline").read_bytes()
+                titles[str(name)] = cmdline.rstrip(b"\0 ").decode()
+        return reports
+
+    listen = process.Processes.listen
+    monkeypatch.setattr(process.Processes, "listen", listening)
+    with pytest.raises(StoppedError):
+        train(run=ENDLESS, config=small("dqn"), should_stop=lambda: len(titles) >= 4)
+    assert titles == {name: f"reverie: {name} of dqn on CartPole-v1" for name in titles}
+    assert {"shard 0", "learner", "evaluator", "actor 0"} <= set(titles)
+
+
 def test_a_request_to_stop_saves_and_leaves_nothing_running(tmp_path):
     seen = []
     with pytest.raises(StoppedError, match="saved as") as caught:

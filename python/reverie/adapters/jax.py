@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -36,7 +37,7 @@ def to_array(array: np.ndarray[Any, Any], device: Any = None) -> jax.Array:
 
 
 def to_jax(batch: Batch, device: Any = None) -> Batch:
-    """The batch with JAX arrays in `data`, `mask` and `lengths`, and in the fields of windows.
+    """The batch with JAX arrays in `data`, `mask` and `lengths`, and in the fields of windows; `weights` gives float32.
 
     `info` stays NumPy: `update_priorities` takes its keys, which are int64, and JAX has that in its 64-bit mode only.
     Columns of bytes and str stay NumPy too: JAX has no arrays of text.
@@ -56,7 +57,12 @@ def to_jax(batch: Batch, device: Any = None) -> Batch:
         is_first=convert(batch.is_first),
         start=convert(batch.start),
         loss_mask=convert(batch.loss_mask),
+        _weights_as=functools.partial(_float32, device=device),
     )
+
+
+def _float32(array: np.ndarray[Any, Any], device: Any) -> jax.Array:
+    return to_array(array.astype(np.float32), device)
 
 
 def converter(device: Any) -> Callable[[Batch], Batch]:

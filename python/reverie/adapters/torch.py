@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -75,10 +76,10 @@ def to_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
 
 
 def to_torch(batch: Batch, device: torch.device | str | None = None, *, pinned: bool = False) -> Batch:
-    """The batch with tensors in `data`, `mask` and `lengths`, and in the fields of windows.
+    """The batch with tensors in `data`, `mask` and `lengths`, and in the fields of windows; `weights` gives float32.
 
-    `info` stays NumPy: `update_priorities` takes its keys, and `weights` its probabilities. Columns of bytes and str
-    stay NumPy too: PyTorch has no tensors of text.
+    `info` stays NumPy: `update_priorities` takes its keys. Columns of bytes and str stay NumPy too: PyTorch has no
+    tensors of text.
     """
 
     def convert(nest: Any) -> Any:
@@ -97,7 +98,19 @@ def to_torch(batch: Batch, device: torch.device | str | None = None, *, pinned: 
         is_first=convert(batch.is_first),
         start=convert(batch.start),
         loss_mask=convert(batch.loss_mask),
+        _weights_as=weights_as(device, pinned=pinned),
     )
+
+
+def weights_as(
+    device: torch.device | str | None, *, pinned: bool = False
+) -> Callable[[np.ndarray[Any, Any]], torch.Tensor]:
+    """A function that makes importance weights a float32 tensor on this device. It can be pickled, as its batch is."""
+    return functools.partial(_float32, device=device, pinned=pinned)
+
+
+def _float32(array: np.ndarray[Any, Any], device: torch.device | str | None, pinned: bool) -> torch.Tensor:
+    return to_tensor(array.astype(np.float32), device, pinned=pinned)
 
 
 def converter(device: torch.device | str | None, pinned: bool | None) -> Callable[[Batch], Batch]:

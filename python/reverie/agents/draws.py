@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from reverie.adapters.torch import to_tensor
+from reverie.adapters.torch import to_tensor, weights_as
 from reverie.datasets import Batches
 from reverie.errors import DeadlineExceededError, UnknownKeyError
 from reverie.types import Batch, BatchInfo
@@ -129,6 +129,7 @@ def joined(batches: list[Batch]) -> Batch:
         info=BatchInfo(*(np.concatenate([getattr(info, name) for info in infos]) for name in fields)),
         data={name: torch.cat([batch.data[name] for batch in batches]) for name in batches[0].data},
         smallest_probability=min(smallest, default=None),
+        _weights_as=batches[0]._weights_as,
     )
 
 
@@ -137,6 +138,7 @@ def _on(batch: Batch, device: torch.device) -> Batch:
     pinned, where = device.type == "cuda", None if device.type == "cpu" else device
     sent = copy.copy(batch)
     sent.data = {name: to_tensor(column, where, pinned=pinned) for name, column in batch.data.items()}
+    sent._weights_as = weights_as(where, pinned=pinned)
     return sent
 
 

@@ -138,7 +138,19 @@ def _value(text: str) -> Any:
         return text
 
 
+SYNONYMS = {
+    "lr": "learning_rate",
+    "gamma": "discount",
+    "buffer_size": "capacity",
+    "total_timesteps": "max_env_steps",
+    "max_steps": "max_env_steps",
+}
+"""The names that other libraries and the command's flags have for settings."""
+
+
 def _nearest(name: str, known: Sequence[str]) -> str:
+    if SYNONYMS.get(name) in known:
+        return f"; did you mean {SYNONYMS[name]}?"
     near = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
 

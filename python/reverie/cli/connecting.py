@@ -28,17 +28,36 @@ Ca = Annotated[
 ]
 Cert = Annotated[Path | None, typer.Option("--tls-cert", help="Client certificate, if the server requires one, PEM.")]
 Key = Annotated[Path | None, typer.Option("--tls-key", help="Key of the client certificate, PEM.")]
+ServerName = Annotated[
+    str | None,
+    typer.Option(
+        "--tls-server-name",
+        metavar="NAME",
+        help="Name in the server's certificate, if it is not the host of the address; needs --tls-ca.",
+    ),
+]
 Timeout = Annotated[float, typer.Option(min=0, help="Seconds to wait for a response.")]
 
 
 @contextmanager
 def connected(
-    address: str, token: Path | None, ca: Path | None, cert: Path | None, key: Path | None, timeout: float
+    address: str,
+    token: Path | None,
+    ca: Path | None,
+    cert: Path | None,
+    key: Path | None,
+    timeout: float,
+    server_name: str | None = None,
 ) -> Iterator[reverie.Client]:
     """A client of the server; an error is printed in one line and ends the command."""
     try:
         secret = os.environ.get("REVERIE_TOKEN") if token is None else token.read_text().strip()
-        tls = None if ca is None and cert is None and key is None else reverie.ClientTLS(ca=ca, cert=cert, key=key)
+        files = {"ca": ca, "cert": cert, "key": key}
+        tls = None
+        if any(file is not None for file in files.values()):
+            tls = reverie.ClientTLS(**files, server_name=server_name)
+        elif server_name is not None:
+            raise ValueError(f"--tls-server-name is {server_name}, and the connection has no TLS: give --tls-ca, too")
         client = reverie.Client(address, token=secret, tls=tls, timeout=timeout)
     except (ValueError, OSError) as error:
         refuse(error)
@@ -47,7 +66,7 @@ def connected(
         with client:
             yield client
     except reverie.UnauthenticatedError as error:
-        print_error(f"{error} (here: --token-file, --tls-ca, --tls-cert and --tls-key)")
+        print_error(f"{error} (here: --token-file, --tls-ca, --tls-cert, --tls-key and --tls-server-name)")
         raise typer.Exit(EXIT_UNREACHABLE) from None
     except reverie.ReplayError as error:
         print_error(error)

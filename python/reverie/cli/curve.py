@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from reverie.runners import Result
-from reverie.runners.reports.logs import replace_file
+if TYPE_CHECKING:
+    from reverie.runners import Result
 
 
 def check_writable(path: Path) -> None:
@@ -24,6 +25,11 @@ def check_writable(path: Path) -> None:
         raise ValueError(f"the folder {path.parent} cannot be written to; name another with --plot")
 
 
+def marker(points: int) -> dict[str, Any]:
+    """Options of a curve with this number of points: a single one is a dot, since a line through it is invisible."""
+    return {"marker": "o", "markersize": 4} if points == 1 else {}
+
+
 def save(result: Result, path: Path) -> str:
     """Draw greedy return over environment steps, with the target and the confirmed evaluation.
 
@@ -32,6 +38,8 @@ def save(result: Result, path: Path) -> str:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    from reverie.runners.reports.logs import replace_file
+
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
@@ -39,6 +47,7 @@ def save(result: Result, path: Path) -> str:
         [point.env_steps for point in result.curve],
         [point.mean_return for point in result.curve],
         color="#2b6cb0",
+        **marker(len(result.curve)),
         label=f"greedy, {result.topology.run.screening_episodes} episodes",
     )
     target = result.topology.run.target_return

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from reverie.cli.connecting import Address, Ca, Cert, Key, Timeout, Token, connected, figures, size
+from reverie.cli.connecting import Address, Ca, Cert, Key, ServerName, Timeout, Token, connected, figures, size
 
 EPILOG = (
     "Exit codes: 0 the server responded; 1 it did not respond, or rejected the credentials; 2 malformed address, or"
@@ -26,10 +26,11 @@ def info(
     tls_ca: Ca = None,
     tls_cert: Cert = None,
     tls_key: Key = None,
+    tls_server_name: ServerName = None,
     timeout: Timeout = 10.0,
 ) -> None:
     """Show a server's tables: sizes, bytes, rates, and the requests that wait."""
-    with connected(address, token_file, tls_ca, tls_cert, tls_key, timeout) as client:
+    with connected(address, token_file, tls_ca, tls_cert, tls_key, timeout, tls_server_name) as client:
         before, started = figures(client), time.monotonic()
         time.sleep(rate_seconds)
         now = figures(client)

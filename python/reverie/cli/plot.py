@@ -13,6 +13,7 @@ import typer
 from numpy.typing import NDArray
 
 from reverie.cli.common import print_error, refuse, require_agents
+from reverie.cli.curve import marker
 
 if TYPE_CHECKING:
     from reverie.runners.reports.logs import RunLog
@@ -45,25 +46,20 @@ def plot(
     lies between the lower and the upper quartile. The band ends where the first run of the group ends. A run that ended
     because its target was confirmed (a dot) does not end the band: it still counts, with the mean return
     of the confirmation, and the median is pale from there. If runs of an agent differ in settings, the legend shows the
-    settings that differ. Images among RUNS are ignored, so that runs/* works twice. A run without a greedy evaluation
-    is left out, with a warning.
+    settings that differ. Images among RUNS are ignored, so that runs/* works twice. What has no log that can be read, a
+    run without a greedy evaluation, and a second run of the same agent, settings and seed (the one with fewer steps)
+    are left out, with a warning each.
 
-    Exit codes: 0 drawn; 2 a log cannot be read, there is nothing to draw, or the plot cannot be written.
+    Exit codes: 0 drawn; 2 a path does not exist, there is nothing to draw, or the plot cannot be written.
     """
     require_agents()
     from reverie.cli import curve
-    from reverie.runners.reports import logs
 
     try:
         curve.check_writable(out)
-        read = [logs.read(run) for run in _folders(runs)]
+        drawn = _drawable(_folders(runs))
     except (ValueError, OSError) as error:
         refuse(error)
-    empty, drawn = [run for run in read if not run.returns], [run for run in read if run.returns]
-    for run in empty:
-        print_error(f"log {run.path} has no greedy evaluation yet, and is left out")
-    if not drawn:
-        refuse("nothing to draw: name runs with at least one evaluation")
     try:
         draw(drawn, out, over)
     except OSError as error:
@@ -73,12 +69,48 @@ def plot(
     print(f"learning curves: {out}")
 
 
+def _drawable(folders: Sequence[Path]) -> list[RunLog]:
+    """The runs with a curve, one for each agent, settings and seed; prints the reason for each that is left out.
+
+    Raises ValueError if none is left.
+    """
+    from reverie.runners.reports import logs
+
+    read = []
+    for folder in folders:
+        try:
+            read.append(logs.read(folder))
+        except (logs.LogError, OSError) as error:
+            if len(folders) == 1:
+                raise
+            print_error(f"{error}; it is left out")
+    for run in read:
+        if not run.returns:
+            print_error(f"log {run.path} has no greedy evaluation yet, and is left out")
+    best: dict[tuple[str, ...], RunLog] = {}
+    for run in (run for run in read if run.returns):
+        key = (run.env_id, run.agent, json.dumps(run.config, sort_keys=True), str(run.seed))
+        other = best.setdefault(key, run)
+        if other is run:
+            continue
+        best[key], less = (run, other) if run.env_steps[-1] > other.env_steps[-1] else (other, run)
+        print_error(
+            f"log {less.path} has the agent, settings and seed {run.seed} of {best[key].path}, which has as many steps"
+            " or more, and is left out"
+        )
+    if not best:
+        raise ValueError("nothing to draw: name runs with at least one evaluation")
+    return list(best.values())
+
+
 def _folders(named: list[Path]) -> list[Path]:
-    """The runs to read, each once: a folder without a log stands for the runs in it."""
+    """The runs to read, each once: a folder without a log stands for the runs in it. ValueError for a missing path."""
     from reverie.runners.reports.logs import LOG
 
     found: dict[Path, Path] = {}
     for path in named:
+        if not path.exists():
+            raise ValueError(f"{path} does not exist: name a run's folder, or a log.jsonl")
         if path.suffix == ".png" and path.is_file():
             continue
         inner = [] if (path / LOG).exists() else sorted(log.parent for log in path.glob(f"*/{LOG}"))
@@ -172,12 +204,12 @@ def _panel(axes: Any, env_id: str, runs: Sequence[RunLog], over: Over) -> None:
     for index, (name, own) in enumerate(variants(runs)):
         look = {"color": COLOURS[index % len(COLOURS)], "linestyle": STYLES[index // len(COLOURS) % len(STYLES)]}
         for run in own:
-            axes.plot(_along(run, over), run.returns, linewidth=0.7, alpha=0.5 if len(own) > 1 else 1.0, **look)
+            alpha = 0.5 if len(own) > 1 else 1.0
+            axes.plot(_along(run, over), run.returns, linewidth=0.7, alpha=alpha, **marker(len(run.returns)), **look)
         label = f"{name}, seed {own[0].seed}"
         if len(own) > 1:
             _draw_band(axes, own, over, look)
-            seeds = len({run.seed for run in own})
-            label = f"{name}, median and quartiles of {len(own)} {'seeds' if seeds == len(own) else 'runs'}"
+            label = f"{name}, median and quartiles of {len(own)} seeds"
         axes.plot([], [], label=label, **look)
     for target in sorted({run.target_return for run in runs}):
         axes.axhline(target, color="#718096", linestyle="--", linewidth=1, label=f"target {target:g}")
@@ -194,7 +226,7 @@ def _draw_band(axes: Any, runs: Sequence[RunLog], over: Over, look: dict[str, An
     ends = [_along(run, over)[-1] for run in runs]
     axes.fill_between(at, lower, upper, color=look["color"], alpha=0.2, linewidth=0)
     together = at <= min(ends)
-    axes.plot(at[together], median[together], linewidth=2, **look)
+    axes.plot(at[together], median[together], linewidth=2, **marker(together.sum()), **look)
     later = at >= at[together][-1] if together.any() else ~together
     axes.plot(at[later], median[later], linewidth=2, alpha=0.4, **look)
     dots = [(end, run.returns[-1]) for end, run in zip(ends, runs, strict=True) if _confirmed_at(run) is not None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from types import TracebackType
 
 from rich.console import Console
@@ -46,6 +47,8 @@ class Progress:
         self._quiet, self._shows = quiet, self._console.is_terminal and not quiet
         self._live = Live(console=self._console, refresh_per_second=8, transient=True)
         self._event: ProgressEvent | None = None
+        self._first: ProgressEvent | None = None
+        """The first figures after which the run has made a step, since its start or resume."""
         self._curve: list[CurvePoint] = []
         self._started: Started | None = None
 
@@ -68,7 +71,7 @@ class Progress:
         """Show one event of a run."""
         match event:
             case Started():
-                self._started, self._curve = event, list(event.curve)
+                self._started, self._first, self._curve = event, None, list(event.curve)
                 if self._quiet:
                     return
                 if event.env_steps:
@@ -76,6 +79,9 @@ class Progress:
                 self._console.print(event.topology.describe(), soft_wrap=True)
             case ProgressEvent():
                 self._event = event
+                begun = self._started is None or event.env_steps > self._started.env_steps
+                if self._first is None and begun:
+                    self._first = event
             case Evaluated():
                 self._curve.append(event.point)
                 if not self._quiet and (event.confirmation is not None or not self._shows):
@@ -140,9 +146,28 @@ class Progress:
         if greedy:
             grid.add_row("greedy evaluation", f"{greedy[-1]:.1f} of {run.target_return:g}")
             grid.add_row("", Text(sparkline(greedy[-60:]), style="green"))
-        left = (run.max_env_steps - event.env_steps) * seconds / max(1, event.env_steps)
-        grid.add_row("time", f"{event.seconds:.1f} s, at most {left:,.0f} s left")
+        grid.add_row("time", f"{event.seconds:.1f} s{self._time_left(event, run.max_env_steps)}")
         return grid
+
+    def _time_left(self, event: ProgressEvent, max_env_steps: int) -> str:
+        """The longest that the run goes on, by its rate since its first steps; empty before there is a rate.
+
+        The start of a run, in which its processes are made, would make hours of a few seconds.
+        """
+        first = self._first or event
+        steps, seconds = event.env_steps - first.env_steps, event.seconds - first.seconds
+        if steps <= 0 or seconds <= 0:
+            return ""
+        return f", at most {duration((max_env_steps - event.env_steps) * seconds / steps)} left"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as text with two units: `45 s`, `3 min 20 s`, `5 h 10 min`, `2 d 3 h`."""
+    whole = round(seconds)
+    for (unit, size), (smaller, part) in itertools.pairwise((("d", 86400), ("h", 3600), ("min", 60), ("s", 1))):
+        if whole >= size:
+            return f"{whole // size} {unit} {whole % size // part} {smaller}"
+    return f"{whole} s"
 
 
 def sparkline(values: list[float]) -> str:

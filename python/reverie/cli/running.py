@@ -36,17 +36,18 @@ def run(
     board: bool,
     to_stderr: bool,
     quiet: bool,
+    silent: bool = False,
     address: str | None,
     check_memory: bool = True,
 ) -> Result:
-    """Train, show progress and report; blocks until the end. Errors and stops end the command."""
+    """Train, show progress and report (unless `silent`); blocks until the end. Errors and stops end the command."""
     from reverie.cli import curve, report
     from reverie.runners import train
 
     folder, preset = planned.folder, planned.preset
     _require_extras(planned.topology)
     with (
-        _recording(planned, board=board, to_stderr=to_stderr, quiet=quiet) as on_event,
+        _recording(planned, board=board, to_stderr=to_stderr, quiet=quiet or silent) as on_event,
         exits.errors_reported(folder),
         exits.stop_on_signals() as stop_requested,
     ):
@@ -67,7 +68,9 @@ def run(
             should_stop=stop_requested,
             check_memory=check_memory,
         )
-    report.show(result, curve.save(result, folder / "curve.png"), to_stderr=to_stderr, quiet=quiet)
+    drawn = curve.save(result, folder / "curve.png")
+    if not silent:
+        report.show(result, drawn, to_stderr=to_stderr, quiet=quiet)
     return result
 
 

@@ -8,8 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from multiprocessing import Pipe
@@ -20,7 +20,7 @@ from typing import Any, cast
 import typer
 
 from reverie import agents
-from reverie.cli import running, short_flags, train_request
+from reverie.cli import running, short_flags, sweep_view, train_request
 from reverie.cli.common import EXIT_INTERRUPTED, EXIT_NOT_REACHED, EXIT_REACHED, find_modules_here, refuse
 from reverie.cli.exits import stop_signals
 from reverie.cli.train_request import TrainRequest
@@ -51,34 +51,50 @@ def seeds_of(text: str) -> tuple[int, ...]:
 
 
 def run(request: TrainRequest, wanted: Sequence[int], jobs: int, *, as_json: bool) -> int:
-    """Train the request with these seeds, `jobs` at a time; returns the exit code, 0 if every seed was confirmed."""
+    """Train the request with these seeds, `jobs` at a time; returns the exit code, 0 if every seed was confirmed.
+
+    Prints a line for each seed when its run ends, then the summary.
+    """
     from reverie.runners.reports import logs
 
     name = agents.find(request.agent).name
     folder = request.out or Path("runs") / f"{name}-{request.env.replace('/', '_')}"
-    requests = [replace(request, seed=seed, out=folder / f"seed-{seed}", to_stderr=True) for seed in wanted]
+    requests = [
+        replace(request, seed=seed, out=folder / f"seed-{seed}", silent=True, to_stderr=True) for seed in wanted
+    ]
+    stream = sys.stderr if as_json else sys.stdout
     finished = {one.seed: _finished_result(one) for one in requests} if request.resume else {}
+    done: dict[int, tuple[int, dict[str, Any] | None]] = {}
+    for seed, finished_result in finished.items():
+        if finished_result is not None:
+            done[seed] = EXIT_REACHED, finished_result
+            print(_summary(finished_result), file=stream, flush=True)
     runs = _Runs()
     with ThreadPoolExecutor(jobs) as pool, _signals_as_ctrl_c():
         started = {}
         for one in requests:
-            if finished.get(one.seed) is None:
+            if one.seed not in done:
                 assert one.out is not None
                 begun = request.resume and logs.has_begun(one.out)
-                started[one.seed] = pool.submit(runs.train, replace(one, resume=begun))
+                started[pool.submit(runs.train, replace(one, resume=begun))] = one
         try:
-            done = {seed: one.result() for seed, one in started.items()}
+            folders = {one.seed: one.out for one in started.values() if one.out is not None}
+            with sweep_view.shown(folders, as_json=as_json, quiet=request.quiet):
+                for ended in as_completed(started):
+                    done[started[ended].seed] = _, result = ended.result()
+                    if result is not None:
+                        print(_summary(result), file=stream, flush=True)
         except KeyboardInterrupt:
             runs.stop()
-            _print_interrupted(folder, wanted)
+            _print_interrupted(folder, wanted, done)
             return EXIT_INTERRUPTED
-    results = [done[seed] if seed in done else (EXIT_REACHED, finished[seed]) for seed in wanted]
+    results = [done[seed] for seed in wanted]
     found = [reached for _, reached in results if reached is not None]
     if len(found) < len(results):
         without = {seed: code for seed, (code, reached) in zip(wanted, results, strict=True) if reached is None}
         print(f"reverie: no result from seed {', '.join(map(str, without))}", file=sys.stderr)
         return max(without.values()) or EXIT_NOT_REACHED
-    _print_results(found, folder, [logs.read(Path(one["folder"])) for one in found], as_json=as_json)
+    _print_results(found, folder, as_json=as_json)
     return EXIT_REACHED if all(one["confirmed"] for one in found) else EXIT_NOT_REACHED
 
 
@@ -145,13 +161,17 @@ def _received(connection: Connection[Any, Any]) -> dict[str, Any] | None:
 
 def serve() -> None:
     """The process of one run: receives the request, trains, sends the result, and exits with the run's exit code."""
+    from reverie.runners.roles.process_title import set_title
+
     find_modules_here()
     number = int(sys.argv[1])
     os.set_inheritable(number, False)
     connection: Connection[Any, Any] = Connection(number)
     with connection:
         try:
-            result, folder = train_request.run(connection.recv())
+            request: TrainRequest = connection.recv()
+            set_title(f"train {request.agent} --env {request.env} --seed {request.seed}")
+            result, folder = train_request.run(request)
         except typer.Exit as ended:
             sys.exit(ended.exit_code)
         except KeyboardInterrupt:  # before training began, or more than once
@@ -204,8 +224,21 @@ def _finished_result(request: TrainRequest) -> dict[str, Any] | None:
     return {**names, **numbers, "folder": str(request.out)}
 
 
-def _print_interrupted(folder: Path, wanted: Sequence[int]) -> None:
-    """Print the state of an interrupted sweep: a line per run that has begun, and how to resume."""
+def _summary(result: dict[str, Any]) -> str:
+    """The line of a run that has ended; without its course where a full disk has left the log without one."""
+    from reverie.cli import plot
+    from reverie.runners.reports import logs
+
+    try:
+        return plot.summary(logs.read(Path(result["folder"])))
+    except (logs.LogError, OSError):
+        word = "confirmed" if result["confirmed"] else "not reached"
+        end = f"{word}: {result['mean_return']:.1f} after {result['env_steps']:,} steps"
+        return f"{result['agent']} on {result['env_id']}, seed {result['seed']}: {end}"
+
+
+def _print_interrupted(folder: Path, wanted: Sequence[int], printed: Collection[int]) -> None:
+    """Print the state of an interrupted sweep: a line per run that has begun and has none yet, and how to resume."""
     from reverie.cli import plot
     from reverie.runners.reports import logs
 
@@ -216,33 +249,40 @@ def _print_interrupted(folder: Path, wanted: Sequence[int]) -> None:
         except logs.LogError:
             continue
         ended += log.finished is not None
-        print(plot.summary(log), file=sys.stderr)
+        if seed not in printed:
+            print(plot.summary(log), file=sys.stderr)
     print(
         f"reverie: interrupted after {ended} of {len(wanted)} runs; the same command with --resume continues",
         file=sys.stderr,
     )
 
 
-def _print_results(found: list[dict[str, Any]], folder: Path, runs: list[Any], *, as_json: bool) -> None:
-    """Print a line per seed and the summary, and draw the curves."""
+def _print_results(found: list[dict[str, Any]], folder: Path, *, as_json: bool) -> None:
+    """Print the summary of all seeds, and draw the curves."""
     from reverie.cli import plot
+    from reverie.runners.reports import logs
     from reverie.runners.reports.scores import bootstrap_interval, interquartile_mean
 
     scores = [one["mean_return"] for one in found]
     low, high = bootstrap_interval(scores)
     confirmed = sum(one["confirmed"] for one in found)
     stream = sys.stderr if as_json else sys.stdout
-    for run_log in runs:
-        print(plot.summary(run_log), file=stream)
     print(
         f"interquartile mean {interquartile_mean(scores):.1f} (95 % bootstrap interval {low:.1f} to {high:.1f});"
         f" {confirmed} of {len(found)} seeds confirmed",
         file=stream,
     )
-    drawn = [run_log for run_log in runs if run_log.returns]
+    drawn = []
+    for one in found:
+        with suppress(logs.LogError, OSError):
+            drawn.append(logs.read(Path(one["folder"])))
+    drawn = [run_log for run_log in drawn if run_log.returns]
     if drawn:
-        plot.draw(drawn, folder / "curves.png")
-        print(f"learning curves: {folder / 'curves.png'}", file=stream)
+        try:
+            plot.draw(drawn, folder / "curves.png")
+            print(f"learning curves: {folder / 'curves.png'}", file=stream)
+        except OSError as error:
+            print(f"learning curves: not drawn ({error.strerror or error})", file=stream)
     if as_json:
         together = {
             "interquartile_mean": interquartile_mean(scores),

@@ -11,7 +11,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from reverie.cli.connecting import Address, Ca, Cert, Key, Timeout, Token, connected, figures
+from reverie.cli.connecting import Address, Ca, Cert, Key, ServerName, Timeout, Token, connected, figures
 from reverie.cli.info import add_rates, view
 
 EPILOG = (
@@ -31,11 +31,12 @@ def top(
     tls_ca: Ca = None,
     tls_cert: Cert = None,
     tls_key: Key = None,
+    tls_server_name: ServerName = None,
     timeout: Timeout = 10.0,
 ) -> None:
     """Show sizes, rates and waiting requests of a server's tables, live."""
     console = Console(highlight=False)
-    with connected(address, token_file, tls_ca, tls_cert, tls_key, timeout) as client:
+    with connected(address, token_file, tls_ca, tls_cert, tls_key, timeout, tls_server_name) as client:
         live = None if as_json or not console.is_terminal else Live(console=console, auto_refresh=False, screen=True)
         before, measured_at, updates = figures(client), time.monotonic(), 0
         try:

@@ -174,7 +174,13 @@ BatchSize = Annotated[
 ]
 LearningRate = Annotated[
     float | None,
-    typer.Option(metavar="X", help="Learning rate, for agents with one optimiser.", rich_help_panel=_SHORT),
+    typer.Option(
+        "--learning-rate",
+        "--lr",
+        metavar="X",
+        help="Learning rate, for agents with one optimiser.",
+        rich_help_panel=_SHORT,
+    ),
 ]
 Device = Annotated[
     str | None,

@@ -51,6 +51,8 @@ class TrainRequest:
     tensorboard: bool | None = None
     """Whether to log for TensorBoard; None if it is installed."""
     quiet: bool = False
+    silent: bool = False
+    """Print warnings and errors only: a sweep prints the results of its runs."""
     to_stderr: bool = False
     """Report progress on stderr, and leave stdout to the result."""
 
@@ -65,6 +67,7 @@ def run(request: TrainRequest) -> tuple[Result, Path]:
         board=board,
         to_stderr=request.to_stderr,
         quiet=request.quiet,
+        silent=request.silent,
         address=request.address,
         check_memory=request.check_memory,
     )

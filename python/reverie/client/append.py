@@ -10,11 +10,13 @@ from typing import Literal, cast, overload
 
 from reverie import _checks, _native
 from reverie.client.table import TableCalls
+from reverie.selectors import Prioritized
 from reverie.structured import Config
-from reverie.tables import Compression
+from reverie.tables import Compression, Table
 from reverie.writers import (
     Autoreset,
     EpisodeWriter,
+    Head,
     SequenceWriter,
     StructuredWriter,
     Tail,
@@ -108,8 +110,7 @@ class WriterCalls(TableCalls):
 
     def _compression(self, timeout: float | None) -> Compression:
         """The compression that all tables ask for; "auto" where they differ."""
-        asked = {table.compression for table in self._tables(timeout)}
-        return asked.pop() if len(asked) == 1 else "auto"
+        return _common_compression(self._tables(timeout))
 
     def structured_writer(
         self,
@@ -132,8 +133,9 @@ class WriterCalls(TableCalls):
         burn_in: int = 0,
         *,
         num_envs: None = None,
+        head: Head = "pad",
         tail: Tail = "short",
-        priority: float | Literal["max"] = 1.0,
+        priority: float | Literal["max"] | None = None,
         max_in_flight_bytes: int | None = None,
         timeout: float | None = None,
         shard: int | None = None,
@@ -148,8 +150,9 @@ class WriterCalls(TableCalls):
         burn_in: int = 0,
         *,
         num_envs: int,
+        head: Head = "pad",
         tail: Tail = "short",
-        priority: float | Literal["max"] = 1.0,
+        priority: float | Literal["max"] | None = None,
         max_in_flight_bytes: int | None = None,
         timeout: float | None = None,
         shard: int | None = None,
@@ -163,8 +166,9 @@ class WriterCalls(TableCalls):
         burn_in: int = 0,
         *,
         num_envs: int | None = None,
+        head: Head = "pad",
         tail: Tail = "short",
-        priority: float | Literal["max"] = 1.0,
+        priority: float | Literal["max"] | None = None,
         max_in_flight_bytes: int | None = None,
         timeout: float | None = None,
         shard: int | None = None,
@@ -172,8 +176,11 @@ class WriterCalls(TableCalls):
         """A writer of overlapping sequences; see `reverie.writers.SequenceWriter`.
 
         With `num_envs` a writer for that many environments, which step together; see `reverie.writers.VectorWriter`.
+        `priority=None` is "max" if the table's sampler is `Prioritized`, so that each item is soon drawn once (Schaul
+        et al. 2016, algorithm 1), else 1.
         """
         with self._at(shard, timeout) as (client, timeout):
+            tables = client._tables(timeout)
             make = functools.partial(
                 SequenceWriter,
                 client,
@@ -181,9 +188,10 @@ class WriterCalls(TableCalls):
                 length,
                 period,
                 burn_in,
+                head=head,
                 tail=tail,
-                priority=priority,
-                compression=client._compression(timeout),
+                priority=_first_priority(tables, table) if priority is None else priority,
+                compression=_common_compression(tables),
                 max_in_flight_bytes=client._share(max_in_flight_bytes, num_envs),
                 timeout=timeout,
             )
@@ -196,7 +204,7 @@ class WriterCalls(TableCalls):
         *,
         num_envs: None = None,
         max_length: int = 1 << 20,
-        priority: float | Literal["max"] = 1.0,
+        priority: float | Literal["max"] | None = None,
         max_in_flight_bytes: int | None = None,
         timeout: float | None = None,
         shard: int | None = None,
@@ -209,7 +217,7 @@ class WriterCalls(TableCalls):
         *,
         num_envs: int,
         max_length: int = 1 << 20,
-        priority: float | Literal["max"] = 1.0,
+        priority: float | Literal["max"] | None = None,
         max_in_flight_bytes: int | None = None,
         timeout: float | None = None,
         shard: int | None = None,
@@ -221,7 +229,7 @@ class WriterCalls(TableCalls):
         *,
         num_envs: int | None = None,
         max_length: int = 1 << 20,
-        priority: float | Literal["max"] = 1.0,
+        priority: float | Literal["max"] | None = None,
         max_in_flight_bytes: int | None = None,
         timeout: float | None = None,
         shard: int | None = None,
@@ -229,15 +237,18 @@ class WriterCalls(TableCalls):
         """A writer of whole episodes; see `reverie.writers.EpisodeWriter`.
 
         With `num_envs` a writer for that many environments, which step together; see `reverie.writers.VectorWriter`.
+        `priority=None` is "max" if the table's sampler is `Prioritized`, so that each item is soon drawn once (Schaul
+        et al. 2016, algorithm 1), else 1.
         """
         with self._at(shard, timeout) as (client, timeout):
+            tables = client._tables(timeout)
             make = functools.partial(
                 EpisodeWriter,
                 client,
                 table,
                 max_length=max_length,
-                priority=priority,
-                compression=client._compression(timeout),
+                priority=_first_priority(tables, table) if priority is None else priority,
+                compression=_common_compression(tables),
                 max_in_flight_bytes=client._share(max_in_flight_bytes, num_envs),
                 timeout=timeout,
             )
@@ -255,13 +266,19 @@ class WriterCalls(TableCalls):
         autoreset: Autoreset | enum.Enum = "next_step",
         priority_eps: float = 1e-6,
         priority_clip: float | None = None,
-        priority: float | Literal["max"] = 1.0,
+        priority: float | Literal["max"] | None = None,
         max_in_flight_bytes: int | None = None,
         timeout: float | None = None,
         shard: int | None = None,
     ) -> TransitionWriter:
-        """A writer of n-step transitions from vector environments; see `reverie.writers.TransitionWriter`."""
+        """A writer of n-step transitions from vector environments; see `reverie.writers.TransitionWriter`.
+
+        `priority=None` is "max" if the table's sampler is `Prioritized`, so that each item is soon drawn once (Schaul
+        et al. 2016, algorithm 1), else 1.
+        """
         with self._at(shard, timeout) as (client, timeout):
+            if priority is None:
+                priority = _first_priority(client._tables(timeout), table)
             return TransitionWriter(
                 client,
                 table,
@@ -285,3 +302,14 @@ class WriterCalls(TableCalls):
             return max_in_flight_bytes
         given = self.max_in_flight_bytes if max_in_flight_bytes is None else max_in_flight_bytes
         return max(1, _checks.count("max_in_flight_bytes", given, 1) // _checks.count("num_envs", num_envs, 1))
+
+
+def _common_compression(tables: Sequence[Table]) -> Compression:
+    """The compression that all tables ask for; "auto" where they differ."""
+    asked = {table.compression for table in tables}
+    return asked.pop() if len(asked) == 1 else "auto"
+
+
+def _first_priority(tables: Sequence[Table], name: str) -> float | Literal["max"]:
+    """The priority of new items of a table: the largest there where items are drawn in proportion to priority."""
+    return "max" if any(table.name == name and isinstance(table.sampler, Prioritized) for table in tables) else 1.0

@@ -41,7 +41,7 @@ class BatchCalls(TableCalls):
             max_samples: draws in total; None is no limit.
             timeout: seconds that each batch may take.
             as_: the type of the columns in `Batch.data`: NumPy arrays, PyTorch tensors, JAX arrays, or one TensorDict.
-                `Batch.info` stays NumPy.
+                `Batch.info` stays NumPy; `Batch.weights` gives the type of the columns.
             device: the device of tensors and JAX arrays; None is the CPU.
             pinned: copies tensors to a GPU through page-locked memory, without waiting for the copy; None does so for a
                 CUDA device.

@@ -32,6 +32,7 @@ from reverie.runners.links.parameter_connections import SocketAddresses, SocketS
 from reverie.runners.links.run_folder import RunFolder, remove
 from reverie.runners.links.weights import WeightsChannel
 from reverie.runners.reports.events import Result
+from reverie.runners.roles.process_title import set_title
 from reverie.runners.roles.role_loop import run_role
 from reverie.runners.supervision.launch import launch
 
@@ -287,6 +288,7 @@ def _run_process(setup: Setup, line: socket.socket, folder: Path) -> None:
     # the supervisor handles them, and it ends its roles.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    set_title(f"{setup.name} of {setup.agent.name} on {setup.env.env_id}")
 
     def orphaned() -> None:
         remove(folder)

@@ -2,7 +2,7 @@
 
 from reverie.writers.episode import EpisodeWriter
 from reverie.writers.legacy import Writer
-from reverie.writers.sequence import SequenceWriter, Tail
+from reverie.writers.sequence import Head, SequenceWriter, Tail
 from reverie.writers.structured import StructuredWriter
 from reverie.writers.trajectory import TrajectoryColumn, TrajectoryWriter
 from reverie.writers.transition import Autoreset, TransitionWriter
@@ -11,6 +11,7 @@ from reverie.writers.vector import VectorWriter
 __all__ = [
     "Autoreset",
     "EpisodeWriter",
+    "Head",
     "SequenceWriter",
     "StructuredWriter",
     "Tail",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from reverie import _checks, _native
 from reverie.writers.context import WriterContext
@@ -52,9 +52,13 @@ class StepsWriter(WriterContext):
 
     def _send(self, steps: int, priority: float | Literal["max"] | None = None) -> None:
         columns, structure = _native.flatten(self._writer.history)
-        trajectory = structure.unflatten([column[-steps:] for column in columns])
+        trajectory = structure.unflatten([self._slice_of(column, steps) for column in columns])
         self._writer.create_item(self._table, self._priority if priority is None else priority, trajectory)
         self._num_sent += 1
+
+    def _slice_of(self, column: Any, steps: int) -> Any:
+        """The latest `steps` steps of a column of the history."""
+        return column[-steps:]
 
     def flush(self, block_until_num_items: int = 0, *, timeout: float | None = None) -> None:
         """Waits until at most `block_until_num_items` items are not in the table yet.

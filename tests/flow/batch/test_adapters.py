@@ -1,6 +1,7 @@
 """Batches as the arrays of other libraries, over every transport."""
 
 import functools
+import pickle
 
 import numpy as np
 import pytest
@@ -90,6 +91,28 @@ def test_what_belongs_to_windows_comes_as_the_same_arrays_as_their_columns(conne
         inside = (steps >= 0) & (steps < 6)
         np.testing.assert_array_equal(np.asarray(batch.data["x"])[row][inside], steps[inside])
         np.testing.assert_array_equal(np.asarray(batch.loss_mask)[row], inside & (np.arange(4) >= 1))
+
+
+@pytest.mark.parametrize("connect", ["in-process"], indirect=True)
+@pytest.mark.parametrize("library", ["torch", "jax", "tensordict"])
+@pytest.mark.parametrize("normalise", ["batch", "table"])
+def test_importance_weights_are_float32_of_the_kind_of_the_columns(connect, uniform, library, normalise):
+    framework = pytest.importorskip({"jax": "jax"}.get(library, "torch"))
+    pytest.importorskip(library)
+    client = connect(uniform("t", sampler=reverie.selectors.Prioritized(1.0, seed=1)))
+    client.insert_batch("t", rows(), priorities=np.arange(1.0, 41.0))
+    with client.batches("t", 16, as_=library, prefetch=0) as batches:
+        batch = pickle.loads(pickle.dumps(next(batches)))
+    weights = batch.weights(0.4, normalise)
+    assert isinstance(weights, framework.Array if library == "jax" else framework.Tensor)
+    assert weights.dtype == (np.float32 if library == "jax" else framework.float32)
+    raw = (40 * batch.info.probability) ** -0.4
+    largest = raw.max() if normalise == "batch" else (40 / 820) ** -0.4
+    np.testing.assert_allclose(np.asarray(weights), raw / largest, rtol=1e-6)
+    if library != "jax":
+        loss = (weights * framework.ones(16, requires_grad=True)).mean()
+        loss.backward()
+        assert loss.dtype == framework.float32
 
 
 @pytest.mark.parametrize(

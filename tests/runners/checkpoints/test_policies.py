@@ -310,7 +310,7 @@ def test_a_file_that_is_damaged_missing_or_of_another_kind_is_refused(file, tmp_
     other.write_text("{}")
     with pytest.raises(PolicyError, match="is a file, and neither a run's folder"):
         reverie.load_policy(other)
-    with pytest.raises(CheckpointError, match="is missing: name a run's folder"):
+    with pytest.raises(CheckpointError, match="is missing: there is no such folder; name a run's folder"):
         reverie.load_policy(tmp_path / "nothing")
 
 

@@ -76,8 +76,29 @@ def test_the_newest_two_stay_and_are_found_by_the_runs_folder_or_their_own(tmp_p
     assert [path.exists() for path in saved] == [False, True, True]
     assert checkpoints.find(tmp_path) == checkpoints.find(tmp_path / "checkpoints") == saved[2]
     assert checkpoints.find(saved[1]) == saved[1]
-    with pytest.raises(CheckpointError, match="is missing: name a run's folder"):
+    with pytest.raises(CheckpointError, match="is missing: there is no such folder; name a run's folder"):
         checkpoints.find(tmp_path / "nowhere")
+
+
+def test_a_folder_without_a_checkpoint_is_reported_with_what_it_is(tmp_path):
+    def reason(folder):
+        with pytest.raises(CheckpointError) as caught:
+            checkpoints.find(folder)
+        return caught.value.reason.partition(": ")[2].partition("; ")[0]
+
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text/notes.txt").write_text("lr")
+    for name in ("empty", "text"):
+        assert reason(tmp_path / name) == "this folder is no run: it has neither log.jsonl nor checkpoints/"
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun/log.jsonl").write_text("{}")
+    (tmp_path / "early/checkpoints").mkdir(parents=True)
+    for name in ("begun", "early"):
+        assert reason(tmp_path / name) == "the run in this folder has not written one yet"
+    for seed in range(2):
+        checkpoints.save(tmp_path / f"sweep/seed-{seed}/checkpoints", 5, {"step": 5}, "")
+    assert reason(tmp_path / "sweep") == "this folder is no run, and has those of seed-0, seed-1"
 
 
 def test_a_half_written_checkpoint_is_never_found_and_is_removed_by_the_next(tmp_path):

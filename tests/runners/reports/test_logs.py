@@ -1,6 +1,8 @@
 import dataclasses
 import errno
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from reverie import agents
 from reverie.agents.core import RunSettings
 from reverie.runners import Finished, Progress, Saved, Started, plan, train
 from reverie.runners.reports import logs
+from reverie.runners.reports.event_files import EventFile
 
 SHORT = RunSettings(target_return=475.0, max_env_steps=1_200, evaluate_every=500, checkpoint_every=600)
 
@@ -136,21 +139,71 @@ def test_a_full_disk_at_a_resume_leaves_the_log_unchanged(tmp_path, monkeypatch)
     assert [path.name for path in tmp_path.iterdir()] == [logs.LOG]
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # it reports in its thread, too
 def test_a_full_disk_does_not_end_training(tmp_path, monkeypatch):
     pytest.importorskip("tensorboard")
-    from tensorboard.compat.tensorflow_stub.io import gfile
 
-    board = logs.TensorBoard(tmp_path)
-
-    def full(self, *args):
+    def full(self, **fields):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(gfile.GFile, "write", full)
+    monkeypatch.setattr(EventFile, "_add", full)
+    board = logs.TensorBoard(tmp_path)
     result = train(agents.find("dqn"), "CartPole-v1", run=SHORT, on_event=board)
     board.close()
     assert result.env_steps >= SHORT.max_env_steps
     assert board.problem == "No space left on device"
+
+
+@pytest.mark.parametrize("room", [0, 17])
+def test_a_full_disk_tears_no_record_of_tensorboard_and_later_ones_are_read(tmp_path, room):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    board = logs.TensorBoard(tmp_path)
+    board(Progress(1, 0, 0.0, None, {}, 1.0))
+    board._file._file = full = Full(board._file._file, room)
+    board(Progress(2, 0, 2.0, None, {}, 1.0))
+    assert board.problem == "No space left on device"
+    full.room = 10_000
+    board(Progress(3, 0, 4.0, None, {}, 1.0))
+    assert board.problem == ""
+    board.close()
+    accumulator = EventAccumulator(str(tmp_path))
+    accumulator.Reload()
+    assert [event.step for event in accumulator.Scalars("replay/samples_per_insert")] == [1, 3]
+
+
+def test_a_resumed_run_purges_later_steps_of_its_older_files(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for after, steps in ((None, (1, 2, 3)), (2, (3, 4))):
+        board = logs.TensorBoard(tmp_path, purge_after=after)
+        for step in steps:
+            board(Progress(step, 0, 2.0 * step, None, {}, float(after or 0)))
+        board.close()
+    accumulator = EventAccumulator(str(tmp_path))
+    accumulator.Reload()
+    assert [(event.step, event.value) for event in accumulator.Scalars("replay/samples_per_insert")] == [
+        (1, 0.0), (2, 0.0), (3, 2.0), (4, 2.0),
+    ]  # fmt: skip
+
+
+def test_tensorflow_is_not_imported_where_it_is_installed(tmp_path):
+    pytest.importorskip("tensorboard")
+    package = tmp_path / "tensorflow"
+    package.mkdir()
+    (package / "__init__.py").write_text("import os\nos.abort()\n")  # as with LLVM's options, registered twice
+    program = (
+        "import pathlib\nfrom reverie.runners import Progress\nfrom reverie.runners.reports import logs\n"
+        f"board = logs.TensorBoard(pathlib.Path({str(tmp_path / 'board')!r}))\n"
+        "board(Progress(1, 0, 0.0, None, {}, 1.0))\nboard.close()\n"
+    )
+    paths = os.pathsep.join([str(tmp_path), *sys.path])
+    ended = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert list((tmp_path / "board").iterdir())
 
 
 def test_tensorboard_gets_returns_and_the_learners_figures_by_environment_steps(tmp_path):
@@ -200,6 +253,6 @@ def test_the_last_figures_are_written_before_the_end_once():
 
 
 def test_without_tensorboard_its_extra_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    monkeypatch.setitem(sys.modules, "tensorboard.compat.proto", None)
     with pytest.raises(ImportError, match=r'tensorboard is not installed: pip install "reverie\[tensorboard\]"'):
         logs.TensorBoard(tmp_path)

@@ -26,6 +26,7 @@ import torch
 
 from reverie import _native
 from reverie.errors import ReplayError
+from reverie.runners.reports.logs import LOG
 
 FORMAT = 3
 KEPT = 2
@@ -140,7 +141,20 @@ def find(path: Path) -> Path:
         found = all_in(folder)
         if found:
             return found[-1]
-    raise CheckpointError(path, "is missing: name a run's folder, or one of the folders in its checkpoints/")
+    hint = "name a run's folder, or one of the folders in its checkpoints/"
+    raise CheckpointError(path, f"is missing: {_why_none(path)}{hint}")
+
+
+def _why_none(path: Path) -> str:
+    """Why there is no checkpoint at a path, up to the next half of the sentence."""
+    if not path.exists():
+        return "there is no such folder; "
+    if (path / LOG).is_file() or (path / "checkpoints").is_dir():
+        return "the run in this folder has not written one yet; "
+    runs = sorted(one.name for one in path.iterdir() if any_in(one)) if path.is_dir() else []
+    if runs:
+        return f"this folder is no run, and has those of {', '.join(runs[:3])}{' ...' if len(runs) > 3 else ''}; "
+    return "this folder is no run: it has neither log.jsonl nor checkpoints/; "
 
 
 def any_in(folder: Path) -> bool:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import errno
-import functools
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from reverie.runners.reports import event_files
 from reverie.runners.reports.events import (
     EnvironmentRestarted,
     Evaluated,
@@ -137,39 +137,35 @@ class TensorBoard:
     `return/greedy` and `return/confirmation` are the evaluations, `return/final` is the result of the run, of its last
     weights; `speed/` has rates over the time since the last figures, not over the whole run.
 
-    Raises ImportError, which names the extra, if tensorboard is not installed. Files begin with the first event, and
-    end with the first that the disk has no room for: TensorBoard does not read past a torn record.
+    Raises ImportError, which names the extra, if tensorboard is not installed. The file begins with the first event; a
+    record for which the disk has no room is left out whole. TensorFlow is not imported.
     """
 
     def __init__(self, folder: Path, *, purge_after: int | None = None) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise ImportError('tensorboard is not installed: pip install "reverie[tensorboard]"') from error
+        event_files.message_types()
         self.path, self.problem = folder, ""
-        purge = None if purge_after is None else purge_after + 1
-        self._open: Callable[[], Any] = functools.partial(SummaryWriter, str(folder), purge_step=purge)
-        self._writer: Any = None
+        self._purge_from = None if purge_after is None else purge_after + 1
+        self._file: event_files.EventFile | None = None
         self._sparse = _Sparse()
         self._before: Progress | None = None
         self._batch_size = 0
 
     def __call__(self, event: Event) -> None:
         """Add the scalars of one event."""
-        if self.problem:
-            return
-        try:
-            if self._writer is None:
-                self._writer = self._open()
-            if isinstance(event, Started):
-                self._before, self._batch_size = None, event.topology.needs.batch_size
-                self._writer.add_text("settings", _settings(event), event.env_steps)
-            for one in self._sparse(event):
-                steps, scalars = self._scalars(one)
-                for name, value in scalars.items():
-                    self._writer.add_scalar(name, value, steps)
-        except OSError as error:  # often for an earlier event: TensorBoard's thread writes them
-            self.problem = error.strerror or str(error)
+        if isinstance(event, Started):
+            self._before, self._batch_size = None, event.topology.needs.batch_size
+        for one in self._sparse(event):
+            steps, scalars = self._scalars(one)
+            try:
+                if self._file is None:
+                    self._file = event_files.EventFile(self.path, purge_from=self._purge_from)
+                if isinstance(one, Started):
+                    self._file.add_text(one.env_steps, "settings", _settings(one))
+                if scalars:
+                    self._file.add_scalars(steps, scalars)
+                self.problem = ""
+            except OSError as error:
+                self.problem = error.strerror or str(error)
 
     def _scalars(self, event: Event) -> tuple[int, dict[str, float]]:
         match event:
@@ -202,13 +198,9 @@ class TensorBoard:
         }
 
     def close(self) -> None:
-        """Write what is left, as far as the disk has room for it."""
-        if self._writer is None:
-            return
-        try:
-            self._writer.close()
-        except OSError as error:
-            self.problem = error.strerror or str(error)
+        """Close the file; idempotent."""
+        if self._file is not None:
+            self._file.close()
 
 
 def _settings(event: Started) -> str:
@@ -321,14 +313,16 @@ def read(path: Path) -> RunLog:
             env_id=first["env_id"],
             seed=first["seed"],
             target_return=first["target_return"],
-            env_steps=tuple(point["env_steps"] for point in points),
-            returns=tuple(point["mean_return"] for point in points),
+            env_steps=tuple(int(point["env_steps"]) for point in points),
+            returns=tuple(float(point["mean_return"]) for point in points),
             finished=next((line for line in lines if line.get("event") == "finished"), None),
-            seconds=tuple(point["seconds"] for point in points),
+            seconds=tuple(float(point["seconds"]) for point in points),
             config=first["config"],
         )
     except KeyError as error:
         raise LogError(file, f"is not the log of a run: a line lacks {error}") from error
+    except (TypeError, ValueError) as error:
+        raise LogError(file, f"is not the log of a run: a number of an evaluation is invalid ({error})") from error
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
