@@ -179,21 +179,21 @@ def test_max_staleness_drops_late_gradients_of_workers_in_turns(filled):
     assert metrics["gradients_dropped"] == 9 - learner.version == 3
 
 
-def test_targets_follow_the_versions_of_the_server_not_of_the_worker(filled):
+def test_targets_follow_the_versions_of_the_server_not_of_the_worker(filled, networks_of):
     config = dataclasses.replace(CONFIG, num_learners=2, max_staleness=1, target_period=5)
     learner, seen = learner_of(gorila, config, filled()), {}
     seen[0] = learner.latest(-1).flat
     for version in range(1, 13):
         learner.learn()
         seen[version] = learner.latest(-1).flat
-        networks = learner.state_dict()["networks"]
+        networks = networks_of(learner)
         # Worker 0 pulls odd versions, worker 1 even ones.
         for index, due in ((0, {0: 0, 5: 5, 11: 11}), (1, {0: 0, 6: 6, 10: 10})):
             expected = due[max(at for at in due if at <= version)]
             assert (networks[f"target-{index}"] == seen[expected]).all(), (version, index)
 
 
-def test_a_resumed_learner_restores_the_turn_and_the_versions_of_its_workers(filled):
+def test_a_resumed_learner_restores_the_turn_and_the_versions_of_its_workers(filled, networks_of):
     config = dataclasses.replace(CONFIG, num_learners=2, max_staleness=1, target_period=5)
     replay = filled()
     one, other = learner_of(gorila, config, replay), learner_of(gorila, config, filled(), seed=8)
@@ -209,8 +209,8 @@ def test_a_resumed_learner_restores_the_turn_and_the_versions_of_its_workers(fil
         other.learn()
     assert other.metrics() == one.metrics()
     assert other.metrics()["gradients"] == 13
-    for name, flat in one.state_dict()["networks"].items():
-        assert (flat == other.state_dict()["networks"][name]).all(), name
+    for name, flat in networks_of(one).items():
+        assert (flat == networks_of(other)[name]).all(), name
 
 
 def test_workers_with_a_remote_server_learn_as_in_one_process(filled):
@@ -228,13 +228,13 @@ def test_workers_with_a_remote_server_learn_as_in_one_process(filled):
     assert apart[0].state_dict()["server"] is None
 
 
-def test_a_late_worker_starts_with_the_servers_parameters_in_both_networks(filled):
+def test_a_late_worker_starts_with_the_servers_parameters_in_both_networks(filled, networks_of):
     config = dataclasses.replace(CONFIG, num_learners=2, max_staleness=1, target_period=5)
     server = make_parameter_server(SPEC, config, seed=3)
     early = learner_of(gorila, config, filled(), server=server, index=0)
     for _ in range(7):
         early.learn()
-    late = learner_of(gorila, config, filled(), server=server, index=1).state_dict()["networks"]
+    late = networks_of(learner_of(gorila, config, filled(), server=server, index=1))
     assert (late["online-1"] == server.pull().flat).all()
     assert (late["target-1"] == server.pull().flat).all()
 

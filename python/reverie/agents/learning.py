@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar, Literal, Protocol, cast
 
 import numpy as np
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from reverie.agents.core import Stopwatch, Weights
 from reverie.agents.draws import Draws
 from reverie.agents.flat import FlatNetwork
+from reverie.agents.named_parameters import Named, ParameterError
 from reverie.agents.replay import TABLE, PrioritizedSettings
 from reverie.types import Batch
 
@@ -146,22 +148,33 @@ class NetworkLearner(ABC):
         return {"updates": self.version, **draws, **self._counts, **self._last}
 
     def state_dict(self) -> dict[str, Any]:
-        """A copy of everything that the next update depends on, except the tables."""
+        """A copy of everything that the next update depends on, except the tables and the settings.
+
+        Networks, and the moments of optimisers, are by the names of the networks' parameters.
+        """
         return {
             "version": self.version,
-            "networks": {name: network.numpy() for name, network in self._networks.items()},
-            "optimizers": {name: copy.deepcopy(one.state_dict()) for name, one in self._optimizers.items()},
+            "networks": {name: network.named() for name, network in self._networks.items()},
+            "optimizers": {name: self._moments(one) for name, one in self._optimizers.items()},
             "random": None if self._generator is None else self._generator.get_state(),
             "counts": dict(self._counts),
             "draws": None if self._draws is None else self._draws.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a `state_dict`, which is copied."""
-        for name, network in self._networks.items():
-            network.load(state["networks"][name])
+        """Restore a `state_dict`, which is copied. Settings, such as learning rates, stay those of this learner.
+
+        Raises `ParameterError`, which names the network and the parameter, for other parameters.
+        """
+        load_networks(self._networks, state["networks"])
         for name, optimizer in self._optimizers.items():
-            optimizer.load_state_dict(copy.deepcopy(state["optimizers"][name]))
+            network = self._network_of(optimizer)
+            with _parameters_of(f"optimizer {name}"):
+                moments = {
+                    key: network.joined(one) if isinstance(one, Mapping) else copy.deepcopy(one)
+                    for key, one in state["optimizers"][name].items()
+                }
+            load_optimizer(optimizer, moments)
         if self._generator is not None:
             self._generator.set_state(state["random"])
         self.version, self._counts = state["version"], dict(state["counts"])
@@ -169,21 +182,66 @@ class NetworkLearner(ABC):
         if self._draws is not None and draws is not None:
             self._draws.load_state_dict(draws)
 
-    def warm_start(self, acting: NDArray[np.float32], networks: Mapping[str, NDArray[np.float32]] | None) -> None:
+    def _moments(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        network = self._network_of(optimizer)
+        return {
+            key: network.named(one) if isinstance(one, Tensor) and one.shape == network.flat.shape else one
+            for key, one in optimizer_state(optimizer).items()
+        }
+
+    def _network_of(self, optimizer: torch.optim.Optimizer) -> FlatNetwork[Any]:
+        stepped = [one for group in optimizer.param_groups for one in group["params"]]
+        for network in self._networks.values():
+            if len(stepped) == 1 and stepped[0] is network.flat:
+                return network
+        raise TypeError(
+            f"{type(self).__module__} has an optimiser that steps {len(stepped)} parameters: make it over `flat` of one"
+            " of its networks, as reverie.agents.learning.adam does"
+        )
+
+    def warm_start(self, acting: NDArray[np.float32], networks: Mapping[str, Named] | None) -> None:
         """Begin with these weights; optimisers, counters and random state stay new. See `core.Learner`."""
         if networks is None:
             if not self.ACTING:
                 raise TypeError(f"{type(self).__module__} does not name the networks that act: set ACTING in its class")
             sizes = [self._networks[names[0]].flat.numel() for names in self.ACTING]
             parts = np.split(acting, np.cumsum(sizes)[:-1])
-            networks = {name: part for names, part in zip(self.ACTING, parts, strict=True) for name in names}
-        elif networks.keys() != self._networks.keys():
-            raise ValueError(f"its networks are {', '.join(networks)}, and this learner's {', '.join(self._networks)}")
-        for name, flat in networks.items():
-            own = self._networks[name]
-            if flat.shape != tuple(own.flat.shape):
-                raise ValueError(f"network {name} has {flat.size} parameters, and this learner's {own.flat.numel()}")
-            own.load(flat)
+            for names, part in zip(self.ACTING, parts, strict=True):
+                for name in names:
+                    self._networks[name].load(part)
+        else:
+            load_networks(self._networks, networks)
+
+
+def load_networks(own: Mapping[str, FlatNetwork[Any]], found: Mapping[str, Named]) -> None:
+    """Load networks by name, and each by its parameters' names. Raises `ParameterError`, which names what differs."""
+    if found.keys() != own.keys():
+        raise ParameterError(f"its networks are {', '.join(found)}, and this learner's {', '.join(own)}")
+    for name, network in own.items():
+        with _parameters_of(f"network {name}"):
+            network.load_named(found[name])
+
+
+@contextmanager
+def _parameters_of(what: str) -> Iterator[None]:
+    try:
+        yield
+    except ParameterError as error:
+        raise ParameterError(f"{what} {error}") from error
+
+
+def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """A copy of what an optimiser of one parameter has accumulated, without its settings; empty before its first step.
+    """
+    accumulated: dict[str, Any] = copy.deepcopy(optimizer.state_dict()["state"].get(0, {}))
+    return accumulated
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, accumulated: Mapping[str, Any]) -> None:
+    """Load an `optimizer_state`, which is copied. The settings, such as the learning rate, stay those of `optimizer`."""
+    groups = optimizer.state_dict()["param_groups"]
+    state = {0: copy.deepcopy(dict(accumulated))} if accumulated else {}
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
 def priorities_of(errors: Tensor, *, eps: float, clip: float) -> Tensor:

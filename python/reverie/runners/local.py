@@ -14,6 +14,7 @@ import torch
 
 from reverie.agents.agent import Agent
 from reverie.agents.core import Actor, EnvironmentCrashedError, Learner, Weights, seed_of
+from reverie.agents.named_parameters import ParameterError
 from reverie.runners import checkpoints
 from reverie.runners.checked_run import CheckedRun
 from reverie.runners.planning.topology import Topology, networks_on
@@ -53,7 +54,11 @@ def run_here(run: CheckedRun) -> Result:
             loop = _Loop(agent, topology, server.client(), run.on_event, run.checkpoint_folder)
             try:
                 if state is not None:
-                    loop.load_state_dict(state)
+                    try:
+                        loop.load_state_dict(state)
+                    except ParameterError as error:
+                        assert run.resume is not None
+                        raise checkpoints.CheckpointError(run.resume, f"does not fit this run: {error}") from error
                 return loop.run(run.stop_when_confirmed, run.should_stop)
             finally:
                 loop.close()
@@ -174,7 +179,9 @@ class _Loop:
         try:
             with self.watch("checkpoint"):
                 tables = Path(self.client.checkpoint())
-                path = checkpoints.save_run(self.checkpoint_folder, self.topology, self.state_dict(), [tables])
+                path = checkpoints.save_run(
+                    self.checkpoint_folder, self.agent, self.topology, self.state_dict(), [tables]
+                )
         except OSError as error:
             self.emit(NotSaved(env_steps, self.checkpoint_folder, error.strerror or str(error)))
             return None
@@ -189,7 +196,7 @@ class _Loop:
         return {
             **self.account.state_dict(),
             "turn": self.turn,
-            "weights": tuple(self._weights()),
+            "weights": self._weights(),
             "learner": self.learner.state_dict(),
             "actors": [actor.state_dict() for actor in self.actors],
         }

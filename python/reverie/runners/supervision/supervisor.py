@@ -341,12 +341,14 @@ class Supervisor:
         state = {
             **account.state_dict(),
             "turn": 0,
-            "weights": tuple(learners[0].weights),
+            "weights": learners[0].weights,
             "learner": self._joined([one.state for one in learners], [one.state for one in shards]),
             "actors": [self._latest.acted[i].state for i in range(self._topology.num_actors)],
         }
         try:
-            path = checkpoints.save_run(self._folder, self._topology, state, checkpoints.table_paths(tables))
+            path = checkpoints.save_run(
+                self._folder, self._agent, self._topology, state, checkpoints.table_paths(tables)
+            )
         except OSError as error:
             self._emit(NotSaved(env_steps, self._folder, error.strerror or str(error)))
             return None
@@ -359,7 +361,9 @@ class Supervisor:
     def _joined(self, learners: list[Any], shards: list[Any]) -> Any:
         """The states of learners and parameter shards joined into one, as in a run with one process."""
         shared = self._agent.parameters
-        return learners[0] if shared is None or not shards else shared.join_states(learners, shards)
+        if shared is None or not shards:
+            return learners[0]
+        return shared.join_states(self._topology.env, self._topology.config, learners, shards)
 
     def _end_actors(self) -> None:
         """Stop all actors; a bundle, which acts and learns, is paused instead."""
