@@ -23,6 +23,7 @@ from reverie import agents, runners  # noqa: E402
 from reverie.cli import exits, short_flags  # noqa: E402
 from reverie.cli.app import app  # noqa: E402
 from reverie.cli.plot import Over, band, summary, variants  # noqa: E402
+from reverie.cli.train_flags import RESUME_MUST  # noqa: E402
 from reverie.runners import checkpoints  # noqa: E402
 from reverie.runners.planning import topology  # noqa: E402
 from reverie.runners.planning.nodes import place  # noqa: E402
@@ -60,7 +61,8 @@ def test_the_same_command_with_resume_continues_and_without_it_is_refused(reveri
     assert reverie(*command).exit_code == 1
     again = reverie(*command)
     assert again.exit_code == 2
-    assert "here holds a run: continue it with --resume, or name another folder with --out" in again.stderr
+    ways = "continue it with --resume, replace it with --overwrite, or name another folder with --out"
+    assert f"here holds a run: {ways}" in again.stderr
     longer = reverie(*command[:-6], "--resume", "--set", "max_env_steps=1800")
     assert longer.exit_code == 1, longer.stderr
     assert "resuming after 1,30" in longer.stdout
@@ -76,9 +78,13 @@ def test_settings_of_the_first_run_hold_for_the_resumed_one_and_others_are_refus
         "train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--resume", "--set", "max_env_steps=1500"
     )
     assert resumed.exit_code == 1, resumed.stderr
-    other = reverie(*command, "--resume", "--set", "max_env_steps=1900", "--set", "learning_rate=0.1")
+    changed = ["--set", "n_step=2", "--num-actors", 2, "--learning-rate", 0.1]
+    other = reverie(*command, "--resume", "--set", "max_env_steps=1900", *changed)
     assert other.exit_code == 2
-    assert "has learning_rate 0.5, and this run 0.1" in other.stderr
+    (line,) = other.stderr.splitlines()
+    assert "--set n_step is 2, and was 1, which cannot change: the items in its table are" in line
+    assert "--num-actors is 2, and was 1, which cannot change: each actor continues with its own" in line
+    assert "learning_rate" not in line, "which may change"
     settings = Path("runs/dqn-CartPole-v1-seed-0/preset.toml").read_text()
     assert "learning_rate = 0.5" in settings, "what was refused leaves the run's settings as they were"
     assert "max_env_steps = 1500" in settings
@@ -96,7 +102,16 @@ def test_settings_of_the_first_run_hold_for_the_resumed_one_and_others_are_refus
         (["dqn", "--env", "CartPole-v1", "--set", "batchsize=3"], ["no setting 'batchsize'; did you mean batch_size?"]),
         (["dqn", "--env", "CartPole-v1", "--config", "nowhere.toml"], ["nowhere.toml", "cannot be read"]),
         (["dqn", "--env", "CartPole-v1", "--set", "capacity=10_000_000_000"], ["needs about", "lower the capacity"]),
-        (["dqn", "--env", "CartPole-v1", "--resume"], ["is missing"]),
+        (
+            ["dqn", "--env", "CartPole-v1", "--resume=must"],
+            ["has no checkpoint to continue from", "--resume=must asks"],
+        ),
+        (["dqn", "--env", "CartPole-v1", "--resume=yes"], ["--resume is 'yes', and may only have the value must"]),
+        (["dqn", "--env", "CartPole-v1", "--resume", "--overwrite"], ["--overwrite replaces a run and --resume"]),
+        (
+            ["dqn", "--env", "CartPole-v1", "--resume=must", "--seeds", "0-1"],
+            ["continues a sweep", "has no run of these"],
+        ),
         (["dqn", "--env", "CartPole-v1", "--config", "paperr"], ["neither a file nor a preset", "CartPole-v1"]),
         (["dqn", "--env", "CartPole-v1", "--target-return", "nan"], ["target_return is nan, and must be a number"]),
         (["dqn", "--env", "CartPole-v1", "--jobs", "2"], ["--jobs is 2, and there is one run"]),
@@ -506,6 +521,7 @@ def test_help_fits_a_terminal_of_80_columns_with_every_flag_and_value_whole(reve
         assert max(map(len, shown.splitlines())) <= 80
         assert "…" not in shown
         flags = [one.opts[0] for one in get_command(app).commands[command].params if one.opts[0].startswith("--")]
+        flags = [flag for flag in flags if flag != RESUME_MUST]  # written --resume=must
         assert [flag for flag in flags if not re.search(rf"{flag}\b", shown)] == []
     assert "reverie[video]" in narrow.invoke(app, ["eval", "--help"]).stdout  # no markup of the terminal's
 

@@ -171,7 +171,7 @@ class NetworkLearner(ABC):
             network = self._network_of(optimizer)
             with _parameters_of(f"optimizer {name}"):
                 moments = {
-                    key: network.joined(one) if isinstance(one, Mapping) else copy.deepcopy(one)
+                    key: network.joined(one) if isinstance(one, Mapping) else one
                     for key, one in state["optimizers"][name].items()
                 }
             load_optimizer(optimizer, moments)
@@ -231,14 +231,13 @@ def _parameters_of(what: str) -> Iterator[None]:
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """A copy of what an optimiser of one parameter has accumulated, without its settings; empty before its first step.
-    """
+    """A copy of the moments and counts of an optimiser of one parameter; empty before its first step."""
     accumulated: dict[str, Any] = copy.deepcopy(optimizer.state_dict()["state"].get(0, {}))
     return accumulated
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, accumulated: Mapping[str, Any]) -> None:
-    """Load an `optimizer_state`, which is copied. The settings, such as the learning rate, stay those of `optimizer`."""
+    """Load an `optimizer_state`, which is copied. Settings, such as the learning rate, stay those of `optimizer`."""
     groups = optimizer.state_dict()["param_groups"]
     state = {0: copy.deepcopy(dict(accumulated))} if accumulated else {}
     optimizer.load_state_dict({"state": state, "param_groups": groups})

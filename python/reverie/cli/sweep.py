@@ -54,18 +54,15 @@ def run(request: TrainRequest, wanted: Sequence[int], jobs: int, *, as_json: boo
     """Train the request with these seeds, `jobs` at a time; returns the exit code, 0 if every seed was confirmed."""
     from reverie.runners.reports import logs
 
-    name = agents.find(request.agent).name
-    folder = request.out or Path("runs") / f"{name}-{request.env.replace('/', '_')}"
-    requests = [replace(request, seed=seed, out=folder / f"seed-{seed}", to_stderr=True) for seed in wanted]
+    folder = _folder(request)
+    requests = _requests(request, wanted)
     finished = {one.seed: _finished_result(one) for one in requests} if request.resume else {}
     runs = _Runs()
     with ThreadPoolExecutor(jobs) as pool, _signals_as_ctrl_c():
         started = {}
         for one in requests:
             if finished.get(one.seed) is None:
-                assert one.out is not None
-                begun = request.resume and logs.has_begun(one.out)
-                started[one.seed] = pool.submit(runs.train, replace(one, resume=begun))
+                started[one.seed] = pool.submit(runs.train, replace(one, resume=bool(request.resume)))
         try:
             done = {seed: one.result() for seed, one in started.items()}
         except KeyboardInterrupt:
@@ -80,6 +77,27 @@ def run(request: TrainRequest, wanted: Sequence[int], jobs: int, *, as_json: boo
         return max(without.values()) or EXIT_NOT_REACHED
     _print_results(found, folder, [logs.read(Path(one["folder"])) for one in found], as_json=as_json)
     return EXIT_REACHED if all(one["confirmed"] for one in found) else EXIT_NOT_REACHED
+
+
+def continues(request: TrainRequest, wanted: Sequence[int]) -> bool:
+    """Whether a sweep resumes a run that has begun. With `--resume=must` and no such run the command ends."""
+    from reverie.runners.reports import logs
+
+    begun = [one.seed for one in _requests(request, wanted) if one.out is not None and logs.has_begun(one.out)]
+    if request.resume == "must" and not begun:
+        refuse(f"--resume=must continues a sweep, and {_folder(request)} has no run of these seeds: write --resume")
+    return bool(request.resume and begun)
+
+
+def _folder(request: TrainRequest) -> Path:
+    name = agents.find(request.agent).name
+    return request.out or Path("runs") / f"{name}-{request.env.replace('/', '_')}"
+
+
+def _requests(request: TrainRequest, wanted: Sequence[int]) -> list[TrainRequest]:
+    """The request for each seed's run."""
+    folder = _folder(request)
+    return [replace(request, seed=seed, out=folder / f"seed-{seed}", to_stderr=True) for seed in wanted]
 
 
 class _Runs:

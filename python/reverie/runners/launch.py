@@ -58,15 +58,21 @@ def train(
     hold the target.
 
     With a `checkpoint_folder`, a checkpoint is written there every `run.checkpoint_every` environment steps and at the
-    end. `resume=True` continues the newest checkpoint of that folder, and begins a new run if it has none; "must" raises
-    then. A path continues that checkpoint, or the newest one of that run's folder. Counters and curve continue; learner,
-    tables (with their limiters' counts) and random states are restored; episodes begin again. Agent, environment and
-    seed must be the same, and settings that `reverie.runners.checkpoints.setting_changes` does not name as changeable;
-    a changed one takes effect at once. All runners write the same form of checkpoint and resume each other's.
-    `overwrite=True` removes the checkpoints of an earlier run in the folder when the new run has started. Without
-    either, such a folder is refused. `should_stop` is called between two turns; if it returns True the run saves and raises `StoppedError`.
-    `on_event` is called in this thread. To end a run from it, let `should_stop` return True: an exception in `on_event`
-    ends the run without saving.
+    end. With an earlier run in that folder:
+
+    - `resume=True` continues its newest checkpoint. If there is none, a new run begins; `resume="must"` raises.
+    - `resume` as a path continues that checkpoint, or the newest one of that run's folder.
+    - `overwrite=True` removes its checkpoints and tables as soon as the new run has started.
+    - Without either, `RunExistsError` is raised.
+
+    A resumed run restores counters, curve, learner, tables (with their limiters' counts) and random states; episodes
+    begin again. Agent, environment and seed stay the same. Settings in `setting_changes.MAY_CHANGE`, such as learning
+    rates, may differ, and take effect at once; others raise `ChangedSettingsError`. All runners write the same form of
+    checkpoint and resume each other's.
+
+    `should_stop` is called between two turns; if it returns True the run saves and raises `StoppedError`. `on_event`
+    is called in this thread. To end a run from it, let `should_stop` return True: an exception in `on_event` ends the
+    run without saving.
 
     `init_from` is the run's folder, the checkpoint or the `.safetensors` file of a policy of the same agent, whose
     weights the learner begins with; everything else begins as in a new run, and settings and environment may differ. A
@@ -76,13 +82,12 @@ def train(
     `check_memory=False` starts the run even if it is estimated to need more memory than is free; on Ray its roles then
     request no memory.
 
-    Raises what `plan` raises, `CheckpointError` (`RunExistsError` if the folder has an earlier run,
-    `ChangedSettingsError` for settings that may not change; of `reverie.runners.checkpoints`), `reverie.agents.policies.PolicyError` if `init_from` does not fit,
-    `DamagedError` for damaged tables of a checkpoint, `StalledError` if the table's limits contradict each other, what
-    the learner raises, and whatever `on_event` raises. With the runners "process" and "ray" also `RoleError` if a role
-    ended in a way that a restart would not fix; on Ray also ImportError without `reverie[ray]`, and ConnectionError if
-    there is no cluster at `address`, or Ray does not start here. In all cases everything is closed and every process
-    has ended when it raises.
+    Raises what `plan` raises, `CheckpointError` (`RunExistsError` and `ChangedSettingsError` are such errors),
+    `reverie.agents.policies.PolicyError` if `init_from` does not fit, `DamagedError` for damaged tables of a checkpoint,
+    `StalledError` if the table's limits contradict each other, what the learner raises, and whatever `on_event` raises.
+    With the runners "process" and "ray" also `RoleError` if a role ended in a way that a restart would not fix; on Ray
+    also ImportError without `reverie[ray]`, and ConnectionError if there is no cluster at `address`, or Ray does not
+    start here. In all cases everything is closed and every process has ended when it raises.
     """
     if address is not None and runner != "ray":
         raise ValueError(f"address is {address!r}, which only the runner 'ray' uses, and runner is {runner!r}")

@@ -211,11 +211,12 @@ def test_the_command_begins_with_them_and_refuses_what_does_not_fit_before_it_ma
     assert refused.exit_code == 2
     assert "has the weight 0.layers.0.weight as float32 (8, 4), and this run needs" in refused.stderr
     assert not (tmp_path / "new").exists()
-    refused = run("--resume")
+    refused = run("--resume=must")
     assert refused.exit_code == 2
-    assert "--init-from begins a run and --resume continues one" in refused.stderr
-    result = run("--set", "hidden=[8]", "--json")
+    assert "--init-from begins a run and --resume=must continues one" in refused.stderr
+    result = run("--set", "hidden=[8]", "--json", "--resume")
     assert result.exit_code == 1, result.stderr
+    assert "new has no run yet: a new one begins" in result.stderr
     assert json.loads(result.stdout.splitlines()[-1])["updates"] == 0
     observations = np.random.default_rng(0).standard_normal((64, 4)).astype(np.float32)
     values = [reverie.load_policy(one).policy.q_values(observations) for one in (source, "new")]
