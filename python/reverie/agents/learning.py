@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, Protocol, cast
 
 import numpy as np
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from reverie.agents.core import Stopwatch, Weights
 from reverie.agents.draws import Draws
 from reverie.agents.flat import FlatNetwork
-from reverie.agents.named_parameters import Named, ParameterError
+from reverie.agents.named_parameters import Named, ParameterError, parameters_of
 from reverie.agents.replay import TABLE, PrioritizedSettings
 from reverie.types import Batch
 
@@ -169,7 +168,7 @@ class NetworkLearner(ABC):
         load_networks(self._networks, state["networks"])
         for name, optimizer in self._optimizers.items():
             network = self._network_of(optimizer)
-            with _parameters_of(f"optimizer {name}"):
+            with parameters_of(f"optimizer {name}"):
                 moments = {
                     key: network.joined(one) if isinstance(one, Mapping) else one
                     for key, one in state["optimizers"][name].items()
@@ -218,16 +217,8 @@ def load_networks(own: Mapping[str, FlatNetwork[Any]], found: Mapping[str, Named
     if found.keys() != own.keys():
         raise ParameterError(f"its networks are {', '.join(found)}, and this learner's {', '.join(own)}")
     for name, network in own.items():
-        with _parameters_of(f"network {name}"):
+        with parameters_of(f"network {name}"):
             network.load_named(found[name])
-
-
-@contextmanager
-def _parameters_of(what: str) -> Iterator[None]:
-    try:
-        yield
-    except ParameterError as error:
-        raise ParameterError(f"{what} {error}") from error
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:

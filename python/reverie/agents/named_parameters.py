@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,15 @@ Named = Mapping[str, NDArray[np.float32]]
 
 class ParameterError(ValueError):
     """Parameters are missing, unexpected or misshapen; the text names them."""
+
+
+@contextmanager
+def parameters_of(what: str) -> Iterator[None]:
+    """A context whose `ParameterError` begins with `what`, such as "network online"."""
+    try:
+        yield
+    except ParameterError as error:
+        raise ParameterError(f"{what} {error}") from error
 
 
 def copied(module: nn.Module) -> dict[str, NDArray[np.float32]]:

@@ -10,6 +10,7 @@ from typing import Any
 from reverie import _checks
 from reverie.agents.agent import Agent
 from reverie.agents.core import RunSettings
+from reverie.agents.named_parameters import ParameterError
 from reverie.runners import checkpoints
 from reverie.runners.checked_run import CheckedRun
 from reverie.runners.checkpoints import earlier_runs
@@ -83,11 +84,11 @@ def train(
     request no memory.
 
     Raises what `plan` raises, `CheckpointError` (`RunExistsError` and `ChangedSettingsError` are such errors),
-    `reverie.agents.policies.PolicyError` if `init_from` does not fit, `DamagedError` for damaged tables of a checkpoint,
-    `StalledError` if the table's limits contradict each other, what the learner raises, and whatever `on_event` raises.
-    With the runners "process" and "ray" also `RoleError` if a role ended in a way that a restart would not fix; on Ray
-    also ImportError without `reverie[ray]`, and ConnectionError if there is no cluster at `address`, or Ray does not
-    start here. In all cases everything is closed and every process has ended when it raises.
+    `reverie.agents.policies.PolicyError` if `init_from` does not fit, `DamagedError` for damaged tables of a
+    checkpoint, `StalledError` if the table's limits contradict each other, what the learner raises, and whatever
+    `on_event` raises. With the runners "process" and "ray" also `RoleError` if a role ended in a way that a restart
+    would not fix; on Ray also ImportError without `reverie[ray]`, and ConnectionError if there is no cluster at
+    `address`, or Ray does not start here. In all cases everything is closed and every process has ended when it raises.
     """
     if address is not None and runner != "ray":
         raise ValueError(f"address is {address!r}, which only the runner 'ray' uses, and runner is {runner!r}")
@@ -118,19 +119,23 @@ def train(
     if folder is not None:
         checkpoints.require_named_weights(agent, topology)
     emit = on_event or (lambda event: None)
-    return begin(
-        CheckedRun(
-            agent=agent,
-            topology=topology,
-            on_event=_replacing(folder, emit) if overwrite and folder is not None else emit,
-            should_stop=should_stop or (lambda: False),
-            stop_when_confirmed=stop_when_confirmed,
-            checkpoint_folder=folder,
-            resume=checkpoint,
-            state=None if checkpoint is None else checkpoints.load_run(checkpoint, agent, topology),
-            check_memory=check_memory,
-        )
+    checked = CheckedRun(
+        agent=agent,
+        topology=topology,
+        on_event=_replacing(folder, emit) if overwrite and folder is not None else emit,
+        should_stop=should_stop or (lambda: False),
+        stop_when_confirmed=stop_when_confirmed,
+        checkpoint_folder=folder,
+        resume=checkpoint,
+        state=None if checkpoint is None else checkpoints.load_run(checkpoint, agent, topology),
+        check_memory=check_memory,
     )
+    try:
+        return begin(checked)
+    except ParameterError as error:
+        if checkpoint is None:
+            raise
+        raise checkpoints.CheckpointError(checkpoint, f"does not fit this run: {error}") from error
 
 
 def _replacing(folder: Path, on_event: Callable[[Event], None]) -> Callable[[Event], None]:

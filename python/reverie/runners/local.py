@@ -14,7 +14,6 @@ import torch
 
 from reverie.agents.agent import Agent
 from reverie.agents.core import Actor, EnvironmentCrashedError, Learner, Weights, seed_of
-from reverie.agents.named_parameters import ParameterError
 from reverie.runners import checkpoints
 from reverie.runners.checked_run import CheckedRun
 from reverie.runners.planning.topology import Topology, networks_on
@@ -54,11 +53,7 @@ def run_here(run: CheckedRun) -> Result:
             loop = _Loop(agent, topology, server.client(), run.on_event, run.checkpoint_folder)
             try:
                 if state is not None:
-                    try:
-                        loop.load_state_dict(state)
-                    except ParameterError as error:
-                        assert run.resume is not None
-                        raise checkpoints.CheckpointError(run.resume, f"does not fit this run: {error}") from error
+                    loop.load_state_dict(state)
                 return loop.run(run.stop_when_confirmed, run.should_stop)
             finally:
                 loop.close()

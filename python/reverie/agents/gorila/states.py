@@ -16,6 +16,7 @@ from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.gorila.config import GorilaConfig
 from reverie.agents.gorila.networks import make_network
+from reverie.agents.named_parameters import parameters_of
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 """What Adam accumulates for each parameter."""
@@ -41,8 +42,12 @@ def server_state(network: FlatNetwork[Any], shards: Sequence[dict[str, Any]]) ->
 def shard_states(network: FlatNetwork[Any], server: dict[str, Any]) -> list[dict[str, Any]]:
     """The states of the shards from a `server_state`. Raises `ParameterError` for other parameters."""
     counts = server["shards"]
-    flats = np.array_split(network.joined(server["parameters"]).numpy(), len(counts))
-    moments = {key: np.array_split(network.joined(one).numpy(), len(counts)) for key, one in server["moments"].items()}
+    with parameters_of("the parameter server"):
+        flats = np.array_split(network.joined(server["parameters"]).numpy(), len(counts))
+    moments = {}
+    for key, one in server["moments"].items():
+        with parameters_of(f"moments {key}"):
+            moments[key] = np.array_split(network.joined(one).numpy(), len(counts))
     return [
         {
             "version": one["version"],

@@ -132,11 +132,11 @@ class RunProgress:
         }
 
     def _next(self, due: int, before: int, every: int) -> int:
-        """The step at which something is due that was due at `due` with another interval, `before`."""
+        """The next step at which something is due `every` so many steps; it was to be due at `due` with `before`."""
         if every == before or due <= self.env_steps:
             return due
         last = due - before
-        return last + max(1, -(-(self.env_steps - last) // every)) * every
+        return last + ((self.env_steps - last) // every + 1) * every
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a `state_dict`."""
