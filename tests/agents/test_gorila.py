@@ -111,7 +111,7 @@ def test_a_gradient_that_is_too_stale_is_dropped_and_counted_and_changes_nothing
         assert (one["flat"] == other["flat"]).all()
         assert {"step", "exp_avg", "exp_avg_sq"} <= one["optimizer"].keys()
         for name, moment in one["optimizer"].items():
-            assert torch.equal(moment, other["optimizer"][name])
+            assert (moment == other["optimizer"][name]).all()
     assert push(server, server.pull().versions)
     assert dropped(server) == 1
 

@@ -155,7 +155,7 @@ class NetworkLearner(ABC):
             "version": self.version,
             "networks": {name: network.named() for name, network in self._networks.items()},
             "optimizers": {name: self._moments(one) for name, one in self._optimizers.items()},
-            "random": None if self._generator is None else self._generator.get_state(),
+            "random": None if self._generator is None else self._generator.get_state().numpy(),
             "counts": dict(self._counts),
             "draws": None if self._draws is None else self._draws.state_dict(),
         }
@@ -170,12 +170,12 @@ class NetworkLearner(ABC):
             network = self._network_of(optimizer)
             with parameters_of(f"optimizer {name}"):
                 moments = {
-                    key: network.joined(one) if isinstance(one, Mapping) else one
+                    key: network.joined(one).cpu().numpy() if isinstance(one, Mapping) else one
                     for key, one in state["optimizers"][name].items()
                 }
             load_optimizer(optimizer, moments)
         if self._generator is not None:
-            self._generator.set_state(state["random"])
+            self._generator.set_state(torch.from_numpy(state["random"].copy()))
         self.version, self._counts = state["version"], dict(state["counts"])
         draws = state.get("draws")  # missing in states of older versions, which drew none ahead
         if self._draws is not None and draws is not None:
@@ -184,7 +184,7 @@ class NetworkLearner(ABC):
     def _moments(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         network = self._network_of(optimizer)
         return {
-            key: network.named(one) if isinstance(one, Tensor) and one.shape == network.flat.shape else one
+            key: network.named(torch.from_numpy(one)) if np.shape(one) == tuple(network.flat.shape) else one
             for key, one in optimizer_state(optimizer).items()
         }
 
@@ -222,16 +222,25 @@ def load_networks(own: Mapping[str, FlatNetwork[Any]], found: Mapping[str, Named
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """A copy of the moments and counts of an optimiser of one parameter; empty before its first step."""
-    accumulated: dict[str, Any] = copy.deepcopy(optimizer.state_dict()["state"].get(0, {}))
-    return accumulated
+    """A copy of the moments and counts of an optimiser of one parameter, as arrays; empty before its first step.
+
+    Not as tensors: those are sent to another process as handles, which are lost if the sender is killed.
+    """
+    accumulated = optimizer.state_dict()["state"].get(0, {})
+    return {
+        key: one.detach().to("cpu", copy=True).numpy() if isinstance(one, Tensor) else copy.deepcopy(one)
+        for key, one in accumulated.items()
+    }
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, accumulated: Mapping[str, Any]) -> None:
     """Load an `optimizer_state`, which is copied. Settings, such as the learning rate, stay those of `optimizer`."""
     groups = optimizer.state_dict()["param_groups"]
-    state = {0: copy.deepcopy(dict(accumulated))} if accumulated else {}
-    optimizer.load_state_dict({"state": state, "param_groups": groups})
+    own = {
+        key: torch.from_numpy(one.copy()) if isinstance(one, np.ndarray) else copy.deepcopy(one)
+        for key, one in accumulated.items()
+    }
+    optimizer.load_state_dict({"state": {0: own} if own else {}, "param_groups": groups})
 
 
 def priorities_of(errors: Tensor, *, eps: float, clip: float) -> Tensor:

@@ -26,12 +26,12 @@ def server_state(network: FlatNetwork[Any], shards: Sequence[dict[str, Any]]) ->
     """The state of a parameter server from those of its shards; `network` has names and places of the parameters."""
     moments = {
         # Adam begins with moments of 0.
-        key: torch.cat([one["optimizer"].get(key, torch.zeros(len(one["flat"]))) for one in shards])
+        key: np.concatenate([one["optimizer"].get(key, np.zeros_like(one["flat"])) for one in shards])
         for key in MOMENTS
     }
     return {
-        "parameters": network.named(_joined_flat(shards)),
-        "moments": {key: network.named(vector) for key, vector in moments.items()},
+        "parameters": network.named(torch.from_numpy(np.concatenate([one["flat"] for one in shards]))),
+        "moments": {key: network.named(torch.from_numpy(vector)) for key, vector in moments.items()},
         "shards": [
             {"version": one["version"], "dropped": one["dropped"], "step": one["optimizer"].get("step")}
             for one in shards
@@ -54,15 +54,11 @@ def shard_states(network: FlatNetwork[Any], server: dict[str, Any]) -> list[dict
             "flat": flats[i],
             "optimizer": {}
             if one["step"] is None
-            else {"step": one["step"], **{key: torch.from_numpy(parts[i]) for key, parts in moments.items()}},
+            else {"step": one["step"], **{key: parts[i] for key, parts in moments.items()}},
             "dropped": one["dropped"],
         }
         for i, one in enumerate(counts)
     ]
-
-
-def _joined_flat(shards: Sequence[dict[str, Any]]) -> torch.Tensor:
-    return torch.from_numpy(np.concatenate([shard["flat"] for shard in shards]))
 
 
 def join_states(
