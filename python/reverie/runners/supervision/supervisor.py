@@ -333,7 +333,7 @@ class Supervisor:
         answers: dict[RoleName, State] = dict(
             zip(asked, self._ask(asked, Save(self._number), State, SAVE_SECONDS), strict=True)
         )
-        if self._folder is None:
+        if (folder := self._folder) is None:
             return None
         learners, shards = ([answers[name] for name in names] for names in (roles.learners, roles.parameters))
         tables = [answers[name] for name in (roles.shards or roles.learners)]
@@ -346,11 +346,9 @@ class Supervisor:
             "actors": [self._latest.acted[i].state for i in range(self._topology.num_actors)],
         }
         try:
-            path = checkpoints.save_run(
-                self._folder, self._agent, self._topology, state, checkpoints.table_paths(tables)
-            )
+            path = checkpoints.save_run(folder, self._agent, self._topology, state, checkpoints.table_paths(tables))
         except OSError as error:
-            self._emit(NotSaved(env_steps, self._folder, error.strerror or str(error)))
+            self._emit(NotSaved(env_steps, folder, error.strerror or str(error)))
             return None
         finally:
             account.watch.add("checkpoint", time.perf_counter() - began)
@@ -360,8 +358,7 @@ class Supervisor:
 
     def _joined(self, learners: list[Any], shards: list[Any]) -> Any:
         """The states of learners and parameter shards joined into one, as in a run with one process."""
-        shared = self._agent.parameters
-        if shared is None or not shards:
+        if (shared := self._agent.parameters) is None or not shards:
             return learners[0]
         return shared.join_states(self._topology.env, self._topology.config, learners, shards)
 
