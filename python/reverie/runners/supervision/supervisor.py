@@ -328,8 +328,7 @@ class Supervisor:
         self._number += 1
         roles = self._roles
         asked = [*roles.learners, *roles.parameters, *(roles.shards if self._folder is not None else [])]
-        env_steps, account = self._account.env_steps, self._account
-        began = time.perf_counter()
+        env_steps, account, began = self._account.env_steps, self._account, time.perf_counter()
         answers: dict[RoleName, State] = dict(
             zip(asked, self._ask(asked, Save(self._number), State, SAVE_SECONDS), strict=True)
         )
