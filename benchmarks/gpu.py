@@ -34,7 +34,7 @@ from reverie.agents.apex_dqn import agent as apex_dqn
 from reverie.agents.core import Stopwatch, Weights
 from reverie.agents.environments import EnvSpec
 from reverie.agents.replay import TABLE
-from reverie.runners import StoppedError, checkpoints, train
+from reverie.runners import StoppedError, train
 from reverie.runners.planning.topology import networks_on
 from reverie.runners.reports import logs
 
@@ -290,7 +290,7 @@ def curve(options: argparse.Namespace) -> int:
             run=preset.run,
             on_event=log,
             checkpoint_folder=folder / "checkpoints",
-            resume=checkpoints.find(folder) if checkpoints.any_in(folder) else None,
+            resume=True,
             should_stop=lambda: time.monotonic() > until,
         )
     except StoppedError as stopped:

@@ -46,6 +46,20 @@ def pytest_collection_modifyitems(items):
     items.sort(key=rank)
 
 
+@pytest.fixture
+def networks_of():
+    """A function: the networks of a learner, or of its state, each as one vector of its parameters."""
+    import numpy as np
+
+    def vectors(source):
+        state = source if isinstance(source, dict) else source.state_dict()
+        return {
+            name: np.concatenate([one.ravel() for one in named.values()]) for name, named in state["networks"].items()
+        }
+
+    return vectors
+
+
 @pytest.fixture(autouse=True)
 def signal_handlers_stay():
     """A handler that a test leaves behind would run in other tests and in the processes that they fork."""

@@ -210,16 +210,16 @@ def test_the_learners_priorities_reach_the_table(stage):
     assert client.info().tables["replay"].num_updates == config.batch_size
 
 
-def test_the_targets_follow_only_every_target_period(stage):
+def test_the_targets_follow_only_every_target_period(stage, networks_of):
     client, learner, actors, config = stage(target_period=3)
-    first = learner.state_dict()["networks"]
+    first = networks_of(learner)
     for update in range(3):
         while not client.can_sample("replay", config.batch_size):
             actors[0].act()
-        now = learner.state_dict()["networks"]
+        now = networks_of(learner)
         assert (now["policy_target"] == first["policy_target"]).all(), update
         learner.learn()
-    now = learner.state_dict()["networks"]
+    now = networks_of(learner)
     for name in ("policy", "critic"):
         assert (now[f"{name}_target"] == now[name]).all()
 

@@ -53,7 +53,7 @@ def expected_priorities(learner, data, config):
     return np.abs(target - q[rows, data["action"]]) + config.priority_eps
 
 
-def test_the_priorities_that_reach_the_table_are_the_td_errors_of_the_batch_before_the_update(setting):
+def test_the_priorities_that_reach_the_table_are_the_td_errors_of_the_batch_before_the_update(setting, networks_of):
     learner, replay, config = setting()
     drawn = []
     sample = replay.sample_batch
@@ -61,9 +61,9 @@ def test_the_priorities_that_reach_the_table_are_the_td_errors_of_the_batch_befo
     for _ in range(3):
         learner.learn()
     learner.version = 0
-    before = learner.state_dict()["networks"]
+    before = networks_of(learner)
     learner.learn()
-    after = learner.state_dict()["networks"]["online"]
+    after = networks_of(learner)["online"]
     learner._online.load(before["online"])
     keys, priorities = replay.updates[-1]
     assert (keys == drawn[-1].info.key).all()
@@ -91,14 +91,14 @@ def test_applied_and_stale_updates_are_counted(setting):
     assert learner.metrics()["priorities_applied"] == config.batch_size - stale
 
 
-def test_the_target_follows_the_online_network_only_every_target_period(setting):
+def test_the_target_follows_the_online_network_only_every_target_period(setting, networks_of):
     learner, _, _ = setting(target_period=4)
-    first = learner.state_dict()["networks"]["target"]
+    first = networks_of(learner)["target"]
     for _ in range(3):
         learner.learn()
-    assert (learner.state_dict()["networks"]["target"] == first).all()
+    assert (networks_of(learner)["target"] == first).all()
     learner.learn()
-    state = learner.state_dict()["networks"]
+    state = networks_of(learner)
     assert (state["target"] == state["online"]).all()
     assert (state["target"] != first).any()
 
@@ -146,7 +146,7 @@ def test_weights_are_given_once_per_version(setting):
     assert (second.flat != first.flat).any()
 
 
-def test_a_learner_with_the_state_of_another_continues_bit_for_bit(setting):
+def test_a_learner_with_the_state_of_another_continues_bit_for_bit(setting, networks_of):
     learner, _, _ = setting(target_period=3)
     for _ in range(4):
         learner.learn()
@@ -159,7 +159,7 @@ def test_a_learner_with_the_state_of_another_continues_bit_for_bit(setting):
             each.learn()
         batches.append(each.state_dict())
     assert batches[0]["version"] == batches[1]["version"] == 8
-    one, two = (batch["networks"] for batch in batches)
+    one, two = map(networks_of, batches)
     assert (one["online"] == two["online"]).all()
     assert (one["target"] == two["target"]).all()
 

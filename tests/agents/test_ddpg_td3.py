@@ -94,12 +94,12 @@ def test_a_policy_update_raises_q_and_does_not_change_the_critic(agent, learner)
     assert (critic.numpy() == weights).all()
 
 
-def test_td3_updates_policy_and_targets_once_per_policy_period(learner):
+def test_td3_updates_policy_and_targets_once_per_policy_period(learner, networks_of):
     one, config = learner(td3, policy_period=3)
-    states = [one.state_dict()["networks"]]
+    states = [networks_of(one)]
     for _ in range(3):
         one.learn()
-        states.append(one.state_dict()["networks"])
+        states.append(networks_of(one))
     for name in ("policy", "policy_target", "critics_target"):
         assert [(a[name] != b[name]).any() for a, b in itertools.pairwise(states)] == [False, False, True]
     for before, after in itertools.pairwise(states):

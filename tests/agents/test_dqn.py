@@ -91,16 +91,16 @@ def test_each_actor_counts_the_steps_of_all_actors_for_epsilon(make_fake_replay,
     assert 800 // num_actors * 0.6 < last < 800 // num_actors
 
 
-def test_the_target_follows_the_online_network_only_every_target_period(make_fake_replay):
+def test_the_target_follows_the_online_network_only_every_target_period(make_fake_replay, networks_of):
     config = dataclasses.replace(CONFIG, target_period=3)
     replay = filled(make_fake_replay)
     learner = dqn.make_learner(SPEC, config, replay, seed=0, watch=Stopwatch())
-    first = learner.state_dict()["networks"]["target"]
+    first = networks_of(learner)["target"]
     for _ in range(2):
         learner.learn()
-    assert (learner.state_dict()["networks"]["target"] == first).all()
+    assert (networks_of(learner)["target"] == first).all()
     learner.learn()
-    networks = learner.state_dict()["networks"]
+    networks = networks_of(learner)
     assert (networks["target"] == networks["online"]).all()
     assert (networks["target"] != first).any()
 
@@ -115,7 +115,7 @@ def filled(make_fake_replay):
     return replay
 
 
-def test_loading_a_state_does_not_change_it(make_fake_replay):
+def test_loading_a_state_does_not_change_it(make_fake_replay, networks_of):
     config = dataclasses.replace(CONFIG, target_period=3)
     replay = filled(make_fake_replay)
     first, second = (dqn.make_learner(SPEC, config, replay, seed=seed, watch=Stopwatch()) for seed in (0, 1))
@@ -127,8 +127,10 @@ def test_loading_a_state_does_not_change_it(make_fake_replay):
     second.learn()
     first.learn()
     for name, optimizer in kept["optimizers"].items():
-        for number, moments in optimizer["state"].items():
-            for moment, value in moments.items():
-                assert torch.equal(state["optimizers"][name]["state"][number][moment], value), moment
-    for name, flat in kept["networks"].items():
-        assert (state["networks"][name] == flat).all()
+        now = state["optimizers"][name]
+        assert now["step"] == optimizer["step"]
+        for moment in ("exp_avg", "exp_avg_sq"):
+            for parameter, value in optimizer[moment].items():
+                assert (now[moment][parameter] == value).all(), (moment, parameter)
+    for name, flat in networks_of(kept).items():
+        assert (networks_of(state)[name] == flat).all()

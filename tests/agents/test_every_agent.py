@@ -136,7 +136,7 @@ def test_a_seed_decides_weights_and_actions_and_the_global_random_state_is_left_
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_a_learner_with_the_state_of_another_continues_bit_for_bit(agent, stage):
+def test_a_learner_with_the_state_of_another_continues_bit_for_bit(agent, stage, networks_of):
     """Both learn from the same table, so a difference could only come from their state."""
     first = stage(agent, seed=1)
     first.learn(3)
@@ -146,8 +146,8 @@ def test_a_learner_with_the_state_of_another_continues_bit_for_bit(agent, stage)
     replay_of(second, batches)
     a, b = first.learner.state_dict(), second.learner.state_dict()
     assert a["version"] == b["version"] == 6
-    for name, flat in a["networks"].items():
-        assert (flat == b["networks"][name]).all(), name
+    for name, flat in networks_of(a).items():
+        assert (flat == networks_of(b)[name]).all(), name
 
 
 def record(stage, *, updates):
@@ -182,12 +182,12 @@ def replay_of(stage, batches):
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_every_network_of_the_learner_moves_when_it_learns(agent, stage):
+def test_every_network_of_the_learner_moves_when_it_learns(agent, stage, networks_of):
     period = {"target_period": 5} if hasattr(agent.load_preset(env_of(agent)).config, "target_period") else {}
     one = stage(agent, **period)
-    before = one.learner.state_dict()["networks"]
+    before = networks_of(one.learner)
     one.learn(10)
-    after = one.learner.state_dict()["networks"]
+    after = networks_of(one.learner)
     assert {name for name in before if (before[name] == after[name]).all()} == set()
 
 

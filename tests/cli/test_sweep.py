@@ -116,9 +116,9 @@ def test_a_run_of_a_sweep_gets_every_option_of_the_sweep_and_its_own_seed_and_fo
         "short_flags": {"threads": 2},
     }
     common |= {"until_max_steps": True, "tensorboard": False, "to_stderr": True, "silent": True}
-    # Only a run that has begun can go on.
+    # A run that has not begun begins then.
     assert sorted(asked, key=lambda one: one.seed) == [
-        TrainRequest(seed=3, out=Path("here/seed-3"), resume=False, **common),
+        TrainRequest(seed=3, out=Path("here/seed-3"), resume=True, **common),
         TrainRequest(seed=4, out=Path("here/seed-4"), resume=True, **common),
     ]
 
@@ -285,7 +285,7 @@ def test_a_resumed_sweep_skips_finished_runs_and_starts_the_others(reverie, tmp_
     command = ["train", "dqn", "--env", "CartPole-v1", "--seeds", "0-3", "--out", "runs", "--resume", "--json"]
     result = reverie(*command, "--set", "max_env_steps=1100")
     assert result.exit_code == 1, result.stderr
-    assert asked == {2: True, 3: False}
+    assert asked == {2: True, 3: True}
     runs = json.loads(result.stdout.splitlines()[-1])["runs"]
     assert [(run["seed"], run["mean_return"]) for run in runs] == [(0, 480.0), (1, 480.0), (2, 490.0), (3, 490.0)]
     asked.clear()
@@ -293,12 +293,12 @@ def test_a_resumed_sweep_skips_finished_runs_and_starts_the_others(reverie, tmp_
         shutil.rmtree(tmp_path / f"runs/seed-{seed}")
     # With more steps to go what was not confirmed goes on; to the end, what was confirmed too.
     assert reverie(*command, "--set", "max_env_steps=1200").exit_code == 0
-    assert asked == {1: True, 2: True, 3: False}
+    assert asked == {1: True, 2: True, 3: True}
     asked.clear()
     for seed in (11, 12, 13):
         shutil.rmtree(tmp_path / f"runs/seed-{seed}")
     reverie(*command, "--set", "max_env_steps=1100", "--until-max-steps")
-    assert asked == {0: True, 2: True, 3: False}
+    assert asked == {0: True, 2: True, 3: True}
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from reverie import agents, runners  # noqa: E402
 from reverie.cli import exits, short_flags  # noqa: E402
 from reverie.cli.app import app  # noqa: E402
 from reverie.cli.plot import Over, _panel, band, summary, variants  # noqa: E402
+from reverie.cli.train_flags import RESUME_MUST  # noqa: E402
 from reverie.runners import checkpoints  # noqa: E402
 from reverie.runners.planning import topology  # noqa: E402
 from reverie.runners.planning.nodes import place  # noqa: E402
@@ -60,7 +61,8 @@ def test_the_same_command_with_resume_continues_and_without_it_is_refused(reveri
     assert reverie(*command).exit_code == 1
     again = reverie(*command)
     assert again.exit_code == 2
-    assert "here holds a run: continue it with --resume, or name another folder with --out" in again.stderr
+    ways = "continue it with --resume, replace it with --overwrite, or name another folder with --out"
+    assert f"here holds a run: {ways}" in again.stderr
     longer = reverie(*command[:-6], "--resume", "--set", "max_env_steps=1800")
     assert longer.exit_code == 1, longer.stderr
     assert "resuming after 1,30" in longer.stdout
@@ -76,12 +78,94 @@ def test_settings_of_the_first_run_hold_for_the_resumed_one_and_others_are_refus
         "train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--resume", "--set", "max_env_steps=1500"
     )
     assert resumed.exit_code == 1, resumed.stderr
-    other = reverie(*command, "--resume", "--set", "max_env_steps=1900", "--set", "learning_rate=0.1")
+    changed = ["--set", "n_step=2", "--num-actors", 2, "--learning-rate", 0.1]
+    other = reverie(*command, "--resume", "--set", "max_env_steps=1900", *changed)
     assert other.exit_code == 2
-    assert "has learning_rate 0.5, and this run 0.1" in other.stderr
+    (line,) = other.stderr.splitlines()
+    assert "--set n_step is 2, and was 1, which cannot change: the items in its table are" in line
+    assert "--num-actors is 2, and was 1, which cannot change: each actor continues with its own" in line
+    assert "learning_rate" not in line, "which may change"
     settings = Path("runs/dqn-CartPole-v1-seed-0/preset.toml").read_text()
     assert "learning_rate = 0.5" in settings, "what was refused leaves the run's settings as they were"
     assert "max_env_steps = 1500" in settings
+
+
+def test_a_changed_learning_rate_is_reported_and_becomes_that_of_the_run(reverie):
+    command = ["train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", *SHORT]
+    assert reverie(*command).exit_code == 1
+    resumed = reverie(*command, "--resume", "--max-steps", 1500, "--learning-rate", "1e-5", "--set", "capacity=1200")
+    assert resumed.exit_code == 1, resumed.stderr
+    words = "reverie: the run continues with capacity 1200 (before: 50000), learning_rate 1e-05 (before: 0.002)"
+    assert words in resumed.stderr
+    settings = Path("runs/dqn-CartPole-v1-seed-0/preset.toml").read_text()
+    assert "learning_rate = 1e-05" in settings
+    again = reverie(*command, "--resume", "--max-steps", 1600)
+    assert "the run continues with" not in again.stderr, "it holds from then on"
+
+
+def test_a_job_that_is_queued_again_begins_its_run_and_then_continues_it(reverie):
+    command = ["train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--out", "here", *SHORT, "--resume"]
+    first = reverie(*command)
+    assert first.exit_code == 1, first.stderr
+    assert "reverie: here has no run yet: a new one begins" in first.stderr
+    assert "resuming" not in first.stdout
+    for again, steps in (("--resume", 1500), ("--resume=must", 1700)):
+        second = reverie(*command[:-1], again, "--max-steps", steps)
+        assert second.exit_code == 1, second.stderr
+        assert "resuming after" in second.stdout
+        assert "a new one begins" not in second.stderr
+
+
+def test_resume_takes_no_argument_of_the_command_as_its_value(reverie):
+    result = reverie("train", "--resume", "dqn", "--env", "CartPole-v1", "--dry-run")
+    assert result.exit_code == 0, result.stderr
+    assert "dqn on CartPole-v1" in result.stdout
+
+
+def test_overwrite_replaces_the_files_of_a_run_and_leaves_others(reverie, tmp_path):
+    command = ["train", "dqn", "--env", "CartPole-v1", "--tensorboard", "--out", "here", "--set", "evaluate_every=500"]
+    assert reverie(*command, "--max-steps", 900).exit_code == 1
+    folder = tmp_path / "here"
+    (folder / "notes.txt").write_text("mine")
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert reverie(*command, "--max-steps", 600, "--overwrite", "--dry-run").exit_code == 0
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    result = reverie(*command, "--max-steps", 600, "--overwrite", "--seed", 5)
+    assert result.exit_code == 1, result.stderr
+    read = logs.read(folder)
+    assert (read.seed, [round(step, -2) for step in read.env_steps]) == (5, [500, 600])
+    assert [one["env_steps"] // 100 for one in map(checkpoints.load, (folder / "checkpoints").glob("0*"))] == [6]
+    assert "max_env_steps = 600" in (folder / "preset.toml").read_text()
+    assert (folder / "notes.txt").read_text() == "mine"
+    assert len(list((folder / "tensorboard").iterdir())) == 1
+    assert (folder / "curve.png").read_bytes() != before[folder / "curve.png"]
+    assert reverie(*command, "--max-steps", 700, "--seed", 5, "--resume").exit_code == 1
+
+
+@pytest.mark.parametrize("files", [["thesis.tex"], ["log.jsonl"], ["checkpoints/000000000007/photo"]])
+def test_overwrite_never_touches_a_folder_that_is_not_a_runs(reverie, tmp_path, files):
+    for name in files:
+        (tmp_path / "here" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "here" / name).write_text("mine")
+    result = reverie("train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--out", "here", "--overwrite", *SHORT)
+    assert result.exit_code == 2
+    assert "is not the folder of a run" in result.stderr or "is not a checkpoint of a run" in result.stderr
+    assert [path.read_text() for path in (tmp_path / "here").rglob("*") if path.is_file()] == ["mine"] * len(files)
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(reverie, tmp_path):
+    (tmp_path / "here").write_text("mine")
+    result = reverie("train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--out", "here", "--overwrite", *SHORT)
+    assert result.exit_code == 2
+    assert "here is not the folder of a run" in result.stderr
+
+
+def test_a_checkpoint_that_does_not_fit_a_learner_in_a_process_is_refused_in_one_line(capsys, tmp_path):
+    with pytest.raises(typer.Exit) as ended, exits.errors_reported(tmp_path):
+        raise runners.RoleError("learner", "ParameterError", "network critic lacks the weight head.bias", "Traceback")
+    assert ended.value.exit_code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "network critic lacks the weight head.bias" in line
 
 
 @pytest.mark.parametrize(
@@ -96,7 +180,16 @@ def test_settings_of_the_first_run_hold_for_the_resumed_one_and_others_are_refus
         (["dqn", "--env", "CartPole-v1", "--set", "batchsize=3"], ["no setting 'batchsize'; did you mean batch_size?"]),
         (["dqn", "--env", "CartPole-v1", "--config", "nowhere.toml"], ["nowhere.toml", "cannot be read"]),
         (["dqn", "--env", "CartPole-v1", "--set", "capacity=10_000_000_000"], ["needs about", "lower the capacity"]),
-        (["dqn", "--env", "CartPole-v1", "--resume"], ["is missing"]),
+        (
+            ["dqn", "--env", "CartPole-v1", "--resume=must"],
+            ["has no checkpoint to continue from", "--resume=must asks"],
+        ),
+        (["dqn", "--env", "CartPole-v1", "--resume=yes"], ["--resume is 'yes', and may only have the value must"]),
+        (["dqn", "--env", "CartPole-v1", "--resume", "--overwrite"], ["--overwrite replaces a run and --resume"]),
+        (
+            ["dqn", "--env", "CartPole-v1", "--resume=must", "--seeds", "0-1"],
+            ["continues a sweep", "has no run of these"],
+        ),
         (["dqn", "--env", "CartPole-v1", "--config", "paperr"], ["neither a file nor a preset", "CartPole-v1"]),
         (["dqn", "--env", "CartPole-v1", "--target-return", "nan"], ["target_return is nan, and must be a number"]),
         (["dqn", "--env", "CartPole-v1", "--jobs", "2"], ["--jobs is 2, and there is one run"]),
@@ -561,6 +654,7 @@ def test_help_fits_a_terminal_of_80_columns_with_every_flag_and_value_whole(reve
         assert max(map(len, shown.splitlines())) <= 80
         assert "…" not in shown
         flags = [one.opts[0] for one in get_command(app).commands[command].params if one.opts[0].startswith("--")]
+        flags = [flag for flag in flags if flag != RESUME_MUST]  # written --resume=must
         assert [flag for flag in flags if not re.search(rf"{flag}\b", shown)] == []
     assert "reverie[video]" in narrow.invoke(app, ["eval", "--help"]).stdout  # no markup of the terminal's
 

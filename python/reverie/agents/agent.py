@@ -54,12 +54,13 @@ class SharedParameters:
     make_shard: Callable[..., ParameterShard]
     """`make_shard(spec, config, seed=, index=)`: shard `index`, its parameters drawn from `seed`, which is the same for
     all shards."""
-    join_states: Callable[[Sequence[dict[str, Any]], Sequence[dict[str, Any]]], dict[str, Any]]
-    """Joins the states of all learners and shards into the state of one learner that has them all."""
+    join_states: Callable[[EnvSpec, Any, Sequence[dict[str, Any]], Sequence[dict[str, Any]]], dict[str, Any]]
+    """`join_states(spec, config, learners, shards)`: the state of one learner with all of these states of learners and
+    shards, its parameters by name."""
     learner_state: Callable[[dict[str, Any], int], dict[str, Any]]
     """The part of a joined state for one learner."""
-    shard_state: Callable[[dict[str, Any], int], dict[str, Any]]
-    """The part of a joined state for one shard."""
+    shard_state: Callable[[EnvSpec, Any, dict[str, Any], int], dict[str, Any]]
+    """`shard_state(spec, config, state, index)`: the part of a joined state for one shard."""
     join_metrics: Callable[[Sequence[dict[str, float]]], dict[str, float]]
     """Joins the metrics of all learners into those of one."""
 
@@ -97,6 +98,9 @@ class Agent:
     """The kinds of devices that its learner and policies compute on."""
     parameters: SharedParameters | None = None
     """For an agent whose learners push gradients to a parameter server."""
+    may_change: frozenset[str] = frozenset()
+    """Settings of its own that a resumed run may change, in addition to those of
+    `reverie.runners.checkpoints.setting_changes`."""
 
     def check(self, spec: EnvSpec) -> None:
         """Raise `UnsupportedEnvironmentError`, which names what would fit, if it cannot play the environment."""

@@ -19,6 +19,8 @@ from reverie.agents import checks
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from reverie.agents.named_parameters import Named
+
 
 class Weights(NamedTuple):
     """The parameters of a network at one version; `flat` is float32 `[P]` and owned by the receiver."""
@@ -143,17 +145,23 @@ class Learner(WeightSource, Protocol):
         """Counters and figures, by name."""
 
     def state_dict(self) -> dict[str, Any]:
-        """A copy of everything that the next update depends on, except the tables."""
+        """A copy of everything that the next update depends on, except the tables and the settings.
+
+        Its `networks` has each network as a dict of arrays by the names of its parameters.
+        """
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a `state_dict`."""
+        """Restore a `state_dict`. Settings stay those that the learner was made with: a resumed run may change them.
 
-    def warm_start(self, acting: NDArray[np.float32], networks: Mapping[str, NDArray[np.float32]] | None) -> None:
+        Raises `reverie.agents.named_parameters.ParameterError` for parameters with other names and shapes.
+        """
+
+    def warm_start(self, acting: NDArray[np.float32], networks: Mapping[str, Named] | None) -> None:
         """Begin with these weights; optimisers, counters and random state stay new. Only before the first update.
 
         `acting` `[P]` is for the actors' network and its targets. `networks` has all networks of another learner of
-        this agent by name; None if only `acting` is known, and other networks keep their initial weights. Raises
-        ValueError, which names the network, for other names and sizes.
+        this agent by name, as its `state_dict` has them; None if only `acting` is known, and other networks keep their
+        initial weights. Raises ValueError, which names network and parameter, for other names and shapes.
         """
 
 

@@ -6,12 +6,15 @@ one tensor: on small networks the calls cost more than the arithmetic.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+
+from reverie.agents.named_parameters import Named, require_same
 
 Net = TypeVar("Net", bound=nn.Module)
 
@@ -56,6 +59,31 @@ class FlatNetwork(Generic[Net]):
         if flat.shape != tuple(self.flat.shape):
             raise ValueError(f"weights have shape {flat.shape}, and this network needs {tuple(self.flat.shape)}")
         self.flat.copy_(torch.from_numpy(flat))
+
+    def named(self, vector: Tensor | None = None) -> dict[str, NDArray[np.float32]]:
+        """Copies of the parameters by name, or of the parts of a vector `[P]` like `flat`, in row-major order."""
+        vector = (self.flat if vector is None else vector).detach().cpu()
+        return {name: np.array(part.numpy(), order="C") for name, part in self._parts(vector)}
+
+    def joined(self, named: Named) -> Tensor:
+        """A vector `[P]` like `flat` of arrays by parameter. Raises `ParameterError` for other names and shapes."""
+        require_same(named, {name: tuple(one.shape) for name, one in self.module.named_parameters()}, "this run")
+        vector = torch.empty(self.flat.shape)
+        for name, part in self._parts(vector):
+            part.copy_(torch.from_numpy(named[name]))
+        return vector.to(self.device)
+
+    @torch.no_grad()
+    def load_named(self, named: Named) -> None:
+        """Load parameters by name. Raises `ParameterError` for other names and shapes."""
+        self.flat.copy_(self.joined(named))
+
+    def _parts(self, vector: Tensor) -> Iterator[tuple[str, Tensor]]:
+        """Views of a vector `[P]` by parameter."""
+        offset = vector.storage_offset()
+        for name, parameter in self.module.named_parameters():
+            yield name, vector.as_strided(parameter.size(), parameter.stride(), offset)
+            offset += parameter.numel()
 
     def numpy(self) -> NDArray[np.float32]:
         """A copy of the parameters, float32 `[P]`."""

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from reverie.agents.core import Stopwatch, Weights
 from reverie.agents.draws import Draws
 from reverie.agents.flat import FlatNetwork
+from reverie.agents.named_parameters import Named, ParameterError, parameters_of
 from reverie.agents.replay import TABLE, PrioritizedSettings
 from reverie.types import Batch
 
@@ -146,44 +147,100 @@ class NetworkLearner(ABC):
         return {"updates": self.version, **draws, **self._counts, **self._last}
 
     def state_dict(self) -> dict[str, Any]:
-        """A copy of everything that the next update depends on, except the tables."""
+        """A copy of everything that the next update depends on, except the tables and the settings.
+
+        Networks, and the moments of optimisers, are by the names of the networks' parameters.
+        """
         return {
             "version": self.version,
-            "networks": {name: network.numpy() for name, network in self._networks.items()},
-            "optimizers": {name: copy.deepcopy(one.state_dict()) for name, one in self._optimizers.items()},
-            "random": None if self._generator is None else self._generator.get_state(),
+            "networks": {name: network.named() for name, network in self._networks.items()},
+            "optimizers": {name: self._moments(one) for name, one in self._optimizers.items()},
+            "random": None if self._generator is None else self._generator.get_state().numpy(),
             "counts": dict(self._counts),
             "draws": None if self._draws is None else self._draws.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a `state_dict`, which is copied."""
-        for name, network in self._networks.items():
-            network.load(state["networks"][name])
+        """Restore a `state_dict`, which is copied. Settings, such as learning rates, stay those of this learner.
+
+        Raises `ParameterError`, which names the network and the parameter, for other parameters.
+        """
+        load_networks(self._networks, state["networks"])
         for name, optimizer in self._optimizers.items():
-            optimizer.load_state_dict(copy.deepcopy(state["optimizers"][name]))
+            network = self._network_of(optimizer)
+            with parameters_of(f"optimizer {name}"):
+                moments = {
+                    key: network.joined(one).cpu().numpy() if isinstance(one, Mapping) else one
+                    for key, one in state["optimizers"][name].items()
+                }
+            load_optimizer(optimizer, moments)
         if self._generator is not None:
-            self._generator.set_state(state["random"])
+            self._generator.set_state(torch.from_numpy(state["random"].copy()))
         self.version, self._counts = state["version"], dict(state["counts"])
         draws = state.get("draws")  # missing in states of older versions, which drew none ahead
         if self._draws is not None and draws is not None:
             self._draws.load_state_dict(draws)
 
-    def warm_start(self, acting: NDArray[np.float32], networks: Mapping[str, NDArray[np.float32]] | None) -> None:
+    def _moments(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        network = self._network_of(optimizer)
+        return {
+            key: network.named(torch.from_numpy(one)) if np.shape(one) == tuple(network.flat.shape) else one
+            for key, one in optimizer_state(optimizer).items()
+        }
+
+    def _network_of(self, optimizer: torch.optim.Optimizer) -> FlatNetwork[Any]:
+        stepped = [one for group in optimizer.param_groups for one in group["params"]]
+        for network in self._networks.values():
+            if len(stepped) == 1 and stepped[0] is network.flat:
+                return network
+        raise TypeError(
+            f"{type(self).__module__} has an optimiser that steps {len(stepped)} parameters: make it over `flat` of one"
+            " of its networks, as reverie.agents.learning.adam does"
+        )
+
+    def warm_start(self, acting: NDArray[np.float32], networks: Mapping[str, Named] | None) -> None:
         """Begin with these weights; optimisers, counters and random state stay new. See `core.Learner`."""
         if networks is None:
             if not self.ACTING:
                 raise TypeError(f"{type(self).__module__} does not name the networks that act: set ACTING in its class")
             sizes = [self._networks[names[0]].flat.numel() for names in self.ACTING]
             parts = np.split(acting, np.cumsum(sizes)[:-1])
-            networks = {name: part for names, part in zip(self.ACTING, parts, strict=True) for name in names}
-        elif networks.keys() != self._networks.keys():
-            raise ValueError(f"its networks are {', '.join(networks)}, and this learner's {', '.join(self._networks)}")
-        for name, flat in networks.items():
-            own = self._networks[name]
-            if flat.shape != tuple(own.flat.shape):
-                raise ValueError(f"network {name} has {flat.size} parameters, and this learner's {own.flat.numel()}")
-            own.load(flat)
+            for names, part in zip(self.ACTING, parts, strict=True):
+                for name in names:
+                    self._networks[name].load(part)
+        else:
+            load_networks(self._networks, networks)
+
+
+def load_networks(own: Mapping[str, FlatNetwork[Any]], found: Mapping[str, Named]) -> None:
+    """Load networks by name, and each by its parameters' names. Raises `ParameterError`, which names what differs."""
+    if found.keys() != own.keys():
+        raise ParameterError(f"its networks are {', '.join(found)}, and this learner's {', '.join(own)}")
+    for name, network in own.items():
+        with parameters_of(f"network {name}"):
+            network.load_named(found[name])
+
+
+def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """A copy of the moments and counts of an optimiser of one parameter, as arrays; empty before its first step.
+
+    Not as tensors: those are sent to another process as handles, which are lost if the sender is killed.
+    """
+    accumulated = optimizer.state_dict()["state"].get(0, {})
+    return {
+        key: one.detach().to("cpu", copy=True).numpy() if isinstance(one, Tensor) else copy.deepcopy(one)
+        for key, one in accumulated.items()
+    }
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, accumulated: Mapping[str, Any]) -> None:
+    """Load an `optimizer_state`, which is copied. Settings, such as the learning rate, stay those of `optimizer`."""
+    groups = optimizer.state_dict()["param_groups"]
+    own = {
+        key: torch.from_numpy(one.copy()) if isinstance(one, np.ndarray) else copy.deepcopy(one)
+        for key, one in accumulated.items()
+    }
+    optimizer.load_state_dict({"state": {0: own} if own else {}, "param_groups": groups})
 
 
 def priorities_of(errors: Tensor, *, eps: float, clip: float) -> Tensor:

@@ -21,7 +21,7 @@ import torch
 from safetensors.numpy import save_file
 
 from reverie import agents
-from reverie.agents import presets
+from reverie.agents import named_parameters, presets
 from reverie.agents.agent import Agent
 from reverie.agents.environments import EnvSpec
 from reverie.agents.policies import PolicyError, TrainedPolicy, TrainingRun
@@ -38,10 +38,9 @@ def write(policy: TrainedPolicy, path: Path) -> Path:
     """Write the file. See `TrainedPolicy.save`."""
     if path.suffix != SUFFIX:
         raise PolicyError(path, f"cannot be written: its name must end in {SUFFIX}")
-    tensors = {name: parameter.detach().cpu().numpy() for name, parameter in policy.module.named_parameters()}
     with replacing(path) as draft:
         # Copies: parameters share one vector, and some are not in row-major order.
-        save_file({name: np.array(one, order="C") for name, one in tensors.items()}, draft, {KEY: describe(policy)})
+        save_file(named_parameters.copied(policy.module), draft, {KEY: describe(policy)})
     return path
 
 
@@ -87,22 +86,10 @@ def load_named(
     path: Path, module: torch.nn.Module, tensors: Mapping[str, np.ndarray[Any, Any]], whose: str = "its architecture"
 ) -> None:
     """Copy weights into a policy's network by name. Raises `PolicyError` for a name, shape or dtype that differs."""
-    own = dict(module.named_parameters())
-    missing, unknown = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
-    if missing or unknown:
-        named = [f"{what} {', '.join(names)}" for what, names in (("lacks", missing), ("also has", unknown)) if names]
-        raise PolicyError(path, f"has other weights than {whose}: it {' and '.join(named)}")
-    for name, parameter in own.items():
-        found = tensors[name]
-        if found.shape != tuple(parameter.shape) or found.dtype != np.float32:
-            raise PolicyError(
-                path,
-                f"has the weight {name} as {found.dtype} {found.shape}, and {whose} needs float32"
-                f" {tuple(parameter.shape)}",
-            )
-    with torch.no_grad():
-        for name, parameter in own.items():
-            parameter.copy_(torch.from_numpy(tensors[name]))
+    try:
+        named_parameters.load(module, tensors, whose)
+    except named_parameters.ParameterError as error:
+        raise PolicyError(path, str(error)) from error
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from reverie.cli.demo import demo
 from reverie.cli.eval import evaluate
 from reverie.cli.plot import plot
 from reverie.cli.train import train
+from reverie.cli.train_flags import TrainCommand
 
 app = typer.Typer(
     name="reverie",
@@ -29,7 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command(epilog=EPILOG)(demo)
-app.command(epilog=EPILOG)(train)
+app.command(epilog=EPILOG, cls=TrainCommand)(train)
 app.command("eval")(evaluate)
 app.command(epilog=export.EPILOG)(export.export)
 app.command()(plot)

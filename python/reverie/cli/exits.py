@@ -21,6 +21,7 @@ def errors_reported(folder: Path) -> Iterator[None]:
     """A context that reports a run's errors and stops in one line each, with their exit codes."""
     from reverie.agents.core import EnvironmentCrashedError
     from reverie.agents.learning import DivergedError
+    from reverie.agents.named_parameters import ParameterError
     from reverie.errors import DamagedError
     from reverie.runners import CheckpointError, DeviceError, NoRoomError, RoleError, StalledError, StoppedError
 
@@ -39,6 +40,8 @@ def errors_reported(folder: Path) -> Iterator[None]:
     except RoleError as error:
         if error.error == DamagedError.__name__:  # in a checkpoint that a shard started from
             _refuse_damaged_tables(error, folder)
+        if error.error == ParameterError.__name__:  # in a checkpoint that a learner started from
+            refuse(error)
         print(f"{error.traceback}reverie: {error}", file=sys.stderr)
         raise typer.Exit(EXIT_NOT_REACHED) from None
     except DamagedError as error:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reverie.cli import exits
+from reverie.cli import exits, run_folders
 from reverie.cli.common import refuse
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ class PlannedRun:
     preset: Preset
     folder: Path
     checkpoint: Path | None
+    overwrite: bool = False
+    """Whether to replace the run in the folder."""
 
 
 def run(
@@ -65,6 +67,7 @@ def run(
             on_event=on_event,
             checkpoint_folder=folder / "checkpoints",
             resume=planned.checkpoint,
+            overwrite=planned.overwrite,
             should_stop=stop_requested,
             check_memory=check_memory,
         )
@@ -101,6 +104,8 @@ def _recording(planned: PlannedRun, *, board: bool, to_stderr: bool, quiet: bool
 
         def on_event(event: Event) -> None:
             if isinstance(event, Started):
+                if planned.overwrite:
+                    run_folders.remove_pictures(folder)
                 logs.replace_file(folder / checkpoints.PRESET, presets.dump(planned.preset).encode())
             for writer in writers:
                 writer(event)

@@ -55,13 +55,8 @@ def run(request: TrainRequest, wanted: Sequence[int], jobs: int, *, as_json: boo
 
     Prints a line for each seed when its run ends, then the summary.
     """
-    from reverie.runners.reports import logs
-
-    name = agents.find(request.agent).name
-    folder = request.out or Path("runs") / f"{name}-{request.env.replace('/', '_')}"
-    requests = [
-        replace(request, seed=seed, out=folder / f"seed-{seed}", silent=True, to_stderr=True) for seed in wanted
-    ]
+    folder = _folder(request)
+    requests = _requests(request, wanted)
     stream = sys.stderr if as_json else sys.stdout
     finished = {one.seed: _finished_result(one) for one in requests} if request.resume else {}
     done: dict[int, tuple[int, dict[str, Any] | None]] = {}
@@ -74,9 +69,7 @@ def run(request: TrainRequest, wanted: Sequence[int], jobs: int, *, as_json: boo
         started = {}
         for one in requests:
             if one.seed not in done:
-                assert one.out is not None
-                begun = request.resume and logs.has_begun(one.out)
-                started[pool.submit(runs.train, replace(one, resume=begun))] = one
+                started[pool.submit(runs.train, replace(one, resume=bool(request.resume)))] = one
         try:
             folders = {one.seed: one.out for one in started.values() if one.out is not None}
             with sweep_view.shown(folders, as_json=as_json, quiet=request.quiet):
@@ -96,6 +89,27 @@ def run(request: TrainRequest, wanted: Sequence[int], jobs: int, *, as_json: boo
         return max(without.values()) or EXIT_NOT_REACHED
     _print_results(found, folder, as_json=as_json)
     return EXIT_REACHED if all(one["confirmed"] for one in found) else EXIT_NOT_REACHED
+
+
+def continues(request: TrainRequest, wanted: Sequence[int]) -> bool:
+    """Whether a sweep resumes a run that has begun. With `--resume=must` and no such run the command ends."""
+    from reverie.runners.reports import logs
+
+    begun = [one.seed for one in _requests(request, wanted) if one.out is not None and logs.has_begun(one.out)]
+    if request.resume == "must" and not begun:
+        refuse(f"--resume=must continues a sweep, and {_folder(request)} has no run of these seeds: write --resume")
+    return bool(request.resume and begun)
+
+
+def _folder(request: TrainRequest) -> Path:
+    name = agents.find(request.agent).name
+    return request.out or Path("runs") / f"{name}-{request.env.replace('/', '_')}"
+
+
+def _requests(request: TrainRequest, wanted: Sequence[int]) -> list[TrainRequest]:
+    """The request for each seed's run."""
+    folder = _folder(request)
+    return [replace(request, seed=seed, out=folder / f"seed-{seed}", silent=True, to_stderr=True) for seed in wanted]
 
 
 class _Runs:

@@ -34,6 +34,8 @@ def train(
     settings: flags.Settings = None,
     out: flags.Out = None,
     resume: flags.Resume = False,
+    resume_must: flags.ResumeMust = False,
+    overwrite: flags.Overwrite = False,
     init_from: flags.InitFrom = None,
     until_max_steps: flags.UntilMaxSteps = False,
     runner: flags.Where = flags.Runner.local,
@@ -61,8 +63,8 @@ def train(
 
     The run's folder contains preset.toml (the settings of the run), log.jsonl, curve.png, checkpoints/ (the newest
     two) and TensorBoard's files. Ctrl-C, SIGTERM and the end of the terminal save a checkpoint and end the run; the
-    same command with --resume continues from it. With --seeds, --resume skips finished runs, continues interrupted
-    runs, and starts the others.
+    same command with --resume continues from it, and begins the run if it has not begun, as a job that is queued again
+    needs it. With --seeds, --resume skips finished runs, continues interrupted runs, and starts the others.
     """
     require_agents()
     find_modules_here()
@@ -75,7 +77,8 @@ def train(
         settings=tuple(settings or ()),
         short_flags={name: value for name in short_flags.SHORT_FLAGS if (value := context.params[name]) is not None},
         out=out,
-        resume=resume,
+        resume="must" if resume_must else resume,
+        overwrite=overwrite,
         init_from=init_from,
         until_max_steps=until_max_steps,
         runner=runner.value,
@@ -89,7 +92,7 @@ def train(
     )
     if seeds is not None:
         wanted = sweep.seeds_of(seeds)
-        if not resume:  # a resumed run takes its settings from its checkpoint
+        if not sweep.continues(request, wanted):  # a resumed run takes its settings from its checkpoint
             _check_sweep(replace(request, seed=wanted[0]), min(jobs or 1, len(wanted)))
         if not dry_run:
             raise typer.Exit(sweep.run(request, wanted, jobs or 1, as_json=as_json))
@@ -108,8 +111,10 @@ def _refuse_conflicting_flags(given: Mapping[str, Any]) -> None:
     runner = given["runner"]
     if given["address"] is not None and runner is not flags.Runner.ray:
         refuse(f"--address is for a Ray cluster, and --runner is {runner.value}: leave one of them out")
-    if given["init_from"] is not None and given["resume"]:
-        refuse("--init-from begins a run and --resume continues one: leave one of them out")
+    if given["init_from"] is not None and given["resume_must"]:
+        refuse("--init-from begins a run and --resume=must continues one: leave one of them out, or write --resume")
+    if given["overwrite"] and (given["resume"] or given["resume_must"]):
+        refuse("--overwrite replaces a run and --resume continues it: leave one of them out")
     if given["node"] and not (given["dry_run"] and runner is flags.Runner.ray):
         refuse("--node describes a Ray cluster for --dry-run: give it with --runner ray --dry-run, or leave it out")
     if seeds is not None and seed is not None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from reverie import agents
-from reverie.cli.common import LAST_LINE_JSON
+from reverie.cli.common import LAST_LINE_JSON, refuse
 
 
 class Runner(enum.Enum):
@@ -18,6 +19,24 @@ class Runner(enum.Enum):
     local = "local"
     process = "process"
     ray = "ray"
+
+
+RESUME_MUST = "--resume-must"
+"""How the parser gets `--resume=must`: a flag takes no value, and a value of its own would take the next argument."""
+
+
+class TrainCommand(TyperCommand):
+    """Parses `--resume=must`, next to `--resume` without a value."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments. A value of `--resume` other than `must` ends the command."""
+        end = args.index("--") if "--" in args else len(args)
+        for index, one in enumerate(args[:end]):
+            if one.startswith("--resume="):
+                if (value := one.partition("=")[2]) != "must":
+                    refuse(f"--resume is {value!r}, and may only have the value must: --resume=must, or --resume alone")
+                args[index] = RESUME_MUST
+        return super().parse_args(ctx, args)
 
 
 Agent = Annotated[
@@ -51,12 +70,25 @@ Settings = Annotated[
     ),
 ]
 Out = Annotated[Path | None, typer.Option(metavar="FOLDER", help="The run's folder (default: runs/AGENT-ENV-seed-N).")]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue from the newest checkpoint in the run's folder.")]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        help="Continue from the newest checkpoint in the run's folder; begin a new run if there is none. --resume=must:"
+        " end with an error then. --set and other options may change most settings, such as the learning rate.",
+    ),
+]
+ResumeMust = Annotated[bool, typer.Option(RESUME_MUST, hidden=True)]
+Overwrite = Annotated[
+    bool,
+    typer.Option("--overwrite", help="Replace the run in the folder, with its log and checkpoints, by a new one."),
+]
 InitFrom = Annotated[
     Path | None,
     typer.Option(
         metavar="POLICY",
-        help="Begin with the weights of a run, a checkpoint or a .safetensors file; all else begins as in a new run.",
+        help="Begin with the weights of a run, a checkpoint or a .safetensors file; all else begins as in a new run."
+        " With --resume, only if there is no run to continue.",
     ),
 ]
 UntilMaxSteps = Annotated[

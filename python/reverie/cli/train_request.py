@@ -8,10 +8,10 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from reverie import agents
-from reverie.cli import running, short_flags
+from reverie.cli import run_folders, running, short_flags
 from reverie.cli.common import refuse
 from reverie.cli.running import PlannedRun
 
@@ -38,7 +38,9 @@ class TrainRequest:
     """The short flags that were given, by the names in `short_flags.SHORT_FLAGS`."""
     out: Path | None = None
     """The run's folder; None for a folder named by agent, environment and seed."""
-    resume: bool = False
+    resume: bool | Literal["must"] = False
+    overwrite: bool = False
+    """Whether to replace the run in the folder."""
     init_from: Path | None = None
     """The run, checkpoint or file whose weights the run begins with."""
     until_max_steps: bool = False
@@ -122,48 +124,33 @@ def lay_out(request: TrainRequest, config: Path | None) -> tuple[Topology, Prese
 
 def prepare(request: TrainRequest) -> PlannedRun:
     """Make all checks of a run before anything starts; errors end the command."""
-    from reverie.runners import checkpoints
-    from reverie.runners.reports import logs
-
     env, seed = request.env, request.seed
     try:
         agent = agents.find(request.agent)
-        folder = request.out or Path("runs") / f"{agent.name}-{env.replace('/', '_')}-seed-{seed}"
-        from_the_start = request.resume and logs.has_begun(folder) and not checkpoints.any_in(folder)
-        checkpoint = checkpoints.find(folder) if request.resume and not from_the_start else None
-        if checkpoint is not None:
-            checkpoints.check(checkpoint)  # its settings are read before all the rest
     except ValueError as error:
         refuse(error)
+    folder = request.out or Path("runs") / f"{agent.name}-{env.replace('/', '_')}-seed-{seed}"
     if request.resume:
-        _refuse_another_run(folder, agent.name, env, seed)
-    before = folder if from_the_start else checkpoint
-    saved = None if before is None or not (before / checkpoints.PRESET).is_file() else before / checkpoints.PRESET
-    topology, preset, agent = lay_out(request, request.config or saved)
-    if from_the_start:
-        print(f"reverie: {folder} has no checkpoint yet: the run starts from the beginning", file=sys.stderr)
-    if not request.resume and logs.has_begun(folder):
-        refuse(f"{folder} holds a run: continue it with --resume, or name another folder with --out")
-    if request.init_from is not None:
-        try:
-            from reverie.runners.checkpoints.warm_start import warm_started
-
-            agent = warm_started(agent, topology, request.init_from)
-        except (ValueError, TypeError, OSError, ImportError) as error:
-            refuse(error)
-    return PlannedRun(agent, topology, preset, folder, checkpoint)
+        run_folders.refuse_another_run(folder, agent.name, env, seed)
+    elif request.overwrite:
+        run_folders.require_replaceable(folder)
+    earlier = run_folders.find_earlier(folder, request.resume)
+    topology, preset, agent = lay_out(request, request.config or earlier.preset)
+    if earlier.note:
+        print(f"reverie: {earlier.note}", file=sys.stderr)
+    if not (request.resume or request.overwrite):
+        run_folders.refuse_existing(folder)
+    if earlier.checkpoint is not None:
+        run_folders.report_changes(earlier.checkpoint, agent, topology)
+    elif request.init_from is not None:
+        agent = _warm_started(agent, topology, request.init_from)
+    return PlannedRun(agent, topology, preset, folder, earlier.checkpoint, request.overwrite)
 
 
-def _refuse_another_run(folder: Path, agent: str, env: str, seed: int) -> None:
-    """End the command if the folder has the log of another run; its checkpoint is compared later, in full."""
-    from reverie.runners.reports import logs
-
+def _warm_started(agent: Agent, topology: Topology, source: Path) -> Agent:
     try:
-        log = logs.read(folder)
-    except (logs.LogError, OSError):
-        return
-    if (log.agent, log.env_id, log.seed) != (agent, env, seed):
-        refuse(
-            f"{folder} holds a run of {log.agent} on {log.env_id} with seed {log.seed}, and this one is of {agent} on"
-            f" {env} with seed {seed}: name its own folder with --out"
-        )
+        from reverie.runners.checkpoints.warm_start import warm_started
+
+        return warm_started(agent, topology, source)
+    except (ValueError, TypeError, OSError, ImportError) as error:
+        refuse(error)

@@ -10,11 +10,13 @@ from typing import Any
 from reverie import _checks
 from reverie.agents.agent import Agent
 from reverie.agents.core import RunSettings
+from reverie.agents.named_parameters import ParameterError
 from reverie.runners import checkpoints
 from reverie.runners.checked_run import CheckedRun
+from reverie.runners.checkpoints import earlier_runs
 from reverie.runners.planning.nodes import Node
 from reverie.runners.planning.topology import RunnerName, plan
-from reverie.runners.reports.events import Event, Result
+from reverie.runners.reports.events import Event, Result, Started
 
 
 def train(
@@ -31,7 +33,8 @@ def train(
     stop_when_confirmed: bool = True,
     on_event: Callable[[Event], None] | None = None,
     checkpoint_folder: Path | str | None = None,
-    resume: Path | str | None = None,
+    resume: Path | str | bool | None = None,
+    overwrite: bool = False,
     init_from: Path | str | None = None,
     should_stop: Callable[[], bool] | None = None,
     check_memory: bool = True,
@@ -56,27 +59,36 @@ def train(
     hold the target.
 
     With a `checkpoint_folder`, a checkpoint is written there every `run.checkpoint_every` environment steps and at the
-    end. `resume` is a checkpoint of the same agent, environment, seed and configuration, or the folder of a run, of
-    which it takes the newest checkpoint: counters and curve continue; learner, tables (with their limiters' counts) and
-    random states are restored; episodes begin again. All runners write the same form of checkpoint and resume each
-    other's. `should_stop` is called between two turns; if it returns True the run saves and raises `StoppedError`.
-    `on_event` is called in this thread. To end a run from it, let `should_stop` return True: an exception in `on_event`
-    ends the run without saving.
+    end. With an earlier run in that folder:
+
+    - `resume=True` continues its newest checkpoint. If there is none, a new run begins; `resume="must"` raises.
+    - `resume` as a path continues that checkpoint, or the newest one of that run's folder.
+    - `overwrite=True` removes its checkpoints and tables as soon as the new run has started.
+    - Without either, `RunExistsError` is raised.
+
+    A resumed run restores counters, curve, learner, tables (with their limiters' counts) and random states; episodes
+    begin again. Agent, environment and seed stay the same. Settings in `setting_changes.MAY_CHANGE`, such as learning
+    rates, may differ, and take effect at once; others raise `ChangedSettingsError`. All runners write the same form of
+    checkpoint and resume each other's.
+
+    `should_stop` is called between two turns; if it returns True the run saves and raises `StoppedError`. `on_event`
+    is called in this thread. To end a run from it, let `should_stop` return True: an exception in `on_event` ends the
+    run without saving.
 
     `init_from` is the run's folder, the checkpoint or the `.safetensors` file of a policy of the same agent, whose
     weights the learner begins with; everything else begins as in a new run, and settings and environment may differ. A
     run and a checkpoint give all networks, a file those that act; other networks have their initial weights. Names and
-    shapes are compared. It excludes `resume`.
+    shapes are compared. With `resume=True` it is for a run that has no checkpoint yet; it excludes other values.
 
     `check_memory=False` starts the run even if it is estimated to need more memory than is free; on Ray its roles then
     request no memory.
 
-    Raises what `plan` raises, `CheckpointError`, `reverie.agents.policies.PolicyError` if `init_from` does not fit,
-    `DamagedError` for damaged tables of a checkpoint, `StalledError` if the table's limits contradict each other, what
-    the learner raises, and whatever `on_event` raises. With the runners "process" and "ray" also `RoleError` if a role
-    ended in a way that a restart would not fix; on Ray also ImportError without `reverie[ray]`, and ConnectionError if
-    there is no cluster at `address`, or Ray does not start here. In all cases everything is closed and every process
-    has ended when it raises.
+    Raises what `plan` raises, `CheckpointError` (`RunExistsError` and `ChangedSettingsError` are such errors),
+    `reverie.agents.policies.PolicyError` if `init_from` does not fit, `DamagedError` for damaged tables of a
+    checkpoint, `StalledError` if the table's limits contradict each other, what the learner raises, and whatever
+    `on_event` raises. With the runners "process" and "ray" also `RoleError` if a role ended in a way that a restart
+    would not fix; on Ray also ImportError without `reverie[ray]`, and ConnectionError if there is no cluster at
+    `address`, or Ray does not start here. In all cases everything is closed and every process has ended when it raises.
     """
     if address is not None and runner != "ray":
         raise ValueError(f"address is {address!r}, which only the runner 'ray' uses, and runner is {runner!r}")
@@ -93,29 +105,49 @@ def train(
         nodes=nodes,
         check_memory=check_memory,
     )
-    if init_from is not None:
-        if resume is not None:
-            raise ValueError("init_from begins a run and resume continues one: leave one of them out")
+    folder = None if checkpoint_folder is None else _checks.path("checkpoint_folder", checkpoint_folder)
+    checkpoint = checkpoints.checkpoint_to_resume(folder, resume, overwrite=overwrite)
+    if init_from is not None and resume not in (None, False, True):
+        raise ValueError("init_from begins a run and resume continues one: leave one of them out, or set resume=True")
+    if init_from is not None and checkpoint is None:
         from reverie.runners.checkpoints.warm_start import warm_started  # needs safetensors
 
         agent = warm_started(agent, topology, _checks.path("init_from", init_from))
     if runner != "local":
         _require_importable(agent)
-    checkpoint_folder, resume = checkpoints.as_paths(checkpoint_folder, resume)
     _checks.functions(on_event=on_event, should_stop=should_stop)
-    return begin(
-        CheckedRun(
-            agent=agent,
-            topology=topology,
-            on_event=on_event or (lambda event: None),
-            should_stop=should_stop or (lambda: False),
-            stop_when_confirmed=stop_when_confirmed,
-            checkpoint_folder=checkpoint_folder,
-            resume=resume,
-            state=None if resume is None else checkpoints.load_run(resume, topology),
-            check_memory=check_memory,
-        )
+    if folder is not None:
+        checkpoints.require_named_weights(agent, topology)
+    emit = on_event or (lambda event: None)
+    checked = CheckedRun(
+        agent=agent,
+        topology=topology,
+        on_event=_replacing(folder, emit) if overwrite and folder is not None else emit,
+        should_stop=should_stop or (lambda: False),
+        stop_when_confirmed=stop_when_confirmed,
+        checkpoint_folder=folder,
+        resume=checkpoint,
+        state=None if checkpoint is None else checkpoints.load_run(checkpoint, agent, topology),
+        check_memory=check_memory,
     )
+    try:
+        return begin(checked)
+    except ParameterError as error:
+        if checkpoint is None:
+            raise
+        raise checkpoints.CheckpointError(checkpoint, f"does not fit this run: {error}") from error
+
+
+def _replacing(folder: Path, on_event: Callable[[Event], None]) -> Callable[[Event], None]:
+    """`on_event`, which first removes the run that is in `folder` now, when the new one has started."""
+    earlier = earlier_runs.to_replace(folder)
+
+    def emit(event: Event) -> None:
+        if isinstance(event, Started):
+            earlier_runs.remove(earlier)
+        on_event(event)
+
+    return emit
 
 
 def _runner(name: RunnerName, address: str | None) -> tuple[list[Node] | None, Callable[[CheckedRun], Result]]:

@@ -174,7 +174,9 @@ class _Loop:
         try:
             with self.watch("checkpoint"):
                 tables = Path(self.client.checkpoint())
-                path = checkpoints.save_run(self.checkpoint_folder, self.topology, self.state_dict(), [tables])
+                path = checkpoints.save_run(
+                    self.checkpoint_folder, self.agent, self.topology, self.state_dict(), [tables]
+                )
         except OSError as error:
             self.emit(NotSaved(env_steps, self.checkpoint_folder, error.strerror or str(error)))
             return None
@@ -189,7 +191,7 @@ class _Loop:
         return {
             **self.account.state_dict(),
             "turn": self.turn,
-            "weights": tuple(self._weights()),
+            "weights": self._weights(),
             "learner": self.learner.state_dict(),
             "actors": [actor.state_dict() for actor in self.actors],
         }

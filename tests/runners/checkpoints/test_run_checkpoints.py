@@ -8,11 +8,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from reverie import Server, Table, agents  # noqa: E402
-from reverie.agents import presets  # noqa: E402
+from reverie.agents import named_parameters, presets  # noqa: E402
 from reverie.agents.core import RunSettings  # noqa: E402
 from reverie.errors import DamagedError  # noqa: E402
 from reverie.runners import CheckpointError, Evaluated, NotSaved, Saved, Started, StoppedError, checkpoints, plan, train  # noqa: E402
-from reverie.runners.checkpoints import checkpoint_files, run_checkpoints  # noqa: E402
+from reverie.runners.checkpoints import checkpoint_files, run_checkpoints, setting_changes  # noqa: E402
 
 NEST = {
     "none": None,
@@ -163,7 +163,9 @@ def test_a_resumed_run_continues_the_same_curve_counters_and_learner(tmp_path, n
     saved = [event for event in events if isinstance(event, Saved)]
     assert [round(event.env_steps, -2) for event in saved] == [800, 1_200]
     state = checkpoints.load(saved[-1].path)
-    assert same(state["weights"], (first.weights.version, first.weights.flat))
+    assert state["weights"]["version"] == first.weights.version
+    named = state["weights"]["parameters"]
+    assert (np.concatenate([one.ravel() for one in named.values()]) == first.weights.flat).all()
 
     def make_learner(*args, **options):
         learners.append(agent.make_learner(*args, **options))
@@ -205,10 +207,10 @@ def test_resuming_twice_gives_the_same_run(tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"seed": 1}, "has seed 0, and this run 1"),
-        ({"agent": "apex-dqn"}, "has agent 'dqn', and this run 'apex-dqn'"),
-        ({"env_id": "Acrobot-v1"}, "has environment 'CartPole-v1', and this run 'Acrobot-v1'"),
-        ({"config": {"n_step": 2}}, "has n_step 1, and this run 2"),
+        ({"seed": 1}, "seed is 1, and was 0, which cannot change: the random states"),
+        ({"agent": "apex-dqn"}, "agent is 'apex-dqn', and was 'dqn', which cannot change: the checkpoint has"),
+        ({"env_id": "Acrobot-v1"}, "env_id is 'Acrobot-v1', and was 'CartPole-v1', which cannot change: its networks"),
+        ({"config": {"n_step": 2}}, "n_step is 2, and was 1, which cannot change: the items in its table"),
         ({"run": SHORT}, r"is of a run that ended after 2,40\d environment steps; raise max_env_steps \(2,400\)"),
     ],
 )
@@ -342,9 +344,11 @@ def resumed(monkeypatch, tmp_path, **changes):
     left_out = changes.pop("left_out", ())
     topology = plan(agents.find("dqn"), "CartPole-v1", run=SHORT, config=changes.pop("config", None))
     known = {name: value for name, value in topology.identity.items() if name not in left_out}
-    state = {"identity": known, "env_steps": 10, checkpoints.REPLAY: ["replay-1/1"], **changes}
+    policy = agents.find("dqn").make_policy(topology.env, topology.config)
+    weights = {"version": 0, "parameters": named_parameters.copied(policy.module)}
+    state = {"identity": known, "env_steps": 10, "weights": weights, checkpoints.REPLAY: ["replay-1/1"], **changes}
     monkeypatch.setattr(run_checkpoints, "load", lambda path: state)
-    return checkpoints.load_run(tmp_path, topology)
+    return checkpoints.load_run(tmp_path, agents.find("dqn"), topology)
 
 
 def test_a_finished_run_cannot_be_resumed_and_an_unfinished_one_can(monkeypatch, tmp_path):
@@ -357,9 +361,10 @@ def test_a_checkpoint_from_before_there_was_a_setting_is_one_of_its_default(monk
     config = agents.find("dqn").load_preset("CartPole-v1").config
     field = next(one for one in dataclasses.fields(config) if one.name == "precision")
     assert config.precision == field.default
+    monkeypatch.setattr(setting_changes, "MAY_CHANGE", setting_changes.MAY_CHANGE - {"precision"})
     assert resumed(monkeypatch, tmp_path, left_out=("precision",))
     other = dataclasses.replace(config, precision="bfloat16")
-    with pytest.raises(CheckpointError, match=r"has precision None, and this run 'bfloat16'"):
+    with pytest.raises(CheckpointError, match=r"precision is 'bfloat16', and was 'float32', which cannot change"):
         resumed(monkeypatch, tmp_path, left_out=("precision",), config=other)
 
 

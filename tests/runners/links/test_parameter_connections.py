@@ -175,7 +175,7 @@ def test_sending_a_gradient_to_a_shard_that_does_not_read_times_out(tmp_path, mo
     deaf.close()
 
 
-def test_a_learner_pulls_first_from_a_server_that_went_back_in_version():
+def test_a_learner_pulls_first_from_a_server_that_went_back_in_version(networks_of):
     """Restarted parameter shards are at an older version: the learner's parameters are no longer valid."""
     from reverie.agents.core import Stopwatch
 
@@ -189,7 +189,7 @@ def test_a_learner_pulls_first_from_a_server_that_went_back_in_version():
     learner.learn()
     assert (learner.version, older.pull().versions) == (1, (1, 1, 1))
     assert learner.metrics()["gradients_dropped"] == 0
-    networks = learner.state_dict()["networks"]
+    networks = networks_of(learner)
     # The target is a copy of what it came back to, not of versions that were never made.
     assert (networks["target-0"] == make_parameter_server(SPEC, config, seed=3).pull().flat).all()
     assert (networks["online-0"] == older.pull().flat).all()

@@ -57,6 +57,7 @@ class Theatre:
         self.steps, self.versions = {}, {}
         self.judged, self.saves, self.now = [], 0, 0.0
         self.ready = True
+        self.num_parameters = 1
 
     @property
     def weights(self):
@@ -70,7 +71,7 @@ class Theatre:
         return max(self.versions.values(), default=0)
 
     def latest(self, newer_than):
-        return Weights(self.version, np.zeros(1, np.float32))
+        return Weights(self.version, np.zeros(self.num_parameters, np.float32))
 
     def serving(self, name, checkpointer, before):
         return Serving()
@@ -152,6 +153,8 @@ def perform(tmp_path, monkeypatch):
         config = config or dataclasses.replace(agent.load_preset("CartPole-v1").config, num_actors=2)
         topology = plan(agent, "CartPole-v1", config=config, run=dataclasses.replace(RUN, **run), runner="process")
         stage, events = Theatre(tmp_path, judge), []
+        policy = agent.make_policy(topology.env, config)
+        stage.num_parameters = sum(one.numel() for one in policy.module.parameters())
         monkeypatch.setattr(role_group, "ListeningClock", lambda: ListeningClock(lambda: stage.now))
         monkeypatch.setattr("reverie.runners.supervision.supervisor.time.monotonic", lambda: stage.now)
         state = None if resume is None else checkpoints.load(resume)

@@ -12,11 +12,14 @@ from torch import Tensor
 from reverie.agents.core import Stopwatch, Weights
 from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
+from reverie.agents.flat import FlatNetwork
 from reverie.agents.gorila.config import GorilaConfig, needs
 from reverie.agents.gorila.loss import Gradient, dqn_gradient
 from reverie.agents.gorila.networks import make_network
 from reverie.agents.gorila.parameters import LocalParameterServer, LocalShard, ParameterServer, make_shards
+from reverie.agents.gorila.states import server_state, shard_states
 from reverie.agents.learning import NetworkLearner, age
+from reverie.agents.named_parameters import Named
 from reverie.agents.replay import TABLE
 
 
@@ -159,7 +162,7 @@ class Learner(NetworkLearner):
     def _learning_rate(self) -> float:
         return self._config.learning_rate
 
-    def warm_start(self, acting: NDArray[np.float32], networks: Mapping[str, NDArray[np.float32]] | None) -> None:
+    def warm_start(self, acting: NDArray[np.float32], networks: Mapping[str, Named] | None) -> None:
         """Begin with the weights `acting` at the server, and in both networks of each worker."""
         if self._own_server is None:
             raise TypeError("a learner of a remote parameter server takes the weights of its shards")
@@ -173,7 +176,7 @@ class Learner(NetworkLearner):
     def state_dict(self) -> dict[str, Any]:
         """The state of all workers, and of the parameter server if it is this learner's own."""
         workers = [worker.state_dict() for worker in self._workers.values()]
-        server = None if self._own_server is None else self._own_server.state_dict()
+        server = None if self._own_server is None else server_state(self._layout, self._own_server.shard_states())
         return {**super().state_dict(), "workers": workers, "turn": self._turn, "server": server}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -184,4 +187,9 @@ class Learner(NetworkLearner):
             worker.load_state_dict(one)
             worker.behind = self._own_server is None
         if self._own_server is not None:
-            self._own_server.load_state_dict(state["server"])
+            self._own_server.load_shard_states(shard_states(self._layout, state["server"]))
+
+    @property
+    def _layout(self) -> FlatNetwork[Any]:
+        """A network with the names and places of the parameters."""
+        return next(iter(self._workers.values())).online

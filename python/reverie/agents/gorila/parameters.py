@@ -6,7 +6,6 @@ carry them. `ParameterServer` is a worker's client of the shards, local or remot
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
@@ -19,7 +18,7 @@ from torch import nn
 from reverie.agents.core import Weights
 from reverie.agents.flat import clip_scale
 from reverie.agents.gorila.config import GorilaConfig
-from reverie.agents.learning import adam
+from reverie.agents.learning import adam, load_optimizer, optimizer_state
 
 
 class Push(NamedTuple):
@@ -96,15 +95,14 @@ class LocalShard:
         return Weights(self.version, self.flat.detach().numpy().copy())
 
     def state_dict(self) -> dict[str, Any]:
-        """A copy of range, optimiser and counts."""
-        optimizer = copy.deepcopy(self._optimizer.state_dict())
-        return {**self.pull()._asdict(), "optimizer": optimizer, "dropped": self.dropped}
+        """A copy of range, moments of the optimiser and counts; its range of the vector, without names."""
+        return {**self.pull()._asdict(), "optimizer": optimizer_state(self._optimizer), "dropped": self.dropped}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what `state_dict` gave; the state stays the caller's."""
+        """Restore a `state_dict`, which is copied. The settings of the optimiser stay this shard's own."""
         with torch.no_grad():
             self.flat.copy_(torch.from_numpy(state["flat"]))
-        self._optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
+        load_optimizer(self._optimizer, state["optimizer"])
         self.version, self.dropped = state["version"], state["dropped"]
 
 
@@ -175,13 +173,13 @@ class LocalParameterServer(ParameterServer):
                 shard.flat.copy_(torch.from_numpy(part))
         self.forget()
 
-    def state_dict(self) -> dict[str, Any]:
-        """A copy of all shards' state."""
-        return {"shards": [shard.state_dict() for shard in self._shards]}
+    def shard_states(self) -> list[dict[str, Any]]:
+        """A copy of each shard's state."""
+        return [shard.state_dict() for shard in self._shards]
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what `state_dict` gave."""
-        for shard, one in zip(self._shards, state["shards"], strict=True):
+    def load_shard_states(self, states: Sequence[dict[str, Any]]) -> None:
+        """Restore `shard_states`."""
+        for shard, one in zip(self._shards, states, strict=True):
             shard.load_state_dict(one)
         self.forget()
 

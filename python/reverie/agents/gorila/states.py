@@ -1,6 +1,7 @@
 """Conversion between the states of separate learners and shards and the state of one `Learner` with all of them.
 
-With it a run can begin in one process and resume in many, or the other way round.
+With it a run can begin in one process and resume in many, or the other way round. The state of one shard has a range of
+the vector of parameters; that of the whole server has parameters and moments by name, and the counts of each shard.
 """
 
 from __future__ import annotations
@@ -9,16 +10,68 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
+
+from reverie.agents.environments import EnvSpec
+from reverie.agents.flat import FlatNetwork
+from reverie.agents.gorila.config import GorilaConfig
+from reverie.agents.gorila.networks import make_network
+from reverie.agents.named_parameters import parameters_of
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
+"""What Adam accumulates for each parameter."""
 
 
-def join_states(learners: Sequence[dict[str, Any]], shards: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def server_state(network: FlatNetwork[Any], shards: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The state of a parameter server from those of its shards; `network` has names and places of the parameters."""
+    moments = {
+        # Adam begins with moments of 0.
+        key: np.concatenate([one["optimizer"].get(key, np.zeros_like(one["flat"])) for one in shards])
+        for key in MOMENTS
+    }
+    return {
+        "parameters": network.named(torch.from_numpy(np.concatenate([one["flat"] for one in shards]))),
+        "moments": {key: network.named(torch.from_numpy(vector)) for key, vector in moments.items()},
+        "shards": [
+            {"version": one["version"], "dropped": one["dropped"], "step": one["optimizer"].get("step")}
+            for one in shards
+        ],
+    }
+
+
+def shard_states(network: FlatNetwork[Any], server: dict[str, Any]) -> list[dict[str, Any]]:
+    """The states of the shards from a `server_state`. Raises `ParameterError` for other parameters."""
+    counts = server["shards"]
+    with parameters_of("the parameter server"):
+        flats = np.array_split(network.joined(server["parameters"]).numpy(), len(counts))
+    moments = {}
+    for key, one in server["moments"].items():
+        with parameters_of(f"moments {key}"):
+            moments[key] = np.array_split(network.joined(one).numpy(), len(counts))
+    return [
+        {
+            "version": one["version"],
+            "flat": flats[i],
+            "optimizer": {}
+            if one["step"] is None
+            else {"step": one["step"], **{key: parts[i] for key, parts in moments.items()}},
+            "dropped": one["dropped"],
+        }
+        for i, one in enumerate(counts)
+    ]
+
+
+def join_states(
+    spec: EnvSpec, config: GorilaConfig, learners: Sequence[dict[str, Any]], shards: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
     """One joined state, as if every learner had just pulled: gradients in flight are not included."""
-    flat = np.concatenate([shard["flat"] for shard in shards])
+    network = make_network(spec, config, seed=0, trainable=False)
+    server = server_state(network, shards)
     versions = tuple(shard["version"] for shard in shards)
     networks: dict[str, Any] = {}
     workers = []
     for index, learner in enumerate(learners):
-        networks |= {f"online-{index}": flat.copy(), f"target-{index}": learner["networks"][f"target-{index}"]}
+        networks |= {f"online-{index}": server["parameters"], f"target-{index}": learner["networks"][f"target-{index}"]}
         (worker,) = learner["workers"]
         workers.append({**worker, "version": min(versions), "versions": versions})
     counts = {name: sum(learner["counts"][name] for learner in learners) for name in learners[0]["counts"]}
@@ -30,7 +83,7 @@ def join_states(learners: Sequence[dict[str, Any]], shards: Sequence[dict[str, A
         "workers": workers,
         "turn": 0,
         "draws": _all_draws([learner["draws"] for learner in learners]),
-        "server": {"shards": list(shards)},
+        "server": server,
     }
 
 
@@ -56,10 +109,9 @@ def learner_state(state: dict[str, Any], index: int) -> dict[str, Any]:
     }
 
 
-def parameter_shard_state(state: dict[str, Any], index: int) -> dict[str, Any]:
+def parameter_shard_state(spec: EnvSpec, config: GorilaConfig, state: dict[str, Any], index: int) -> dict[str, Any]:
     """The state of shard `index`."""
-    shard: dict[str, Any] = state["server"]["shards"][index]
-    return shard
+    return shard_states(make_network(spec, config, seed=0, trainable=False), state["server"])[index]
 
 
 def join_metrics(learners: Sequence[dict[str, float]]) -> dict[str, float]:

@@ -13,20 +13,32 @@ from reverie.runners.checkpoints.checkpoint_files import (
     load,
     save,
 )
-from reverie.runners.checkpoints.run_checkpoints import as_paths, load_run, replay_checkpointers, save_run, table_paths
+from reverie.runners.checkpoints.earlier_runs import RunExistsError, checkpoint_to_resume, is_checkpoint
+from reverie.runners.checkpoints.run_checkpoints import (
+    load_run,
+    replay_checkpointers,
+    require_named_weights,
+    save_run,
+    table_paths,
+)
+from reverie.runners.checkpoints.setting_changes import ChangedSettingsError
 
 __all__ = [
     "PRESET",
     "REPLAY",
+    "ChangedSettingsError",
     "CheckpointError",
+    "RunExistsError",
     "any_in",
-    "as_paths",
     "check",
+    "checkpoint_to_resume",
     "fallback_hint",
     "find",
+    "is_checkpoint",
     "load",
     "load_run",
     "replay_checkpointers",
+    "require_named_weights",
     "save",
     "save_run",
     "table_paths",

@@ -1,9 +1,10 @@
 """Checkpoints of a run: learner, counters, curve, random states and tables, written atomically.
 
 A checkpoint is a folder, named by the environment steps, with three files: `preset.toml` (the settings, in the form of
-a preset), `arrays.npz` (every array and tensor, by number) and `state.json` (two lines: checksums of everything else,
-and the state, in which arrays are named by their numbers). Nothing is pickled. The folder is written under another
-name, flushed to the disk, and renamed last.
+a preset), `arrays.npz` (every array and tensor, named by its place in the state, such as
+`weights/parameters/0.layers.0.weight`) and `state.json` (two lines: checksums of everything else, and the state, in
+which arrays are referred to by these names). Nothing is pickled. The folder is written under another name, flushed to
+the disk, and renamed last.
 
 The tables are next to it in `replay-N/` (with one folder per shard if there are several), written by the replay's own
 checkpointer: chunks that several checkpoints share are stored once. N counts the times that the run was started or
@@ -28,13 +29,17 @@ from reverie import _native
 from reverie.errors import ReplayError
 from reverie.runners.reports.logs import LOG
 
-FORMAT = 3
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+FORMAT = 4
 KEPT = 2
 """Checkpoints of a run that are kept; older ones are removed once a newer one is complete."""
 
 DIGITS = 12
 """A checkpoint's folder is named by its environment steps, with at least this many digits."""
 STATE, ARRAYS, PRESET = "state.json", "arrays.npz", "preset.toml"
+RESERVED = ("", "file", "allow_pickle")
+"""Names that `np.savez` takes for its own arguments."""
 REPLAY = "replay"
 """The key of a state for the paths of its tables, one per shard, relative to the folder of the checkpoints."""
 
@@ -51,10 +56,10 @@ def save(folder: Path, env_steps: int, state: dict[str, Any], preset: str) -> Pa
     """Write a checkpoint into `folder`, then remove all but the newest `KEPT`. On an OSError none of them changed."""
     final = folder / f"{env_steps:0{DIGITS}d}"
     draft, aside = (folder / f".{word}-{final.name}" for word in ("draft", "aside"))
-    arrays: list[np.ndarray[Any, Any]] = []
+    arrays: Arrays = {}
     text = json.dumps(_encode(state, arrays)).encode()
     packed = io.BytesIO()
-    np.savez(packed, allow_pickle=False, **{str(i): array for i, array in enumerate(arrays)})
+    np.savez(packed, allow_pickle=False, **arrays)
     files = {ARRAYS: packed.getvalue(), PRESET: preset.encode()}
     header = {"format": FORMAT, STATE: _sum(text), **{name: _sum(data) for name, data in files.items()}}
     files[STATE] = json.dumps(header).encode() + b"\n" + text + b"\n"
@@ -79,7 +84,7 @@ def load(path: Path) -> dict[str, Any]:
     """The state of a checkpoint. Raises `CheckpointError`, which names the file and an older checkpoint to use."""
     text = check(path)
     with np.load(io.BytesIO(_read(path / ARRAYS)), allow_pickle=False) as packed:
-        arrays = [packed[str(i)] for i in range(len(packed.files))]
+        arrays = {name: packed[name] for name in packed.files}
     state: dict[str, Any] = _decode(json.loads(text), arrays)
     return state
 
@@ -129,7 +134,7 @@ def tables_of(path: Path) -> list[str]:
 
 
 def _tables_in(text: bytes) -> list[str]:
-    paths: list[str] = next(_decode(value, []) for key, value in json.loads(text)["dict"] if key == REPLAY)
+    paths: list[str] = next(_decode(value, {}) for key, value in json.loads(text)["dict"] if key == REPLAY)
     return paths
 
 
@@ -158,13 +163,18 @@ def _why_none(path: Path) -> str:
 
 
 def any_in(folder: Path) -> bool:
-    """Whether the run in this folder has written a checkpoint."""
+    """Whether the run in this folder has a checkpoint."""
     return bool(all_in(folder / "checkpoints"))
 
 
 def all_in(folder: Path) -> list[Path]:
     """All checkpoints, oldest first. One that lacks a file is included: it was complete when it was named."""
     return sorted(one for one in folder.glob("[0-9]*") if _is_name(one.name) and one.is_dir())
+
+
+def replays_in(folder: Path) -> list[Path]:
+    """The folders of tables next to the checkpoints in `folder`."""
+    return [one for one in folder.glob("replay-*") if one.name.removeprefix("replay-").isdigit()]
 
 
 def _is_name(name: str) -> bool:
@@ -180,7 +190,11 @@ def _state_file(path: Path) -> tuple[dict[str, Any], bytes]:
     if not isinstance(header, dict):
         raise CheckpointError(path, "is damaged: its first line is not a JSON object")
     if header.get("format") != FORMAT:
-        raise CheckpointError(path, f"has format {header.get('format')!r}, and this version reads {FORMAT}")
+        raise CheckpointError(
+            path,
+            f"has format {header.get('format')!r}, and this version of Reverie reads {FORMAT}: use the version that"
+            " wrote it",
+        )
     text = rest.removesuffix(b"\n")
     if _sum(text) != header.get(STATE):
         raise CheckpointError(path, "is damaged: its checksum does not match")
@@ -213,24 +227,28 @@ def _sum(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _encode(value: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
+def _encode(value: Any, arrays: Arrays, *place: object) -> Any:
+    """The value as JSON; its arrays are added to `arrays` under their place, the keys and indices that lead there."""
     match value:
         case None | bool() | int() | float() | str():
             return value
         case np.generic():
             return value.item()
         case np.ndarray() | torch.Tensor():
-            arrays.append(value if isinstance(value, np.ndarray) else value.detach().cpu().numpy())
-            return {"array" if isinstance(value, np.ndarray) else "tensor": len(arrays) - 1}
+            name = "/".join(map(str, place))
+            while name in arrays or name in RESERVED:
+                name += "_"
+            arrays[name] = value if isinstance(value, np.ndarray) else value.detach().cpu().numpy()
+            return {"array" if isinstance(value, np.ndarray) else "tensor": name}
         case list() | tuple():
             kind = "list" if isinstance(value, list) else "tuple"
-            return {kind: [_encode(one, arrays) for one in value]}
+            return {kind: [_encode(one, arrays, *place, i) for i, one in enumerate(value)]}
         case dict():
-            return {"dict": [[_encode(key, arrays), _encode(one, arrays)] for key, one in value.items()]}
+            return {"dict": [[_encode(key, arrays), _encode(one, arrays, *place, key)] for key, one in value.items()]}
     raise TypeError(f"a checkpoint cannot hold a {type(value).__name__}")
 
 
-def _decode(value: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
+def _decode(value: Any, arrays: Arrays) -> Any:
     if not isinstance(value, dict):
         return value
     ((kind, inner),) = value.items()

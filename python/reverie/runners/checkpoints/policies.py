@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from reverie import _checks
+from reverie.agents import named_parameters
 from reverie.agents.agent import Agent
-from reverie.agents.core import Weights
 from reverie.agents.environments import describe
 from reverie.agents.policies import PolicyError, TrainedPolicy, TrainingRun
 from reverie.agents.policy_files import SUFFIX, find_agent, read
@@ -30,16 +30,19 @@ def is_policy_file(path: Path) -> bool:
 
 def _of_checkpoint(path: Path, agent: Agent | str | None, seed: int) -> TrainedPolicy:
     state = load(path)
-    identity, weights = state["identity"], Weights(*state["weights"])
+    identity, weights = state["identity"], state["weights"]
     found, reference = find_agent(identity["agent"] if agent is None else agent)
     if found.name != identity["agent"]:
         raise CheckpointError(
             path,
             f"is of the agent {identity['agent']}, and {found.name} was named: name the agent of the checkpoint",
         )
-    spec = describe(identity["environment"])
+    spec = describe(identity["env_id"])
     preset = found.load_preset(spec.env_id, path / PRESET)
     policy = found.make_policy(spec, preset.config)
-    policy.load(weights)
-    run = TrainingRun(identity["seed"], state["env_steps"], weights.version, preset.run.target_return)
+    try:
+        named_parameters.load(policy.module, weights["parameters"], "its agent")
+    except named_parameters.ParameterError as error:
+        raise CheckpointError(path, str(error)) from error
+    run = TrainingRun(identity["seed"], state["env_steps"], weights["version"], preset.run.target_return)
     return TrainedPolicy(found, reference, spec, preset.config, run, policy, path, np.random.default_rng(seed))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import shutil
 from collections.abc import Sequence
@@ -10,31 +9,54 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from reverie import _checks, checkpointers
-from reverie.agents import presets
-from reverie.agents.core import Preset
+from torch import nn
+
+from reverie import checkpointers
+from reverie.agents import named_parameters, presets
+from reverie.agents.agent import Agent
+from reverie.agents.core import Preset, Weights
 from reverie.runners.checkpoints.checkpoint_files import (
     KEPT,
     REPLAY,
     CheckpointError,
     all_in,
     fallback_hint,
-    find,
     load,
+    replays_in,
     save,
     tables_of,
 )
+from reverie.runners.checkpoints.setting_changes import changes, require_unchanged
 from reverie.runners.links.messages import State
 from reverie.runners.planning.topology import Topology
 
 
-def save_run(folder: Path, topology: Topology, state: dict[str, Any], tables: list[Path]) -> Path:
-    """Write a checkpoint of a run whose tables (one path per shard) are written, and remove old tables."""
+def save_run(folder: Path, agent: Agent, topology: Topology, state: dict[str, Any], tables: list[Path]) -> Path:
+    """Write a checkpoint of a run whose tables (one path per shard) are written, and remove old tables.
+
+    `state["weights"]` are the `Weights` of actors; the checkpoint has them by the names of the policy's parameters.
+    """
     preset = presets.dump(Preset(topology.config, topology.run, topology.preset))
     paths = [os.path.relpath(one, folder) for one in tables]
-    path = save(folder, state["env_steps"], {**state, REPLAY: paths}, preset)
+    weights = _named(agent, topology, state["weights"])
+    path = save(folder, state["env_steps"], {**state, "weights": weights, REPLAY: paths}, preset)
     remove_replays(folder, Path(paths[0]).parts[0])
     return path
+
+
+def _named(agent: Agent, topology: Topology, weights: Weights) -> dict[str, Any]:
+    policy = agent.make_policy(topology.env, topology.config)
+    policy.load(weights)
+    return {"version": weights.version, "parameters": named_parameters.copied(policy.module)}
+
+
+def require_named_weights(agent: Agent, topology: Topology) -> None:
+    """Raise TypeError for an agent whose policy has no `module`, with which checkpoints name its weights."""
+    if not isinstance(getattr(agent.make_policy(topology.env, topology.config), "module", None), nn.Module):
+        raise TypeError(
+            f"the policy of {agent.name} has no `module`, whose parameters are the weights in a checkpoint;"
+            " reverie.agents.core.Policy describes it"
+        )
 
 
 def table_paths(answers: Sequence[State]) -> list[Path]:
@@ -44,17 +66,14 @@ def table_paths(answers: Sequence[State]) -> list[Path]:
     return [Path(str(one.tables)) for one in answers]
 
 
-def load_run(resume: Path, topology: Topology) -> dict[str, Any]:
-    """The state of a checkpoint that this run may resume from. Raises `CheckpointError`."""
+def load_run(resume: Path, agent: Agent, topology: Topology) -> dict[str, Any]:
+    """The state of a checkpoint that this run may resume from.
+
+    Raises `CheckpointError`; `ChangedSettingsError`, which is one, names every setting that may not change.
+    """
     state = load(resume)
-    # A checkpoint of a version without some setting was made as if that setting had its default.
-    later = {field.name: field.default for field in dataclasses.fields(topology.config)}
-    for name, value in topology.identity.items():
-        if state["identity"].get(name, later.get(name)) != value:
-            there = state["identity"].get(name)
-            raise CheckpointError(
-                resume, f"has {name} {there!r}, and this run {value!r}: resume a checkpoint of this run"
-            )
+    require_unchanged(resume, changes(state["identity"], agent, topology))
+    _require_same_weights(resume, agent, topology, state)
     if len(state[REPLAY]) != topology.num_servers:
         counts = f"has the tables of {len(state[REPLAY])} servers, and this run {topology.num_servers}"
         if topology.needs.bundled:
@@ -69,6 +88,15 @@ def load_run(resume: Path, topology: Topology) -> dict[str, Any]:
     return state
 
 
+def _require_same_weights(path: Path, agent: Agent, topology: Topology, state: dict[str, Any]) -> None:
+    own = agent.make_policy(topology.env, topology.config).module
+    shapes = {name: tuple(one.shape) for name, one in own.named_parameters()}
+    try:
+        named_parameters.require_same(state["weights"]["parameters"], shapes, "this run")
+    except named_parameters.ParameterError as error:
+        raise CheckpointError(path, str(error)) from error
+
+
 def replay_checkpointers(
     folder: Path | None, resume: Path | None, num_shards: int = 1
 ) -> Sequence[checkpointers.DefaultCheckpointer | None]:
@@ -81,7 +109,7 @@ def replay_checkpointers(
         if resume is None:
             return [None] * num_shards
         folder = resume.parent
-    number = max((int(one.name.removeprefix("replay-")) for one in _replays(folder)), default=0) + 1
+    number = max((int(one.name.removeprefix("replay-")) for one in replays_in(folder)), default=0) + 1
     tables: list[Path | None] = [None] * num_shards
     if resume is not None:
         tables = [resume.parent / path for path in load(resume)[REPLAY]]
@@ -104,19 +132,6 @@ def remove_replays(folder: Path, current: str) -> None:
     for path in all_in(folder):
         with suppress(CheckpointError):  # a damaged one names nothing
             needed.update(Path(one).parts[0] for one in tables_of(path))
-    for replay in _replays(folder):
+    for replay in replays_in(folder):
         if replay.name not in needed:
             shutil.rmtree(replay)
-
-
-def _replays(folder: Path) -> list[Path]:
-    return [one for one in folder.glob("replay-*") if one.name.removeprefix("replay-").isdigit()]
-
-
-def as_paths(folder: Path | str | None, resume: Path | str | None) -> tuple[Path | None, Path | None]:
-    """The folder for a run's checkpoints, and the checkpoint to resume from (of a run's folder the newest).
-
-    Raises `CheckpointError` if there is none to resume from, TypeError for an argument that is not a path.
-    """
-    into = None if folder is None else _checks.path("checkpoint_folder", folder)
-    return into, None if resume is None else find(_checks.path("resume", resume))

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from reverie.agents.agent import Agent
 from reverie.agents.core import Learner, ParameterShard, Stopwatch, seed_of
+from reverie.agents.environments import EnvSpec
+from reverie.agents.named_parameters import Named
 from reverie.agents.policies import PolicyError, TrainedPolicy
 from reverie.agents.policy_files import load_named
 from reverie.runners.checkpoints.checkpoint_files import load
@@ -29,7 +31,7 @@ class WarmLearners:
 
     make: Callable[..., Learner]
     acting: Weights
-    networks: Mapping[str, Weights] | None
+    networks: Mapping[str, Named] | None
 
     def __call__(self, *arguments: Any, **options: Any) -> Learner:
         """A learner. One with a remote parameter server takes the weights of its shards."""
@@ -46,14 +48,14 @@ class WarmShards:
     """Makes parameter shards that begin with trained weights. Can be pickled."""
 
     make: Callable[..., ParameterShard]
-    state_of: Callable[[dict[str, Any], int], dict[str, Any]]
+    state_of: Callable[[EnvSpec, Any, dict[str, Any], int], dict[str, Any]]
     state: dict[str, Any]
     """The state of one learner with all parameters, before its first update."""
 
-    def __call__(self, *arguments: Any, index: int, **options: Any) -> ParameterShard:
+    def __call__(self, spec: EnvSpec, config: Any, *, index: int, **options: Any) -> ParameterShard:
         """Shard `index`."""
-        shard = self.make(*arguments, index=index, **options)
-        shard.load_state_dict(self.state_of(self.state, index))
+        shard = self.make(spec, config, index=index, **options)
+        shard.load_state_dict(self.state_of(spec, config, self.state, index))
         return shard
 
 

@@ -101,8 +101,8 @@ class Topology:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The settings that a checkpoint and the run that resumes it must have in common."""
-        names = {"agent": self.agent, "environment": self.env.env_id, "seed": self.seed}
+        """The settings that are compared when a run is resumed: see `checkpoints.setting_changes`."""
+        names = {"agent": self.agent, "env_id": self.env.env_id, "seed": self.seed}
         return {**names, **vars(self.config)}
 
     @property

@@ -124,16 +124,27 @@ class RunProgress:
             "seconds": self.seconds(),
             "next_evaluation": self.next_evaluation - under_way,
             "next_checkpoint": self.next_checkpoint,
+            "evaluate_every": self.topology.run.evaluate_every,
+            "checkpoint_every": self.topology.run.checkpoint_every,
             "curve": [(point.env_steps, point.seconds, point.mean_return) for point in self.curve],
             "training_returns": list(self.training_returns),
             "activities": dict(self.watch.seconds),
         }
 
+    def _next(self, due: int, before: int, every: int) -> int:
+        """The next step at which something is due `every` so many steps; it was to be due at `due` with `before`."""
+        if every == before or due <= self.env_steps:
+            return due
+        last = due - before
+        return last + ((self.env_steps - last) // every + 1) * every
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a `state_dict`."""
         self.env_steps, self.updates = state["env_steps"], state["updates"]
         self.seconds_before = state["seconds"]
-        self.next_evaluation, self.next_checkpoint = state["next_evaluation"], state["next_checkpoint"]
+        run = self.topology.run
+        self.next_evaluation = self._next(state["next_evaluation"], state["evaluate_every"], run.evaluate_every)
+        self.next_checkpoint = self._next(state["next_checkpoint"], state["checkpoint_every"], run.checkpoint_every)
         self.curve = [CurvePoint(*point) for point in state["curve"]]
         self.training_returns.extend(state["training_returns"])
         self.watch.seconds.update(state["activities"])

@@ -118,7 +118,7 @@ class RoleGroup:
         shared = self._agent.parameters
         assert shared is not None
         if kind == "parameter shard":
-            return shared.shard_state(state["learner"], index)
+            return shared.shard_state(self.topology.env, self.topology.config, state["learner"], index)
         learner = shared.learner_state(state["learner"], index)
         return {"learner": learner, "actor": actor} if kind == "bundle" else learner
 

@@ -328,12 +328,11 @@ class Supervisor:
         self._number += 1
         roles = self._roles
         asked = [*roles.learners, *roles.parameters, *(roles.shards if self._folder is not None else [])]
-        env_steps, account = self._account.env_steps, self._account
-        began = time.perf_counter()
+        env_steps, account, began = self._account.env_steps, self._account, time.perf_counter()
         answers: dict[RoleName, State] = dict(
             zip(asked, self._ask(asked, Save(self._number), State, SAVE_SECONDS), strict=True)
         )
-        if self._folder is None:
+        if (folder := self._folder) is None:
             return None
         learners, shards = ([answers[name] for name in names] for names in (roles.learners, roles.parameters))
         tables = [answers[name] for name in (roles.shards or roles.learners)]
@@ -341,14 +340,14 @@ class Supervisor:
         state = {
             **account.state_dict(),
             "turn": 0,
-            "weights": tuple(learners[0].weights),
+            "weights": learners[0].weights,
             "learner": self._joined([one.state for one in learners], [one.state for one in shards]),
             "actors": [self._latest.acted[i].state for i in range(self._topology.num_actors)],
         }
         try:
-            path = checkpoints.save_run(self._folder, self._topology, state, checkpoints.table_paths(tables))
+            path = checkpoints.save_run(folder, self._agent, self._topology, state, checkpoints.table_paths(tables))
         except OSError as error:
-            self._emit(NotSaved(env_steps, self._folder, error.strerror or str(error)))
+            self._emit(NotSaved(env_steps, folder, error.strerror or str(error)))
             return None
         finally:
             account.watch.add("checkpoint", time.perf_counter() - began)
@@ -358,8 +357,9 @@ class Supervisor:
 
     def _joined(self, learners: list[Any], shards: list[Any]) -> Any:
         """The states of learners and parameter shards joined into one, as in a run with one process."""
-        shared = self._agent.parameters
-        return learners[0] if shared is None or not shards else shared.join_states(learners, shards)
+        if (shared := self._agent.parameters) is None or not shards:
+            return learners[0]
+        return shared.join_states(self._topology.env, self._topology.config, learners, shards)
 
     def _end_actors(self) -> None:
         """Stop all actors; a bundle, which acts and learns, is paused instead."""

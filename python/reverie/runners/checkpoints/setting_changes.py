@@ -1,0 +1,176 @@
+"""The settings that a resumed run may change, and why it may not change the others.
+
+Every setting of every built-in agent is in one of the two tables. A setting that may change takes effect at once: it
+is read from the configuration of the resumed run, never from the checkpoint.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from reverie.agents.agent import Agent
+from reverie.runners.checkpoints.checkpoint_files import CheckpointError
+from reverie.runners.planning.topology import Topology
+
+MAY_CHANGE = frozenset(
+    {
+        # the run
+        "target_return",
+        "max_env_steps",
+        "evaluate_every",
+        "threads",
+        "screening_episodes",
+        "confirmation_episodes",
+        "checkpoint_every",
+        "evaluation_seconds",
+        "device",
+        "prefetch",
+        "gpus_per_actor",
+        # optimisers
+        "learning_rate",
+        "policy_learning_rate",
+        "critic_learning_rate",
+        "temperature_learning_rate",
+        "anneal_updates",
+        "adam_epsilon",
+        "optimizer_epsilon",
+        "rmsprop_decay",
+        "rmsprop_epsilon",
+        "max_grad_norm",
+        "max_staleness",
+        # batches and draws
+        "batch_size",
+        "capacity",
+        "epochs",
+        "minibatch_size",
+        "priority_exponent",
+        "eviction_exponent",
+        "importance_exponent",
+        "importance_normalise",
+        "priority_eps",
+        "priority_clip",
+        "first_priority",
+        # losses and targets
+        "huber_delta",
+        "action_gradient_clip",
+        "value_coefficient",
+        "entropy_coefficient",
+        "entropy_per_action",
+        "clip",
+        "gae_lambda",
+        "trace_lambda",
+        "rho_bar",
+        "c_bar",
+        "target_period",
+        "target_rate",
+        "policy_period",
+        "smoothing_sigma",
+        "smoothing_clip",
+        "precision",
+        # actors
+        "weights_period",
+        "epsilon_start",
+        "epsilon_end",
+        "epsilon_steps",
+        "epsilon_base",
+        "epsilon_alpha",
+        "single_env_decay_steps",
+        "random_steps",
+        "noise",
+        "noise_sigma",
+        "noise_theta",
+    }
+)
+
+_ACTORS = "each actor continues with its own counts and random state from the checkpoint"
+_NETWORKS = "the networks of the checkpoint have these widths"
+_LIMITER = "the table's limiter counts draws and inserts since the run began, and would block one side for long"
+_LEARNERS = "each learner and each parameter shard continues from its own state in the checkpoint"
+
+MUST_STAY = {
+    "agent": "the checkpoint has the networks and tables of that agent",
+    "env_id": "its networks and stored steps have the shapes of that environment",
+    "seed": "the random states of the checkpoint come from that seed",
+    "num_actors": _ACTORS,
+    "envs_per_actor": _ACTORS,
+    "n_step": "the items in its table are over this number of steps",
+    "discount": "the items in its table are discounted with it",
+    "samples_per_insert": _LIMITER,
+    "learning_starts": _LIMITER,
+    "unroll_length": "the unrolls in its queue have this length",
+    "queue_capacity": "its queue counts unrolls up to this number",
+    "hidden": _NETWORKS,
+    "policy_hidden": _NETWORKS,
+    "critic_hidden": _NETWORKS,
+    "optimizer": "another optimiser cannot continue from the moments of this one",
+    "initial_temperature": "the temperature has been learnt since, and continues from the checkpoint",
+    "num_learners": _LEARNERS,
+    "num_parameter_shards": _LEARNERS,
+    "bundled": "it decides how many tables the checkpoint has",
+}
+"""The reason why each of these settings cannot change, as the end of a message about the checkpoint."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SettingChange:
+    """A setting that differs between a checkpoint and the run that resumes it."""
+
+    name: str
+    """Its name as an argument of `train`, or in the agent's configuration."""
+    before: Any
+    """The value in the checkpoint."""
+    now: Any
+    refused: str
+    """Why it may not change; empty if it may."""
+
+
+class ChangedSettingsError(CheckpointError):
+    """A run would resume with settings that may not change. `.changes` has a `SettingChange` for each."""
+
+    def __init__(
+        self, path: Path, changes: Sequence[SettingChange], option: Callable[[str], str] = lambda name: name
+    ) -> None:
+        """`option` gives the user's name for a setting."""
+        self.changes = tuple(changes)
+        parts = (
+            f"{option(one.name)} is {one.now!r}, and was {one.before!r}, which cannot change: {one.refused}"
+            for one in changes
+        )
+        super().__init__(path, f"cannot be resumed: {'; '.join(parts)}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.path, self.changes)
+
+
+def changes(before: dict[str, Any], agent: Agent, topology: Topology) -> list[SettingChange]:
+    """The settings in which a run differs from those of a checkpoint (`Topology.identity`).
+
+    For another agent only that: its settings are not comparable.
+    """
+    now = topology.identity
+    if before["agent"] != now["agent"]:
+        return [SettingChange("agent", before["agent"], now["agent"], MUST_STAY["agent"])]
+    # A checkpoint of a version without some setting was made as if that setting had its default.
+    later = {field.name: field.default for field in dataclasses.fields(topology.config)}
+    found = []
+    for name, value in now.items():
+        was = before.get(name, later.get(name))
+        if was != value:
+            found.append(SettingChange(name, was, value, _refusal(name, agent)))
+    return found
+
+
+def _refusal(name: str, agent: Agent) -> str:
+    if name in MAY_CHANGE or name in agent.may_change:
+        return ""
+    return MUST_STAY.get(name, f"it is a setting of {agent.name} alone, whose Agent.may_change does not name it")
+
+
+def require_unchanged(path: Path, found: Sequence[SettingChange]) -> None:
+    """Raise `ChangedSettingsError` if one of these changes is refused."""
+    refused = [one for one in found if one.refused]
+    if refused:
+        raise ChangedSettingsError(path, refused)

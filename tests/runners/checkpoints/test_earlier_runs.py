@@ -1,0 +1,182 @@
+"""An earlier run in the folder: continued, replaced, or the new run is refused."""
+
+import dataclasses
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from reverie import agents  # noqa: E402
+from reverie.agents.core import RunSettings  # noqa: E402
+from reverie.runners import CheckpointError, Started, StoppedError, checkpoints, train  # noqa: E402
+from reverie.runners.checkpoints import checkpoint_files, earlier_runs  # noqa: E402
+from reverie.runners.checkpoints.earlier_runs import RunExistsError  # noqa: E402
+
+SHORT = RunSettings(
+    target_return=475.0,
+    max_env_steps=300,
+    evaluate_every=300,
+    checkpoint_every=300,
+    screening_episodes=1,
+    confirmation_episodes=1,
+)
+
+
+def run(folder, steps=300, **options):
+    """The step that a run began at, after it has ended."""
+    began = []
+
+    def note(event):
+        if isinstance(event, Started):
+            began.append(event.env_steps)
+
+    settings = dataclasses.replace(SHORT, max_env_steps=steps)
+    train(agents.find("dqn"), "CartPole-v1", run=settings, checkpoint_folder=folder, on_event=note, **options)
+    return began[0]
+
+
+def test_the_same_call_begins_a_run_and_continues_it(tmp_path):
+    assert run(tmp_path / "a", resume=True) == 0
+    assert run(tmp_path / "a", 600, resume=True) >= 300
+    assert run(tmp_path / "a", 900, resume="must") >= 600
+
+
+def test_must_insists_on_an_earlier_run(tmp_path):
+    with pytest.raises(CheckpointError, match='is missing, and resume is "must": resume=True begins a new run then'):
+        run(tmp_path / "a", resume="must")
+    assert not (tmp_path / "a").exists()
+
+
+def test_an_existing_run_is_refused_with_the_three_ways_on_and_stays(tmp_path):
+    run(tmp_path)
+    before = sorted(path.name for path in tmp_path.rglob("*"))
+    for options in ({}, {"resume": False}, {"init_from": tmp_path}):
+        with pytest.raises(RunExistsError) as caught:
+            run(tmp_path, **options)
+        text = "holds a run: continue it with resume=True, replace it with overwrite=True, or set another"
+        assert text in str(caught.value)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == before
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_a_checkpoint_of_elsewhere_is_not_continued_among_those_of_another_run(tmp_path):
+    run(tmp_path / "a")
+    run(tmp_path / "b")
+    with pytest.raises(RunExistsError, match="b holds a run"):
+        run(tmp_path / "b", 600, resume=tmp_path / "a")
+    assert run(tmp_path / "c", 600, resume=tmp_path / "a") >= 300
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    assert run(tmp_path / "link", 600, resume=checkpoints.find(tmp_path / "a")) >= 300
+
+
+def test_overwrite_replaces_checkpoints_and_tables_and_leaves_other_files(tmp_path):
+    run(tmp_path, 900)
+    (tmp_path / "notes.txt").write_text("mine")
+    assert run(tmp_path, 300, overwrite=True) == 0
+    (only,) = checkpoint_files.all_in(tmp_path)
+    assert int(only.name) < 600
+    assert [path.name for path in checkpoint_files.replays_in(tmp_path)] == ["replay-2"]
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    assert not list(tmp_path.glob(".aside-*"))
+    assert run(tmp_path, 600, resume=True) == int(only.name)
+
+
+def test_overwrite_begins_where_there_is_nothing_to_replace(tmp_path):
+    assert run(tmp_path / "new", overwrite=True) == 0
+
+
+def test_a_run_that_does_not_start_replaces_nothing(tmp_path, monkeypatch):
+    run(tmp_path)
+    kept = checkpoints.find(tmp_path)
+    with pytest.raises(MemoryError):
+        run(tmp_path, overwrite=True, config=dataclasses.replace(preset().config, capacity=10**11))
+    assert checkpoints.load(kept)["env_steps"] >= 300
+    with pytest.raises(StoppedError):
+        run(tmp_path, overwrite=True, should_stop=lambda: True)
+    assert checkpoint_files.all_in(tmp_path) == [tmp_path / "000000000000"], "this one had started"
+
+
+def preset():
+    return agents.find("dqn").load_preset("CartPole-v1")
+
+
+@pytest.mark.parametrize("content", [None, "", "[1]", "{}", json.dumps({"format": 3})])
+def test_a_folder_that_is_only_named_like_a_checkpoint_is_never_removed(tmp_path, content):
+    data = tmp_path / "20261123065802"
+    data.mkdir()
+    (data / "photos").write_text("mine")
+    if content is not None:
+        (data / "state.json").write_text(content)
+    with pytest.raises(CheckpointError, match="is not a checkpoint of a run, so that nothing here is overwritten"):
+        run(tmp_path, overwrite=True)
+    assert (data / "photos").exists()
+
+
+def test_a_checkpoint_of_another_version_or_with_damage_is_replaced_and_a_link_is_not(tmp_path):
+    run(tmp_path / "a")
+    (newest,) = checkpoint_files.all_in(tmp_path / "a")
+    state = newest / "state.json"
+    state.write_bytes(state.read_bytes().replace(b'"format": 4', b'"format": 3', 1))
+    with pytest.raises(CheckpointError, match=r"has format 3, and this version of Reverie reads 4: use the version"):
+        run(tmp_path / "a", 600, resume=True)
+    (newest / "arrays.npz").unlink()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / newest.name).symlink_to(newest)
+    with pytest.raises(CheckpointError, match="is not a checkpoint of a run"):
+        run(tmp_path / "b", overwrite=True)
+    assert run(tmp_path / "a", overwrite=True) == 0
+    assert newest.exists() is (newest == checkpoints.find(tmp_path / "a"))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"resume": True, "overwrite": True}, ValueError, "overwrite replaces an earlier run and resume continues it"),
+        (
+            {"resume": "must", "overwrite": True},
+            ValueError,
+            "overwrite replaces an earlier run and resume continues it",
+        ),
+        ({"resume": True, "folder": None}, ValueError, "resume is True, and there is no checkpoint_folder"),
+        ({"resume": "must", "folder": None}, ValueError, "resume is 'must', and there is no checkpoint_folder"),
+        ({"overwrite": True, "folder": None}, ValueError, "overwrite is True, and there is no checkpoint_folder"),
+        ({"resume": 5}, TypeError, "resume must be a path, got 5"),
+        ({"resume": "must", "init_from": "a"}, ValueError, "init_from begins a run and resume continues one"),
+        ({"resume": Path("nowhere")}, CheckpointError, "nowhere is missing"),
+    ],
+)
+def test_arguments_that_exclude_each_other_are_refused(tmp_path, options, error, words):
+    given = {"folder": tmp_path / "a", **options}
+    if "init_from" in options:
+        run(tmp_path / "a")
+    with pytest.raises(error, match=words):
+        run(given.pop("folder"), **given)
+
+
+def test_weights_to_begin_with_are_for_the_beginning_only(tmp_path, monkeypatch):
+    pytest.importorskip("safetensors")
+    run(tmp_path / "source", seed=7)
+    assert run(tmp_path / "a", resume=True, init_from=tmp_path / "source") == 0
+    monkeypatch.setattr(agents.find("dqn").make_learner, "warm_start", lambda *_: pytest.fail("it began again"))
+    assert run(tmp_path / "a", 600, resume=True, init_from=tmp_path / "source") >= 300
+
+
+def test_a_crash_while_a_run_is_replaced_leaves_none_to_continue(tmp_path, monkeypatch):
+    run(tmp_path, 900)
+    earlier = earlier_runs.to_replace(tmp_path)
+    assert len(earlier) == 3
+
+    def crash(path, **options):
+        if not options:
+            raise OSError("the power is off")
+
+    monkeypatch.setattr(earlier_runs.shutil, "rmtree", crash)
+    with pytest.raises(OSError, match="power"):
+        earlier_runs.remove(earlier)
+    monkeypatch.undo()
+    assert checkpoint_files.all_in(tmp_path) == []
+    assert run(tmp_path, resume=True) == 0
+    assert not list(tmp_path.glob(".aside-0*"))
