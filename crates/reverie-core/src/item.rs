@@ -157,7 +157,7 @@ impl Pattern {
             // The structure contains the path, too.
             size_of::<PatternColumn>() + list + 2 * column.spec.path.len() + size_of_val(&column.spec.shape[..]) + 64
         };
-        size_of::<Self>() + self.columns.iter().map(column).sum::<usize>()
+        size_of::<Self>() + self.columns.iter().map(column).sum::<usize>() + self.structure.size_bytes()
     }
 }
 
@@ -167,6 +167,14 @@ impl Form {
         /// Guards the set; a look-up and an insertion happen under it.
         static KEPT: Mutex<Option<Kept>> = Mutex::new(None);
         KEPT.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().form(pattern)
+    }
+
+    /// The bytes of memory that are freed with the last handle: none of a pattern that lives as long as the process.
+    pub fn own_bytes(&self) -> usize {
+        match &self.0 {
+            Handle::Kept(_) => 0,
+            Handle::Counted(pattern) => pattern.size_bytes(),
+        }
     }
 
     /// True if both are one pattern; equal patterns that are not kept may compare as different.
@@ -321,6 +329,17 @@ mod tests {
         let cells = Cells::List((0..cells).collect());
         let column = PatternColumn { spec, part: 0, column: 0, cells, squeeze: false, stack_axis: 0 };
         Pattern { columns: [column].into(), structure: Structure::Leaf, timestep: false }
+    }
+
+    #[test]
+    fn a_pattern_counts_the_nodes_and_names_of_its_structure() {
+        let of = |structure| Pattern { columns: Box::new([]), structure, timestep: false }.size_bytes();
+        let (text, least) = (|n: usize| "x".repeat(n), of(Structure::Leaf));
+        assert!(of(Structure::List(vec![Structure::List(Vec::new()); 1000])) >= least + 1000 * size_of::<Structure>());
+        assert!(of(Structure::Dict(vec![(crate::spec::Key::Str(text(500)), Structure::Leaf)])) > least + 500);
+        let fields = vec![(text(300), Structure::Leaf)];
+        let record = Structure::Record { dataclass: true, module: text(100), name: text(200), fields };
+        assert!(of(record) > least + 600);
     }
 
     #[test]

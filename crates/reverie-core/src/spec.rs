@@ -251,6 +251,24 @@ pub enum Structure {
 }
 
 impl Structure {
+    /// The approximate bytes of memory beside the value itself.
+    pub fn size_bytes(&self) -> usize {
+        let node = |own: usize, inner: &Self| size_of::<Self>() + own + inner.size_bytes();
+        match self {
+            Self::Leaf => 0,
+            Self::Dict(entries) => {
+                let text = |key: &Key| if let Key::Str(text) = key { text.len() } else { 0 };
+                entries.iter().map(|(key, inner)| node(size_of::<Key>() + text(key), inner)).sum()
+            }
+            Self::List(inner) | Self::Tuple(inner) => inner.iter().map(|inner| node(0, inner)).sum(),
+            Self::Record { module, name, fields, .. } => {
+                let name_bytes = |name: &str| size_of::<String>() + name.len();
+                let fields = fields.iter().map(|(field, inner)| node(name_bytes(field), inner));
+                module.len() + name.len() + fields.sum::<usize>()
+            }
+        }
+    }
+
     /// Number of columns.
     pub fn num_leaves(&self) -> usize {
         match self {

@@ -9,7 +9,7 @@ use reverie_core::item::{Cells, Pattern, PatternColumn};
 use reverie_core::spec::{DType, Structure};
 use reverie_net::convert::item::{MAX_CELLS, encode_pattern};
 use reverie_net::convert::numbers::encode;
-use reverie_net::items::{Arrived, Decoder, Episodes, Limits, Row};
+use reverie_net::items::{Arrived, Decoder, Episodes, Limits, MAX_ITEMS, Row};
 use reverie_net::proto;
 use std::sync::Arc;
 use support::{content, spec};
@@ -411,4 +411,15 @@ fn an_episode_keeps_its_number_over_the_connections_of_a_session_and_shares_it_w
     assert_ne!(arrives(&mine, 5), first);
     assert_ne!(arrives(&other, 4), first);
     assert_eq!((arrives(&mine, 0), arrives(&other, 0)), (0, 0));
+}
+
+#[test]
+fn a_message_of_too_many_items_is_refused_before_one_is_made() {
+    broken(
+        |m| {
+            m.items = m.items.repeat(MAX_ITEMS + 1).into();
+            m.runs[0].requests = MAX_ITEMS as u32 + 1;
+        },
+        "items in one message",
+    );
 }

@@ -6,7 +6,7 @@ mod limits;
 mod names;
 mod released;
 
-use super::{ITEM_BYTES, MAX_LOOKS, Row, WAITING_BYTES, WAITING_ITEM_BYTES, looks};
+use super::{ITEM_BYTES, MAX_ITEMS, MAX_LOOKS, Row, WAITING_BYTES, WAITING_ITEM_BYTES, looks};
 use crate::bulk::BulkIn;
 use crate::convert::item::decode_pattern;
 use crate::convert::numbers::words;
@@ -43,6 +43,8 @@ struct Pattern {
     form: Form,
     looks: u64,
     size_bytes: u64,
+    /// Bytes that an item keeps after the form was released.
+    own_bytes: u64,
 }
 
 /// Decodes messages into items.
@@ -68,7 +70,12 @@ impl Decoder {
 
     /// Counts chunks that waiting items of earlier connections have; see [`Decoder::release`].
     pub fn adopt(&mut self, released: Released) {
-        self.names.adopt(released);
+        *self.names.released() = released;
+    }
+
+    /// To be called while no insert of the session waits: released chunks are no longer its own.
+    pub fn nothing_waits(&mut self) {
+        self.names.released().clear();
     }
 
     /// Ends the connection: releases all that it named. Returns the chunks that waiting items still have.
@@ -100,8 +107,8 @@ impl Decoder {
         Ok(arrived)
     }
 
-    /// Bytes of chunks that the connection holds open or named, or that items that wait have, and no table refers to, and
-    /// of its other named things. May include chunks that came into tables since the last [`Decoder::reckon`].
+    /// Bytes of the chunks that no table refers to and that are named here, or released while an item that waits has
+    /// them; and of the other named things. May include chunks that came into tables since the last [`Decoder::reckon`].
     pub fn held_bytes(&mut self) -> u64 {
         self.names.held_bytes()
     }
@@ -128,7 +135,8 @@ impl Decoder {
         }
         let (looks, size_bytes) = (looks(&pattern), pattern.size_bytes() as u64);
         self.names.hold(size_bytes)?;
-        let known = Pattern { form: Form::new(pattern), looks, size_bytes };
+        let form = Form::new(pattern);
+        let known = Pattern { looks, size_bytes, own_bytes: form.own_bytes() as u64, form };
         match self.patterns.insert(number, known) {
             None => Ok(()),
             Some(_) => Err(broken(format!("the form {number} is defined twice"))),
@@ -138,6 +146,9 @@ impl Decoder {
     fn requests(&mut self, first_id: u64, runs: &[proto::InsertRun], items: &[u8]) -> Result<Vec<Arrived>> {
         let items = Row::all(items)?;
         let count = items.len();
+        if count > MAX_ITEMS {
+            return Err(broken(format!("{count} items in one message; {MAX_ITEMS} are allowed")));
+        }
         let told = runs.iter().try_fold((0_u64, 0_u64, 0_u64), |(requests, skipped, items), run| {
             let (requests, more) = (requests + u64::from(run.requests), u64::from(run.requests) * u64::from(run.items));
             (run.items > 0).then_some((requests, skipped + u64::from(run.skipped), items.checked_add(more)?))
@@ -248,10 +259,10 @@ impl Reader<'_> {
             return Ok((form.clone(), *looks, *bytes));
         }
         let known = self.decoder.patterns.get(&number);
-        let Pattern { form, looks, size_bytes } =
+        let Pattern { form, looks, own_bytes, .. } =
             known.ok_or_else(|| broken(format!("the form {number} is not defined")))?;
-        self.pattern = Some((number, form.clone(), (*looks, *size_bytes)));
-        Ok((form.clone(), *looks, *size_bytes))
+        self.pattern = Some((number, form.clone(), (*looks, *own_bytes)));
+        Ok((form.clone(), *looks, *own_bytes))
     }
 
     fn body(&mut self, name: u64) -> Result<(Body, u64)> {

@@ -41,7 +41,7 @@ impl Charges {
 
     /// The bytes that each session may use, whatever the others use: the guaranteed ones, or its share of a quarter of
     /// the total if that is more. Otherwise one session could use the total and stop all others.
-    fn free(&self) -> u64 {
+    pub(super) fn free(&self) -> u64 {
         (self.total / 4 / self.sessions.load(Ordering::Relaxed).max(1)).max(self.guaranteed)
     }
 
@@ -92,6 +92,14 @@ impl Charge {
         // From the bytes before: growth is refused, by whichever count.
         let _ = self.hold(before);
         self.hold(exactly())
+    }
+
+    /// As [`Charge::hold`]; if they are too many, the bytes before stay, so that the next growth is refused.
+    pub(super) fn hold_unless_too_many(&mut self, bytes: u64) {
+        let before = self.held;
+        if self.hold(bytes).is_err() {
+            let _ = self.hold(before);
+        }
     }
 
     /// As [`Charge::hold`], for the bytes of an incomplete message.

@@ -58,6 +58,8 @@ impl Inserts {
         self.older += std::mem::replace(&mut self.before, std::mem::take(&mut self.in_flight));
         self.in_flight_of.clear();
         self.connection = self.connection.wrapping_add(1);
+        // The client sends them again on this connection, too.
+        self.returned.clear();
         self.held = false;
     }
 

@@ -4,6 +4,7 @@ use super::samples::Answer;
 use crate::proto;
 use prost::Message;
 use reverie_core::table::{Arrivals, Keys};
+use reverie_core::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Unreceived outcomes of a session at most: a client that never acknowledges must not fill the server.
@@ -84,20 +85,17 @@ impl Memory {
         memory
     }
 
-    /// Removes the entry of an insert that is in its table in part, and now continues.
-    pub(super) fn go_on(&mut self, id: u64) {
-        let Some((&first, run)) = self.inserts.range(..=id).next_back() else { return };
-        let at = (id - first) as usize;
-        if at >= run.keys.len() {
-            return;
+    /// Removes the entry of an insert that is in its table in part, and now continues. `Protocol` if the insert was
+    /// confirmed together with others: those are whole, and what is sent again is something else.
+    pub(super) fn go_on(&mut self, id: u64) -> Result<()> {
+        match self.inserts.remove(&id) {
+            Some(run) if run.keys.len() == 1 => {
+                self.len -= run.left;
+                self.bytes -= run.bytes;
+                Ok(())
+            }
+            _ => Err(Error::Protocol(format!("the insert {id} was sent again with more items than before"))),
         }
-        let mut run = self.inserts.remove(&first).expect("just found");
-        self.len -= run.left;
-        self.bytes -= run.bytes;
-        let rest = run.keys.split_off(at + 1);
-        run.keys.truncate(at);
-        self.store(first, run.keys);
-        self.store(id + 1, rest);
     }
 
     /// Looks up a number, and notes that it was seen.
@@ -121,20 +119,12 @@ impl Memory {
 
     /// Stores the keys of requests `first`, `first + 1`, ..., which are in their tables.
     pub(super) fn inserted(&mut self, first: u64, keys: Vec<Keys>) {
-        self.store(first, keys.into_iter().map(Some).collect());
-    }
-
-    /// Stores a run; nothing if all of it was received.
-    fn store(&mut self, first: u64, keys: Vec<Option<Keys>>) {
-        let own = |keys: &Keys| size_of_val(&keys[..]) as u64;
-        let contents = keys.iter().flatten().map(own).sum::<u64>();
-        let left = keys.iter().flatten().count();
-        if left > 0 {
-            let bytes = OUTCOME_BYTES + size_of_val(&keys[..]) as u64 + contents;
-            self.len += left;
-            self.bytes += bytes;
-            self.inserts.insert(first, Run { keys, bytes, left });
-        }
+        let left = keys.len();
+        self.len += left;
+        let own = |keys: &Keys| (size_of::<Option<Keys>>() + size_of_val(&keys[..])) as u64;
+        let bytes = OUTCOME_BYTES + keys.iter().map(own).sum::<u64>();
+        self.bytes += bytes;
+        self.inserts.insert(first, Run { keys: keys.into_iter().map(Some).collect(), bytes, left });
     }
 
     /// Stores the outcome of a request.
@@ -289,20 +279,14 @@ mod tests {
     }
 
     #[test]
-    fn an_insert_that_continues_leaves_the_others_of_its_run() {
+    fn an_insert_that_was_confirmed_with_others_cannot_continue() {
         let mut memory = Memory::default();
         assert!((1..=9).all(|id| matches!(memory.look_up(id), Known::No)));
-        memory.inserted(3, keys(3..8));
-        memory.received(0, &[7]);
-        for (id, others) in [(3, vec![4, 5, 6]), (5, vec![4, 6]), (6, vec![4]), (2, vec![4]), (9, vec![4])] {
-            memory.go_on(id);
-            let known: Vec<u64> = (1..=9).filter(|id| key(&mut memory, *id).is_some()).collect();
-            assert_eq!((known, memory.len()), (others.clone(), others.len()));
-        }
-        assert!(matches!(memory.look_up(3), Known::No) && memory.size_bytes() > 0);
-        memory.inserted(5, keys(5..6));
-        memory.received(9, &[]);
-        assert_eq!((memory.len(), memory.size_bytes(), memory.inserts.len()), (0, 0, 0));
+        memory.inserted(3, keys(3..5));
+        memory.inserted(7, keys(7..8));
+        assert!([3, 4, 5].iter().all(|id| matches!(memory.go_on(*id), Err(Error::Protocol(_)))));
+        memory.go_on(7).unwrap();
+        assert!(matches!(memory.look_up(7), Known::No));
     }
 
     #[test]

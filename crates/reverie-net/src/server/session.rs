@@ -173,7 +173,7 @@ impl Session {
             let Some(id) = self.id else { return };
             // A connection may have arrived just now.
             let shared = Arc::clone(&self.shared);
-            first = shared.leave(id, &mut self.arrivals);
+            first = shared.leave(id, &mut self.arrivals, self.inserts.waiting() > 0);
             if first.is_none() {
                 return;
             }

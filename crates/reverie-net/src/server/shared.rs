@@ -206,8 +206,14 @@ impl Shared {
         self.tables.forgotten().remove(id);
     }
 
-    /// Removes a session that ends, unless a connection for it arrived just now.
-    pub(super) fn leave(&self, id: SessionId, arrivals: &mut mpsc::Receiver<Box<dyn Way>>) -> Option<Box<dyn Way>> {
+    /// Removes a session that ends, unless a connection for it arrived just now. Its inserts that wait, if there are any,
+    /// are withdrawn: nobody counts them any more.
+    pub(super) fn leave(
+        &self,
+        id: SessionId,
+        arrivals: &mut mpsc::Receiver<Box<dyn Way>>,
+        waits: bool,
+    ) -> Option<Box<dyn Way>> {
         let mut sessions = self.sessions();
         if let Ok(way) = arrivals.try_recv() {
             return Some(way);
@@ -216,7 +222,12 @@ impl Shared {
         sessions.remove(&id);
         // A server that stops may take a last checkpoint.
         if !self.stops() {
-            self.tables.iter().for_each(|table| table.forget_sender(&id));
+            for table in self.tables.iter() {
+                if waits {
+                    table.withdraw_sender(&id);
+                }
+                table.forget_sender(&id);
+            }
         }
         None
     }
@@ -270,16 +281,17 @@ pub(super) struct Credit {
 
 /// The first credit of a session at most.
 const FIRST_CREDIT: u64 = 1 << 20;
-/// A session is granted its guaranteed bytes divided by this, even if the server's credit is used up: it could not start
-/// without. While they wait, inserts of one small item use 21 times as much memory as they count for against the credit.
-const CERTAIN_PART: u64 = 24;
+/// The bytes of memory that a waiting insert takes at most for each byte that it counts for against the credit, if its
+/// items are small. Every session is granted so much that its guaranteed bytes suffice for it.
+const WAITING_COST: u64 = 24;
 
 impl Credit {
     pub(super) fn new(shared: &Arc<Shared>) -> Self {
         let Limits { session_insert_bytes, total_insert_bytes, .. } = shared.limits;
         let left = total_insert_bytes.saturating_sub(shared.credit.load(Ordering::Relaxed));
-        let certain = shared.charges.guaranteed() / CERTAIN_PART;
-        let granted = (left / 2).max(certain).min(FIRST_CREDIT).min(session_insert_bytes);
+        let certain = shared.charges.guaranteed() / WAITING_COST;
+        let fits = shared.charges.free() / WAITING_COST;
+        let granted = (left / 2).min(fits).max(certain).min(FIRST_CREDIT).min(session_insert_bytes);
         shared.credit.fetch_add(granted, Ordering::Relaxed);
         Self { shared: Arc::clone(shared), granted }
     }
@@ -288,13 +300,17 @@ impl Credit {
         self.granted
     }
 
-    /// Grants more, if the bytes in flight show that it would be used and some is left.
-    pub(super) fn raise(&mut self, in_flight: u64) -> Option<u64> {
+    /// Grants more, if the bytes in flight show that it would be used and some is left. `room`: the bytes of memory that
+    /// the session may use in addition.
+    pub(super) fn raise(&mut self, in_flight: u64, room: u64) -> Option<u64> {
         let Limits { session_insert_bytes, total_insert_bytes, .. } = self.shared.limits;
         if in_flight < self.granted / 2 || self.granted >= session_insert_bytes {
             return None;
         }
         let more = self.granted.min(session_insert_bytes - self.granted);
+        if more.saturating_mul(WAITING_COST) > room {
+            return None;
+        }
         let taken = self.shared.credit.fetch_add(more, Ordering::Relaxed);
         if taken + more > total_insert_bytes {
             self.shared.credit.fetch_sub(more, Ordering::Relaxed);

@@ -117,6 +117,11 @@ impl Host {
         self.tables.get(table).unwrap().info().pending_inserts
     }
 
+    /// Returns when no insert waits for the table.
+    pub async fn nothing_waits(&self, table: &str) {
+        crate::resume::until(|| self.pending_inserts(table) == 0).await;
+    }
+
     pub fn size(&self, table: &str) -> u64 {
         self.tables.get(table).unwrap().info().size
     }

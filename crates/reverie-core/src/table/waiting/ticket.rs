@@ -210,6 +210,14 @@ impl<T> Ticket<T> {
         (Self::waiting(desk, id, Arc::clone(&cell), withdraw_on_drop), Promise(Some(cell)))
     }
 
+    /// The same ticket, whose request is withdrawn when it is dropped.
+    pub fn withdrawn_on_drop(mut self) -> Self {
+        if let State::Waiting(waiting) = &mut self.state {
+            waiting.withdraw_on_drop = true;
+        }
+        self
+    }
+
     /// True if [`Ticket::poll`] would return an outcome.
     pub fn is_done(&self) -> bool {
         match &self.state {

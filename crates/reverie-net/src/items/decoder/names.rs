@@ -43,6 +43,9 @@ pub(super) struct Names {
     named: usize,
 }
 
+/// The bytes of a body without parts: its place among the names, and itself.
+const BODY_BYTES: u64 = 160;
+
 /// Named things that may all be looked at for each chunk that seems too much.
 const FEW: usize = 1 << 12;
 
@@ -138,8 +141,8 @@ impl Names {
     }
 
     /// Refuses bytes beyond the limit; `coming` bytes are of a chunk that is not named yet.
-    /// The bytes are computed again when the limit seems exceeded. If much is named, a quarter must then be free, so that
-    /// this does not happen for every chunk.
+    /// The bytes are computed again when the limit seems exceeded, by looking at all that is named. That may happen for
+    /// each chunk near the limit; so a connection that has named much is refused from three quarters of the limit on.
     fn check(&mut self, coming: u64) -> Result<()> {
         let budget = self.limits.max_held_bytes;
         if self.counted() <= budget {
@@ -147,7 +150,8 @@ impl Names {
         }
         self.reckon_with(coming);
         let needed = self.counted();
-        let free = if self.known.len() <= FEW { 0 } else { budget / 4 };
+        let few = self.known.len() + self.released.len() <= FEW;
+        let free = if few { 0 } else { budget / 4 };
         if needed <= budget - free {
             return Ok(());
         }
@@ -179,7 +183,8 @@ impl Names {
         }
         // Of each chunk the reference, and where it starts.
         let size = |part: &proto::BodyPart| (size_of::<Part>() + 2 * part.starts.len()) as u64;
-        let size_bytes = definition.parts.iter().map(size).sum::<u64>() + definition.episodes.len() as u64;
+        let parts = definition.parts.iter().map(size).sum::<u64>();
+        let size_bytes = BODY_BYTES + parts + definition.episodes.len() as u64;
         self.hold(size_bytes)?;
         let parts = definition.parts.iter().map(|part| self.part(part)).collect::<Result<Vec<_>>>()?;
         let episodes = theirs.iter().map(|episode| episodes.episode(u32::from_le_bytes(*episode))).collect();
@@ -235,8 +240,8 @@ impl Names {
         self.released
     }
 
-    pub(super) fn adopt(&mut self, released: Released) {
-        self.released = released;
+    pub(super) fn released(&mut self) -> &mut Released {
+        &mut self.released
     }
 }
 

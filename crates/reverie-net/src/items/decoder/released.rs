@@ -1,9 +1,9 @@
-//! Chunks that the client has released while items that wait for their tables still have them.
+//! Chunks that the client has released while items that wait for their tables may still have them.
 
 use reverie_core::chunk::Chunk;
 use std::sync::{Arc, Weak};
 
-/// Released chunks that no table had when they were last looked at.
+/// Released chunks that still exist. Those that no table has are counted.
 #[derive(Default)]
 pub struct Released {
     chunks: Vec<Weak<Chunk>>,
@@ -12,12 +12,15 @@ pub struct Released {
 }
 
 impl Released {
-    /// Adds a released chunk, unless a table has it or nobody does.
+    /// Adds a released chunk, unless nobody else has it. A table that has it may delete it before an item that waits
+    /// is done with it.
     pub(super) fn push(&mut self, chunk: Arc<Chunk>) {
-        if chunk.in_tables() || Arc::strong_count(&chunk) == 1 {
+        if Arc::strong_count(&chunk) == 1 {
             return;
         }
-        self.bytes += chunk.size_bytes();
+        if !chunk.in_tables() {
+            self.bytes += chunk.size_bytes();
+        }
         self.chunks.push(Arc::downgrade(&chunk));
         self.pace.added();
     }
@@ -33,15 +36,28 @@ impl Released {
         let Self { chunks, bytes, .. } = self;
         *bytes = 0;
         chunks.retain(|chunk| {
-            let held = chunk.upgrade().filter(|chunk| !chunk.in_tables()).map(|chunk| chunk.size_bytes());
-            *bytes += held.unwrap_or(0);
-            held.is_some()
+            let Some(chunk) = chunk.upgrade() else { return false };
+            if !chunk.in_tables() {
+                *bytes += chunk.size_bytes();
+            }
+            true
         });
         *bytes
     }
+
+    pub(super) fn len(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// Forgets all: no item waits, so that only others have the chunks.
+    pub fn clear(&mut self) {
+        if !self.chunks.is_empty() {
+            *self = Self::default();
+        }
+    }
 }
 
-/// Paces the looks at all entries of a list: each costs no more than a bounded number of looks at one.
+/// Decides when all entries of a list are looked at: so seldom that on average a question costs a few looks at entries.
 #[derive(Default)]
 pub(super) struct Pace(usize);
 

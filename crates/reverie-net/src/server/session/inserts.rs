@@ -46,10 +46,8 @@ impl Session {
         if let Some(link) = &mut self.link {
             link.decoder.settle();
         }
-        // A session that uses much gets no more: what waits takes more memory than it counts for against the credit.
-        if !self.charge.is_full()
-            && let Some(insert_credit_bytes) = self.credit.raise(self.inserts.in_flight.max(unconfirmed))
-        {
+        let in_flight = self.inserts.in_flight.max(unconfirmed);
+        if let Some(insert_credit_bytes) = self.credit.raise(in_flight, self.charge.room()) {
             self.send(Body::Credit(proto::Credit { insert_credit_bytes }));
         }
         self.tell_held();
@@ -76,7 +74,7 @@ impl Session {
                 // A checkpoint contains the first of them.
                 before = keys.clone();
                 items.drain(..before.len());
-                self.memory.go_on(id);
+                self.memory.go_on(id)?;
             }
             Known::Keys(keys) => {
                 let keys = keys.clone();
@@ -121,12 +119,10 @@ impl Session {
         Ok(())
     }
 
-    /// Withdraws old inserts when new ones take the session beyond its credit.
-    /// On a new connection a client first sends again the inserts that it still wants. Those that neither this connection
-    /// nor the one before it sent are withdrawn here, since otherwise every reconnect would bring another credit. At
-    /// most two credits are in use: that of this connection and that of the one before.
-    /// The client gets no reply for such an insert. It may still want it, and have had no credit yet to send it again:
-    /// then it sends it later, and the insert is new here.
+    /// When new inserts take the session beyond its credit, withdraws those that neither this connection nor the one
+    /// before it sent; otherwise every reconnect would bring another credit. So at most two credits are in use.
+    /// The client gets no reply for such an insert. If it still wants it and had no credit yet to send it again, it sends
+    /// it later, and the insert is new here.
     fn keep_to_credit(&mut self) {
         for id in self.inserts.leave_behind(self.credit.granted()) {
             if let Some(cancel) = self.cancels.remove(&id) {
@@ -144,6 +140,8 @@ impl Session {
         bytes: (u64, u64),
     ) {
         self.inserts.add(id, number, bytes);
+        // Without a session nobody asks for it again.
+        let ticket = if self.id.is_none() { ticket.withdrawn_on_drop() } else { ticket };
         let (sender, cancel) = oneshot::channel();
         self.cancels.insert(id, Cancel { sender, consumes: false });
         self.waiting.push(Box::pin(async move {

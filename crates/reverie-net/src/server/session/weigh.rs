@@ -6,6 +6,10 @@ use reverie_core::{Error, Result};
 impl Session {
     /// Counts the bytes that the session uses. `ResourceExhausted` if they are too many.
     pub(super) fn weigh(&mut self) -> Result<()> {
+        if self.inserts.waiting() == 0 {
+            self.released.clear();
+            self.link.iter_mut().for_each(|link| link.decoder.nothing_waits());
+        }
         let own = self.own_bytes();
         let Some(link) = &mut self.link else { return self.charge.hold(own + self.released.bytes()) };
         // The first count may include chunks that are in tables by now.
@@ -18,8 +22,8 @@ impl Session {
         if self.charge.is_full()
             && let Some(link) = &mut self.link
         {
-            // If it is still too much, the next event ends the session.
-            let _ = self.charge.hold(own + link.decoder.reckon());
+            // If it is too much, the next event ends the session.
+            self.charge.hold_unless_too_many(own + link.decoder.reckon());
         }
     }
 

@@ -53,7 +53,8 @@ impl SharedTable {
 
     /// Forgets a sender that will not reconnect, or that must find nothing known of what it sent.
     ///
-    /// Its waiting inserts are still inserted, and nothing is noted of them.
+    /// Its waiting inserts are still inserted, and nothing is noted of them, unless
+    /// [`withdrawn`](SharedTable::withdraw_sender) before.
     pub fn forget_sender(&self, sender: &Sender) {
         // Dropped after the lock.
         let _gone = lock(&self.state).senders.all.remove(sender);
