@@ -52,7 +52,8 @@ class Server:
             given here are left out. "checkpoint": those of the checkpoint, which adds its other tables.
         grace: seconds that `stop` gives clients to read what they requested.
         session_timeout: seconds for which the session of a lost connection is kept: requests that its client sends
-            again are done once, and its unacknowledged draws wait for it. Afterwards they return to their tables.
+            again are done once, and its unacknowledged draws wait for it. Afterwards they return to their tables, and
+            inserts that still wait are withdrawn.
         local: offers shared memory to clients of this user on this host.
         max_connections: clients that may be connected at a time, over gRPC and over shared memory each; one more is
             refused with a message. The number is lower where the limit of open files requires it, and the log reports
