@@ -123,6 +123,11 @@ impl Decoder {
         self.names.reckon()
     }
 
+    /// As [`Decoder::reckon`], but where much is named only now and then.
+    pub fn reckon_paced(&mut self) -> u64 {
+        self.names.reckon_paced()
+    }
+
     /// Lets the next messages hold up to `more` bytes in addition to the current ones, within the limits.
     pub fn hold_at_most(&mut self, more: u64) {
         self.names.hold_at_most(self.limits.max_held_bytes, more);

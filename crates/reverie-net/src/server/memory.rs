@@ -47,6 +47,8 @@ struct Run {
     bytes: u64,
     /// The number of keys that were not received.
     left: usize,
+    /// How many, from the front, are known to be received.
+    behind: usize,
 }
 
 /// The bytes of an outcome in addition to its content.
@@ -121,10 +123,11 @@ impl Memory {
     pub(super) fn inserted(&mut self, first: u64, keys: Vec<Keys>) {
         let left = keys.len();
         self.len += left;
-        let own = |keys: &Keys| (size_of::<Option<Keys>>() + size_of_val(&keys[..])) as u64;
+        // Their table has them a second time, for its checkpoints.
+        let own = |keys: &Keys| 2 * (size_of::<(u64, Option<Keys>)>() + size_of_val(&keys[..])) as u64;
         let bytes = OUTCOME_BYTES + keys.iter().map(own).sum::<u64>();
         self.bytes += bytes;
-        self.inserts.insert(first, Run { keys: keys.into_iter().map(Some).collect(), bytes, left });
+        self.inserts.insert(first, Run { keys: keys.into_iter().map(Some).collect(), bytes, left, behind: 0 });
     }
 
     /// Stores the outcome of a request.
@@ -210,9 +213,12 @@ impl Memory {
                 return;
             }
             let gone = (self.below.min(end) - first) as usize;
-            let received = run.get_mut().keys[..gone].iter_mut().filter_map(Option::take).count();
+            let Run { keys, left, behind, .. } = run.get_mut();
+            // Each is looked at once, also where they are received one by one.
+            let received = keys[(*behind).min(gone)..gone].iter_mut().filter_map(Option::take).count();
+            *behind = gone.max(*behind);
             self.len -= received;
-            run.get_mut().left -= received;
+            *left -= received;
             if end > self.below {
                 // Runs are looked up by their first number, so the run stays whole until its last request was received.
                 return;

@@ -207,7 +207,7 @@ impl Shared {
     }
 
     /// Removes a session that ends, unless a connection for it arrived just now. Its inserts that wait, if there are any,
-    /// are withdrawn: nobody counts them any more.
+    /// are withdrawn: no session counts them any more.
     pub(super) fn leave(
         &self,
         id: SessionId,

@@ -5,7 +5,7 @@
 
 use crate::table::types::inserts::Keys;
 use crate::table::types::senders::{Arrivals, Sender, Sent};
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
 /// The origin of an insert, for as long as its sender is known.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +20,32 @@ pub(super) struct Origin {
 pub(super) struct Known {
     /// Distinguishes it from a forgotten sender of the same name, of which inserts may still wait.
     since: u64,
-    pub(super) arrivals: VecDeque<(u64, Keys)>,
+    /// The inserted ones by number, in order. `None` if the sender received the outcome.
+    arrivals: VecDeque<(u64, Option<Keys>)>,
+    /// How many are `None`.
+    received: usize,
+}
+
+/// Received outcomes that may stand among others before they are all removed.
+const FEW: usize = 64;
+
+impl Known {
+    /// The inserts whose outcome was not received.
+    pub(super) fn arrivals(&self) -> Arrivals {
+        self.arrivals.iter().filter_map(|(number, keys)| Some((*number, keys.clone()?))).collect()
+    }
+
+    /// Removes what was received at the front, and all of it if it is the most.
+    fn tidy(&mut self) {
+        while self.arrivals.front().is_some_and(|(_, keys)| keys.is_none()) {
+            self.arrivals.pop_front();
+            self.received -= 1;
+        }
+        if self.received > FEW && self.received > self.arrivals.len() / 2 {
+            self.arrivals.retain(|(_, keys)| keys.is_some());
+            self.received = 0;
+        }
+    }
 }
 
 /// The senders of one table.
@@ -36,7 +61,7 @@ impl Senders {
     pub(super) fn origin(&mut self, sent: Sent) -> Origin {
         let known = self.all.entry(sent.sender).or_insert_with(|| {
             self.count += 1;
-            Known { since: self.count, arrivals: VecDeque::new() }
+            Known { since: self.count, arrivals: VecDeque::new(), received: 0 }
         });
         Origin { sent, since: known.since }
     }
@@ -50,32 +75,39 @@ impl Senders {
     /// Notes a complete insert. Nothing is kept if its sender was forgotten: no client would ever receive it.
     pub(super) fn arrived(&mut self, origin: Origin, keys: &Keys) {
         let Some(sent) = self.known(origin) else { return };
-        let Some(Known { arrivals, .. }) = self.all.get_mut(&sent.sender) else { return };
+        let Some(Known { arrivals, received, .. }) = self.all.get_mut(&sent.sender) else { return };
+        let keys = Some(keys.clone());
         match arrivals.back() {
             // A checkpoint had a part of this insert.
             Some((last, _)) if *last >= sent.number => match arrivals.binary_search_by_key(&sent.number, |(n, _)| *n) {
-                Ok(at) => arrivals[at].1.clone_from(keys),
-                Err(at) => arrivals.insert(at, (sent.number, keys.clone())),
+                Ok(at) => *received -= usize::from(std::mem::replace(&mut arrivals[at].1, keys).is_none()),
+                Err(at) => arrivals.insert(at, (sent.number, keys)),
             },
-            _ => arrivals.push_back((sent.number, keys.clone())),
+            _ => arrivals.push_back((sent.number, keys)),
         }
     }
 
     pub(super) fn received(&mut self, sender: &Sender, below: u64, numbers: &[u64]) {
-        let Some(Known { arrivals, .. }) = self.all.get_mut(sender) else { return };
-        while arrivals.front().is_some_and(|(number, _)| *number < below) {
-            arrivals.pop_front();
+        let Some(known) = self.all.get_mut(sender) else { return };
+        while let Some((_, keys)) = known.arrivals.front().filter(|(number, _)| *number < below) {
+            known.received -= usize::from(keys.is_none());
+            known.arrivals.pop_front();
         }
-        if !arrivals.is_empty() && !numbers.is_empty() {
-            let numbers: BTreeSet<u64> = numbers.iter().copied().collect();
-            arrivals.retain(|(number, _)| !numbers.contains(number));
+        // Under the table's lock: each number is searched for, and the others are not looked at.
+        for number in numbers {
+            if let Ok(at) = known.arrivals.binary_search_by_key(number, |(number, _)| *number)
+                && known.arrivals[at].1.take().is_some()
+            {
+                known.received += 1;
+            }
         }
+        known.tidy();
     }
 
     /// All senders with inserts, in the order of their names.
     pub(super) fn cut(&self) -> Vec<(Sender, Arrivals)> {
-        let some = self.all.iter().filter(|(_, known)| !known.arrivals.is_empty());
-        let mut all: Vec<_> = some.map(|(sender, known)| (*sender, known.arrivals.iter().cloned().collect())).collect();
+        let all = self.all.iter().map(|(sender, known)| (*sender, known.arrivals()));
+        let mut all: Vec<_> = all.filter(|(_, arrivals)| !arrivals.is_empty()).collect();
         all.sort_unstable_by_key(|(sender, _)| *sender);
         all
     }
@@ -84,7 +116,43 @@ impl Senders {
         self.all.clear();
         for (sender, arrivals) in from {
             self.count += 1;
-            self.all.insert(sender, Known { since: self.count, arrivals: arrivals.into() });
+            let arrivals = arrivals.into_iter().map(|(number, keys)| (number, Some(keys))).collect();
+            self.all.insert(sender, Known { since: self.count, arrivals, received: 0 });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::item::Key;
+
+    #[test]
+    fn what_was_received_in_any_order_is_forgotten_and_the_rest_stays_in_order() {
+        let (mut senders, sender) = (Senders::default(), [7; 16]);
+        let keys = |number: u64| Keys::from_iter([Key::from(number as i64)]);
+        let arrive = |senders: &mut Senders, number| {
+            let origin = senders.origin(Sent { sender, number });
+            senders.arrived(origin, &keys(number));
+        };
+        let known = |senders: &Senders| senders.all[&sender].arrivals();
+        (1..=1000).for_each(|number| arrive(&mut senders, number));
+        let mut rest: Vec<u64> = (1..=1000).collect();
+        for number in (1..=1000).rev().filter(|number| number % 3 > 0).chain([5, 999, 999, 2000]) {
+            senders.received(&sender, 0, &[number]);
+            rest.retain(|one| *one != number);
+            let Known { arrivals, received, .. } = &senders.all[&sender];
+            assert_eq!((arrivals.len() - received, *received <= FEW.max(arrivals.len())), (rest.len(), true));
+        }
+        assert_eq!(known(&senders), rest.iter().map(|number| (*number, keys(*number))).collect::<Vec<_>>());
+        senders.received(&sender, 900, &[]);
+        assert_eq!(known(&senders).len(), 33);
+        // A checkpoint had a part of it, and its outcome was received before.
+        arrive(&mut senders, 901);
+        arrive(&mut senders, 903);
+        assert_eq!(known(&senders).iter().map(|(number, _)| *number).take(3).collect::<Vec<_>>(), [900, 901, 903]);
+        senders.received(&sender, 1001, &[]);
+        assert!(senders.all[&sender].arrivals.is_empty() && senders.all[&sender].received == 0);
+        assert!(senders.cut().is_empty());
     }
 }

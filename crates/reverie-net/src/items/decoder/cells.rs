@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 /// Layouts that are kept: chunks of the same layout share it, and are gathered faster.
 const KEPT: usize = 16;
+/// Columns of a kept layout at most: those of more are counted with each chunk.
+const MOST_COLUMNS: usize = 1 << 10;
 
 /// Bytes that a chunk may take in addition to twice those of its cells.
 const FREE_BYTES: usize = 64 << 10;
@@ -46,10 +48,18 @@ impl Layouts {
             });
         }
         let layout = Arc::new(layout);
+        if layout.num_columns() > MOST_COLUMNS {
+            return Ok(layout);
+        }
         self.known.truncate(KEPT - 1);
         self.known.insert(0, (message.clone(), Arc::clone(&layout)));
         Ok(layout)
     }
+}
+
+/// The bytes of the layout itself.
+pub(super) fn layout_bytes(layout: &Layout) -> u64 {
+    32 * layout.num_columns() as u64
 }
 
 /// Adds the cells of one chunk from a message. Cells that are there already are skipped.
@@ -78,7 +88,7 @@ pub(super) fn take(
         names.add_chunk(name, chunk, None);
         return Ok(());
     }
-    names.admit(layout.size_bytes() as u64)?;
+    names.admit(layout.size_bytes() as u64 + layout_bytes(&layout))?;
     let compression = if packable { Compression::Auto } else { Compression::None };
     let writer = ChunkWriter::new(layout, compression, meter);
     let mut writer = Some(writer);

@@ -1,5 +1,6 @@
 //! The things that a connection has named, and the bytes that it holds through them.
 
+use super::cells::layout_bytes;
 use super::episodes::Episodes;
 use super::limits::{Limits, broken, too_many};
 use super::released::{Pace, Released};
@@ -36,6 +37,7 @@ pub(super) struct Names {
     /// The names of the chunks that are counted in `chunks`; some may be released by now.
     loose: Vec<u64>,
     pace: Pace,
+    reckoning: Pace,
     released: Released,
     /// The value of `chunks` when all chunks were last looked at, and the bytes and number of chunks named since.
     reckoned: u64,
@@ -51,6 +53,8 @@ const FEW: usize = 1 << 12;
 
 /// Bytes that a connection may name before all its chunks are looked at again: some may have left their tables.
 const SLACK: u64 = 16 << 20;
+/// As [`SLACK`], where much is named, all of which is looked at.
+const MOST_SLACK: u64 = 256 << 20;
 
 impl Names {
     pub(super) fn new(limits: Limits) -> Self {
@@ -61,6 +65,7 @@ impl Names {
             chunks: 0,
             loose: Vec::new(),
             pace: Pace::default(),
+            reckoning: Pace::default(),
             released: Released::default(),
             reckoned: 0,
             since: 0,
@@ -95,7 +100,8 @@ impl Names {
     /// All chunks are looked at only if much was named since, so that each chunk is looked at a few times.
     pub(super) fn held_bytes(&mut self) -> u64 {
         let much = self.since > self.reckoned.max(SLACK);
-        if much && self.named >= self.known.len() / 4 { self.reckon() } else { self.counted() }
+        let enough = self.named >= self.known.len() / 4 || self.since > MOST_SLACK;
+        if much && enough { self.reckon() } else { self.counted() }
     }
 
     fn counted(&mut self) -> u64 {
@@ -120,6 +126,12 @@ impl Names {
     pub(super) fn reckon(&mut self) -> u64 {
         self.reckon_with(0);
         self.counted()
+    }
+
+    /// As [`Names::reckon`], but where much is named only now and then.
+    pub(super) fn reckon_paced(&mut self) -> u64 {
+        let len = self.known.len() + self.released.len();
+        if len <= FEW || self.reckoning.is_due(len) { self.reckon() } else { self.counted() }
     }
 
     fn reckon_with(&mut self, coming: u64) {
@@ -247,7 +259,7 @@ impl Names {
 
 fn held(known: &Known) -> u64 {
     match known {
-        Known::Chunk { chunk, .. } if !chunk.in_tables() => chunk.size_bytes(),
+        Known::Chunk { chunk, .. } if !chunk.in_tables() => chunk.size_bytes() + layout_bytes(chunk.layout()),
         _ => 0,
     }
 }

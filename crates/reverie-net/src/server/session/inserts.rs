@@ -140,7 +140,7 @@ impl Session {
         bytes: (u64, u64),
     ) {
         self.inserts.add(id, number, bytes);
-        // Without a session nobody asks for it again.
+        // Without a session no client asks for it again.
         let ticket = if self.id.is_none() { ticket.withdrawn_on_drop() } else { ticket };
         let (sender, cancel) = oneshot::channel();
         self.cancels.insert(id, Cancel { sender, consumes: false });

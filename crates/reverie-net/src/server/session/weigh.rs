@@ -23,7 +23,7 @@ impl Session {
             && let Some(link) = &mut self.link
         {
             // If it is too much, the next event ends the session.
-            self.charge.hold_unless_too_many(own + link.decoder.reckon());
+            self.charge.hold_unless_too_many(own + link.decoder.reckon_paced());
         }
     }
 

@@ -24,7 +24,7 @@ impl SharedTable {
     /// The inserted part of a sender's inserts that it may retry.
     pub fn arrivals(&self, sender: &Sender) -> Arrivals {
         let state = lock(&self.state);
-        state.senders.all.get(sender).map(|known| known.arrivals.iter().cloned().collect()).unwrap_or_default()
+        state.senders.all.get(sender).map(|known| known.arrivals()).unwrap_or_default()
     }
 
     /// All senders known here: those with waiting or inserted items, until they are forgotten.
