@@ -1,6 +1,6 @@
 //! Received cells of chunks.
 
-use super::limits::{Limits, broken};
+use super::limits::{Limits, broken, layout_bytes};
 use super::names::Names;
 use crate::bulk::BulkIn;
 use crate::proto;
@@ -55,11 +55,6 @@ impl Layouts {
         self.known.insert(0, (message.clone(), Arc::clone(&layout)));
         Ok(layout)
     }
-}
-
-/// The bytes of the layout itself.
-pub(super) fn layout_bytes(layout: &Layout) -> u64 {
-    32 * layout.num_columns() as u64
 }
 
 /// Adds the cells of one chunk from a message. Cells that are there already are skipped.

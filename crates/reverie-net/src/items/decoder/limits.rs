@@ -2,6 +2,7 @@
 
 use crate::proto;
 use reverie_core::Error;
+use reverie_core::chunk::Layout;
 
 /// Limits on the memory that a connection uses on the server.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +20,11 @@ impl Default for Limits {
     fn default() -> Self {
         Self { max_chunk_bytes: proto::MAX_CHUNK_BYTES, max_named: 1 << 20, max_held_bytes: 4 << 30 }
     }
+}
+
+/// The bytes of a chunk's layout.
+pub(super) fn layout_bytes(layout: &Layout) -> u64 {
+    32 * layout.num_columns() as u64
 }
 
 pub(super) fn broken(what: impl Into<String>) -> Error {

@@ -1,8 +1,7 @@
 //! The things that a connection has named, and the bytes that it holds through them.
 
-use super::cells::layout_bytes;
 use super::episodes::Episodes;
-use super::limits::{Limits, broken, too_many};
+use super::limits::{Limits, broken, layout_bytes, too_many};
 use super::released::{Pace, Released};
 use crate::convert::numbers;
 use crate::proto;
