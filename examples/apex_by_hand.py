@@ -96,7 +96,7 @@ def learn(client: reverie.Client) -> float:
             errors = td_errors(network, target, batch.data)
             loss = nn.functional.huber_loss(errors, torch.zeros_like(errors), reduction="none")
             optimizer.zero_grad()
-            (torch.from_numpy(batch.weights(beta=0.4)).float() * loss).mean().backward()
+            (batch.weights(beta=0.4) * loss).mean().backward()
             nn.utils.clip_grad_norm_(network.parameters(), 10.0)
             optimizer.step()
             priorities = errors.detach().abs().numpy() + 1e-6

@@ -89,7 +89,7 @@ class Learner:
             errors = self.td_errors(batch.data)
             loss = nn.functional.huber_loss(errors, torch.zeros_like(errors), reduction="none")
             self.optimizer.zero_grad()
-            (torch.from_numpy(batch.weights(beta=0.4)).float() * loss).mean().backward()
+            (batch.weights(beta=0.4) * loss).mean().backward()
             nn.utils.clip_grad_norm_(self.network.parameters(), 10.0)
             self.optimizer.step()
             priorities = errors.detach().abs().numpy() + 1e-6
