@@ -91,7 +91,7 @@ def _of_extension_type(tensor: Any, torch: Any, kind: str, path: str) -> npt.NDA
 
 
 def _number(value: complex, want: str | None, path: str) -> npt.NDArray[Any]:
-    dtype = _dtype(want) if want else None
+    dtype = named_dtype(want) if want else None
     if dtype is not None and dtype.kind not in _MAY_BECOME[type(value)]:
         raise _refuse(path, f"the {type(value).__name__} {value}", str(want))
     try:
@@ -103,7 +103,8 @@ def _number(value: complex, want: str | None, path: str) -> npt.NDArray[Any]:
     return array
 
 
-def _dtype(name: str) -> np.dtype[Any]:
+def named_dtype(name: str) -> np.dtype[Any]:
+    """The dtype of this name: NumPy's, or one of ml_dtypes such as "bfloat16"."""
     try:
         return np.dtype(name)
     except TypeError:

@@ -8,11 +8,12 @@ import os
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO, final
+from typing import BinaryIO, final
 
 import numpy as np
 
 from reverie import _checks
+from reverie._nest import named_dtype
 from reverie.errors import DamagedError
 from reverie.parameters.ends import Carrier, Channel
 from reverie.parameters.record import Arrays, Parameters, Version, require_newer
@@ -81,7 +82,7 @@ class _FileCarrier(Carrier):
         size = os.fstat(file.fileno()).st_size - _HEAD_BYTES - length
         if size < 0:
             raise self._damaged("it is cut off")
-        specs = [(name, _dtype(dtype), tuple(shape)) for name, dtype, shape in json.loads(file.read(length))]
+        specs = [(name, named_dtype(dtype), tuple(shape)) for name, dtype, shape in json.loads(file.read(length))]
         memory = np.empty(size, np.uint8)
         rest = memory.data
         while rest and (count := file.readinto(rest)):
@@ -107,13 +108,3 @@ def _write(file: BinaryIO, version: Version, arrays: Arrays) -> None:
     for array in arrays.values():
         file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         file.write(bytes(-array.nbytes % _ALIGN))
-
-
-def _dtype(name: str) -> np.dtype[Any]:
-    try:
-        return np.dtype(name)
-    except TypeError:
-        import ml_dtypes
-
-        known: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
-        return known

@@ -12,8 +12,8 @@ pub struct Released {
 }
 
 impl Released {
-    /// Adds a released chunk, unless this is the last reference. A table that has it may delete it before an item that waits
-    /// is done with it.
+    /// Adds a released chunk, unless this is the last reference. A table that has it may delete it before an item that
+    /// waits is done with it.
     pub(super) fn push(&mut self, chunk: Arc<Chunk>) {
         if Arc::strong_count(&chunk) == 1 {
             return;
