@@ -71,7 +71,7 @@ impl Prefetch {
         };
         let next = match wait(py, deadline, look, why)? {
             Waited::Done(next) => next,
-            Waited::Late => {
+            Waited::Expired => {
                 let why = detached(py, || Ok(why()))?;
                 return Err(late(py, "batches", &why, |_| Ok(())));
             }
