@@ -1,11 +1,11 @@
-"""DQN of TorchRL on CartPole-v1 with prioritised replay: TorchRL's collector, loss and target network, Reverie's replay.
+"""DQN of TorchRL on CartPole-v1 with prioritised replay: the collector, the loss and the target network are TorchRL's.
 
 pip install "reverie[torchrl]" "gymnasium"
 """
 
 import torch
 from tensordict.nn import TensorDictModule, TensorDictSequential
-from torchrl.collectors import SyncDataCollector
+from torchrl.collectors import Collector
 from torchrl.data.replay_buffers.scheduler import LinearScheduler
 from torchrl.envs import GymEnv, StepCounter, TransformedEnv
 from torchrl.modules import MLP, EGreedyModule, QValueModule
@@ -21,7 +21,13 @@ env.set_seed(1)
 network = TensorDictModule(MLP(4, 2, num_cells=[64, 64]), in_keys=["observation"], out_keys=["action_value"])
 policy = TensorDictSequential(network, QValueModule(spec=env.action_spec))
 explore = EGreedyModule(env.action_spec, eps_init=1.0, eps_end=0.05, annealing_num_steps=STEPS // 2)
-collector = SyncDataCollector(env, TensorDictSequential(policy, explore), frames_per_batch=50, total_frames=STEPS)
+collector = Collector(
+    env,
+    TensorDictSequential(policy, explore),
+    frames_per_batch=50,
+    total_frames=STEPS,
+    auto_register_policy_transforms=True,
+)
 
 # With server="host:port" the same buffer is on a server, which collectors in other processes fill.
 replay = PrioritizedReplayBuffer(10_000, alpha=0.6, beta=0.4, batch_size=64)

@@ -8,7 +8,7 @@ pytest.importorskip("torchrl", reason="the extra torchrl is not installed")
 
 import torch
 from tensordict.nn import TensorDictModule, TensorDictSequential
-from torchrl.collectors import MultiSyncDataCollector, SyncDataCollector
+from torchrl.collectors import Collector, MultiSyncCollector
 from torchrl.data import TensorDictReplayBuffer
 from torchrl.envs import GymEnv
 from torchrl.modules import MLP, NormalParamExtractor, ProbabilisticActor, QValueModule, TanhNormal, ValueOperator
@@ -52,7 +52,14 @@ def train(make_env, make, buffer, frames=60):
     policy, loss_of = make(env)
     before = torch.cat([value.flatten() for value in policy.parameters()]).clone()
     optimizer, target = torch.optim.Adam(loss_of.parameters(), 1e-2), SoftUpdate(loss_of, tau=0.1)
-    collector = SyncDataCollector(env, policy, frames_per_batch=20, total_frames=frames, replay_buffer=buffer)
+    collector = Collector(
+        env,
+        policy,
+        frames_per_batch=20,
+        total_frames=frames,
+        replay_buffer=buffer,
+        auto_register_policy_transforms=True,
+    )
     for _ in collector:
         for _ in range(3):
             sample = buffer.sample()
@@ -70,7 +77,9 @@ def train(make_env, make, buffer, frames=60):
     return after
 
 
-@pytest.mark.parametrize(("make_env", "make"), [(cartpole, dqn), (lambda: GymEnv("Pendulum-v1"), sac)], ids=["dqn", "sac"])
+@pytest.mark.parametrize(
+    ("make_env", "make"), [(cartpole, dqn), (lambda: GymEnv("Pendulum-v1"), sac)], ids=["dqn", "sac"]
+)
 @pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplayBuffer])
 def test_a_loss_trains_on_what_a_collector_adds_and_repeats_with_its_seed(kind, make_env, make):
     def run():
@@ -101,8 +110,14 @@ def test_collectors_in_other_processes_fill_a_server():
         buffer = ReplayBuffer(server=server.address, batch_size=16)
         torch.manual_seed(1)
         policy, _ = dqn(cartpole())
-        collector = MultiSyncDataCollector(
-            [cartpole, cartpole], policy, frames_per_batch=40, total_frames=120, replay_buffer=buffer
+        collector = MultiSyncCollector(
+            # A lambda is pickled by value: the other processes cannot import this module.
+            [lambda: GymEnv("CartPole-v1", categorical_action_encoding=True)] * 2,
+            policy,
+            frames_per_batch=40,
+            total_frames=120,
+            replay_buffer=buffer,
+            auto_register_policy_transforms=True,
         )
         for _ in collector:
             assert buffer.sample().shape == (16,)

@@ -54,8 +54,8 @@ class LocalTable:
             return self.client.sample_batch(self.name, batch_size, ragged=ragged, timeout=0.0)
         except DeadlineExceededError as error:
             raise ValueError(
-                "the replay buffer has no complete transition yet; begin to sample later (learning_starts of the model; a "
-                "transition of n steps is complete n steps later)"
+                "the replay buffer has no complete transition yet; begin to sample later (learning_starts of the "
+                "model; a transition of n steps is complete n steps later)"
             ) from error
 
     def update_priorities(self, keys: Any, priorities: Any) -> None:

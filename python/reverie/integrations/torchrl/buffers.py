@@ -157,8 +157,8 @@ class ReplayBuffer(TensorDictReplayBuffer):  # type: ignore[misc]
 class PrioritizedReplayBuffer(ReplayBuffer):
     """Prioritised replay (Schaul et al. 2016), in place of TorchRL's `TensorDictPrioritizedReplayBuffer`.
 
-    Samples have `"priority_weight"` `[B]`, float32, at most 1: divided by the largest weight of any item, as in TorchRL.
-    New items have the largest priority in the table, or that of their `priority_key`.
+    Samples have `"priority_weight"` `[B]`, float32: divided by the largest weight of any item of the table, as in
+    TorchRL. New items have the largest priority in the table, or that of their `priority_key`.
     A schedule of `torchrl.data.replay_buffers.scheduler` changes `buffer.sampler.beta`.
 
     Args:
@@ -203,7 +203,9 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         return table
 
 
-_ONE_PART = "a table is the storage, the writer and the sampler of its buffer, and none can be replaced; make another buffer"
+_ONE_PART = (
+    "a table is the storage, the writer and the sampler of its buffer, and none can be replaced; make another buffer"
+)
 
 
 def _same(data: Any) -> Any:

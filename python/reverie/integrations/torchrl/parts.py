@@ -27,7 +27,9 @@ def keys_of(index: Any) -> npt.NDArray[np.int64]:
     """The keys `[N]` of an index: an int, `[N]`, or `[N, ...]` as TorchRL expands it to the shape of a TensorDict."""
     keys = np.atleast_1d(np.asarray(index.detach().cpu() if isinstance(index, torch.Tensor) else index))
     if keys.dtype.kind not in "iu":
-        raise TypeError(f"an index must be an item's key, or a tensor of keys, as `extend` and `sample` return: {index!r}")
+        raise TypeError(
+            f"an index must be an item's key, or a tensor of keys, as `extend` and `sample` return: {index!r}"
+        )
     return keys.reshape(len(keys), -1)[:, 0].astype(np.int64, copy=False)
 
 
@@ -160,7 +162,7 @@ class TableWriter(Writer):  # type: ignore[misc]
         if data.batch_dims != wanted:
             shape = list(data.batch_size[added:])
             raise ValueError(
-                f"the batch size is {shape}, which is {data.batch_dims - added} dimensions and must be {wanted - added}: "
+                f"the batch size is {shape}, {data.batch_dims - added} dimensions, and must have {wanted - added}: "
                 f"reshape(-1) makes each step an item; batch_dims={data.batch_dims} of the buffer makes each row one"
             )
         table = self._storage.table
