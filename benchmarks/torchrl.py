@@ -46,8 +46,8 @@ def extends(shape: tuple[int, ...], dtype: torch.dtype, size: int, block: int, c
     def run(kind: str) -> float:
         if kind not in buffers:
             buffers[kind] = KINDS[kind](size)
-            for _ in range(size // block):
-                buffers[kind].extend(data)
+            for _ in range(size // 640):
+                buffers[kind].extend(steps(640, shape, dtype))
         start = time.perf_counter()
         for _ in range(count):
             buffers[kind].extend(data)
@@ -86,11 +86,11 @@ def main() -> None:
     torch.set_num_threads(1)
     image, numbers = ((4, 84, 84), torch.uint8), ((4,), torch.float32)
     rows = {
-        "extend of 1 step, 4 numbers": extends(*numbers, 10_000, 1, 300),
-        "extend of 64 steps, 4 numbers": extends(*numbers, 10_000, 64, 100),
+        "extend of 1 step, 4 numbers": extends(*numbers, 6_400, 1, 50),
+        "extend of 64 steps, 4 numbers": extends(*numbers, 6_400, 64, 50),
         "extend of 64 steps, 4 x 84 x 84": extends(*image, 2_560, 64, 10),
-        "sample of 256, 4 numbers, 100,000 items": draws(*numbers, 100_000, 200, False),
-        "sample of 256 and priorities, 4 numbers, 100,000 items": draws(*numbers, 100_000, 200, True),
+        "sample of 256, 4 numbers, 100,000 items": draws(*numbers, 100_000, 50, False),
+        "sample of 256 and priorities, 4 numbers, 100,000 items": draws(*numbers, 100_000, 50, True),
         "sample of 256 and priorities, 4 x 84 x 84, 4,000 items": draws(*image, 4_000, 5, True),
     }
     for name, run in rows.items():

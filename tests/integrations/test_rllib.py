@@ -206,15 +206,6 @@ def test_a_server_without_priorities_is_refused():
             AddSamples(server.address)(samples=[])
 
 
-@pytest.fixture
-def cluster():
-    import ray
-
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-    yield ray
-    ray.shutdown()
-
-
 def dqn(**buffer):
     from ray.rllib.algorithms.dqn import DQNConfig
 
@@ -238,7 +229,7 @@ def updates(result):
 
 @pytest.mark.long
 @pytest.mark.xdist_group("ray")
-def test_dqn_and_sac_of_rllib_train(cluster, tmp_path):
+def test_dqn_and_sac_of_rllib_train(ray_head):
     algorithm = dqn(capacity=100).env_runners(num_env_runners=0).build_algo()
     assert updates(algorithm.train()) > 200
     buffer = algorithm.local_replay_buffer
@@ -267,7 +258,7 @@ def test_dqn_and_sac_of_rllib_train(cluster, tmp_path):
 
 @pytest.mark.long
 @pytest.mark.xdist_group("ray")
-def test_env_runners_of_rllib_fill_a_server_and_dqn_learns_from_it(cluster):
+def test_env_runners_of_rllib_fill_a_server_and_dqn_learns_from_it(ray_head):
     with reverie.Server([prioritized_table()]) as server:
         config = (
             dqn(server=server.address, added_by="env_runners")
