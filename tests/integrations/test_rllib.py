@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 import reverie
 from reverie.integrations.rllib import AddSamples, PrioritizedEpisodeReplayBuffer, SACConfig
 
+ROOT = Path(__file__).resolve().parents[2]
 KIND = "reverie.integrations.rllib.PrioritizedEpisodeReplayBuffer"
 
 
@@ -274,6 +276,19 @@ def test_env_runners_of_rllib_fill_a_server_and_dqn_learns_from_it(ray_head):
         assert buffer.get_added_timesteps() - 2 <= len(buffer) <= buffer.get_added_timesteps()
         assert (buffer.client.query("replay").version > 0).any()
         algorithm.stop()
+
+
+@pytest.mark.long
+@pytest.mark.xdist_group("ray")
+def test_the_example_trains(ray_head, capsys, monkeypatch):
+    import runpy
+
+    example = runpy.run_path(str(ROOT / "examples" / "rllib" / "dqn_on_a_server.py"))
+    monkeypatch.setitem(example["main"].__globals__, "ITERATIONS", 1)
+    example["main"]()
+    transitions, priorities = (int(part.split()[0]) for part in capsys.readouterr().out.split(", ")[:2])
+    assert transitions >= 400
+    assert priorities > 1000
 
 
 def test_without_rllib_the_import_names_the_packages(monkeypatch):
