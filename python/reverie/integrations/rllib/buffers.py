@@ -61,7 +61,7 @@ class PrioritizedEpisodeReplayBuffer(prioritized_episode_buffer.PrioritizedEpiso
         *,
         alpha: float | None = None,
         beta: float = 0.4,
-        n_step: int = 1,
+        n_step: int | Sequence[int] = 1,
         server: Servers | None = None,
         table: str = "replay",
         added_by: Literal["algorithm", "env_runners"] = "algorithm",
@@ -77,7 +77,7 @@ class PrioritizedEpisodeReplayBuffer(prioritized_episode_buffer.PrioritizedEpiso
             raise ValueError('added_by="env_runners" needs server=: env runners are other processes')
         if not 0.0 <= beta <= 1.0:
             raise ValueError(f"beta must be between 0 and 1, got {beta}")
-        if isinstance(n_step, (tuple, list)):
+        if isinstance(n_step, Sequence):
             raise ValueError(f"n_step must be one number, got {n_step}: a transition is stored with its steps")
         super().__init__(
             1,  # RLlib's segment trees are not used.
@@ -87,7 +87,7 @@ class PrioritizedEpisodeReplayBuffer(prioritized_episode_buffer.PrioritizedEpiso
         )
         self.beta, self._added_by = beta, added_by
         if server is None:
-            sampler = selectors.Prioritized(0.6 if alpha is None else alpha, **({} if seed is None else {"seed": seed}))
+            sampler = selectors.Prioritized(0.6 if alpha is None else alpha, seed=seed)
             self._table: LocalTable | RemoteTable = LocalTable(
                 {
                     "name": table,

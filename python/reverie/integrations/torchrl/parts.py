@@ -145,7 +145,7 @@ class TableWriter(Writer):  # type: ignore[misc]
     def _write_count(self) -> int:
         """What TorchRL's collectors read: the items inserted so far, by all processes."""
         table = self._storage.table
-        return table.client.server_info()[table.name].num_inserts
+        return int(table.client.server_info()[table.name].num_inserts)
 
     def add(self, data: Any) -> int:
         """Inserts one item; its key."""
