@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -261,6 +262,29 @@ def test_a_server_is_shared_and_a_saved_buffer_refers_to_it(tmp_path):
             learner.load_state_dict(PrioritizedReplayBuffer(10, batch_size=1).state_dict())
         for buffer in (actor, learner, again):
             buffer.client.close()
+
+
+def test_what_was_extended_or_sampled_can_be_extended_again():
+    buffer = ReplayBuffer(100, batch_size=50)
+    data = steps(3)
+    first = buffer.extend(data)
+    data.set("index", first)  # As TorchRL's buffers do with what they extend.
+    again = torch.cat([buffer.extend(data), buffer.extend(buffer.sample()[:2])])
+    assert len(buffer) == 8
+    assert set(buffer.sample()["index"].tolist()) <= {*first.tolist(), *again.tolist()}
+    assert "index" not in set(buffer[first].keys())
+
+
+def test_a_draw_that_waits_for_the_limiter_lets_another_thread_extend():
+    limiter = reverie.rate_limiters.MinSize(5)
+    with reverie.Server([prioritized_table(rate_limiter=limiter)]) as server:
+        buffer = PrioritizedReplayBuffer(server=server.address, batch_size=4)
+        with ThreadPoolExecutor(1) as pool:
+            sample = pool.submit(buffer.sample)
+            while not buffer.client.why("replay").samples:
+                assert not sample.done()
+            buffer.extend(steps(5))
+            assert sample.result().shape == torch.Size([4])
 
 
 def test_options_are_refused_where_they_have_no_effect():
