@@ -20,10 +20,11 @@ CRATES = ROOT / "crates"
 ALLOWED = {
     "torch": ("adapters/torch.py", "agents", "integrations", "runners", "cli"),
     "jax": ("adapters/jax.py",),
-    "tensordict": ("adapters/tensordict.py",),
+    "tensordict": ("adapters/tensordict.py", "integrations/torchrl"),
+    "torchrl": ("integrations/torchrl",),
     "tensorflow": ("_tensorflow.py",),
     "gymnasium": ("specs.py", "adapters", "agents", "integrations", "runners", "cli", "testing.py"),
-    "ray": ("parameters/ray.py", "runners/ray"),
+    "ray": ("integrations/rllib", "parameters/ray.py", "runners/ray"),
     "safetensors": ("agents",),
     "onnx": ("agents",),
     "onnxruntime": ("agents",),

@@ -33,7 +33,7 @@ class LocalTable:
     def __init__(self, options: dict[str, Any], checkpoint: dict[str, bytes] | None = None) -> None:
         self._options = options
         # Of the server's checkpoints; it is removed with this object.
-        self._folder = tempfile.TemporaryDirectory(prefix="reverie-sb3-")
+        self._folder = tempfile.TemporaryDirectory(prefix="reverie-replay-")
         for name, content in (checkpoint or {}).items():
             (Path(self._folder.name) / name).write_bytes(content)
         table = Table(**options, rate_limiter=rate_limiters.MinSize(1))
@@ -54,18 +54,25 @@ class LocalTable:
             return self.client.sample_batch(self.name, batch_size, ragged=ragged, timeout=0.0)
         except DeadlineExceededError as error:
             raise ValueError(
-                "the replay buffer has no complete transition yet; raise learning_starts of the model (a transition of "
-                "n steps is complete n steps later)"
+                "the replay buffer has no complete transition yet; begin to sample later (learning_starts of the "
+                "model; a transition of n steps is complete n steps later)"
             ) from error
 
     def update_priorities(self, keys: Any, priorities: Any) -> None:
         """Sets priorities; keys of items that have left the table are ignored."""
         self.client.update_priorities(self.name, keys, priorities)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def checkpoint(self) -> dict[str, bytes]:
+        """Takes a checkpoint: its files, by name. Blocks until it is taken."""
         self.client.checkpoint()
-        files = {path.name: path.read_bytes() for path in Path(self._folder.name).iterdir() if path.name != _LOCK}
-        return type(self), (self._options, files)
+        return {path.name: path.read_bytes() for path in Path(self._folder.name).iterdir() if path.name != _LOCK}
+
+    def restored(self, checkpoint: dict[str, bytes]) -> LocalTable:
+        """A table with the same options and the items of a checkpoint."""
+        return type(self)(self._options, checkpoint)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._options, self.checkpoint())
 
 
 class RemoteTable:
@@ -97,6 +104,24 @@ class RemoteTable:
     def update_priorities(self, keys: Any, priorities: Any) -> None:
         """Sets priorities, without waiting for the response; keys of items that have left the table are ignored."""
         self.client.update_priorities(self.name, keys, priorities, wait=False)
+
+    def checkpoint(self) -> dict[str, bytes]:
+        """Takes a checkpoint, in the server's folder: no file here. Blocks until it is taken."""
+        self.client.checkpoint()
+        return {}
+
+    def restored(self, checkpoint: dict[str, bytes]) -> RemoteTable:
+        """This table: the items stayed on the server.
+
+        Raises:
+            ValueError: the checkpoint has files, of a table in a process.
+        """
+        if checkpoint:
+            raise ValueError(
+                f"the items were saved by a buffer in its own process; table '{self.name}' of a server takes them from "
+                "the server's checkpoints only: load them into a buffer without server="
+            )
+        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         self.client.checkpoint()

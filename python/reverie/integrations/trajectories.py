@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from reverie.integrations.stable_baselines3.replay_table import LocalTable, RemoteTable
+from reverie.integrations.replay_table import LocalTable, RemoteTable
 
 __all__ = ["FrameStack", "Trajectory"]
 
