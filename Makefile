@@ -126,7 +126,9 @@ docs: setup ## Rust reference under target/doc, and a run of every code block in
 site: setup ## the documentation under site/, for a browser; also without a server or a network
 	@tools/setup.sh site
 	PYTHONPATH=tools $(PY) -m website.stage target/site-pages
-	$(PY) -m sphinx --quiet --jobs auto --fail-on-warning --builder html --conf-dir tools/website --doctree-dir target/site-doctrees target/site-pages site
+	rm -rf site
+	$(PY) -m sphinx --quiet --jobs auto --write-all --fail-on-warning --builder html --conf-dir tools/website \
+		--doctree-dir target/site-doctrees target/site-pages site
 
 site-serve: site ## show it at http://127.0.0.1:8008; PORT=8009 takes another port
 	$(PY) -m http.server --bind 127.0.0.1 --directory site $(or $(PORT),8008)

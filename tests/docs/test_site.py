@@ -163,6 +163,23 @@ def test_sections_of_a_docstring_are_lists_and_its_signs_stay_signs() -> None:
         "\n\n**Arguments**\n\n- `table`: the table,\n  by its name.\n- `columns`, `ragged`: as in `sample`."
         "\n\n**Raises**\n\n- ClosedError, and others.\n\n**Returns**\n\na batch."
     )
+    assert "- {py:obj}`ClosedError <reverie.ClosedError>`, and others." in markdown(text, ["ClosedError"])
+
+
+@pytest.mark.usefixtures("website")
+def test_signatures_and_texts_of_the_reference_are_those_of_the_source_and_the_stubs() -> None:
+    pytest.importorskip("griffe")
+    api = module("api")
+    client = api.described("reverie.Client")
+    assert client.startswith("::::{py:class} Client(server_address: str | Sequence[str | Client], *, rate_limiter:")
+    assert ":::{py:method} sample_batch(table: str, batch_size: int, *, timeout: float | None = None," in client
+    assert "without_replacement: bool = False) -> Batch\n" in client
+    inserts = client.partition("{py:method} insert_batch(")[2].partition(":::\n")[0]
+    assert inserts.count("\ninsert_batch(") >= 1, "each overload has its signature"
+    assert "{py:obj}`DeadlineExceededError <reverie.DeadlineExceededError>`: " in client
+    assert api.described("reverie.TransitionWriter").startswith("::::{py:class} TransitionWriter\n")
+    with pytest.raises(LookupError, match=r"reverie\.Client2, and reverie has no Client2"):
+        api.described("reverie.Client2")
 
 
 def anchors(text: str) -> set[str]:

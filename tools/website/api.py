@@ -52,8 +52,8 @@ def _class(name: str, found: Any) -> str:
     kind = "exception" if any("Error" in str(base) or "Warning" in str(base) for base in found.bases) else "class"
     members = found.all_members
     maker = next((members[make] for make in ("__init__", "__new__") if make in members), None)
-    signature = "" if maker is None or _private(maker) else _parameters(maker)
-    text = [f"::::{{py:{kind}}} {name}{signature}", "", docstrings.markdown(_text(found)), ""]
+    signature = "" if maker is None or _native(maker) else _parameters(maker)
+    text = [f"::::{{py:{kind}}} {name}{signature}", "", _markdown(_text(found)), ""]
     for member, target in _members(found):
         if target.is_function:
             text.append(_function(member, target, "method", overloads=_overloads(found, member)))
@@ -62,10 +62,11 @@ def _class(name: str, found: Any) -> str:
     return "\n".join([*text, "::::", ""])
 
 
-def _private(maker: Any) -> bool:
-    """Whether programs cannot call it: a method of the client makes such an object, from native handles."""
-    text = " ".join(str(parameter.annotation) for parameter in maker.parameters)
-    return "_native" in text or (maker.parent.path.startswith("reverie._native") and "Client" in text)
+def _native(maker: Any) -> bool:
+    """Whether a class is made by a method of the client, which has the arguments: the class itself takes handles."""
+    while maker.is_alias:
+        maker = maker.final_target
+    return str(maker.path).startswith("reverie._native.")
 
 
 def _members(found: Any) -> Iterator[tuple[str, Any]]:
@@ -78,7 +79,9 @@ def _members(found: Any) -> Iterator[tuple[str, Any]]:
         member = members.get(name) or _overloads(found, name)[0]
         while member.is_alias:
             member = member.final_target
-        if name not in OPERATORS or member.docstring is not None:
+        # What neither has a type nor a text is an attribute that the text of its class describes.
+        bare = member.docstring is None and (name in OPERATORS or (member.is_attribute and member.annotation is None))
+        if not bare:
             yield name, member
 
 
@@ -99,14 +102,18 @@ def _function(name: str, found: Any, kind: str, overloads: list[Any] | None = No
     options += [":staticmethod:"] if "staticmethod" in found.labels else []
     if others:  # Several signatures of one directive stand below each other.
         first = "\n".join([first, *others])
-    return "\n".join([f":::{{py:{kind}}} {first}", *options, "", docstrings.markdown(text), ":::", ""])
+    return "\n".join([f":::{{py:{kind}}} {first}", *options, "", _markdown(text), ":::", ""])
 
 
 def _value(name: str, found: Any, kind: str) -> str:
     options = [f":type: {_one_line(found.annotation)}"] if found.annotation is not None else []
     if kind == "data" and found.value is not None and len(_one_line(found.value)) < 200:
         options.append(f":value: {_one_line(found.value)}")
-    return "\n".join([f":::{{py:{kind}}} {name}", *options, "", docstrings.markdown(_text(found)), ":::", ""])
+    return "\n".join([f":::{{py:{kind}}} {name}", *options, "", _markdown(_text(found)), ":::", ""])
+
+
+def _markdown(text: str) -> str:
+    return docstrings.markdown(text, [name for name in _package().members if name.endswith(("Error", "Warning"))])
 
 
 def _text(found: Any) -> str:

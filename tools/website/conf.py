@@ -19,6 +19,8 @@ suppress_warnings = ["ref.python"]
 myst_heading_anchors = 6
 myst_enable_extensions = ["colon_fence"]
 
+smartquotes = False  # `--help` has two signs
+
 html_theme = "furo"
 html_title = "Reverie"
 html_static_path = [str(Path(__file__).parent / "assets")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from inspect import cleandoc
 
 SECTIONS = {
@@ -17,18 +18,29 @@ CODE = re.compile(r"(```.*?```|``.+?``|`[^`]+`)", re.DOTALL)
 ITEM = re.compile(r"^(\*{0,2}\w[\w.]*(?:, \*{0,2}\w[\w.]*)*): ?")
 
 
-def markdown(docstring: str) -> str:
-    """The text of a docstring."""
+#: The name of an exception.
+RAISED = re.compile(r"\b([A-Z]\w*(?:Error|Warning))\b")
+
+
+def markdown(docstring: str, errors: Collection[str] = ()) -> str:
+    """The text of a docstring; of what it raises, the names in `errors` become links to the reference."""
     parts = HEAD.split(cleandoc(docstring))
     text = [escaped(parts[0].strip())]
     for section, body in zip(parts[1::2], parts[2::2], strict=True):
         inner, after = _inner(body)
-        text.append(f"**{SECTIONS[section]}**\n\n{_list(inner) if section in ITEMIZED else escaped(inner)}")
+        shown = _list(inner) if section in ITEMIZED else escaped(inner)
+        if section == "Raises":
+            shown = RAISED.sub(lambda name: _link(name[1]) if name[1] in errors else name[1], shown)
+        text.append(f"**{SECTIONS[section]}**\n\n{shown}")
         text += [escaped(after)] if after else []
     return "\n\n".join(part for part in text if part)
 
 
 ITEMIZED = ("Args", "Attributes", "Raises")
+
+
+def _link(error: str) -> str:
+    return f"{{py:obj}}`{error} <reverie.{error}>`"
 
 
 def _inner(body: str) -> tuple[str, str]:
@@ -46,7 +58,7 @@ def _list(text: str) -> str:
 
 def _item(item: str) -> str:
     names = ITEM.match(item)
-    if names is None:
+    if names is None or RAISED.match(item):
         return escaped(re.sub(r"\n\s+", "\n  ", item))
     shown = ", ".join(f"`{name}`" for name in names[1].split(", "))
     return f"{shown}: {escaped(re.sub(chr(10) + ' +', chr(10) + '  ', item[names.end() :]))}"
