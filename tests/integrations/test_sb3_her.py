@@ -156,6 +156,13 @@ def test_rewards_of_virtual_transitions_are_computed_again_and_those_of_real_one
     np.testing.assert_array_equal(np.sort(ours.env.seen[0], axis=0), np.sort(achieved[~real], axis=0))
 
 
+def test_a_compute_reward_of_single_goals_is_refused():
+    ours = filled()
+    ours.env.env_method = lambda *args, **options: [np.float32(0.0)]
+    with pytest.raises(ValueError, match=r"returned the shape \(\) for 8 goals"):
+        ours.sample(10)
+
+
 def test_infos_reach_compute_reward_where_they_are_copied():
     def info(number):
         return {"bonus": number, "of": {"array": np.arange(2, dtype=np.int8), "flag": np.float32(number)}, "name": "x"}

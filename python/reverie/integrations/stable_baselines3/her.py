@@ -162,7 +162,13 @@ class HerReplayBuffer(DictReplayBuffer, sb3.HerReplayBuffer):
         desired = data["observation"]["desired_goal"][virtual]
         # All environments are alike, so the first one computes the rewards of all.
         (rewards,) = self.env.env_method("compute_reward", achieved, desired, infos, indices=[0])
-        data["reward"][virtual] = np.asarray(rewards, np.float32).reshape(-1)
+        rewards = np.asarray(rewards, np.float32)
+        if rewards.size != len(virtual):
+            raise ValueError(
+                f"compute_reward returned the shape {rewards.shape} for {len(virtual)} goals; it must return one "
+                "reward for each, of arrays [N, ...]"
+            )
+        data["reward"][virtual] = rewards.reshape(-1)
 
     def _extras(self, info: dict[str, Any]) -> dict[str, Any]:
         return {"info": info_cells.to_cell(info, self.info_bytes)} if self.copy_info_dict else {}
