@@ -90,6 +90,25 @@ def test_the_same_steps_give_the_transitions_and_n_step_returns_of_tianshou(n_en
     assert len(set(numbers(batch))) == len(ours) == 60 * n_envs - waiting
 
 
+def test_the_newest_episode_of_each_environment_is_read_by_the_numbers_of_its_steps():
+    ours, model = ReplayBuffer(1000, 3), VectorReplayBuffer(1000, 3)
+    ended = 0
+    for batch in steps(60, 3):
+        numbers, _, lengths, starts = ours.add(batch, np.arange(3))
+        places, _, expected, begins = model.add(batch, np.arange(3))
+        np.testing.assert_array_equal(lengths, expected)
+        for row in np.flatnonzero(lengths):
+            mine = ours[ours.get_buffer_indices(int(starts[row]), int(numbers[row] + 1))]
+            theirs = model[model.get_buffer_indices(int(begins[row]), int(places[row] + 1))]
+            for name in ("act", "rew", "terminated", "truncated", "done"):
+                np.testing.assert_array_equal(mine[name], theirs[name])
+            ended += 1
+    assert ended > 20
+    first = np.arange(3) + (1 << 40)
+    with pytest.raises(ValueError, match="before the newest one"):
+        ours[first]
+
+
 def test_priorities_reach_the_table_and_weights_undo_them():
     ours, _ = filled(PrioritizedReplayBuffer, count=30, n_envs=1, n_step=2, alpha=1.0, beta=1.0, seed=1)
     batch, indices = ours.sample(500)
@@ -124,7 +143,11 @@ def test_a_server_holds_the_steps_of_several_buffers():
 
 def test_what_needs_an_index_of_all_steps_is_refused():
     ours, _ = filled(ReplayBuffer)
-    for call in (lambda: ours.sample_indices(3), lambda: ours.save_hdf5("x"), lambda: ours.get_buffer_indices(0, 3)):
+    for call in (
+        lambda: ours.sample_indices(3),
+        lambda: ours.save_hdf5("x"),
+        lambda: ours.set_array_at_key(np.ones(3), "x"),
+    ):
         with pytest.raises(NotImplementedError, match="no index of all transitions"):
             call()
     for count in (0, None):

@@ -58,6 +58,7 @@ class HerReplayBuffer(DictReplayBuffer, sb3.HerReplayBuffer):
         UnknownTableError: the server has no such table.
     """
 
+    _trajectories: Sequence[GoalTrajectory]
     _empty = "no complete episode yet; raise learning_starts of the model above the steps of the longest episode"
 
     def __init__(
@@ -182,7 +183,7 @@ class HerReplayBuffer(DictReplayBuffer, sb3.HerReplayBuffer):
         if achieved.shape != desired.shape:
             raise ValueError(f"achieved_goal has the shape {achieved.shape}, and desired_goal {desired.shape}")
 
-    def _new_trajectories(self) -> Sequence[GoalTrajectory]:  # type: ignore[override]
+    def _new_trajectories(self) -> Sequence[GoalTrajectory]:
         capacity = max(self._table.max_size // self.n_envs, 1)
         strategy = self.goal_selection_strategy
         return [GoalTrajectory(self._table, capacity, strategy, self._priority) for _ in range(self.n_envs)]

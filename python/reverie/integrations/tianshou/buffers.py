@@ -19,14 +19,17 @@ from reverie.tables import Compression, Table
 __all__ = ["PrioritizedReplayBuffer", "ReplayBuffer"]
 
 _STEP = ("act", "rew", "terminated", "truncated")
+#: The numbers of an environment's steps begin at a multiple of this; indices of a sample are smaller.
+_STEPS = 1 << 40
 
 
 class ReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
     """A replay buffer of Reverie for tianshou's collectors and off-policy algorithms (DQN, SAC, TD3, DDPG and others).
 
     It takes the place of `VectorReplayBuffer`. Indices are those of the newest sample: `next`, `unfinished_index`,
-    `rew`, `done` and `buffer[indices]` work on the windows that it drew, which is what n-step returns need. `info` and
-    `policy` are not stored. Methods that need all transitions by index raise NotImplementedError: on-policy algorithms
+    `rew`, `done` and `buffer[indices]` work on the windows that it drew, which is what n-step returns need. A collector
+    also reads the episode that has just ended: it gets all columns but the observations. `info` and `policy` are not
+    stored. Methods that need all transitions by index raise NotImplementedError: on-policy algorithms
     and `HERReplayBuffer` need them.
 
     Args:
@@ -61,7 +64,8 @@ class ReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
         # tianshou's own __init__ makes a buffer for each environment.
         self.buffer_num = _checks.count("buffer_num", buffer_num, 1)
         self.n_step, self.table = _checks.count("n_step", n_step, 1), table
-        self.stack_num, self._save_obs_next, self.options = 1, True, {}
+        self.stack_num, self._save_obs_next = 1, True
+        self.options: dict[str, Any] = {}
         self._local = server is None
         if server is None:
             made = Table(
@@ -87,6 +91,8 @@ class ReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
         self._windows = [StepWindows(self.client, self.table, self.n_step, self._priority) for _ in range(num)]
         self._steps, self._ep_start = np.zeros(num, np.int64), np.zeros(num, np.int64)
         self._returns = np.zeros(num)
+        #: The steps of the newest episode of each environment, without observations.
+        self._episodes: list[list[dict[str, Any]]] = [[] for _ in range(num)]
         self._meta, self._keys, self._lengths = Batch(), np.zeros(0, np.int64), np.zeros(0, np.int64)
 
     def _sampler(self, seed: int | None) -> selectors.Selector:
@@ -122,9 +128,12 @@ class ReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
             rest = {name: column[row] for name, column in columns.items()}
             self._windows[env].add(_row(obs, row), _row(obs_next, row), rest)
             self._returns[env] += rest["rew"]
-            number, start = int(self._steps[env]), int(self._ep_start[env])
+            number, start = (int(counts[env]) + _STEPS * (int(env) + 1) for counts in (self._steps, self._ep_start))
+            if number == start:
+                self._episodes[env].clear()
+            self._episodes[env].append(rest)
             self._steps[env] += 1
-            length = int(self._steps[env]) - start
+            length = number + 1 - start
             found.append((number, float(self._returns[env]), length, start) if ends[row] else (number, 0.0, 0, start))
             if ends[row]:
                 self._returns[env], self._ep_start[env] = 0.0, self._steps[env]
@@ -184,6 +193,22 @@ class ReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
         last = np.arange(len(self._lengths)) * self.n_step + self._lengths - 1
         return last[~self._meta.done[last]] if len(last) else last
 
+    def get_buffer_indices(self, start: int, stop: int) -> npt.NDArray[np.int64]:
+        """The numbers of steps from `start` to `stop`, which `add` gave, of an environment's newest episode."""
+        return np.arange(start, stop)
+
+    def __getitem__(self, index: Any) -> Any:
+        """Steps of the newest sample; or, by the numbers that `add` gave, of the newest episode of an environment."""
+        if not isinstance(index, np.ndarray) or not index.size or index.flat[0] < _STEPS:
+            return super().__getitem__(index)
+        env, first = int(index[0] // _STEPS) - 1, int(index[0] % _STEPS)
+        steps, start = self._episodes[env], int(self._steps[env]) - len(self._episodes[env])
+        if first < start:
+            raise ValueError("these steps are of an episode before the newest one of their environment")
+        chosen = [steps[number] for number in index % _STEPS - start]
+        columns = {name: np.array([step[name] for step in chosen]) for name in _STEP}
+        return Batch(**columns, done=columns["terminated"] | columns["truncated"])
+
     def hasnull(self) -> bool:
         """False: `add` refuses NaN."""
         return False
@@ -193,10 +218,10 @@ class ReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
         for windows in self._windows:
             windows.cut()
             windows.flush()
-        returns, begun = self._returns, self._steps - self._ep_start
+        returns, steps, starts, episodes = self._returns, self._steps, self._ep_start, self._episodes
         self._begin()
         if keep_statistics:
-            self._returns, self._ep_start = returns, -begun
+            self._returns, self._steps, self._ep_start, self._episodes = returns, steps, starts, episodes
         self.client.reset(self.table)
 
     def _refuse(self, *args: Any, **options: Any) -> NoReturn:
@@ -205,7 +230,7 @@ class ReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
             "of its server"
         )
 
-    sample_indices = save_hdf5 = set_batch = update = get_buffer_indices = set_array_at_key = dropnull = _refuse
+    sample_indices = save_hdf5 = set_batch = update = set_array_at_key = dropnull = _refuse
     isnull = __getstate__ = _refuse
 
 
