@@ -113,7 +113,7 @@ def test_priorities_reach_the_table_and_weights_undo_them():
     ours, _ = filled(PrioritizedReplayBuffer, count=30, n_envs=1, n_step=2, alpha=1.0, beta=1.0, seed=1)
     batch, indices = ours.sample(500)
     keys = ours._keys.copy()
-    ours.update_weight(indices, torch.as_tensor(np.where(keys == keys[0], -4.0, 1.0)))
+    ours.update_weight(indices, torch.tensor(np.where(keys == keys[0], -4.0, 1.0), requires_grad=True))
     drawn, _ = ours.sample(4000)
     chosen = ours._keys == keys[0]
     count = len(ours)

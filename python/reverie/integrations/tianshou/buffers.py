@@ -7,7 +7,7 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 import numpy.typing as npt
-from tianshou.data import Batch, ReplayBufferManager
+from tianshou.data import Batch, ReplayBufferManager, to_numpy
 
 from reverie import _checks, rate_limiters, selectors
 from reverie.client import Client
@@ -269,7 +269,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
     def update_weight(self, index: npt.NDArray[np.int64], new_weight: Any) -> None:
         """Sets the priorities of steps of the newest sample to the absolute values, plus a small number."""
-        priorities = np.abs(np.asarray(new_weight, np.float64)).reshape(-1) + np.finfo(np.float32).eps
+        priorities = np.abs(np.asarray(to_numpy(new_weight), np.float64)).reshape(-1) + np.finfo(np.float32).eps
         keys = self._keys[np.asarray(index) // self.n_step]
         self.client.update_priorities(self.table, keys, priorities)
 
