@@ -7,7 +7,7 @@ from torch import nn
 
 import reverie
 
-NUM_ENVS, N_STEP, DISCOUNT, STEPS, START, UPDATES, TARGET_EVERY = 8, 3, 0.99, 800, 60, 2, 25
+NUM_ENVS, N_STEP, DISCOUNT, STEPS, START, UPDATES, TARGET_EVERY = 8, 3, 0.99, 1_200, 60, 2, 25
 torch.set_num_threads(1)
 torch.manual_seed(1)
 rng = np.random.default_rng(1)
