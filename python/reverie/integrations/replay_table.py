@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,8 +16,12 @@ from reverie.tables import Table
 from reverie.types import Batch
 from reverie.writers import TrajectoryWriter
 
-__all__ = ["LocalTable", "RemoteTable"]
+__all__ = ["LocalTable", "Ragged", "RemoteTable"]
 
+#: What becomes of columns whose items differ in length, see `reverie.Client.sample_batch`.
+Ragged = Literal["pad", "values"] | None
+#: What most buffers lack while their table is empty.
+_EMPTY = "no complete transition yet; begin to sample later (a transition of n steps is complete n steps later)"
 #: What a pickled checkpoint leaves out: the file that keeps other servers out of the folder.
 _LOCK = "lock"
 
@@ -27,11 +31,14 @@ class LocalTable:
 
     Args:
         options: of the table, without its rate limiter.
+        empty: what the buffer lacks while the table is empty, and what to do.
         checkpoint: the files of a checkpoint to start with, by name.
     """
 
-    def __init__(self, options: dict[str, Any], checkpoint: dict[str, bytes] | None = None) -> None:
-        self._options = options
+    def __init__(
+        self, options: dict[str, Any], empty: str = _EMPTY, checkpoint: dict[str, bytes] | None = None
+    ) -> None:
+        self._options, self._empty = options, empty
         # Of the server's checkpoints; it is removed with this object.
         self._folder = tempfile.TemporaryDirectory(prefix="reverie-replay-")
         for name, content in (checkpoint or {}).items():
@@ -44,19 +51,27 @@ class LocalTable:
         """A writer of the table's items."""
         return self.client.trajectory_writer(num_keep_alive_refs)
 
-    def sample(self, batch_size: int, ragged: Literal["pad"] | None) -> Batch:
+    def sample(self, batch_size: int, ragged: Ragged) -> Batch:
         """Draws items.
 
         Raises:
             ValueError: the table is empty. A wait would have no end: the thread that samples is the one that adds.
         """
+        return self._drawn(lambda: self.client.sample_batch(self.name, batch_size, ragged=ragged, timeout=0.0))
+
+    def sample_cells(self, batch_size: int) -> Batch:
+        """Draws items, and of their columns with a time axis one cell each, all with the same probability.
+
+        Raises:
+            ValueError: as `sample`.
+        """
+        return self._drawn(lambda: next(self.client.windows(self.name, batch_size, 1, timeout=0.0, prefetch=0)))
+
+    def _drawn(self, draw: Callable[[], Batch]) -> Batch:
         try:
-            return self.client.sample_batch(self.name, batch_size, ragged=ragged, timeout=0.0)
+            return draw()
         except DeadlineExceededError as error:
-            raise ValueError(
-                "the replay buffer has no complete transition yet; begin to sample later (learning_starts of the "
-                "model; a transition of n steps is complete n steps later)"
-            ) from error
+            raise ValueError(f"the replay buffer has {self._empty}") from error
 
     def update_priorities(self, keys: Any, priorities: Any) -> None:
         """Sets priorities; keys of items that have left the table are ignored."""
@@ -69,10 +84,10 @@ class LocalTable:
 
     def restored(self, checkpoint: dict[str, bytes]) -> LocalTable:
         """A table with the same options and the items of a checkpoint."""
-        return type(self)(self._options, checkpoint)
+        return type(self)(self._options, self._empty, checkpoint)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._options, self.checkpoint())
+        return type(self), (self._options, self._empty, self.checkpoint())
 
 
 class RemoteTable:
@@ -97,9 +112,13 @@ class RemoteTable:
         """A writer of the table's items."""
         return self.client.trajectory_writer(num_keep_alive_refs)
 
-    def sample(self, batch_size: int, ragged: Literal["pad"] | None) -> Batch:
+    def sample(self, batch_size: int, ragged: Ragged) -> Batch:
         """Draws items. Waits for the table's rate limiter, for the client's timeout at most."""
         return self.client.sample_batch(self.name, batch_size, ragged=ragged)
+
+    def sample_cells(self, batch_size: int) -> Batch:
+        """Draws items, and of their columns with a time axis one cell each. Waits as `sample`."""
+        return next(self.client.windows(self.name, batch_size, 1, prefetch=0))
 
     def update_priorities(self, keys: Any, priorities: Any) -> None:
         """Sets priorities, without waiting for the response; keys of items that have left the table are ignored."""
