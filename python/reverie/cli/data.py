@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table as Grid
 
 import reverie
-from reverie import _checks, selectors
+from reverie import selectors
 from reverie.checkpointers import DefaultCheckpointer, newest
 from reverie.cli import data_flags as flags
 from reverie.cli.common import EXIT_INTERRUPTED, print_error, refuse
@@ -26,6 +26,8 @@ from reverie.integrations.datasets import Report, Source, export_table, import_d
 from reverie.rate_limiters import MinSize
 
 EXIT_NOT_DONE = 1
+#: The largest table that the engine makes: the size of a new table, whose server decides on another.
+MAX_ITEMS = 1 << 27
 
 EPILOG = (
     "Exit codes: 0 done, or stopped at a limit; 1 the server or the table ended it, and what was inserted stays; 2"
@@ -169,8 +171,12 @@ def show(
 ) -> None:
     """Show what a data set holds: format, episodes, rows, columns with dtype and shape, and bytes."""
     with _errors_reported():
-        kind = None if format is None else format.value
-        source = open_dataset(path, format=kind, rename=flags.pairs(rename, "--rename"), episode=episode)
+        source = open_dataset(
+            path,
+            format=None if format is None else format.value,
+            rename=flags.pairs(rename, "--rename"),
+            episode=episode,
+        )
         found = _described(source)
     if as_json:
         print(json.dumps(found))
@@ -208,7 +214,7 @@ def _described(source: Source) -> dict[str, Any]:
 @contextmanager
 def _checkpoint_to(folder: Path, table: str) -> Iterator[reverie.Client]:
     """A client of the tables of the newest checkpoint in a folder, with `table` added; a checkpoint follows."""
-    added = reverie.Table(table, selectors.Uniform(), selectors.Fifo(), _checks.MANY >> 16, MinSize(1))
+    added = reverie.Table(table, selectors.Uniform(), selectors.Fifo(), MAX_ITEMS, MinSize(1))
     checkpointer = DefaultCheckpointer(folder)
     with reverie.Server([added], checkpointer=checkpointer, listen=False, restore_config="checkpoint") as server:
         client = server.client()
@@ -236,7 +242,7 @@ def _errors_reported() -> Iterator[None]:
     except KeyboardInterrupt:
         print("reverie: interrupted; what was inserted stays", file=sys.stderr)
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    except (reverie.UnknownTableError, reverie.SignatureError) as error:
+    except reverie.DamagedError as error:
         refuse(error)
     except reverie.ReplayError as error:
         print_error(error)

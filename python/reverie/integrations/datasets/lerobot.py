@@ -14,7 +14,7 @@ from reverie import _native
 from reverie.integrations.datasets import arrow_columns, videos
 from reverie.integrations.datasets.lerobot_meta import COUNTERS, Episode, Meta, column_of
 from reverie.integrations.datasets.parquet import BLOCK_BYTES, damage_named
-from reverie.integrations.datasets.sources import Block, DatasetError, Source, chosen, nest_of
+from reverie.integrations.datasets.sources import Block, DatasetError, Source, chosen, mismatch, nest_of
 from reverie.specs import TensorSpec
 
 __all__ = ["LeRobotSource"]
@@ -148,10 +148,8 @@ class LeRobotSource(Source):
                 column = self._columns[feature].read(part.column(feature))
             if self.meta.features[feature]["dtype"] in ("video", "image"):
                 column = self._in_shape(column, spec, feature, episode)
-            if column.shape[1:] != spec.shape or column.dtype != spec.dtype:
-                got = f"{column.dtype} {list(column.shape[1:])}"
-                where = f"{self.path}, episode {episode.index}"
-                raise DatasetError(f"{where}: '{feature}' is {got}, before it was {spec.dtype} {list(spec.shape)}")
+            if (found := mismatch(column, spec)) is not None:
+                raise DatasetError(f"{self.path}, episode {episode.index}: '{feature}' is {found}")
             columns.append(column)
         return columns
 

@@ -19,7 +19,7 @@ except ImportError as error:
     raise ImportError('Minari is missing: pip install "reverie[minari]"') from error
 
 from reverie import _native
-from reverie.integrations.datasets.sources import Block, DatasetError, Source, chosen, nest_of, shape_of
+from reverie.integrations.datasets.sources import Block, DatasetError, Source, chosen, mismatch, nest_of, shape_of
 from reverie.specs import TensorSpec
 
 __all__ = ["MinariSource", "MinariWriter"]
@@ -86,10 +86,8 @@ class MinariSource(Source):
             leaves, _ = _native.flatten(episode)
             columns = [leaves[index] for index in self._kept]
             for path, spec, column in zip(self.structure.paths, self.specs, columns, strict=True):
-                if column.shape[1:] != spec.shape or column.dtype != spec.dtype:
-                    got = f"{column.dtype} {list(column.shape[1:])}"
-                    want = f"{spec.dtype} {list(spec.shape)}"
-                    raise DatasetError(f"{self.path}, episode {number}: column '{path}' is {got}, before it was {want}")
+                if (found := mismatch(column, spec)) is not None:
+                    raise DatasetError(f"{self.path}, episode {number}: column '{path}' is {found}")
             for start in range(0, len(columns[0]), ROWS):
                 rows = [column[start : start + ROWS] for column in columns]
                 yield Block(rows, np.full(len(rows[0]), number, np.int64))

@@ -154,6 +154,14 @@ def shape_of(spec: TensorSpec) -> tuple[int, ...]:
     return tuple(size or 0 for size in spec.shape)
 
 
+def mismatch(column: npt.NDArray[Any], spec: TensorSpec) -> str | None:
+    """How rows `[N, ...]` differ from a spec, in words; None where they do not. Text of any width is the same."""
+    same_dtype = column.dtype == spec.dtype or (column.dtype.kind == spec.dtype.kind and column.dtype.kind in "SU")
+    if same_dtype and column.shape[1:] == spec.shape:
+        return None
+    return f"{column.dtype} {list(column.shape[1:])}, before it was {spec.dtype} {list(spec.shape)}"
+
+
 def nest_of(columns: Mapping[str, Any]) -> dict[str, Any]:
     """A dict of dicts of columns by path, where "/" separates the names.
 
