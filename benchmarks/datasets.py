@@ -14,7 +14,7 @@ import numpy as np
 import reverie
 from reverie.integrations.datasets import Report, export_table, import_dataset, open_dataset
 
-TURNS = 5
+TURNS = 3
 #: The shape and dtype of an observation, the steps of an episode, and the episodes.
 KINDS = {
     "vectors": ((17,), np.float32, 500, 200),

@@ -12,16 +12,17 @@ from reverie.datasets import Annealed
 from reverie.integrations.datasets import export_table, import_dataset, open_dataset
 
 UPDATES = 400
+torch.set_num_threads(1)
 
 
 def play(env, writer, act, steps):
-    """Appends steps of an environment, episode after episode."""
-    obs, _ = env.reset(seed=0)
+    obs, _ = env.reset(seed=int(rng.integers(1 << 30)))
     for _ in range(steps):
         action = act(obs)
         after, reward, terminated, truncated, _ = env.step(action)
         writer.append(obs, np.int64(action), reward, terminated, truncated, final_obs=after)
         obs = env.reset()[0] if terminated or truncated else after
+    writer.end_episodes()  # The next call begins with a reset.
 
 
 table = reverie.Table("online", reverie.selectors.Uniform(), reverie.selectors.Fifo(), max_size=100_000)
@@ -44,8 +45,6 @@ with client.transition_writer("online", n_step=3, autoreset="disabled") as write
     def act(obs):
         return int(rng.integers(2) if rng.random() < 0.1 else net(torch.from_numpy(obs)).argmax())
 
-    play(env, writer, act, 200)
-    writer.flush()
     for update, batch in zip(range(UPDATES), client.batches(shares, 64, as_="torch", seed=0), strict=False):
         if update % 100 == 0:
             target.load_state_dict(net.state_dict())
@@ -54,9 +53,7 @@ with client.transition_writer("online", n_step=3, autoreset="disabled") as write
         with torch.no_grad():
             goal = data["reward"] + data["discount"] * target(data["next_obs"]).max(1).values
         loss = torch.nn.functional.smooth_l1_loss(net(data["obs"]).gather(1, data["action"][:, None])[:, 0], goal)
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
+        optimiser.zero_grad(), loss.backward(), optimiser.step()
 print(
-    f"loss {float(loss):.3f} after {UPDATES} updates; {client.server_info()['online'].current_size} online transitions"
+    f"loss {loss.item():.3f} after {UPDATES} updates; {client.server_info()['online'].current_size} online transitions"
 )

@@ -196,7 +196,7 @@ class _Fill:
                     over = self._end_of(step)
                     continue
                 row = split(step.data)
-                final = split(after.data).obs if follows and after is not None else None
+                final = after.data["obs"] if follows and after is not None else None
                 if final is None and row.terminated:
                     final = row.obs
                 ended = (row.terminated or row.truncated) and final is not None
@@ -263,23 +263,22 @@ class _Split:
         for name in ("reward", *(flag for flag in FLAGS if flag in names)):
             if not hasattr(probe[name], "shape") or probe[name].shape not in ((), (1,)):
                 raise DatasetError(f"{source.path}: column '{name}' must be a number for each step, got {probe[name]}")
+        self._arrays = {name for name in ("reward", *FLAGS) if name in names and probe[name].shape}
         self._has_truncated = "truncated" in names
         self._extras = [name for name in names if name not in ("obs", "action", "reward", *FLAGS)]
 
     def __call__(self, data: dict[str, Any]) -> _Row:
+        if self._arrays:
+            # Some programs store a number as an array of one number.
+            data = {name: value[0] if name in self._arrays else value for name, value in data.items()}
         return _Row(
             data["obs"],
             data["action"],
-            _scalar(data["reward"]),
-            bool(_scalar(data["terminated"])),
-            self._has_truncated and bool(_scalar(data["truncated"])),
-            {name: data[name] for name in self._extras} or None,
+            data["reward"],
+            bool(data["terminated"]),
+            self._has_truncated and bool(data["truncated"]),
+            {name: data[name] for name in self._extras} if self._extras else None,
         )
-
-
-def _scalar(value: Any) -> Any:
-    """The number of an array of one number."""
-    return value if np.ndim(value) == 0 else value[0]
 
 
 def _pairs(steps: Iterator[Step]) -> Iterator[tuple[Step, Step | None]]:

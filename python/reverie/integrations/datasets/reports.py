@@ -59,6 +59,7 @@ class Budget:
             name: None if limit is None else _checks.count(name, limit, 1, _checks.MANY)
             for name, limit in limits.items()
         }
+        self._is_limited = any(limit is not None for limit in limits.values())
         #: The limit that a row did not fit into.
         self.reached: Limit | None = None
 
@@ -68,6 +69,8 @@ class Budget:
 
     def rows(self, count: int, size: int, episodes: int = 0) -> int:
         """Takes as many of these rows of one size each as fit; their number."""
+        if not self._is_limited:
+            return count
         taken = count
         costs: dict[Limit, int] = {"max_bytes": size, "max_steps": count}
         for name, cost in costs.items():
