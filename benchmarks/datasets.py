@@ -1,4 +1,7 @@
-"""Rates and memory of import and export: `python -m benchmarks.datasets` prints a row for each."""
+"""Rates and memory of import and export: `python -m benchmarks.datasets` prints a row for each.
+
+Rates are those of processor time, of all threads of the process: they depend little on what else runs.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +22,8 @@ from reverie.integrations.datasets import Report, export_table, import_dataset, 
 TURNS = 3
 #: The shape and dtype of an observation, the steps of an episode, and the episodes.
 KINDS = {
-    "vectors": ((17,), np.float32, 500, 200),
-    "images": ((84, 84, 3), np.uint8, 100, 40),
+    "vectors": ((17,), np.float32, 500, 40),
+    "images": ((84, 84, 3), np.uint8, 100, 15),
 }
 
 
@@ -47,13 +52,16 @@ def server() -> reverie.Server:
     return reverie.Server([table, table.replace("to")], listen=False)
 
 
-def row(name: str, reports: list[Report], size: int) -> None:
-    seconds = [report.seconds for report in reports]
-    report, middle = reports[0], statistics.median(seconds)
-    rates = (
-        f"{report.rows / middle:,.0f} rows/s ({report.rows / max(seconds):,.0f} to {report.rows / min(seconds):,.0f})"
-    )
-    print(f"{name}: {rates}, {report.size_bytes / middle / 1e6:.0f} MB/s; {size / 1e6:.1f} MB", flush=True)
+def row(name: str, run: Callable[[int], Report], size: Callable[[], int]) -> None:
+    """Prints the median of a few turns after one that warms up."""
+    seconds = []
+    for turn in range(TURNS + 1):
+        start = time.process_time()
+        report = run(turn)
+        seconds.append(time.process_time() - start)
+    middle, least, most = statistics.median(seconds[1:]), min(seconds[1:]), max(seconds[1:])
+    rate = f"{report.rows / middle:,.0f} rows/s ({report.rows / most:,.0f} to {report.rows / least:,.0f})"
+    print(f"{name}: {rate}, {report.size_bytes / middle / 1e6:.0f} MB/s; {size() / 1e6:.1f} MB on the disk", flush=True)
 
 
 def rates(kind: str) -> None:
@@ -62,21 +70,19 @@ def rates(kind: str) -> None:
         client = host.client()
         filled(client, kind)
         for format, options in (("parquet", {}), ("minari", {}), ("lerobot", {"fps": 10})):
-            reports = []
-            for turn in range(TURNS + 1):
-                path = Path(folder) / f"{format}-v{turn}"
-                reports.append(export_table(client, "from", path, format=format, **options))
-            source = open_dataset(path)
-            row(f"{kind}, export to {format}", reports[1:], source.size_bytes)
-            columns = ["obs", "action", "reward", "terminated", "truncated"]
+            paths = [Path(folder) / f"{format}-v{turn}" for turn in range(TURNS + 1)]
+            disk = lambda: open_dataset(paths[0]).size_bytes  # noqa: B023, E731
+            write = lambda turn: export_table(client, "from", paths[turn], format=format, **options)  # noqa: B023, E731
+            row(f"{kind}, export to {format}", write, disk)
             for as_ in ("transitions", "sequences", "episodes"):
-                reports = []
-                for _ in range(TURNS + 1):
+                given = {"length": 20, "period": 10} if as_ == "sequences" else {}
+
+                def read(turn: int) -> Report:
                     client.reset("to")
-                    given = {"length": 20, "period": 10} if as_ == "sequences" else {}
-                    chosen = open_dataset(path, columns=columns)
-                    reports.append(import_dataset(client, "to", chosen, as_=as_, **given))
-                row(f"{kind}, import of {format} as {as_}", reports[1:], source.size_bytes)
+                    source = open_dataset(paths[0], columns=["obs", "action", "reward", "terminated", "truncated"])  # noqa: B023
+                    return import_dataset(client, "to", source, as_=as_, **given)  # noqa: B023
+
+                row(f"{kind}, import of {format} as {as_}", read, disk)
 
 
 def memory(path: str, as_: str) -> None:

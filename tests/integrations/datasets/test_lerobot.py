@@ -256,7 +256,9 @@ def test_the_description_has_what_lerobot_reads(client, played, tmp_path):
     ]  # fmt: skip
     tasks = pq.read_table(tmp_path / "set" / "meta" / "tasks.parquet")
     assert tasks.to_pydict() == {"task_index": [0], "task": ["play"]}
-    assert json.loads(tasks.schema.metadata[b"pandas"])["index_columns"] == ["task"]
+    about = json.loads(tasks.schema.metadata[b"pandas"])
+    assert about["index_columns"] == ["task"]
+    assert {of["name"] for of in about["columns"]} == {"task_index", "task"}, "pandas refuses an index without them"
 
 
 def test_columns_that_lerobot_does_not_have_are_refused_by_name(client, tmp_path):

@@ -192,7 +192,8 @@ class LeRobotWriter:
         pq.write_table(pa.Table.from_pylist(self._episodes), folder / "file-000.parquet")
         tasks = pa.table({"task_index": pa.array(range(len(self._tasks)), pa.int64()), "task": self._tasks})
         # LeRobot reads this file with pandas, and expects the texts as its index.
-        pandas = {"index_columns": ["task"], "column_indexes": [], "columns": [], "pandas_version": "2.2.0"}
+        columns = [_pandas_column("task_index", "int64", "int64"), _pandas_column("task", "unicode", "object")]
+        pandas = {"index_columns": ["task"], "column_indexes": [], "columns": columns, "pandas_version": "2.2.0"}
         pq.write_table(tasks.replace_schema_metadata({"pandas": json.dumps(pandas)}), meta / "tasks.parquet")
 
     def __enter__(self) -> Self:
@@ -290,6 +291,11 @@ class _Column:
         spread = np.sqrt(np.maximum(self._squares / max(self._count, 1) - np.square(mean), 0.0))
         found = {"min": self._least, "max": self._most, "mean": mean, "std": spread}
         return {**{name: of.reshape(shape).tolist() for name, of in found.items()}, "count": [self._count]}
+
+
+def _pandas_column(name: str, kind: str, numpy_type: str) -> dict[str, Any]:
+    """A column in the metadata that pandas reads."""
+    return {"name": name, "field_name": name, "pandas_type": kind, "numpy_type": numpy_type, "metadata": None}
 
 
 def _nested(rows: npt.NDArray[Any], kinds: list[Any]) -> pa.Array:
