@@ -64,11 +64,11 @@ def row(name: str, run: Callable[[int], Report], size: Callable[[], int]) -> Non
     print(f"{name}: {rate}, {report.size_bytes / middle / 1e6:.0f} MB/s; {size() / 1e6:.1f} MB on the disk", flush=True)
 
 
-def rates(kind: str) -> None:
+def rates(kind: str, episodes: int | None) -> None:
     """Exports to each format, and imports as each kind of items."""
     with server() as host, tempfile.TemporaryDirectory() as folder:
         client = host.client()
-        filled(client, kind)
+        filled(client, kind, episodes)
         for format, options in (("parquet", {}), ("minari", {}), ("lerobot", {"fps": 10})):
             paths = [Path(folder) / f"{format}-v{turn}" for turn in range(TURNS + 1)]
             disk = lambda: open_dataset(paths[0]).size_bytes  # noqa: B023, E731
@@ -87,7 +87,7 @@ def rates(kind: str) -> None:
 
 def memory(path: str, as_: str) -> None:
     """The growth of this process by an import into a queue-like small table: what an import itself holds."""
-    table = reverie.Table("to", reverie.selectors.Uniform(), reverie.selectors.Fifo(), 100)
+    table = reverie.Table("to", reverie.selectors.Uniform(), reverie.selectors.Fifo(), 10)
     with reverie.Server([table], listen=False) as host:
         client = host.client()
         import_dataset(client, "to", open_dataset(path), as_=as_, max_steps=200)
@@ -107,19 +107,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kinds", nargs="*", default=list(KINDS), choices=list(KINDS))
     parser.add_argument("--memory-of", nargs=2, metavar=("PATH", "AS"))
+    parser.add_argument("--episodes", type=int, help="episodes of each kind, instead of their own number")
     options = parser.parse_args()
     if options.memory_of:
         memory(*options.memory_of)
         return
     for kind in options.kinds:
-        rates(kind)
+        rates(kind, options.episodes)
     with tempfile.TemporaryDirectory() as folder:
         for episodes in (20, 160):
             path = Path(folder) / f"{episodes}.parquet"
             with server() as host:
                 filled(host.client(), "images", episodes)
                 export_table(host.client(), "from", path)
-            for as_ in ("transitions", "sequences"):
+            for as_ in ("transitions", "episodes"):
                 command = [sys.executable, "-m", "benchmarks.datasets", "--memory-of", str(path), as_]
                 subprocess.run(command, check=True)
 

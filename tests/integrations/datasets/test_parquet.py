@@ -131,6 +131,15 @@ def test_rows_are_streamed_in_blocks_and_row_groups(client, tmp_path, monkeypatc
     assert sum(blocks) == 500
 
 
+def test_what_was_read_of_a_file_does_not_stay_in_memory(client, tmp_path, monkeypatch):
+    monkeypatch.setattr(format_, "ROW_GROUP_BYTES", 1 << 20)
+    client.insert_batch("from", {"x": np.random.default_rng(0).integers(0, 255, (400, 1 << 16), np.uint8)})
+    export_table(client, "from", tmp_path / "large.parquet")
+    source, before = open_dataset(tmp_path / "large.parquet"), pa.total_allocated_bytes()
+    held = [pa.total_allocated_bytes() - before for _ in source.blocks()]
+    assert max(held) < 16 << 20, "of a file of 25 MiB"
+
+
 def test_a_folder_of_files_is_read_in_the_order_of_names_and_episodes_stay_apart(client, played, tmp_path, contents):
     played(client, (2,))
     for name in ("b", "a"):

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from reverie import _native
 from reverie.integrations.datasets import arrow_columns, videos
 from reverie.integrations.datasets.lerobot_meta import COUNTERS, Episode, Meta, column_of
-from reverie.integrations.datasets.parquet import BLOCK_BYTES, damage_named
+from reverie.integrations.datasets.parquet import BLOCK_BYTES, READ_BYTES, batches_of, damage_named
 from reverie.integrations.datasets.sources import Block, DatasetError, Source, chosen, mismatch, nest_of
 from reverie.specs import TensorSpec
 
@@ -117,8 +117,8 @@ class LeRobotSource(Source):
         open_videos: dict[str, videos.VideoReader] = {}
         try:
             for file in dict.fromkeys(episode.data for episode in self._episodes):
-                with damage_named(file), pq.ParquetFile(file, memory_map=True) as opened:
-                    for batch in opened.iter_batches(rows, columns=names):
+                with damage_named(file), pq.ParquetFile(file, buffer_size=READ_BYTES) as opened:
+                    for batch in batches_of(opened, rows, names):
                         for part, index in _parts(batch):
                             if index not in episodes or episodes[index].data != file:
                                 raise DatasetError(f"{file}: it has rows of episode {index}, which is not described")

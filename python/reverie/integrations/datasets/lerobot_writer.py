@@ -30,7 +30,6 @@ __all__ = ["LeRobotWriter"]
 
 VERSION = "v3.0"
 DATA_PATH = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
-VIDEO_PATH = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
 #: Files of a folder, and bytes of a file, as LeRobot has them by default.
 CHUNK_SIZE, FILE_BYTES = 1000, 100 << 20
 #: Columns of every LeRobot data set; the writer makes those that the table lacks.
@@ -181,7 +180,7 @@ class LeRobotWriter:
             "fps": int(self._fps) if self._fps == int(self._fps) else self._fps,
             "splits": {"train": f"0:{len(self._episodes)}"},
             "data_path": DATA_PATH,
-            "video_path": VIDEO_PATH,
+            "video_path": None,
             "features": features,
         }
         (meta / "info.json").write_text(json.dumps(info, indent=4))

@@ -32,6 +32,8 @@ EPISODE_NAMES = ("episode_index", "episode_id", "episode")
 VERSION = 1
 #: Bytes of the arrays that one block holds at most, and those of a row group.
 BLOCK_BYTES, ROW_GROUP_BYTES = 4 << 20, 32 << 20
+#: Bytes of a column that are read at a time; without it, a column is read for a whole row group.
+READ_BYTES = 1 << 20
 
 
 @contextmanager
@@ -145,7 +147,7 @@ class ParquetSource(Source):
         self.num_episodes = None
 
     def _first_batch(self, paths: list[str]) -> pa.RecordBatch:
-        with damage_named(self._files[0]), pq.ParquetFile(self._files[0], memory_map=True) as file:
+        with damage_named(self._files[0]), pq.ParquetFile(self._files[0], buffer_size=READ_BYTES) as file:
             for batch in file.iter_batches(1, columns=sorted(paths)):
                 return batch
             return _no_rows(file.schema_arrow)
@@ -160,8 +162,8 @@ class ParquetSource(Source):
         for number, path in enumerate(self._files):
             if self._is_ours and self._episode is not None:
                 passed = number << 40  # The episodes of each file are numbered from 0.
-            with damage_named(path), pq.ParquetFile(path, memory_map=True) as file:
-                for batch in file.iter_batches(rows, columns=[*names, *extra]):
+            with damage_named(path), pq.ParquetFile(path, buffer_size=READ_BYTES) as file:
+                for batch in batches_of(file, rows, [*names, *extra]):
                     block = self._block(batch, passed)
                     yield block
                     if block.episodes is not None and self._episode is None and len(block):
@@ -268,6 +270,15 @@ class ParquetWriter:
                 self._partial.rename(self._path)
         finally:
             self._partial.unlink(missing_ok=True)
+
+
+def batches_of(file: pq.ParquetFile, rows: int, columns: list[str]) -> Iterator[Any]:
+    """Record batches of at most so many rows, one row group after another.
+
+    An iterator of pyarrow over several row groups keeps what it has read of each until it ends.
+    """
+    for group in range(file.num_row_groups):
+        yield from file.iter_batches(rows, row_groups=[group], columns=columns)
 
 
 def files_of(path: Path) -> list[Path]:
