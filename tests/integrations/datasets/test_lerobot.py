@@ -168,6 +168,10 @@ def test_the_frames_of_an_episode_are_found_in_the_middle_of_a_video(tmp_path):
     with pytest.raises(DatasetError, match=r"v\.mp4: there is no frame at 3\.000 s"):
         reader.frame(3.0)
     reader.close()
+    reader = VideoReader(tmp_path / "v.mp4", 0.02)
+    with pytest.raises(DatasetError, match=r"no frame at 0\.250 s"):  # The next one is at 0.3 s.
+        reader.frame(0.25)
+    reader.close()
     (tmp_path / "w.mp4").write_bytes(b"no video at all")
     with pytest.raises(DatasetError, match=r"w\.mp4: not a readable video"):
         VideoReader(tmp_path / "w.mp4", 0.05)
