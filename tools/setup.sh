@@ -27,7 +27,7 @@ deps() {
     local uv
     uv=$(tools/uv.sh)
     say "packages: creating .venv and filling it from uv.lock (torch is the large one: several GB at the first time)"
-    env -u VIRTUAL_ENV "$uv" sync --frozen --inexact --no-install-project --extra demo --extra ray --extra atari --extra video --extra box2d --extra onnx --extra stable-baselines3 --extra torchrl --group dev
+    env -u VIRTUAL_ENV "$uv" sync --frozen --inexact --no-install-project --extra demo --extra ray --extra atari --extra video --extra box2d --extra onnx --extra stable-baselines3 --extra torchrl --extra parquet --extra minari --extra lerobot --group dev
     touch .venv/.stamp-deps
 }
 

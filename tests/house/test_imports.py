@@ -30,6 +30,10 @@ ALLOWED = {
     "onnxruntime": ("agents",),
     "onnxscript": ("agents",),
     "stable_baselines3": ("integrations/stable_baselines3",),
+    "pyarrow": ("integrations/datasets",),
+    "minari": ("integrations/datasets/minari.py",),
+    "av": ("integrations/datasets/videos.py",),
+    "PIL": ("integrations/datasets",),
     "matplotlib": ("cli", "runners"),
     "typer": ("cli",),
     "rich": ("cli",),
@@ -109,7 +113,7 @@ def test_importing_the_package_loads_numpy_and_no_framework() -> None:
     code = (
         "import sys, reverie\n"
         "heavy = {'torch', 'jax', 'ray', 'gymnasium', 'tensorflow', 'matplotlib', 'typer', 'rich', 'ml_dtypes'}\n"
-        "heavy |= {'safetensors', 'onnx', 'onnxruntime', 'stable_baselines3'}\n"
+        "heavy |= {'safetensors', 'onnx', 'onnxruntime', 'stable_baselines3', 'pyarrow', 'minari', 'av', 'PIL'}\n"
         "print(sorted(heavy & {name.split('.')[0] for name in sys.modules}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=True)

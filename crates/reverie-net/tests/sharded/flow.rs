@@ -314,6 +314,7 @@ async fn batches_are_made_ahead_and_none_is_lost_at_the_end() {
     client.ready().await.unwrap();
     let schedule = |max_samples, ahead| Schedule {
         parts: vec![("t".to_owned(), 4)],
+        mixture: None,
         without_replacement: false,
         windows: None,
         max_samples,
