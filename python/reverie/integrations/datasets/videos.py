@@ -46,6 +46,9 @@ class VideoReader:
             self._stream = self._container.streams.video[0]
         except (av.FFmpegError, OSError, IndexError) as error:
             raise DatasetError(f"{path}: not a readable video: {error}") from error
+        if self._stream.time_base is None:
+            raise DatasetError(f"{path}: a video whose frames have no times")
+        self._time_base = self._stream.time_base
         self._stream.thread_type = "AUTO"
         self._frames = self._decoded()
         self._passed = -1.0
@@ -53,14 +56,14 @@ class VideoReader:
     def _decoded(self) -> Iterator[tuple[float, Any]]:
         try:
             for frame in self._container.decode(self._stream):
-                yield float(frame.pts * self._stream.time_base), frame
+                yield float(frame.pts * self._time_base), frame
         except self._error as error:
             raise DatasetError(f"{self.path}: damaged video: {error}") from error
 
     def begin(self, second: float) -> None:
         """Goes to the last key frame before a second, where that is behind the reader or far ahead of it."""
         if second < self._passed - self._tolerance or second > self._passed + 10.0:
-            self._container.seek(int(max(0.0, second) / self._stream.time_base), stream=self._stream)
+            self._container.seek(int(max(0.0, second) / self._time_base), stream=self._stream)
             self._frames = self._decoded()
             self._passed = -1.0
 

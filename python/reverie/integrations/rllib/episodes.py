@@ -55,9 +55,11 @@ class EpisodeWriter:
             trajectory.add(
                 _arrays(episode.get_observations(step)),
                 _arrays(episode.get_observations(step + 1)),
-                np.asarray(episode.get_actions(step)),
-                np.float32(episode.get_rewards(step)),
-                np.float32(last and episode.is_terminated),
+                {
+                    "action": np.asarray(episode.get_actions(step)),
+                    "reward": np.float32(episode.get_rewards(step)),
+                    "done": np.float32(last and episode.is_terminated),
+                },
                 bool(last and episode.is_done),
             )
         if episode.is_done:
