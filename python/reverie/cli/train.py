@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from reverie import agents
-from reverie.cli import running, short_flags, sweep, train_request
+from reverie.cli import log_choice, running, short_flags, sweep, train_request
 from reverie.cli import train_flags as flags
 from reverie.cli.common import (
     EXIT_NOT_REACHED,
@@ -55,6 +55,9 @@ def train(
     precision: flags.Precision = None,
     threads: flags.Threads = None,
     tensorboard: flags.TensorBoard = None,
+    log: flags.Log = None,
+    project: flags.Project = None,
+    tag: flags.Tags = None,
     dry_run: flags.DryRun = False,
     quiet: flags.Quiet = False,
     as_json: flags.Json = False,
@@ -87,6 +90,9 @@ def train(
         node=tuple(node or ()),
         check_memory=check_memory,
         tensorboard=tensorboard,
+        log=None if log is None else log_choice.names_of(log),
+        project=project,
+        tags=None if tag is None else tuple(tag),
         quiet=quiet,
         to_stderr=as_json,
     )
@@ -145,7 +151,8 @@ def _check_sweep(request: TrainRequest, together: int) -> None:
     """Check once what every run of a sweep needs, and the memory for `together` runs at a time."""
     from reverie.runners.planning.topology import available_memory
 
-    topology = train_request.lay_out(request, request.config)[0]
+    topology, preset, _ = train_request.lay_out(request, request.config)
+    log_choice.choose(request, preset)
     elsewhere = request.runner == "ray" and train_request.nodes(request) is None
     if elsewhere or not request.check_memory or request.node:
         return

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from reverie import agents
-from reverie.cli import run_folders, running, short_flags
+from reverie.cli import log_choice, run_folders, running, short_flags
 from reverie.cli.common import refuse
 from reverie.cli.running import PlannedRun
 
@@ -51,7 +50,11 @@ class TrainRequest:
     """The nodes of a cluster to plan for, in the form of `nodes.parse_nodes`."""
     check_memory: bool = True
     tensorboard: bool | None = None
-    """Whether to log for TensorBoard; None if it is installed."""
+    """Whether to log for TensorBoard; None if `log` has it, or, without a choice, if it is installed."""
+    log: tuple[str, ...] | None = None
+    """The logs of scalars, of `LOGS`; None for those of the preset, of the run to continue, or the default."""
+    project: str | None = None
+    tags: tuple[str, ...] | None = None
     quiet: bool = False
     silent: bool = False
     """Print warnings and errors only: a sweep prints the results of its runs."""
@@ -62,11 +65,9 @@ class TrainRequest:
 def run(request: TrainRequest) -> tuple[Result, Path]:
     """Train; returns the result and the run's folder. Errors and stops end the command."""
     planned = prepare(request)
-    board = importlib.util.find_spec("tensorboard") is not None if request.tensorboard is None else request.tensorboard
     result = running.run(
         planned,
         stop_when_confirmed=not request.until_max_steps,
-        board=board,
         to_stderr=request.to_stderr,
         quiet=request.quiet,
         silent=request.silent,
@@ -144,6 +145,7 @@ def prepare(request: TrainRequest) -> PlannedRun:
         run_folders.report_changes(earlier.checkpoint, agent, topology)
     elif request.init_from is not None:
         agent = _warm_started(agent, topology, request.init_from)
+    preset = replace(preset, log=log_choice.choose(request, preset, None if earlier.checkpoint is None else folder))
     return PlannedRun(agent, topology, preset, folder, earlier.checkpoint, request.overwrite)
 
 
