@@ -95,14 +95,15 @@ def dump(preset: Preset) -> str:
         tables["log"] = preset.log
     return "\n".join(
         f"[{table}]\n"
-        + "".join(f"{name} = {_toml(value)}\n" for name, value in vars(settings).items() if value is not None)
+        + "".join(f"{name} = {toml(value)}\n" for name, value in vars(settings).items() if value is not None)
         for table, settings in tables.items()
     )
 
 
-def _toml(value: Any) -> str:
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(_toml, value))}]"
+def toml(value: Any) -> str:
+    """A value of a setting as TOML."""
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(toml, value))}]"
     if isinstance(value, bool | str):
         return json.dumps(value)
     return repr(value)
@@ -133,6 +134,16 @@ def override(preset: Preset, settings: Sequence[str]) -> Preset:
         )
     except ValueError as error:
         raise PresetError(preset.path, f"with {', '.join(settings)}: {error}") from error
+
+
+def setting_named(name: str, preset: Preset) -> str:
+    """The setting that a name means: itself, or another library's name of it. Raises `PresetError` with the nearest."""
+    known = [*get_type_hints(type(preset.config)), *get_type_hints(RunSettings)]
+    if name in known:
+        return name
+    if SYNONYMS.get(name) in known:
+        return SYNONYMS[name]
+    raise PresetError(preset.path, f"has no setting {name!r}{_nearest(name, known)}")
 
 
 def _value(text: str) -> Any:

@@ -99,7 +99,7 @@ def train(
     if seeds is not None:
         wanted = sweep.seeds_of(seeds)
         if not sweep.continues(request, wanted):  # a resumed run takes its settings from its checkpoint
-            _check_sweep(replace(request, seed=wanted[0]), min(jobs or 1, len(wanted)))
+            train_request.check_together(replace(request, seed=wanted[0]), min(jobs or 1, len(wanted)))
         if not dry_run:
             raise typer.Exit(sweep.run(request, wanted, jobs or 1, as_json=as_json))
     if dry_run:
@@ -145,20 +145,3 @@ def _refuse_flags_for_several_learners(name: str, num_learners: int | None, num_
                 f"{option} is {number}, and {agent.name} has one learner, which holds the parameters itself: leave it"
                 f" out, or train {having}"
             )
-
-
-def _check_sweep(request: TrainRequest, together: int) -> None:
-    """Check once what every run of a sweep needs, and the memory for `together` runs at a time."""
-    from reverie.runners.planning.topology import available_memory
-
-    topology, preset, _ = train_request.lay_out(request, request.config)
-    log_choice.choose(request, preset)
-    elsewhere = request.runner == "ray" and train_request.nodes(request) is None
-    if elsewhere or not request.check_memory or request.node:
-        return
-    needed, available = topology.memory_bytes * together, available_memory()
-    if needed > available:
-        refuse(
-            f"{together} runs at a time need about {needed / 2**30:.1f} GiB and {available / 2**30:.1f} GiB are free:"
-            " lower --jobs"
-        )

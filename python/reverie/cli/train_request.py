@@ -60,6 +60,13 @@ class TrainRequest:
     """Print warnings and errors only: a sweep prints the results of its runs."""
     to_stderr: bool = False
     """Report progress on stderr, and leave stdout to the result."""
+    trial: int | None = None
+    """The number of the trial of a search; None elsewhere."""
+
+    @property
+    def name(self) -> str:
+        """The run's name among the runs of a sweep or a search."""
+        return f"seed {self.seed}" if self.trial is None else f"trial {self.trial}, seed {self.seed}"
 
 
 def run(request: TrainRequest) -> tuple[Result, Path]:
@@ -147,6 +154,27 @@ def prepare(request: TrainRequest) -> PlannedRun:
         agent = _warm_started(agent, topology, request.init_from)
     preset = replace(preset, log=log_choice.choose(request, preset, None if earlier.checkpoint is None else folder))
     return PlannedRun(agent, topology, preset, folder, earlier.checkpoint, request.overwrite)
+
+
+def check_together(request: TrainRequest, together: int) -> Preset:
+    """Check once what several runs like this one need, and the memory for `together` of them at a time.
+
+    Returns their preset; errors end the command.
+    """
+    from reverie.runners.planning.topology import available_memory
+
+    topology, preset, _ = lay_out(request, request.config)
+    log_choice.choose(request, preset)
+    elsewhere = request.runner == "ray" and nodes(request) is None
+    if elsewhere or not request.check_memory or request.node:
+        return preset
+    needed, available = topology.memory_bytes * together, available_memory()
+    if needed > available:
+        refuse(
+            f"{together} runs at a time need about {needed / 2**30:.1f} GiB and {available / 2**30:.1f} GiB are free:"
+            " lower --jobs"
+        )
+    return preset
 
 
 def _warm_started(agent: Agent, topology: Topology, source: Path) -> Agent:
