@@ -48,6 +48,10 @@ def write_log(request, returns, *, finished=True, confirmed=False):
     (request.out / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
+def score_of(settings):
+    return 10.0 * int(settings["n_step"]) + float(settings["learning_rate"])
+
+
 class Runs:
     """Runs that take no time: their return is high for a high n_step, and higher for each seed."""
 
@@ -57,7 +61,7 @@ class Runs:
 
     def train(self, request):
         self.asked.append(request)
-        score = 10.0 * int(settings(request)["n_step"]) + request.seed
+        score = score_of(settings(request)) + request.seed
         write_log(request, [1.0, score + 5, score])
         return 1, {"confirmed": False}
 
@@ -100,6 +104,7 @@ def test_an_invalid_search_is_refused_before_any_run(reverie, runs, tmp_path, op
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_search_finds_the_best_settings_and_writes_them_as_a_preset(reverie, runs, tmp_path):
     result = reverie(*SEARCH, *SPACE, *STEPS, "--trials", 6, "--seeds", "0-1", "--jobs", 2, "--out", "s", "--json")
     assert result.exit_code == 0, result.stderr
@@ -109,7 +114,7 @@ def test_a_search_finds_the_best_settings_and_writes_them_as_a_preset(reverie, r
     assert values == sorted(values, reverse=True)
     best = found["best"]
     assert best == found["trials"][0]
-    assert best["value"] == 10.0 * int(best["settings"]["n_step"]) + 0.5, "the mean over both seeds"
+    assert best["value"] == pytest.approx(score_of(best["settings"]) + 0.5), "the mean over both seeds"
     preset = tomllib.loads((tmp_path / found["preset"]).read_text())
     assert preset["agent"]["n_step"] == int(best["settings"]["n_step"])
     assert preset["agent"]["learning_rate"] == float(best["settings"]["learning_rate"])
@@ -134,6 +139,7 @@ def test_the_same_search_draws_the_same_trials_and_random_ones_differ_from_tpe(r
     assert drawn[0] != drawn[3]
 
 
+@pytest.mark.long
 def test_a_resumed_search_continues_and_another_one_in_its_folder_is_refused(reverie, runs):
     command = [*SEARCH, *SPACE, *STEPS, "--out", "s", "--sampler", "random"]
     assert reverie(*command, "--trials", 3).exit_code == 0
@@ -198,6 +204,7 @@ def test_a_pruner_ends_a_trial_by_its_evaluations_and_its_run_is_asked_to_save(r
     assert list(study.trials[0].intermediate_values) == steps, "the second seed counts from the steps of the first"
 
 
+@pytest.mark.long
 def test_an_interrupted_trial_is_tried_again_in_its_folder(reverie, monkeypatch, runs, tmp_path):
     work = runs.train
 
