@@ -1,6 +1,7 @@
 """`reverie train --log`: the logs of a run's scalars, chosen by flags, by the preset and by the run that continues."""
 
 import importlib.util
+import json
 
 import pytest
 
@@ -17,7 +18,7 @@ from reverie.cli.app import app
 from reverie.cli.train_request import TrainRequest
 from reverie.runners.reports import scalar_logs
 from reverie.runners.reports.calls import BackgroundCalls
-from reverie.runners.reports.sinks.sink import save_identity
+from reverie.runners.reports.sinks.sink import RunDescription, save_identity
 
 TRAIN = ["train", "dqn", "--env", "CartPole-v1", "--out", "here"]
 SHORT = ["--set", "max_env_steps=1100", "--set", "evaluate_every=500"]
@@ -127,6 +128,33 @@ def test_a_log_whose_service_is_away_warns_once_and_the_run_goes_on(reverie, tmp
     assert 'to = ["mlflow"]' in (tmp_path / "here/preset.toml").read_text()
 
 
+def test_an_evaluation_is_logged_only_where_the_run_was(reverie):
+    assert reverie(*TRAIN, *SHORT, "--no-tensorboard").exit_code == 1
+    refused = reverie("eval", "here", "--log")
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith("reverie: here has no log in wandb or mlflow: name the folder of a run")
+
+
+def test_what_is_added_later_to_a_run_leaves_its_outcome(tmp_path):
+    class Sink(Broken):
+        calls = ()
+
+        def __getattr__(self, name):
+            return lambda *arguments: setattr(self, "calls", (*self.calls, (name, *arguments)))
+
+    film, run = tmp_path / "film.mp4", RunDescription("here", {}, 900)
+    film.write_bytes(b"film")
+    for ended, outcome in ((True, "finished"), (False, "stopped")):
+        log = scalar_logs.ScalarLog(sink := Sink(), "mlflow", BackgroundCalls())
+        log.add_later(run, {"return/evaluated": 7.0}, [film], ended=ended)
+        assert sink.calls == (
+            ("begin", run),
+            ("add_scalars", 900, {"return/evaluated": 7.0}),
+            ("add_file", 900, film),
+            ("close", outcome),
+        )
+
+
 @pytest.mark.long
 @pytest.mark.xdist_group("mlflow")
 def test_a_run_and_its_continuation_are_one_run_of_mlflow_with_its_plot(reverie, tmp_path, monkeypatch):
@@ -146,3 +174,10 @@ def test_a_run_and_its_continuation_are_one_run_of_mlflow_with_its_plot(reverie,
     assert [round(step, -2) for step in steps] == [500, 1000, 1100, 1500, 1600]
     assert run.data.tags["changed.max_env_steps"].startswith("1600 from step 11")
     assert {"curve.png", "preset.toml", "summary.json"} == {one.path for one in client.list_artifacts(run.info.run_id)}
+
+    evaluated = reverie("eval", "here", "--episodes", 2, "--log", "--json")
+    assert evaluated.exit_code == 0, evaluated.stderr
+    (again,) = client.search_runs([run.info.experiment_id])
+    assert again.data.metrics["return/evaluated"] == json.loads(evaluated.stdout)["mean_return"]
+    assert again.info.status == "FINISHED"
+    assert again.data.tags.keys() == run.data.tags.keys(), "nothing else changes"

@@ -8,6 +8,7 @@ from typing import Any
 
 from reverie.cli.common import refuse
 from reverie.cli.search_trials import SearchPlan, was_interrupted
+from reverie.runners.reports.calls import reason
 
 STORE = "study.db"
 NAME = "search"
@@ -47,10 +48,13 @@ def open_study(plan: SearchPlan, preset: str, sampler: Sampler, pruner: Pruner, 
     store = plan.folder / STORE
     if store.exists() and not resume:
         refuse(f"{plan.folder} holds a search: continue it with --resume, or name another folder with --out")
-    plan.folder.mkdir(parents=True, exist_ok=True)
-    study = optuna.create_study(
-        storage=f"sqlite:///{store.resolve()}", study_name=NAME, direction="maximize", load_if_exists=True
-    )
+    try:
+        plan.folder.mkdir(parents=True, exist_ok=True)
+        study = optuna.create_study(
+            storage=f"sqlite:///{store.resolve()}", study_name=NAME, direction="maximize", load_if_exists=True
+        )
+    except Exception as error:  # of the file system, of SQLite, or of SQLAlchemy, which Optuna does not wrap
+        refuse(f"the search's storage {store} cannot be opened: {reason(error)}")
     identity = _identity(plan, preset)
     earlier = study.user_attrs.get("identity")
     if earlier is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -165,11 +166,12 @@ class Trials:
                 return TrialState.PRUNED if pruned and code == EXIT_INTERRUPTED else TrialState.FAIL
         try:
             log = logs.read(request.out)
-        except (logs.LogError, OSError) as error:
+            evaluations.report(log.returns)
+            value = self.plan.objective.of(whole_curve(log, self.plan.evaluations))
+        except (ValueError, OSError) as error:  # a full disk may have left the log without a curve
             print(f"reverie: {request.name}: {error}", file=sys.stderr)
             return TrialState.FAIL
-        evaluations.report(log.returns)
-        return self.plan.objective.of(whole_curve(log, self.plan.evaluations))
+        return value if math.isfinite(value) else TrialState.FAIL
 
     def _request(self, trial: Any, folder: str, seed: int) -> TrainRequest:
         from reverie.runners.reports import logs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,20 @@ class ScalarLog:
         for path in paths:
             if path.is_file():
                 self._add(self._sink.add_file, self._env_steps, path)
+
+    def add_later(
+        self, run: RunDescription, scalars: Mapping[str, float], paths: Sequence[Path], *, ended: bool
+    ) -> None:
+        """Add numbers and files to a run that is over, at its last step, and close.
+
+        `ended`: the run trained until its own end, which its status keeps.
+        """
+        self._calls(self._begin, run)
+        self._env_steps = run.env_steps
+        self._add(self._sink.add_scalars, run.env_steps, scalars)
+        self.add_files(paths)
+        self._outcome = "finished" if ended else "stopped"
+        self.close()
 
     def close(self, *, failed: bool = False) -> None:
         """Close the sink and wait for it, for a bounded time; idempotent. `failed`: an error ended the run."""

@@ -52,6 +52,7 @@ class WandbSink:
     def begin(self, run: RunDescription) -> None:
         """Start the run, or continue the one whose id is in the folder."""
         identity = read_identity(self._folder, NAME) if run.env_steps else {}
+        self._tags = tuple(dict.fromkeys([*identity.get("tags", ()), *self._tags]))  # those given replace W&B's own
         self._folder.mkdir(parents=True, exist_ok=True)
         self._run = started = self._wandb.init(
             project=identity.get("project", self._project),
@@ -103,7 +104,8 @@ class WandbSink:
         self._run.log({**values, "env_steps": step}, step=self._step)
 
     def _save(self) -> None:
-        save_identity(self._folder, NAME, id=self._run.id, project=self._run.project, step=self._step)
+        identity = {"id": self._run.id, "project": self._run.project, "step": self._step, "tags": self._tags}
+        save_identity(self._folder, NAME, **identity)
 
 
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
