@@ -227,6 +227,15 @@ def test_an_interrupted_trial_is_tried_again_in_its_folder(reverie, monkeypatch,
     assert study.trials[3].params == study.trials[2].params
 
 
+def test_a_storage_that_cannot_be_opened_is_refused_by_its_path(reverie, runs, tmp_path):
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s/study.db").write_text("no database" * 1_000)
+    result = reverie(*SEARCH, *SPACE, *STEPS, "--out", "s", "--resume")
+    assert result.exit_code == 2
+    assert "reverie: the search's storage s/study.db cannot be opened: " in result.stderr
+    assert runs.asked == []
+
+
 def test_without_optuna_its_extra_is_named(reverie, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "optuna", None)
     result = reverie(*SEARCH, *SPACE)

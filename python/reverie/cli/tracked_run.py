@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,10 @@ def open_logs(folder: Path) -> list[ScalarLog]:
     from reverie.runners.reports import scalar_logs
     from reverie.runners.reports.sinks.sink import tracked_in
 
-    kinds = {"wandb": scalar_logs.WeightsAndBiases, "mlflow": scalar_logs.MLflow}
+    kinds: dict[str, Callable[[Path], ScalarLog]] = {
+        "wandb": scalar_logs.WeightsAndBiases,
+        "mlflow": scalar_logs.MLflow,
+    }
     names = tracked_in(folder, tuple(kinds))
     if not names:
         raise ValueError(f"{folder} has no log in wandb or mlflow: name the folder of a run with --log")
