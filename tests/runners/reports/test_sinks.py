@@ -204,8 +204,8 @@ def test_a_store_that_mlflow_refuses_is_a_problem_and_not_an_error(mlflow_store,
 
 @pytest.fixture
 def wandb_offline(monkeypatch):
-    """Weights & Biases without a network; reads the records of the runs in a folder."""
-    pytest.importorskip("wandb", reason="reverie[wandb] is not installed: 66 MB, and a process of its own")
+    """Weights & Biases without a network; reads the records of the runs in a folder that it has not read before."""
+    wandb = pytest.importorskip("wandb", reason="reverie[wandb] is not installed: 66 MB, and a process of its own")
     for name, value in {
         "MODE": "offline",
         "ERROR_REPORTING": "false",
@@ -221,7 +221,16 @@ def wandb_offline(monkeypatch):
             record.ParseFromString(data)
             yield record
 
-    return lambda folder: [list(records(file)) for file in sorted(folder.glob("wandb/offline-run-*/run-*.wandb"))]
+    read = set()
+
+    def new_runs(folder):
+        wandb.teardown()  # `Run.finish` does not wait for the end of the file: W&B's process writes it before it ends
+        files = sorted(set(folder.glob("wandb/offline-run-*/run-*.wandb")) - read)
+        read.update(files)
+        return [list(records(file)) for file in files]
+
+    yield new_runs
+    wandb.teardown()
 
 
 def parts(log):
@@ -272,12 +281,14 @@ def test_wandb_gets_settings_scalars_result_and_files_and_a_resumed_run_continue
 
     identity = read_identity(tmp_path, "wandb")
     write(scalar_logs.WeightsAndBiases(tmp_path), course(resumed=600, learning_rate=1e-4))
-    again = next(records for records in wandb_offline(tmp_path) if rows(records) != rows(first))
+    (again,) = wandb_offline(tmp_path)
     continued = next(record.run for record in again if record.HasField("run"))
     assert (continued.run_id, continued.project) == (identity["id"], "ours")
     assert min(row["_step"] for row in rows(again)) > max(row["_step"] for row in rows(first))
     write(scalar_logs.WeightsAndBiases(tmp_path), course(until=100))
-    assert read_identity(tmp_path, "wandb")["id"] != identity["id"], "a run that begins is a new one"
+    (new,) = wandb_offline(tmp_path)
+    begun = next(record.run for record in new if record.HasField("run"))
+    assert begun.run_id == read_identity(tmp_path, "wandb")["id"] != identity["id"], "a run that begins is a new one"
 
 
 @pytest.mark.long

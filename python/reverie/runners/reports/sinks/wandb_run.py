@@ -93,7 +93,10 @@ class WandbSink:
             self._run.save(str(path.resolve()), base_path=str(path.resolve().parent), policy="now")
 
     def close(self, outcome: Outcome) -> None:
-        """End the run; waits for W&B to have it, or its files where it is offline."""
+        """End the run; waits for the upload. Offline, W&B's own process may write the end of the file after this.
+
+        The file is complete when this process has ended, or after `wandb.teardown()`.
+        """
         if self._run is not None:
             self._save()
             self._run.finish(exit_code=0 if outcome == "finished" else 1)
