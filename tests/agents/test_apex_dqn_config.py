@@ -56,7 +56,7 @@ def test_an_environment_without_a_preset_names_those_that_have_one():
         ("hidden = ", "hidden = [] #", r"hidden is \(\)"),
         ("hidden = ", "hidden = [1.5] #", r"hidden is \[1.5\]"),
         ("max_env_steps = ", "max_env_steps = 0 #", r"max_env_steps is 0"),
-        ("[run]", "[running]", r"needs exactly \[agent\] and \[run\]"),
+        ("[run]", "[running]", r"needs \[agent\] and \[run\]"),
         ("capacity = ", "# ", r"\[agent\] is missing capacity"),
         ("capacity = ", "capacity ", r"is not TOML"),
     ],

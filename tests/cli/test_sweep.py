@@ -12,8 +12,9 @@ import pytest
 pytest.importorskip("torch")
 testing = pytest.importorskip("typer.testing")
 
-from reverie.cli import sweep, sweep_view, video  # noqa: E402
+from reverie.cli import sweep_view, video  # noqa: E402
 from reverie.cli.app import app  # noqa: E402
+from reverie.cli.run_processes import RunProcesses  # noqa: E402
 from reverie.cli.sweep import parse_seeds  # noqa: E402
 from reverie.cli.train_request import TrainRequest  # noqa: E402
 from reverie.runners import checkpoints  # noqa: E402
@@ -60,7 +61,7 @@ def test_invalid_seeds_are_refused_in_one_line(reverie, text):
     ],
 )
 def test_errors_of_every_run_of_a_sweep_are_reported_once(reverie, monkeypatch, options, words):
-    monkeypatch.setattr(sweep._Runs, "train", lambda *arguments: pytest.fail("a run began"))
+    monkeypatch.setattr(RunProcesses, "train", lambda *arguments: pytest.fail("a run began"))
     monkeypatch.setattr(topology, "available_memory", lambda: 2**30)
     result = reverie("train", "dqn", "--env", "CartPole-v1", "--seeds", "3-5", *options)
     assert result.exit_code == 2
@@ -70,7 +71,7 @@ def test_errors_of_every_run_of_a_sweep_are_reported_once(reverie, monkeypatch, 
 
 def test_the_memory_of_this_machine_does_not_limit_a_sweep_on_a_cluster(reverie, monkeypatch):
     asked = []
-    monkeypatch.setattr(sweep._Runs, "train", lambda runs, request: asked.append(request) or (2, None))
+    monkeypatch.setattr(RunProcesses, "train", lambda runs, request: asked.append(request) or (2, None))
     monkeypatch.setattr(topology, "available_memory", lambda: 2**20)
     options = ["--seeds", "3,4", "--jobs", "2"]
     reverie("train", "dqn", "--env", "CartPole-v1", *options, "--runner", "ray", "--address", "auto")
@@ -93,7 +94,7 @@ def test_sweep_is_another_name_of_seeds(reverie):
 
 def test_a_run_of_a_sweep_gets_every_option_of_the_sweep_and_its_own_seed_and_folder(reverie, tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(sweep._Runs, "train", lambda runs, request: asked.append(request) or (2, None))
+    monkeypatch.setattr(RunProcesses, "train", lambda runs, request: asked.append(request) or (2, None))
     (tmp_path / "here/seed-4/checkpoints").mkdir(parents=True)
     options = [
         "--set",
@@ -146,7 +147,7 @@ def test_a_sweep_trains_every_seed_and_prints_a_summary(reverie, tmp_path):
 
 
 def test_a_run_of_a_sweep_that_ended_without_a_result_is_named_and_not_left_out_of_the_mean(reverie, monkeypatch):
-    monkeypatch.setattr(sweep._Runs, "train", lambda runs, request: (1, None if request.seed == 4 else of_seed(3)))
+    monkeypatch.setattr(RunProcesses, "train", lambda runs, request: (1, None if request.seed == 4 else of_seed(3)))
     result = reverie("train", "dqn", "--env", "CartPole-v1", "--seeds", "3,4", "--no-tensorboard")
     assert result.exit_code == 1
     assert result.stderr.splitlines() == ["reverie: no result from seed 4"]
@@ -184,7 +185,7 @@ def test_the_view_of_a_sweep_is_for_a_terminal_unless_quiet(tmp_path, monkeypatc
         terminal = io.StringIO()
         terminal.isatty = lambda: True
         monkeypatch.setattr("sys.stderr", terminal)
-        with sweep_view.shown({7: tmp_path}, as_json=True, quiet=quiet):
+        with sweep_view.shown({"seed 7": tmp_path}, as_json=True, quiet=quiet):
             pass
         return terminal.getvalue()
 
@@ -281,7 +282,7 @@ def test_a_resumed_sweep_skips_finished_runs_and_starts_the_others(reverie, tmp_
         had(seed + 10, confirmed=True, env_steps=900)
         return 0, {"mean_return": 490.0, "confirmed": True, "seed": seed, "folder": f"runs/seed-{seed + 10}"}
 
-    monkeypatch.setattr(sweep._Runs, "train", train)
+    monkeypatch.setattr(RunProcesses, "train", train)
     command = ["train", "dqn", "--env", "CartPole-v1", "--seeds", "0-3", "--out", "runs", "--resume", "--json"]
     result = reverie(*command, "--set", "max_env_steps=1100")
     assert result.exit_code == 1, result.stderr

@@ -23,7 +23,7 @@ FOLDERS = ("crates", "proto", "python", "tests", "examples", "fuzz", "benchmarks
 # What pickles an object, by the module that has it; `Pipe` makes connections whose `send` pickles.
 PICKLING = ("multiprocessing.connection.Connection", "multiprocessing.reduction.ForkingPickler", "multiprocessing.Pipe")
 PICKLES = {
-    "cli/sweep.py",
+    "cli/run_processes.py",
     "runners/launch.py",
     "runners/links/message_sockets.py",
     "runners/links/parameter_connections.py",

@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reverie.agents import checks
+from reverie.agents.log_settings import LogSettings
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -234,6 +235,7 @@ class Preset:
     config: Any
     run: RunSettings
     path: Path
+    log: LogSettings = field(default_factory=LogSettings)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Preset files: one TOML per environment in the agent's folder, with an `[agent]` and a `[run]` table."""
+"""Preset files: one TOML per environment in the agent's folder: `[agent]`, `[run]` and, where wanted, `[log]`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from reverie.agents.core import Preset, RunSettings
+from reverie.agents.log_settings import LogSettings
 
 Settings = TypeVar("Settings")
 
@@ -33,12 +34,13 @@ def load(path: Path, config_class: type[Any]) -> Preset:
         raise PresetError(path, f"is not TOML: {error}") from error
     except UnicodeDecodeError as error:
         raise PresetError(path, f"is not UTF-8 text: {error}") from error
-    if set(document) != {"agent", "run"}:
-        raise PresetError(path, f"has the tables {sorted(document)}, and needs exactly [agent] and [run]")
+    if set(document) - {"log"} != {"agent", "run"}:
+        raise PresetError(path, f"has the tables {sorted(document)}, and needs [agent] and [run], and may have [log]")
     return Preset(
         config=build(path, "agent", config_class, document["agent"]),
         run=build(path, "run", RunSettings, document["run"]),
         path=path,
+        log=build(path, "log", LogSettings, document.get("log", {})),
     )
 
 
@@ -89,16 +91,19 @@ def environment_of(path: Path) -> str:
 def dump(preset: Preset) -> str:
     """The text of a preset file with these settings, for `load`. It leaves out settings that are None."""
     tables = {"agent": preset.config, "run": preset.run}
+    if preset.log != LogSettings():
+        tables["log"] = preset.log
     return "\n".join(
         f"[{table}]\n"
-        + "".join(f"{name} = {_toml(value)}\n" for name, value in vars(settings).items() if value is not None)
+        + "".join(f"{name} = {toml(value)}\n" for name, value in vars(settings).items() if value is not None)
         for table, settings in tables.items()
     )
 
 
-def _toml(value: Any) -> str:
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(_toml, value))}]"
+def toml(value: Any) -> str:
+    """A value of a setting as TOML."""
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(toml, value))}]"
     if isinstance(value, bool | str):
         return json.dumps(value)
     return repr(value)
@@ -129,6 +134,16 @@ def override(preset: Preset, settings: Sequence[str]) -> Preset:
         )
     except ValueError as error:
         raise PresetError(preset.path, f"with {', '.join(settings)}: {error}") from error
+
+
+def setting_named(name: str, preset: Preset) -> str:
+    """The setting that a name means: itself, or another library's name of it. Raises `PresetError` with the nearest."""
+    known = [*get_type_hints(type(preset.config)), *get_type_hints(RunSettings)]
+    if name in known:
+        return name
+    if SYNONYMS.get(name) in known:
+        return SYNONYMS[name]
+    raise PresetError(preset.path, f"has no setting {name!r}{_nearest(name, known)}")
 
 
 def _value(text: str) -> Any:
@@ -187,6 +202,10 @@ def _convert(path: Path, name: str, hint: Any, value: Any) -> Any:
         if isinstance(value, list) and all(type(v) is int for v in value):
             return tuple(value)
         raise PresetError(path, f"{name} is {value!r}, and must be a list of integers such as [128, 128]")
-    elif type(value) is hint:
+    if hint == tuple[str, ...]:
+        if isinstance(value, list) and all(type(v) is str for v in value):
+            return tuple(value)
+        raise PresetError(path, f'{name} is {value!r}, and must be a list of words such as ["one", "two"]')
+    if type(value) is hint:
         return value
     raise PresetError(path, f"{name} is {value!r}, and must be {getattr(hint, '__name__', hint)}")

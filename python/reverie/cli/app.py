@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from reverie.cli import bench, checkpoint, data, export, info, serve, top
+from reverie.cli import bench, checkpoint, data, export, info, search, serve, top
 from reverie.cli.common import EPILOG
 from reverie.cli.demo import demo
 from reverie.cli.eval import evaluate
@@ -31,6 +31,7 @@ app = typer.Typer(
 )
 app.command(epilog=EPILOG)(demo)
 app.command(epilog=EPILOG, cls=TrainCommand)(train)
+app.command(epilog=search.EPILOG)(search.search)
 app.command("eval")(evaluate)
 app.command(epilog=export.EPILOG)(export.export)
 app.command()(plot)

@@ -38,6 +38,14 @@ def evaluate(
         str | None,
         typer.Option(metavar="AGENT", help="The agent as module:agent, if it is not found by the name in POLICY."),
     ] = None,
+    log: Annotated[
+        bool,
+        typer.Option(
+            "--log",
+            help="Add the mean return and the video to the run's logs in Weights & Biases and MLflow; POLICY is its"
+            " folder.",
+        ),
+    ] = False,
     as_json: LastLineJson = False,
 ) -> None:
     """Play greedy episodes with the weights of POLICY, on seeds that training and its evaluations do not use.
@@ -46,14 +54,17 @@ def evaluate(
     """
     require_agents()
     find_modules_here()
+    from reverie.cli import tracked_run
     from reverie.cli import video as videos
     from reverie.policies import load_policy
     from reverie.runners import Evaluator
+    from reverie.runners.reports.sinks.sink import RunDescription
 
     stream = sys.stderr if as_json else sys.stdout
     try:
         if video is not None:
             videos.check(video)
+        trackers = tracked_run.open_logs(path) if log else []
         policy = load_policy(path, agent=agent)
         _check_environment(policy.spec)
     except (ValueError, OSError, ImportError) as error:
@@ -73,6 +84,13 @@ def evaluate(
         except videos.VideoError as error:
             refuse(error)
         print(f"video: {video}, {frames:,} frames, return {score:.1f}, seed {first_seed}", file=stream)
+    if trackers:
+        description = RunDescription(
+            name=path.name,
+            settings={"agent": policy.agent.name, "env_id": env_id, "seed": run.seed},
+            env_steps=run.env_steps,
+        )
+        tracked_run.add(trackers, description, path, evaluation.mean_return, video)
     if as_json:
         found = {
             "agent": policy.agent.name,

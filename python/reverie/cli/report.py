@@ -67,6 +67,11 @@ class Progress:
         """Print a warning that is not an event."""
         self._console.print(text, style="bold red", soft_wrap=True)
 
+    def note(self, text: str) -> None:
+        """Print a line that is not an event, unless `quiet`."""
+        if not self._quiet:
+            self._console.print(text, soft_wrap=True)
+
     def __call__(self, event: Event) -> None:
         """Show one event of a run."""
         match event:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 from reverie.cli import exits, run_folders
-from reverie.cli.common import refuse
+from reverie.cli.common import EXIT_INTERRUPTED, refuse
 
 if TYPE_CHECKING:
     from reverie.agents.agent import Agent
     from reverie.agents.core import Preset
+    from reverie.cli import report
     from reverie.runners import Event, Result, Topology
+    from reverie.runners.reports import logs
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,6 @@ def run(
     planned: PlannedRun,
     *,
     stop_when_confirmed: bool,
-    board: bool,
     to_stderr: bool,
     quiet: bool,
     silent: bool = False,
@@ -44,12 +47,12 @@ def run(
 ) -> Result:
     """Train, show progress and report (unless `silent`); blocks until the end. Errors and stops end the command."""
     from reverie.cli import curve, report
-    from reverie.runners import train
+    from reverie.runners import checkpoints, train
 
     folder, preset = planned.folder, planned.preset
     _require_extras(planned.topology)
     with (
-        _recording(planned, board=board, to_stderr=to_stderr, quiet=quiet or silent) as on_event,
+        _recording(planned, to_stderr=to_stderr, quiet=quiet or silent) as recording,
         exits.errors_reported(folder),
         exits.stop_on_signals() as stop_requested,
     ):
@@ -64,57 +67,103 @@ def run(
             num_shards=planned.topology.num_shards,
             address=address,
             stop_when_confirmed=stop_when_confirmed,
-            on_event=on_event,
+            on_event=recording,
             checkpoint_folder=folder / "checkpoints",
             resume=planned.checkpoint,
             overwrite=planned.overwrite,
             should_stop=stop_requested,
             check_memory=check_memory,
         )
-    drawn = curve.save(result, folder / "curve.png")
+        drawn = curve.save(result, folder / "curve.png")
+        recording.add_files([folder / checkpoints.PRESET, folder / "curve.png", *sorted(folder.glob("*.mp4"))])
     if not silent:
         report.show(result, drawn, to_stderr=to_stderr, quiet=quiet)
     return result
 
 
-@contextmanager
-def _recording(planned: PlannedRun, *, board: bool, to_stderr: bool, quiet: bool) -> Iterator[Callable[[Event], None]]:
+class _Recording:
     """The receiver of a run's events: a view, the logs, and preset.toml at the first event."""
-    from reverie.agents import presets
+
+    def __init__(self, planned: PlannedRun, writers: Sequence[logs.Log], progress: report.Progress) -> None:
+        self._planned, self._writers, self._progress = planned, writers, progress
+        self._warned: set[str] = set()
+
+    def __call__(self, event: Event) -> None:
+        """Record one event of a run."""
+        from reverie.agents import presets
+        from reverie.runners import Started, checkpoints
+        from reverie.runners.reports import logs
+
+        if isinstance(event, Started):
+            folder = self._planned.folder
+            if self._planned.overwrite:
+                run_folders.remove_pictures(folder)
+            logs.replace_file(folder / checkpoints.PRESET, presets.dump(self._planned.preset).encode())
+        for writer in self._writers:
+            writer(event)
+            self._warn(writer)
+        self._progress(event)
+
+    def add_files(self, paths: Sequence[Path]) -> None:
+        """Pass those of the files that exist to the logs that take files."""
+        from reverie.runners.reports.scalar_logs import ScalarLog
+
+        for writer in self._writers:
+            if isinstance(writer, ScalarLog):
+                writer.add_files(paths)
+
+    def close(self, *, failed: bool) -> None:
+        """Close the logs, and print what of them is elsewhere."""
+        for writer in self._writers:
+            writer.close(failed=failed)
+            self._warn(writer)
+            if where := getattr(writer, "where", ""):
+                self._progress.note(f"{writer.name}: {where}")
+
+    def _warn(self, writer: logs.Log) -> None:
+        if writer.problem and writer.name not in self._warned:
+            self._warned.add(writer.name)
+            self._progress.warn(f"{writer.name} is no longer written: {writer.problem}; training continues")
+
+
+@contextmanager
+def _recording(planned: PlannedRun, *, to_stderr: bool, quiet: bool) -> Iterator[_Recording]:
+    """The record of a run while it trains; its logs are closed at the end."""
     from reverie.cli import report
-    from reverie.runners import Started, checkpoints
-    from reverie.runners.reports import logs
 
-    folder = planned.folder
-    with ExitStack() as stack:
-        writers: list[logs.Log] = []
-        if board:
-            try:
-                writers.append(logs.TensorBoard(folder / "tensorboard", purge_after=_steps_of(planned.checkpoint)))
-            except ImportError as error:
-                refuse(error)
+    with report.Progress(to_stderr=to_stderr, quiet=quiet) as progress:
+        recording = _Recording(planned, _writers(planned), progress)
+        failed = True
         try:
-            writers.append(logs.JsonLines(folder / logs.LOG))
-        except OSError as error:
-            refuse(error)
-        for writer in writers:
-            stack.callback(writer.close)
-        progress = stack.enter_context(report.Progress(to_stderr=to_stderr, quiet=quiet))
-        warned: set[int] = set()
+            yield recording
+            failed = False
+        except typer.Exit as end:
+            failed = end.exit_code != EXIT_INTERRUPTED
+            raise
+        finally:
+            recording.close(failed=failed)
 
-        def on_event(event: Event) -> None:
-            if isinstance(event, Started):
-                if planned.overwrite:
-                    run_folders.remove_pictures(folder)
-                logs.replace_file(folder / checkpoints.PRESET, presets.dump(planned.preset).encode())
-            for writer in writers:
-                writer(event)
-                if writer.problem and id(writer) not in warned:
-                    warned.add(id(writer))
-                    progress.warn(f"{writer.path} is no longer written: {writer.problem}; training continues")
-            progress(event)
 
-        yield on_event
+def _writers(planned: PlannedRun) -> list[logs.Log]:
+    """The logs of the run, which write from its first event on; what a log lacks ends the command."""
+    from reverie.runners.reports import logs, scalar_logs
+
+    folder, chosen = planned.folder, planned.preset.log
+    writers: list[logs.Log] = []
+    try:
+        for name in chosen.to:
+            match name:
+                case "tensorboard":
+                    after = _steps_of(planned.checkpoint)
+                    writers.append(scalar_logs.TensorBoard(folder / "tensorboard", purge_after=after))
+                case "wandb":
+                    writers.append(scalar_logs.WeightsAndBiases(folder, project=chosen.project, tags=chosen.tags))
+                case "mlflow":
+                    writers.append(scalar_logs.MLflow(folder, experiment=chosen.project, tags=chosen.tags))
+        writers.append(logs.JsonLines(folder / logs.LOG))
+    except (ImportError, ValueError, OSError) as error:
+        refuse(error)
+    return writers
 
 
 def _require_extras(topology: Topology) -> None:

@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import sys
-import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, cast
-
-import typer
+from typing import Any
 
 from reverie import agents
-from reverie.cli import running, short_flags, sweep_view, train_request
-from reverie.cli.common import EXIT_INTERRUPTED, EXIT_NOT_REACHED, EXIT_REACHED, find_modules_here, refuse
-from reverie.cli.exits import stop_signals
+from reverie.cli import short_flags, sweep_view
+from reverie.cli.common import EXIT_INTERRUPTED, EXIT_NOT_REACHED, EXIT_REACHED, refuse
+from reverie.cli.run_processes import RunProcesses, signals_as_ctrl_c
 from reverie.cli.train_request import TrainRequest
-
-COMMAND = (sys.executable, "-c", "from reverie.cli.sweep import serve; serve()")
-"""The command of a run's process; the file descriptor of its connection is appended."""
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
@@ -58,20 +47,20 @@ def run(request: TrainRequest, wanted: Sequence[int], jobs: int, *, as_json: boo
     folder = _folder(request)
     requests = _requests(request, wanted)
     stream = sys.stderr if as_json else sys.stdout
-    finished = {one.seed: _finished_result(one) for one in requests} if request.resume else {}
+    finished = {one.seed: find_finished(one) for one in requests} if request.resume else {}
     done: dict[int, tuple[int, dict[str, Any] | None]] = {}
     for seed, finished_result in finished.items():
         if finished_result is not None:
             done[seed] = EXIT_REACHED, finished_result
             print(_summary(finished_result), file=stream, flush=True)
-    runs = _Runs()
-    with ThreadPoolExecutor(jobs) as pool, _signals_as_ctrl_c():
+    runs = RunProcesses()
+    with ThreadPoolExecutor(jobs) as pool, signals_as_ctrl_c():
         started = {}
         for one in requests:
             if one.seed not in done:
                 started[pool.submit(runs.train, replace(one, resume=bool(request.resume)))] = one
         try:
-            folders = {one.seed: one.out for one in started.values() if one.out is not None}
+            folders = {one.name: one.out for one in started.values() if one.out is not None}
             with sweep_view.shown(folders, as_json=as_json, quiet=request.quiet):
                 for ended in as_completed(started):
                     done[started[ended].seed] = _, result = ended.result()
@@ -112,113 +101,8 @@ def _requests(request: TrainRequest, wanted: Sequence[int]) -> list[TrainRequest
     return [replace(request, seed=seed, out=folder / f"seed-{seed}", silent=True, to_stderr=True) for seed in wanted]
 
 
-class _Runs:
-    """The runs of a sweep, each a process in its own process group.
-
-    Ctrl-C in a terminal then reaches only the sweep, which signals each run once: a second signal would end a run
-    without saving.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._stopped = False
-        self._processes: list[subprocess.Popen[str]] = []
-
-    def train(self, request: TrainRequest) -> tuple[int, dict[str, Any] | None]:
-        """Run one request; returns exit code and result. Its output goes to stderr, each line with the seed."""
-        ours, theirs = Pipe()
-        with self._lock:  # no run begins once the sweep is stopped
-            if self._stopped:
-                return EXIT_INTERRUPTED, None
-            process = subprocess.Popen(
-                [*COMMAND, str(theirs.fileno())],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                pass_fds=[theirs.fileno()],
-                process_group=0,
-            )
-            self._processes.append(process)
-        theirs.close()
-        with ours:
-            with suppress(BrokenPipeError):  # the process ended before it read the request, and printed the reason
-                ours.send(request)
-            assert process.stdout is not None
-            for line in process.stdout:
-                sys.stderr.write(f"[seed {request.seed}] {line}")
-            return process.wait(), _received(ours)
-
-    def stop(self) -> None:
-        """Ask every run to save and end, and wait for them; a second Ctrl-C interrupts them, a third kills them."""
-        with self._lock:
-            self._stopped = True
-        for number in (signal.SIGINT, signal.SIGINT, signal.SIGKILL):
-            for process in self._processes:
-                if process.poll() is None:
-                    process.send_signal(number)
-            try:
-                for process in self._processes:
-                    process.wait()
-                return
-            except KeyboardInterrupt:
-                continue
-
-
-def _received(connection: Connection[Any, Any]) -> dict[str, Any] | None:
-    """The result that the run sent before its process ended; None if it sent nothing."""
-    try:
-        return cast("dict[str, Any]", connection.recv()) if connection.poll() else None
-    except (EOFError, ConnectionResetError):
-        return None
-
-
-def serve() -> None:
-    """The process of one run: receives the request, trains, sends the result, and exits with the run's exit code."""
-    from reverie.runners.roles.process_title import set_title
-
-    find_modules_here()
-    number = int(sys.argv[1])
-    os.set_inheritable(number, False)
-    connection: Connection[Any, Any] = Connection(number)
-    with connection:
-        try:
-            request: TrainRequest = connection.recv()
-            set_title(f"train {request.agent} --env {request.env} --seed {request.seed}")
-            result, folder = train_request.run(request)
-        except typer.Exit as ended:
-            sys.exit(ended.exit_code)
-        except KeyboardInterrupt:  # before training began, or more than once
-            sys.exit(EXIT_INTERRUPTED)
-        connection.send(running.as_object(result, folder))
-    sys.exit(EXIT_REACHED if result.confirmed else EXIT_NOT_REACHED)
-
-
-@contextmanager
-def _signals_as_ctrl_c() -> Iterator[None]:
-    """A context that handles SIGTERM and SIGHUP as Ctrl-C: the runs, in other groups, save and end.
-
-    Repeated signals are ignored; only a repeated Ctrl-C interrupts.
-    """
-    interrupted = False
-
-    def interrupt(number: int, frame: object) -> None:
-        nonlocal interrupted
-        if not interrupted:
-            interrupted = True
-            raise KeyboardInterrupt
-
-    numbers = [number for number in stop_signals() if number != signal.SIGINT]
-    before = {number: signal.signal(number, interrupt) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _finished_result(request: TrainRequest) -> dict[str, Any] | None:
-    """The result of a run that a resumed sweep finds finished; None if the run is unfinished or not begun."""
+def find_finished(request: TrainRequest) -> dict[str, Any] | None:
+    """The result of a run that a resumed sweep or search finds finished; None if it is unfinished or not begun."""
     from reverie.agents import presets
     from reverie.runners.reports import logs
 

@@ -1,4 +1,4 @@
-"""The view of a sweep on a terminal: a line for each seed, read from the logs of the runs."""
+"""The view of several runs on a terminal: a line for each, read from their logs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ TAIL_BYTES = 1 << 16
 
 
 @contextmanager
-def shown(folders: Mapping[int, Path], *, as_json: bool, quiet: bool) -> Iterator[None]:
-    """Show the state of the runs in these folders, by seed, while the block runs; only on a terminal."""
+def shown(folders: Mapping[str, Path], *, as_json: bool, quiet: bool) -> Iterator[None]:
+    """Show the state of the runs in these folders, by name, while the block runs; only on a terminal.
+
+    The block may add folders and remove them.
+    """
     console = Console(stderr=True, highlight=False)
     # The view passes what is printed to stdout on to its own console.
     if quiet or not console.is_terminal or not (as_json or sys.stdout.isatty()):
@@ -31,12 +34,12 @@ def shown(folders: Mapping[int, Path], *, as_json: bool, quiet: bool) -> Iterato
         yield
 
 
-def _view(folders: Mapping[int, Path]) -> Table:
+def _view(folders: Mapping[str, Path]) -> Table:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim")
     grid.add_column()
-    for seed, folder in folders.items():
-        grid.add_row(f"seed {seed}", state(folder))
+    for name, folder in list(folders.items()):
+        grid.add_row(name, state(folder))
     return grid
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from reverie import agents
-from reverie.cli import running, short_flags, sweep, train_request
+from reverie.cli import log_choice, running, short_flags, sweep, train_request
 from reverie.cli import train_flags as flags
 from reverie.cli.common import (
     EXIT_NOT_REACHED,
@@ -55,6 +55,9 @@ def train(
     precision: flags.Precision = None,
     threads: flags.Threads = None,
     tensorboard: flags.TensorBoard = None,
+    log: flags.Log = None,
+    project: flags.Project = None,
+    tag: flags.Tags = None,
     dry_run: flags.DryRun = False,
     quiet: flags.Quiet = False,
     as_json: flags.Json = False,
@@ -87,13 +90,16 @@ def train(
         node=tuple(node or ()),
         check_memory=check_memory,
         tensorboard=tensorboard,
+        log=None if log is None else log_choice.names_of(log),
+        project=project,
+        tags=None if tag is None else tuple(tag),
         quiet=quiet,
         to_stderr=as_json,
     )
     if seeds is not None:
         wanted = sweep.seeds_of(seeds)
         if not sweep.continues(request, wanted):  # a resumed run takes its settings from its checkpoint
-            _check_sweep(replace(request, seed=wanted[0]), min(jobs or 1, len(wanted)))
+            train_request.check_together(replace(request, seed=wanted[0]), min(jobs or 1, len(wanted)))
         if not dry_run:
             raise typer.Exit(sweep.run(request, wanted, jobs or 1, as_json=as_json))
     if dry_run:
@@ -139,19 +145,3 @@ def _refuse_flags_for_several_learners(name: str, num_learners: int | None, num_
                 f"{option} is {number}, and {agent.name} has one learner, which holds the parameters itself: leave it"
                 f" out, or train {having}"
             )
-
-
-def _check_sweep(request: TrainRequest, together: int) -> None:
-    """Check once what every run of a sweep needs, and the memory for `together` runs at a time."""
-    from reverie.runners.planning.topology import available_memory
-
-    topology = train_request.lay_out(request, request.config)[0]
-    elsewhere = request.runner == "ray" and train_request.nodes(request) is None
-    if elsewhere or not request.check_memory or request.node:
-        return
-    needed, available = topology.memory_bytes * together, available_memory()
-    if needed > available:
-        refuse(
-            f"{together} runs at a time need about {needed / 2**30:.1f} GiB and {available / 2**30:.1f} GiB are free:"
-            " lower --jobs"
-        )

@@ -100,6 +100,33 @@ TensorBoard = Annotated[
     bool | None,
     typer.Option(help="Also log for TensorBoard (default: if tensorboard is installed).", rich_help_panel=_OUTPUT),
 ]
+Log = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAMES",
+        help="Logs of the run's scalars in addition to its folder: any of tensorboard, wandb and mlflow, with commas"
+        " (default: the preset's, those of the run that --resume continues, or TensorBoard's).",
+        rich_help_panel=_OUTPUT,
+    ),
+]
+Project = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Project of Weights & Biases and experiment of MLflow.",
+        show_default="WANDB_PROJECT, MLFLOW_EXPERIMENT_NAME, or reverie",
+        rich_help_panel=_OUTPUT,
+    ),
+]
+Tags = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tag",
+        metavar="TAG",
+        help="Tag of the run in Weights & Biases and MLflow; repeatable.",
+        rich_help_panel=_OUTPUT,
+    ),
+]
 Quiet = Annotated[
     bool,
     typer.Option(

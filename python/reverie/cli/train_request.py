@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from reverie import agents
-from reverie.cli import run_folders, running, short_flags
+from reverie.cli import log_choice, run_folders, running, short_flags
 from reverie.cli.common import refuse
 from reverie.cli.running import PlannedRun
 
@@ -51,22 +50,31 @@ class TrainRequest:
     """The nodes of a cluster to plan for, in the form of `nodes.parse_nodes`."""
     check_memory: bool = True
     tensorboard: bool | None = None
-    """Whether to log for TensorBoard; None if it is installed."""
+    """Whether to log for TensorBoard; None if `log` has it, or, without a choice, if it is installed."""
+    log: tuple[str, ...] | None = None
+    """The logs of scalars, of `LOGS`; None for those of the preset, of the run to continue, or the default."""
+    project: str | None = None
+    tags: tuple[str, ...] | None = None
     quiet: bool = False
     silent: bool = False
     """Print warnings and errors only: a sweep prints the results of its runs."""
     to_stderr: bool = False
     """Report progress on stderr, and leave stdout to the result."""
+    trial: int | None = None
+    """The number of the trial of a search; None elsewhere."""
+
+    @property
+    def name(self) -> str:
+        """The run's name among the runs of a sweep or a search."""
+        return f"seed {self.seed}" if self.trial is None else f"trial {self.trial}, seed {self.seed}"
 
 
 def run(request: TrainRequest) -> tuple[Result, Path]:
     """Train; returns the result and the run's folder. Errors and stops end the command."""
     planned = prepare(request)
-    board = importlib.util.find_spec("tensorboard") is not None if request.tensorboard is None else request.tensorboard
     result = running.run(
         planned,
         stop_when_confirmed=not request.until_max_steps,
-        board=board,
         to_stderr=request.to_stderr,
         quiet=request.quiet,
         silent=request.silent,
@@ -144,7 +152,29 @@ def prepare(request: TrainRequest) -> PlannedRun:
         run_folders.report_changes(earlier.checkpoint, agent, topology)
     elif request.init_from is not None:
         agent = _warm_started(agent, topology, request.init_from)
+    preset = replace(preset, log=log_choice.choose(request, preset, None if earlier.checkpoint is None else folder))
     return PlannedRun(agent, topology, preset, folder, earlier.checkpoint, request.overwrite)
+
+
+def check_together(request: TrainRequest, together: int) -> Preset:
+    """Check once what several runs like this one need, and the memory for `together` of them at a time.
+
+    Returns their preset; errors end the command.
+    """
+    from reverie.runners.planning.topology import available_memory
+
+    topology, preset, _ = lay_out(request, request.config)
+    log_choice.choose(request, preset)
+    elsewhere = request.runner == "ray" and nodes(request) is None
+    if elsewhere or not request.check_memory or request.node:
+        return preset
+    needed, available = topology.memory_bytes * together, available_memory()
+    if needed > available:
+        refuse(
+            f"{together} runs at a time need about {needed / 2**30:.1f} GiB and {available / 2**30:.1f} GiB are free:"
+            " lower --jobs"
+        )
+    return preset
 
 
 def _warm_started(agent: Agent, topology: Topology, source: Path) -> Agent:

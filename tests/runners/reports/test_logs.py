@@ -13,8 +13,9 @@ pytest.importorskip("torch")
 from reverie import agents
 from reverie.agents.core import RunSettings
 from reverie.runners import Finished, Progress, Saved, Started, plan, train
-from reverie.runners.reports import logs
+from reverie.runners.reports import logs, scalar_logs
 from reverie.runners.reports.event_files import EventFile
+from reverie.runners.reports.sparse_events import SparseEvents
 
 SHORT = RunSettings(target_return=475.0, max_env_steps=1_200, evaluate_every=500, checkpoint_every=600)
 
@@ -146,7 +147,7 @@ def test_a_full_disk_does_not_end_training(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(EventFile, "_add", full)
-    board = logs.TensorBoard(tmp_path)
+    board = scalar_logs.TensorBoard(tmp_path)
     result = train(agents.find("dqn"), "CartPole-v1", run=SHORT, on_event=board)
     board.close()
     assert result.env_steps >= SHORT.max_env_steps
@@ -158,9 +159,9 @@ def test_a_full_disk_tears_no_record_of_tensorboard_and_later_ones_are_read(tmp_
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    board = logs.TensorBoard(tmp_path)
+    board = scalar_logs.TensorBoard(tmp_path)
     board(Progress(1, 0, 0.0, None, {}, 1.0))
-    board._file._file = full = Full(board._file._file, room)
+    board._sink.file._file = full = Full(board._sink.file._file, room)
     board(Progress(2, 0, 2.0, None, {}, 1.0))
     assert board.problem == "No space left on device"
     full.room = 10_000
@@ -177,7 +178,7 @@ def test_a_resumed_run_purges_later_steps_of_its_older_files(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     for after, steps in ((None, (1, 2, 3)), (2, (3, 4))):
-        board = logs.TensorBoard(tmp_path, purge_after=after)
+        board = scalar_logs.TensorBoard(tmp_path, purge_after=after)
         for step in steps:
             board(Progress(step, 0, 2.0 * step, None, {}, float(after or 0)))
         board.close()
@@ -194,8 +195,8 @@ def test_tensorflow_is_not_imported_where_it_is_installed(tmp_path):
     package.mkdir()
     (package / "__init__.py").write_text("import os\nos.abort()\n")  # as with LLVM's options, registered twice
     program = (
-        "import pathlib\nfrom reverie.runners import Progress\nfrom reverie.runners.reports import logs\n"
-        f"board = logs.TensorBoard(pathlib.Path({str(tmp_path / 'board')!r}))\n"
+        "import pathlib\nfrom reverie.runners import Progress\nfrom reverie.runners.reports import scalar_logs\n"
+        f"board = scalar_logs.TensorBoard(pathlib.Path({str(tmp_path / 'board')!r}))\n"
         "board(Progress(1, 0, 0.0, None, {}, 1.0))\nboard.close()\n"
     )
     paths = os.pathsep.join([str(tmp_path), *sys.path])
@@ -210,7 +211,7 @@ def test_tensorboard_gets_returns_and_the_learners_figures_by_environment_steps(
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    board = logs.TensorBoard(tmp_path)
+    board = scalar_logs.TensorBoard(tmp_path)
     result = train(agents.find("dqn"), "CartPole-v1", run=SHORT, on_event=board)
     board.close()
     accumulator = EventAccumulator(str(tmp_path))
@@ -229,7 +230,7 @@ def test_tensorboard_gets_progress_once_a_second_and_rates_over_that_time(tmp_pa
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    board = logs.TensorBoard(tmp_path / "board")
+    board = scalar_logs.TensorBoard(tmp_path / "board")
     assert not (tmp_path / "board").exists(), "a run that is refused leaves no files"
     topology = plan(agents.find("dqn"), "CartPole-v1")
     board(Started(topology))
@@ -245,14 +246,14 @@ def test_tensorboard_gets_progress_once_a_second_and_rates_over_that_time(tmp_pa
 
 
 def test_the_last_figures_are_written_before_the_end_once():
-    sparse, early, late, last = logs._Sparse(), *(Progress(step, 0, step / 2, None, {}, 1.0) for step in (0, 1, 2))
+    sparse, early, late, last = SparseEvents(), *(Progress(step, 0, step / 2, None, {}, 1.0) for step in (0, 1, 2))
     end = Finished(None)
     assert [sparse(event) for event in (early, late, last, end)] == [[early], [], [last], [end]]
-    sparse = logs._Sparse()
+    sparse = SparseEvents()
     assert [sparse(event) for event in (early, late, end)] == [[early], [], [late, end]]
 
 
 def test_without_tensorboard_its_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboard.compat.proto", None)
     with pytest.raises(ImportError, match=r'tensorboard is not installed: pip install "reverie\[tensorboard\]"'):
-        logs.TensorBoard(tmp_path)
+        scalar_logs.TensorBoard(tmp_path)

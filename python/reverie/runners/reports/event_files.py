@@ -64,6 +64,19 @@ class EventFile:
         value.tensor.string_val.append(text.encode())
         self._add(step=step, summary=summary)
 
+    def add_png(self, step: int, name: str, png: bytes) -> None:
+        """Add a picture, the bytes of a PNG, at a step. Raises OSError if it cannot be written, ValueError for others.
+
+        The file is as before then.
+        """
+        if not png.startswith(_PNG) or len(png) < 24:
+            raise ValueError(f"picture {name} is not a PNG")
+        width, height = struct.unpack(">II", png[16:24])
+        summary = self._messages.Event().summary
+        image = summary.value.add(tag=name).image
+        image.width, image.height, image.colorspace, image.encoded_image_string = width, height, 4, png
+        self._add(step=step, summary=summary)
+
     def close(self) -> None:
         """Close the file; idempotent."""
         self._file.close()
@@ -80,6 +93,7 @@ class EventFile:
             raise
 
 
+_PNG = b"\x89PNG\r\n\x1a\n"
 _DT_STRING = 7
 """`DT_STRING` of TensorFlow's `types.proto`."""
 

@@ -1,4 +1,4 @@
-"""Logs of a run: JSON lines, and TensorBoard files. Each log is an `on_event` callback for `train`."""
+"""The log of a run in JSON lines: an `on_event` callback for `train`, and what reads it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from reverie.runners.reports import event_files
 from reverie.runners.reports.events import (
     EnvironmentRestarted,
     Evaluated,
@@ -25,42 +24,26 @@ from reverie.runners.reports.events import (
     ShardMoved,
     Started,
 )
+from reverie.runners.reports.sparse_events import SparseEvents
 
 LOG = "log.jsonl"
-SECONDS_BETWEEN_PROGRESS = 1.0
 
 
 class Log(Protocol):
     """Writes events until it is closed. A full disk does not end the run: `problem` has the reason for lost events."""
 
-    path: Path
-    problem: str
-    """Why events are not being written; empty where they are."""
+    name: str
+    """The name for messages: a path, or a service."""
+
+    @property
+    def problem(self) -> str:
+        """Why events are not being written; empty where they are."""
 
     def __call__(self, event: Event) -> None:
         """Write one event of a run."""
 
-    def close(self) -> None:
-        """Write what is left."""
-
-
-class _Sparse:
-    """Selects the events to write: progress about once a second, and the last one before the end."""
-
-    def __init__(self) -> None:
-        self._last = float("-inf")
-        self._left_out: Progress | None = None  # the last that came too soon after the one before
-
-    def __call__(self, event: Event) -> list[Event]:
-        """The events to write when this event comes."""
-        if isinstance(event, Progress):
-            if event.seconds - self._last < SECONDS_BETWEEN_PROGRESS:
-                self._left_out = event
-                return []
-            self._last, self._left_out = event.seconds, None
-        if isinstance(event, Finished) and self._left_out is not None:
-            return [self._left_out, event]
-        return [event]
+    def close(self, *, failed: bool = False) -> None:
+        """Write what is left; `failed`: an error ended the run."""
 
 
 class JsonLines:
@@ -72,8 +55,8 @@ class JsonLines:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self._sparse = _Sparse()
+        self.path, self.name = path, str(path)
+        self._sparse = SparseEvents()
         self._unwritten = 0
         self.problem = ""
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -112,7 +95,7 @@ class JsonLines:
         self._file.close()
         self._file = self.path.open("ab", buffering=0)
 
-    def close(self) -> None:
+    def close(self, *, failed: bool = False) -> None:
         """Close the file; idempotent."""
         self._file.close()
 
@@ -129,86 +112,6 @@ def replace_file(path: Path, data: bytes) -> None:
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
-
-
-class TensorBoard:
-    """A TensorBoard log: scalars by environment steps, and the settings as text. Progress about once a second.
-
-    `return/greedy` and `return/confirmation` are the evaluations, `return/final` is the result of the run, of its last
-    weights; `speed/` has rates over the time since the last figures, not over the whole run.
-
-    Raises ImportError, which names the extra, if tensorboard is not installed. The file begins with the first event; a
-    record for which the disk has no room is left out whole. TensorFlow is not imported.
-    """
-
-    def __init__(self, folder: Path, *, purge_after: int | None = None) -> None:
-        event_files.message_types()
-        self.path, self.problem = folder, ""
-        self._purge_from = None if purge_after is None else purge_after + 1
-        self._file: event_files.EventFile | None = None
-        self._sparse = _Sparse()
-        self._before: Progress | None = None
-        self._batch_size = 0
-
-    def __call__(self, event: Event) -> None:
-        """Add the scalars of one event."""
-        if isinstance(event, Started):
-            self._before, self._batch_size = None, event.topology.needs.batch_size
-        for one in self._sparse(event):
-            steps, scalars = self._scalars(one)
-            try:
-                if self._file is None:
-                    self._file = event_files.EventFile(self.path, purge_from=self._purge_from)
-                if isinstance(one, Started):
-                    self._file.add_text(one.env_steps, "settings", _settings(one))
-                if scalars:
-                    self._file.add_scalars(steps, scalars)
-                self.problem = ""
-            except OSError as error:
-                self.problem = error.strerror or str(error)
-
-    def _scalars(self, event: Event) -> tuple[int, dict[str, float]]:
-        match event:
-            case Progress():
-                scalars = {f"learner/{name}": value for name, value in event.learner.items()}
-                scalars["replay/samples_per_insert"] = event.samples_per_insert
-                if event.policy_lag is not None:
-                    scalars["actors/policy_lag"] = event.policy_lag
-                if event.training_return is not None:
-                    scalars["return/training"] = event.training_return
-                return event.env_steps, {**scalars, **self._rates(event)}
-            case Evaluated():
-                scalars = {"return/greedy": event.point.mean_return}
-                if event.confirmation is not None:
-                    scalars["return/confirmation"] = event.confirmation.mean_return
-                return event.point.env_steps, scalars
-            case Finished():
-                return event.result.env_steps, {"return/final": event.result.evaluation.mean_return}
-            case _:
-                return 0, {}
-
-    def _rates(self, event: Progress) -> dict[str, float]:
-        before, self._before = self._before, event
-        seconds = 0.0 if before is None else event.seconds - before.seconds
-        if before is None or seconds <= 0:
-            return {}
-        return {
-            "speed/env_steps_per_second": (event.env_steps - before.env_steps) / seconds,
-            "speed/trained_samples_per_second": (event.updates - before.updates) * self._batch_size / seconds,
-        }
-
-    def close(self) -> None:
-        """Close the file; idempotent."""
-        if self._file is not None:
-            self._file.close()
-
-
-def _settings(event: Started) -> str:
-    """The agent's and the run's settings as a table of TensorBoard's Markdown."""
-    topology = event.topology
-    named = {"agent": topology.agent, "env_id": topology.env.env_id, "seed": topology.seed, "runner": topology.runner}
-    rows = {**named, **vars(topology.config), **vars(topology.run)}
-    return "| setting | value |\n|---|---|\n" + "\n".join(f"| {name} | {value} |" for name, value in rows.items())
 
 
 def as_line(event: Event) -> dict[str, Any]:

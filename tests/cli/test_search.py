@@ -1,0 +1,257 @@
+"""`reverie search`: trials of settings, each an ordinary run, in a study that can be resumed."""
+
+import json
+import threading
+import tomllib
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("typer")
+pytest.importorskip("optuna", reason="reverie[search] is not installed")
+import optuna
+from typer.testing import CliRunner
+
+from reverie.cli import search_trials
+from reverie.cli.app import app
+from reverie.cli.run_processes import RunProcesses
+from reverie.cli.search_objective import Objective, whole_curve
+from reverie.runners.reports.logs import RunLog
+
+SEARCH = ["search", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--no-check-memory"]
+SPACE = ["--search", "n_step=int:1:5", "--search", "lr=log:1e-4:1e-2"]
+STEPS = ["--max-steps", "900", "--set", "evaluate_every=300"]
+
+
+@pytest.fixture
+def reverie(tmp_path, monkeypatch):
+    """Runs `reverie` in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: CliRunner().invoke(app, [str(one) for one in arguments])
+
+
+def settings(request):
+    return dict(one.split("=", 1) for one in request.settings)
+
+
+def write_log(request, returns, *, finished=True, confirmed=False):
+    """The log of a run whose greedy returns are these."""
+    started = {"event": "started", "env_steps": 0, "agent": "dqn", "env_id": "CartPole-v1", "target_return": 475.0}
+    lines = [{**started, "seed": request.seed, "config": {}}]
+    for count, value in enumerate(returns, 1):
+        lines.append({"event": "evaluated", "env_steps": 300 * count, "seconds": 1.0, "mean_return": value})
+    if finished:
+        end = {"env_steps": 900, "confirmed": confirmed, "mean_return": returns[-1], "seconds": 1.0, "num_episodes": 20}
+        lines.append({"event": "finished", **end})
+    request.out.mkdir(parents=True, exist_ok=True)
+    (request.out / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def score_of(settings):
+    return 10.0 * int(settings["n_step"]) + float(settings["learning_rate"])
+
+
+class Runs:
+    """Runs that take no time: their return is high for a high n_step, and higher for each seed."""
+
+    def __init__(self, monkeypatch):
+        self.asked = []
+        monkeypatch.setattr(RunProcesses, "train", lambda processes, request: self.train(request))
+
+    def train(self, request):
+        self.asked.append(request)
+        score = score_of(settings(request)) + request.seed
+        write_log(request, [1.0, score + 5, score])
+        return 1, {"confirmed": False}
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    return Runs(monkeypatch)
+
+
+def test_objectives_are_of_the_curve_and_a_confirmed_run_keeps_its_return():
+    assert [one.of([1.0, 9.0, 5.0]) for one in (Objective.last, Objective.best, Objective.mean)] == [5.0, 9.0, 5.0]
+    with pytest.raises(ValueError, match="without evaluations"):
+        Objective.last.of([])
+    end = {"confirmed": True, "mean_return": 480.0}
+    log = RunLog(Path(), "dqn", "CartPole-v1", 0, 475.0, (300, 600), (10.0, 490.0), end)
+    assert whole_curve(log, 4) == [10.0, 490.0, 480.0, 480.0]
+    assert whole_curve(RunLog(Path(), "dqn", "CartPole-v1", 0, 475.0, (300,), (10.0,), None), 4) == [10.0]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ([], "search space: it is empty"),
+        (["--search", "n_stp=int:1:5"], "has no setting 'n_stp'; did you mean n_step?"),
+        ([*SPACE, "--set", "n_step=3"], "n_step has a value by --set and a range in the search space"),
+        (["--search", "max_env_steps=int:1:5", "--max-steps", "9"], "max_env_steps has a value by --max-steps"),
+        (["--search", "evaluate_every=int:1:5"], "evaluate_every says when runs are evaluated"),
+        ([*SPACE, "--space", "nowhere.toml"], "nowhere.toml: no such file or directory"),
+        ([*SPACE, "--seeds", "2-1"], "seeds are '2-1'"),
+        ([*SPACE, "--set", "n_stp=3"], "did you mean n_step?"),
+        ([*SPACE, "--address", "auto"], "--address is for a Ray cluster, and --runner is local"),
+    ],
+)
+def test_an_invalid_search_is_refused_before_any_run(reverie, runs, tmp_path, options, words):
+    result = reverie(*SEARCH, *options)
+    assert result.exit_code == 2
+    (line,) = result.stderr.splitlines()
+    assert words in line
+    assert runs.asked == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.long
+def test_a_search_finds_the_best_settings_and_writes_them_as_a_preset(reverie, runs, tmp_path):
+    result = reverie(*SEARCH, *SPACE, *STEPS, "--trials", 6, "--seeds", "0-1", "--jobs", 2, "--out", "s", "--json")
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(result.stdout.splitlines()[-1])
+    assert len(found["trials"]) == 6
+    values = [trial["value"] for trial in found["trials"] if trial["state"] == "complete"]
+    assert values == sorted(values, reverse=True)
+    best = found["best"]
+    assert best == found["trials"][0]
+    assert best["value"] == pytest.approx(score_of(best["settings"]) + 0.5), "the mean over both seeds"
+    preset = tomllib.loads((tmp_path / found["preset"]).read_text())
+    assert preset["agent"]["n_step"] == int(best["settings"]["n_step"])
+    assert preset["agent"]["learning_rate"] == float(best["settings"]["learning_rate"])
+    assert preset["run"]["max_env_steps"] == 900
+    assert set(found["importances"]) == {"n_step", "learning_rate"}
+    assert sum(found["importances"].values()) == pytest.approx(1.0, abs=1e-3)
+    assert {one.out.parent.name for one in runs.asked} == {f"trial-{number}" for number in range(6)}
+    assert "reverie train dqn --env CartPole-v1 --config s/best.toml" in result.stderr
+    plan = reverie("train", "dqn", "--env", "CartPole-v1", "--config", "s/best.toml", "--dry-run")
+    assert plan.exit_code == 0, plan.stderr
+
+
+@pytest.mark.long
+def test_the_same_search_draws_the_same_trials_and_random_ones_differ_from_tpe(reverie, runs):
+    drawn = []
+    for number, options in enumerate([[], [], ["--sampler-seed", 1], ["--sampler", "random"]]):
+        assert reverie(*SEARCH, *SPACE, *STEPS, "--trials", 11, "--out", f"s{number}", *options).exit_code == 0
+        drawn.append([settings(one) for one in runs.asked])
+        runs.asked.clear()
+    assert drawn[0] == drawn[1]
+    assert drawn[0] != drawn[2]
+    assert drawn[0] != drawn[3]
+
+
+@pytest.mark.long
+def test_a_resumed_search_continues_and_another_one_in_its_folder_is_refused(reverie, runs):
+    command = [*SEARCH, *SPACE, *STEPS, "--out", "s", "--sampler", "random"]
+    assert reverie(*command, "--trials", 3).exit_code == 0
+    assert "s holds a search: continue it with --resume" in reverie(*command, "--trials", 3).stderr
+    first = [settings(one) for one in runs.asked]
+    runs.asked.clear()
+    assert reverie(*command, "--trials", 3, "--resume").exit_code == 0
+    assert runs.asked == []
+    result = reverie(*command, "--trials", 5, "--resume", "--json")
+    assert len(json.loads(result.stdout.splitlines()[-1])["trials"]) == 5
+    assert [one.out.name for one in runs.asked] == ["trial-3", "trial-4"]
+    assert not any(settings(one) in first for one in runs.asked), "the sampler does not begin from its seed again"
+    for options, words in (
+        (["--objective", "best"], "with --objective last, and this one has best"),
+        (["--seeds", "0-1"], "with --seeds [0], and this one has [0, 1]"),
+        (["--search", "n_step=int:1:9"], "with another space"),
+        (["--set", "discount=0.5"], "with other settings of the preset"),
+    ):
+        refused = reverie(*command, "--trials", 6, "--resume", *options)
+        assert refused.exit_code == 2
+        assert f"s holds a search {words}" in refused.stderr
+
+
+def test_trials_that_give_no_result_are_left_out_and_too_many_in_a_row_end_the_search(reverie, monkeypatch, runs):
+    work = runs.train
+    monkeypatch.setattr(runs, "train", lambda request: (2, None) if request.trial in (0, 2) else work(request))
+    result = reverie(*SEARCH, *SPACE, *STEPS, "--trials", 4, "--out", "s", "--json")
+    assert result.exit_code == 0, result.stderr
+    trials = json.loads(result.stdout.splitlines()[-1])["trials"]
+    assert [one["state"] for one in trials] == ["complete", "complete", "no result", "no result"]
+    monkeypatch.setattr(runs, "train", lambda request: (2, None))
+    result = reverie(*SEARCH, *SPACE, *STEPS, "--trials", 40, "--out", "other")
+    assert result.exit_code == 1
+    assert "none of 5 trials was completed" in result.stderr
+    assert "5 trials in a row gave no result" in result.stderr
+
+
+def test_a_pruner_ends_a_trial_by_its_evaluations_and_its_run_is_asked_to_save(reverie, monkeypatch, runs):
+    asked, interrupted, asked_to_end = [], [], threading.Event()
+
+    def train(request):
+        asked.append(request)
+        if request.trial < 5:  # the median pruner waits for five trials
+            write_log(request, [100.0, 100.0, 100.0])
+            return 1, {"confirmed": False}
+        write_log(request, [1.0], finished=False)
+        return (130, None) if asked_to_end.wait(200) else (1, None)
+
+    monkeypatch.setattr(runs, "train", train)
+    monkeypatch.setattr(search_trials, "POLL_SECONDS", 0.001)
+    monkeypatch.setattr(
+        RunProcesses, "interrupt", lambda processes, name: (interrupted.append(name), asked_to_end.set())
+    )
+    result = reverie(*SEARCH, *SPACE, *STEPS, "--trials", 6, "--seeds", "0-1", "--out", "s", "--json")
+    assert result.exit_code == 0, result.stderr
+    last = json.loads(result.stdout.splitlines()[-1])["trials"][-1]
+    assert (last["trial"], last["state"], last["env_steps"]) == (5, "pruned", 300)
+    assert interrupted == ["trial 5, seed 0"]
+    assert [one.seed for one in asked if one.trial == 5] == [0], "the second seed does not begin"
+    study = optuna.load_study(study_name="search", storage="sqlite:///s/study.db")
+    steps = [300, 600, 900, 1200, 1500, 1800]
+    assert list(study.trials[0].intermediate_values) == steps, "the second seed counts from the steps of the first"
+
+
+@pytest.mark.long
+def test_an_interrupted_trial_is_tried_again_in_its_folder(reverie, monkeypatch, runs, tmp_path):
+    work = runs.train
+
+    def interrupt(request):
+        write_log(request, [1.0], finished=False)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runs, "train", lambda request: work(request) if request.trial < 2 else interrupt(request))
+    command = [*SEARCH, *SPACE, *STEPS, "--trials", 4, "--out", "s"]
+    result = reverie(*command)
+    assert result.exit_code == 130
+    assert "interrupted after 2 of 4 trials; the same command with --resume continues" in result.stderr
+    monkeypatch.setattr(runs, "train", work)
+    runs.asked.clear()
+    result = reverie(*command, "--resume", "--json")
+    assert result.exit_code == 0, result.stderr
+    assert [(one.out.name, bool(one.resume)) for one in runs.asked] == [("trial-2", True), ("trial-4", False)]
+    assert len(json.loads(result.stdout.splitlines()[-1])["trials"]) == 4
+    study = optuna.load_study(study_name="search", storage="sqlite:///s/study.db")
+    assert study.trials[3].params == study.trials[2].params
+
+
+def test_a_storage_that_cannot_be_opened_is_refused_by_its_path(reverie, runs, tmp_path):
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s/study.db").write_text("no database" * 1_000)
+    result = reverie(*SEARCH, *SPACE, *STEPS, "--out", "s", "--resume")
+    assert result.exit_code == 2
+    assert "reverie: the search's storage s/study.db cannot be opened: " in result.stderr
+    assert runs.asked == []
+
+
+def test_without_optuna_its_extra_is_named(reverie, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "optuna", None)
+    result = reverie(*SEARCH, *SPACE)
+    assert result.exit_code == 2
+    assert result.stderr == 'reverie: optuna is not installed: pip install "reverie[search]"\n'
+
+
+@pytest.mark.long
+def test_a_search_trains_and_its_best_preset_trains_again(reverie, tmp_path):
+    result = reverie(*SEARCH, *SPACE, *STEPS, "--trials", 2, "--jobs", 2, "--out", "s", "--json")
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(result.stdout.splitlines()[-1])
+    for trial in found["trials"]:
+        folder = tmp_path / trial["folder"]
+        assert f"n_step = {trial['settings']['n_step']}" in (folder / "preset.toml").read_text()
+        assert (folder / "curve.png").is_file()
+    again = reverie("train", "dqn", "--env", "CartPole-v1", "--config", found["preset"], "--no-tensorboard", "--json")
+    assert again.exit_code == 1, again.stderr
+    assert json.loads(again.stdout.splitlines()[-1])["env_steps"] >= 900
