@@ -120,6 +120,16 @@ def test_importing_the_package_loads_numpy_and_no_framework() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_the_commands_are_known_before_any_framework_is_loaded() -> None:
+    code = (
+        "import sys, reverie.cli.app\n"
+        "heavy = {'torch', 'jax', 'ray', 'gymnasium', 'matplotlib', 'optuna', 'mlflow', 'wandb', 'pyarrow', 'pandas'}\n"
+        "print(sorted(heavy & {name.split('.')[0] for name in sys.modules}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_the_package_tells_its_version_as_installed_and_names_what_it_lacks() -> None:
     import reverie
 

@@ -1,8 +1,9 @@
-"""Shared by commands: exit codes, and errors in one line."""
+"""Shared by commands: exit codes, errors in one line, and durations as text."""
 
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import sys
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -21,6 +22,15 @@ EPILOG = (
 
 LAST_LINE_JSON = "Print one JSON object as the last line of stdout; all else goes to stderr."
 LastLineJson = Annotated[bool, typer.Option("--json", help=LAST_LINE_JSON)]
+
+
+def duration(seconds: float) -> str:
+    """Seconds as text with two units: `45 s`, `3 min 20 s`, `5 h 10 min`, `2 d 3 h`."""
+    whole = round(seconds)
+    for (unit, size), (smaller, part) in itertools.pairwise((("d", 86400), ("h", 3600), ("min", 60), ("s", 1))):
+        if whole >= size:
+            return f"{whole // size} {unit} {whole % size // part} {smaller}"
+    return f"{whole} s"
 
 
 def refuse(reason: object) -> NoReturn:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from types import TracebackType
 
 from rich.console import Console
@@ -11,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from reverie.cli import exits
+from reverie.cli.common import duration
 from reverie.runners import (
     CurvePoint,
     EnvironmentRestarted,
@@ -164,15 +164,6 @@ class Progress:
         if steps <= 0 or seconds <= 0:
             return ""
         return f", at most {duration((max_env_steps - event.env_steps) * seconds / steps)} left"
-
-
-def duration(seconds: float) -> str:
-    """Seconds as text with two units: `45 s`, `3 min 20 s`, `5 h 10 min`, `2 d 3 h`."""
-    whole = round(seconds)
-    for (unit, size), (smaller, part) in itertools.pairwise((("d", 86400), ("h", 3600), ("min", 60), ("s", 1))):
-        if whole >= size:
-            return f"{whole // size} {unit} {whole % size // part} {smaller}"
-    return f"{whole} s"
 
 
 def sparkline(values: list[float]) -> str:

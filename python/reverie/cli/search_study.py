@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import enum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reverie.cli.common import refuse
-from reverie.cli.search_trials import SearchPlan, was_interrupted
-from reverie.runners.reports.calls import reason
+
+if TYPE_CHECKING:
+    from reverie.cli.search_trials import SearchPlan
 
 STORE = "study.db"
 NAME = "search"
@@ -44,6 +45,8 @@ def open_study(plan: SearchPlan, preset: str, sampler: Sampler, pruner: Pruner, 
     A resumed one must have the same runs, space, seeds and objective; its interrupted trials are tried again first.
     """
     import optuna
+
+    from reverie.runners.reports.calls import reason
 
     store = plan.folder / STORE
     if store.exists() and not resume:
@@ -96,6 +99,8 @@ def _require_same(folder: Path, earlier: dict[str, Any], now: dict[str, Any]) ->
 def _retry_interrupted(study: Any) -> None:
     """Enqueue each trial that an interrupt ended, in its own folder, where its runs continue."""
     from optuna.trial import TrialState
+
+    from reverie.cli.search_trials import was_interrupted
 
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
         study.tell(trial.number, state=TrialState.FAIL)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from reverie.cli.report import duration
+from reverie.cli.common import duration
 
 TAIL_BYTES = 1 << 16
 """The end of a log that is read: the progress of a few minutes."""
