@@ -150,5 +150,5 @@ def test_priorities_on_a_device_are_refused_by_their_name(connect):
     keys = client.insert_batch("t", {"a": np.arange(2)})
     with pytest.raises(reverie.SignatureError, match=r"'priorities'.*meta"):
         client.update_priorities("t", keys, torch.ones(2, device="meta"))
-    with pytest.raises(reverie.SignatureError, match=r"'keys'.*meta"):
+    with pytest.raises(reverie.SignatureError, match=r"'deletes'.*meta"):
         client.delete("t", torch.ones(2, dtype=torch.int64, device="meta"))

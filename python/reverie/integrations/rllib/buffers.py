@@ -13,7 +13,7 @@ from ray.rllib.utils.replay_buffers import prioritized_episode_buffer
 
 from reverie import _checks, selectors
 from reverie.client import Client
-from reverie.integrations.replay_table import LocalTable, RemoteTable, check_prioritized
+from reverie.integrations._replay_table import LocalTable, RemoteTable, check_prioritized
 from reverie.integrations.rllib.episodes import EpisodeWriter
 from reverie.tables import Compression
 

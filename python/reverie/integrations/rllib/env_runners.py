@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from reverie.client import Client
-from reverie.integrations.replay_table import RemoteTable, check_prioritized
+from reverie.integrations._replay_table import RemoteTable, check_prioritized
 from reverie.integrations.rllib.episodes import EpisodeWriter
 
 __all__ = ["AddSamples"]

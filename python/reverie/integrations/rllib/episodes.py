@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from reverie import _checks
-from reverie.integrations.replay_table import LocalTable, RemoteTable
-from reverie.integrations.trajectories import FrameStack, Trajectory
+from reverie.integrations._replay_table import LocalTable, RemoteTable
+from reverie.integrations._trajectories import FrameStack, Trajectory
 
 __all__ = ["EpisodeWriter"]
 

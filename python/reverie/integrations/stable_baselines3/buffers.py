@@ -15,9 +15,9 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from reverie import _checks, selectors
 from reverie.client import Client
-from reverie.integrations.replay_table import LocalTable, RemoteTable, check_prioritized
+from reverie.integrations._replay_table import LocalTable, RemoteTable, check_prioritized
+from reverie.integrations._trajectories import FrameStack, Trajectory
 from reverie.integrations.stable_baselines3.samples import PrioritizedSamples
-from reverie.integrations.trajectories import FrameStack, Trajectory
 from reverie.tables import Compression
 from reverie.types import Batch
 

@@ -7,8 +7,8 @@ from typing import Any, Literal
 import numpy.typing as npt
 from stable_baselines3.her.goal_selection_strategy import GoalSelectionStrategy
 
-from reverie.integrations.replay_table import LocalTable, RemoteTable
-from reverie.integrations.trajectories import FrameStack, Trajectory
+from reverie.integrations._replay_table import LocalTable, RemoteTable
+from reverie.integrations._trajectories import FrameStack, Trajectory
 
 __all__ = ["GoalTrajectory"]
 

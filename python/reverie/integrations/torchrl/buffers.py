@@ -12,7 +12,7 @@ from torchrl.data.replay_buffers.utils import _reduce
 
 from reverie import _checks, selectors
 from reverie.client import Client
-from reverie.integrations.replay_table import LocalTable, RemoteTable, check_prioritized
+from reverie.integrations._replay_table import LocalTable, RemoteTable, check_prioritized
 from reverie.integrations.torchrl.parts import TableSampler, TableStorage, TableWriter
 from reverie.tables import Compression
 

@@ -14,7 +14,7 @@ from torchrl.data.replay_buffers import Sampler, Storage, Writer
 
 from reverie import adapters
 from reverie.adapters.torch import to_array
-from reverie.integrations.replay_table import LocalTable, RemoteTable
+from reverie.integrations._replay_table import LocalTable, RemoteTable
 from reverie.types import Batch
 
 __all__ = ["TableSampler", "TableStorage", "TableWriter", "keys_of"]

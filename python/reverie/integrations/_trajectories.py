@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from reverie.integrations.replay_table import LocalTable, RemoteTable
+from reverie.integrations._replay_table import LocalTable, RemoteTable
 
 __all__ = ["FrameStack", "Trajectory"]
 
