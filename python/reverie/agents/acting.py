@@ -45,8 +45,8 @@ class EnvActor(ABC):
         """Steps of episodes so far, in all environments of this actor."""
         self._weights, self._watch = weights, watch
         self._rng = np.random.default_rng(seed_of(seed, 0))
-        self._env_id = spec.env_id
-        self._envs = make_vector(spec.env_id, n)
+        self._spec = spec
+        self._envs = make_vector(spec, n)
         self._resets_take_a_step = spec.frame_stack is None
         self._info: dict[str, Any] = {}
         """The `info` of the environments' last step."""
@@ -83,14 +83,14 @@ class EnvActor(ABC):
         return self._obs, reward, terminated, truncated
 
     def _restart(self, error: Exception) -> None:
-        crash = Crash(self._env_id, self._seed, self._steps, f"{type(error).__name__}: {error}")
+        crash = Crash(self._spec.env_id, self._seed, self._steps, f"{type(error).__name__}: {error}")
         self._crashes.append(crash)
         self._crashed_in_a_row += 1
         if self._crashed_in_a_row >= CRASHES_IN_A_ROW:
             raise EnvironmentCrashedError(crash, self._crashed_in_a_row) from error
         with suppress(Exception):  # it is broken, so an error of its `close` is ignored
             self._envs.close()
-        self._envs = make_vector(self._env_id, self.num_envs)
+        self._envs = make_vector(self._spec, self.num_envs)
         self._begin(int(self._rng.integers(2**31)))
 
     @abstractmethod

@@ -113,9 +113,11 @@ class Agent:
         """The preset of an environment, or the one in the file `path`. Raises `PresetError`.
 
         A `path` can also be a name: "paper" is the agent's other preset `presets/paper/ENV.toml`, and "CartPole-v1" its
-        preset for that environment, used for this one with the target of that preset.
+        preset for that environment. An environment without a preset takes the settings of another one of its kind. The
+        target of another environment is never taken: the preset's `note` tells which one is. Raises what
+        `environments.describe` raises for an environment that has no preset and cannot be made.
         """
-        return presets.load(presets.locate(self.presets, env_id, path), self.config)
+        return presets.for_environment(self.presets, self.config, env_id, path)
 
     def layout(self, config: Any) -> tuple[int, int]:
         """The number of actors, and of environments per actor."""

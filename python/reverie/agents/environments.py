@@ -13,6 +13,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from reverie.agents import names
+from reverie.agents.env_settings import DEFAULTS, EnvSettings
+from reverie.agents.named_parts import PartError, load_part
 
 
 class UnknownEnvironmentError(ValueError):
@@ -49,11 +51,18 @@ class EnvSpec:
     """Number of frames that observations stack along the first axis; environments return only the newest frame."""
     reward_bound: float | None = None
     """Rewards are clipped to `[-reward_bound, reward_bound]` for learning; returns use unclipped rewards."""
+    settings: EnvSettings = DEFAULTS
+    """How the environment is made."""
 
     @property
     def num_inputs(self) -> int:
         """Numbers in an observation."""
         return math.prod(self.obs_shape)
+
+    @property
+    def has_images(self) -> bool:
+        """Whether observations are images."""
+        return self.frame_stack is not None or len(self.obs_shape) >= 3
 
     @property
     def obs_bytes(self) -> int:
@@ -76,29 +85,28 @@ class EnvSpec:
         return 4 * self.action_size or 8
 
 
-def describe(env_id: str) -> EnvSpec:
-    """Look the environment up and make it once.
+def describe(env_id: str, settings: EnvSettings | None = None) -> EnvSpec:
+    """Look the environment up and make it once, with the wrappers and limits of `settings`.
 
     Raises `UnknownEnvironmentError` if the id is unknown, has no version or a missing one, or names a module that
     cannot be imported; `UnsupportedEnvironmentError` if a package that the environment needs is missing, if making it
     raises, or if no agent here supports its observations or actions; and TypeError if `env_id` is not a str.
     """
+    settings = DEFAULTS if settings is None else settings
     from reverie.agents import atari
 
-    if not isinstance(env_id, str):
-        raise TypeError(
-            f"env_id is a {type(env_id).__name__}, and must be the id of a registered environment: every role of a run"
-            " makes its own; gymnasium.register(id, entry_point=...) takes anything that makes one"
-        )
+    require_id(env_id)
     versioned = {known: known.rpartition("-v") for known in gymnasium.registry}
     versions = [known for known, (name, _, version) in versioned.items() if name == env_id and version.isdecimal()]
     if versions and env_id not in gymnasium.registry:  # a run's name and its presets are for one version
         newest = max(versions, key=lambda known: int(versioned[known][2]))
         raise UnknownEnvironmentError(env_id, "its id has no version", (newest,))
     if atari.is_game(env_id):
-        return atari.describe(env_id)
+        return atari.describe(env_id, settings)
     try:
-        env = gymnasium.make(env_id, disable_env_checker=True)
+        env = make_one(env_id, settings)
+    except UnsupportedEnvironmentError:
+        raise
     except gymnasium.error.DependencyNotInstalled as error:
         raise UnsupportedEnvironmentError(f"{env_id} needs a package that is not installed: {error}") from error
     except gymnasium.error.NameNotFound as error:  # Gymnasium suggests names too, but worse ones
@@ -134,9 +142,19 @@ def describe(env_id: str) -> EnvSpec:
             reward_threshold=threshold,
             action_low=() if bounded is None else tuple(bounded.low.tolist()),
             action_high=() if bounded is None else tuple(bounded.high.tolist()),
+            settings=settings,
         )
     finally:
         env.close()
+
+
+def require_id(env_id: object) -> None:
+    """Raise TypeError unless this is a text."""
+    if not isinstance(env_id, str):
+        raise TypeError(
+            f"env_id is a {type(env_id).__name__}, and must be the id of a registered environment: every role of a run"
+            " makes its own; gymnasium.register(id, entry_point=...) takes anything that makes one"
+        )
 
 
 def _not_made(env_id: str, error: Exception) -> ValueError:
@@ -191,18 +209,54 @@ def _require_flat(spec: EnvSpec, agent: str, fitting: str) -> None:
         )
 
 
-def make_one(env_id: str, *, render: bool = False) -> gymnasium.Env[Any, Any]:
-    """One environment, for the evaluator; with `render` its `render()` returns pictures `[H, W, 3]` uint8."""
+def make_one(
+    env: EnvSpec | str, settings: EnvSettings | None = None, *, render: bool = False
+) -> gymnasium.Env[Any, Any]:
+    """One environment, for the evaluator: that of a spec, or of an id with `settings`.
+
+    With `render` its `render()` returns pictures `[H, W, 3]` uint8.
+    """
     from reverie.agents import atari
 
+    env_id, settings = _id_and_settings(env, settings)
     if atari.is_game(env_id):
-        return atari.Game(env_id)
+        return atari.Game(env_id, settings)
     # Environments without a `render_mode` raise for None, too.
     options: dict[str, Any] = {"render_mode": "rgb_array"} if render else {}
-    return gymnasium.make(env_id, disable_env_checker=True, **options)
+    if settings.time_limit is not None:
+        options["max_episode_steps"] = settings.time_limit
+    made: gymnasium.Env[Any, Any] = gymnasium.make(env_id, disable_env_checker=True, **options)
+    for reference in settings.wrappers:
+        made = _wrapped(env_id, made, reference)
+    return made
 
 
-def make_vector(env_id: str, num_envs: int) -> Any:
+def _id_and_settings(env: EnvSpec | str, settings: EnvSettings | None) -> tuple[str, EnvSettings]:
+    if isinstance(env, EnvSpec):
+        return env.env_id, env.settings
+    return env, DEFAULTS if settings is None else settings
+
+
+def _wrapped(env_id: str, env: gymnasium.Env[Any, Any], reference: str) -> gymnasium.Env[Any, Any]:
+    try:
+        wrapped = load_part(reference)(env)
+    except PartError as error:
+        env.close()
+        raise UnsupportedEnvironmentError(f"wrapper {error}") from error
+    except Exception as error:
+        env.close()
+        raise UnsupportedEnvironmentError(
+            f"wrapper {reference!r} cannot wrap {env_id}: {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(wrapped, gymnasium.Env):
+        env.close()
+        raise UnsupportedEnvironmentError(
+            f"wrapper {reference!r} returns a {type(wrapped).__name__}, and must return a gymnasium.Env"
+        )
+    return wrapped
+
+
+def make_vector(env: EnvSpec | str, num_envs: int) -> Any:
     """`num_envs` environments, stepped one after the other in this thread, under NEXT_STEP autoreset.
 
     A step that ends an episode returns its true last observation; the next step of that environment ignores the action
@@ -210,9 +264,10 @@ def make_vector(env_id: str, num_envs: int) -> Any:
     """
     from reverie.agents import atari
 
+    env_id, settings = _id_and_settings(env, None)
     if atari.is_game(env_id):
-        return atari.GameVector(env_id, num_envs)
-    return SyncVectorEnv([lambda: make_one(env_id)] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
+        return atari.GameVector(env_id, num_envs, settings)
+    return SyncVectorEnv([lambda: make_one(env)] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
 
 
 def nearest_environments(env_id: str) -> tuple[str, ...]:

@@ -35,8 +35,8 @@ class TrainingRun:
     """Environment steps so far."""
     updates: int
     """Updates so far, which is the version of the weights."""
-    target_return: float
-    """The mean return that the run was to reach."""
+    target_return: float | None
+    """The mean return that the run was to reach; None for a run without a target."""
 
 
 @dataclass(frozen=True, eq=False)

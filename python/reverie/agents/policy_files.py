@@ -7,13 +7,14 @@ is pickled, and a file imports no module that its reader does not name.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import numpy as np
 import safetensors
@@ -27,7 +28,7 @@ from reverie.agents.environments import EnvSpec
 from reverie.agents.policies import PolicyError, TrainedPolicy, TrainingRun
 
 SUFFIX = ".safetensors"
-FORMAT = 1
+FORMAT = 2
 KEY = "reverie.policy"
 FIELDS = ("format", "agent", "reference", "settings", "environment", "run")
 
@@ -76,7 +77,7 @@ def describe(policy: TrainedPolicy) -> str:
         "agent": policy.agent.name,
         "reference": policy.reference,
         "settings": settings,
-        "environment": vars(policy.spec),
+        "environment": dataclasses.asdict(policy.spec),
         "run": vars(policy.run),
     }
     return json.dumps(fields)
@@ -167,7 +168,11 @@ def _record(path: Path, section: str, record: type[Record], values: Any) -> Reco
     """A dataclass from a JSON object with exactly its fields, each of the field's type."""
     found, hints = _object(path, section, values), get_type_hints(record)
     _check_names(path, section, found, hints)
-    return record(**{name: _value(path, section, name, hint, found[name]) for name, hint in hints.items()})
+    values = {name: _value(path, section, name, hint, found[name]) for name, hint in hints.items()}
+    try:
+        return record(**values)
+    except (ValueError, TypeError) as error:
+        raise PolicyError(path, f"has an invalid {section}: {error}") from error
 
 
 def _value(path: Path, section: str, name: str, hint: Any, value: Any) -> Any:
@@ -177,8 +182,15 @@ def _value(path: Path, section: str, name: str, hint: Any, value: Any) -> Any:
         return value
     if hint in (float, float | None) and type(value) in (int, float):
         return float(value)
-    if hint is str and isinstance(value, str):
+    if hint in (str, bool) and type(value) is hint:
         return value
+    if dataclasses.is_dataclass(hint):
+        return _record(path, f"{section}.{name}", hint, value)  # type: ignore[arg-type]
+    (items, *_), is_list = get_args(hint) or (None,), isinstance(value, list)
+    if dataclasses.is_dataclass(items) and is_list:
+        return tuple(_record(path, f"{section}.{name}", items, one) for one in value)  # type: ignore[arg-type]
+    if hint == tuple[str, ...] and is_list and all(type(one) is str for one in value):
+        return tuple(value)
     if hint == tuple[int, ...] and isinstance(value, list) and all(type(one) is int for one in value):
         return tuple(value)
     if hint == tuple[float, ...] and isinstance(value, list) and all(type(one) in (int, float) for one in value):

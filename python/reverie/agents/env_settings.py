@@ -1,0 +1,39 @@
+"""`EnvSettings`: how a run's environments are made, the `[environment]` table of a preset."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from reverie.agents import checks
+from reverie.agents.named_parts import PartError, reference_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvSettings:
+    """How environments are made, the same in actors and evaluators. Part of checkpoints and of a policy's file."""
+
+    wrappers: tuple[str, ...] = ()
+    """Wrappers, the innermost first, each as `module:name` or with literal arguments: `module:name(size=3)`. Each is
+    called with the environment. In Python a class or function may be given, and is kept by its name."""
+    time_limit: int | None = None
+    """Steps after which an episode is truncated, in place of the environment's own limit."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.wrappers, str) or not isinstance(self.wrappers, tuple | list):
+            raise ValueError(f"wrappers is {self.wrappers!r}, and must be a list")
+        try:
+            object.__setattr__(self, "wrappers", tuple(reference_of(one) for one in self.wrappers))
+        except PartError as error:
+            raise ValueError(f"wrappers: {error}") from error
+        if self.time_limit is not None:
+            checks.at_least_one(self, "time_limit")
+
+    def changed(self) -> dict[str, Any]:
+        """The settings that differ from the defaults."""
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        return {name: value for name, value in vars(self).items() if value != defaults[name]}
+
+
+DEFAULTS = EnvSettings()
