@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reverie.agents.actor_critic import SoftmaxPolicy, draw
+from reverie.agents.actor_critic import SoftmaxPolicy, draw, log_pi_taken
 from reverie.agents.atari import Lives
 from reverie.agents.core import (
     ActingSettings,
@@ -22,6 +22,7 @@ from reverie.agents.core import (
     seed_of,
 )
 from reverie.agents.environments import EnvSpec, make_vector
+from reverie.agents.inputs import reward_deviation
 from reverie.agents.replay import ReplaySettings
 from reverie.errors import DeadlineExceededError
 
@@ -33,6 +34,9 @@ Stepped = tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_], NDArray[np.bool_]
 
 class EnvActor(ABC):
     """Base of actors: steps a vector of environments. Subclasses decide what to do with the steps."""
+
+    NEWEST_FRAMES: ClassVar[bool] = False
+    """Whether it takes the newest frame of observations that are stacks, and stacks them itself."""
 
     def __init__(
         self, spec: EnvSpec, config: ActingSettings, weights: WeightSource, *, index: int, seed: int, watch: Stopwatch
@@ -46,8 +50,8 @@ class EnvActor(ABC):
         self._weights, self._watch = weights, watch
         self._rng = np.random.default_rng(seed_of(seed, 0))
         self._spec = spec
-        self._envs = make_vector(spec, n)
-        self._resets_take_a_step = spec.frame_stack is None
+        self._envs = self._make_envs()
+        self._resets_take_a_step = not (self.NEWEST_FRAMES and spec.frame_stack is not None)
         self._info: dict[str, Any] = {}
         """The `info` of the environments' last step."""
         self._acts = 0
@@ -57,8 +61,12 @@ class EnvActor(ABC):
         self._returns: list[float] = []
         self._begin(seed_of(seed, 1) >> 32)
 
+    def _make_envs(self) -> Any:
+        return make_vector(self._spec, self.num_envs, newest_frames=self.NEWEST_FRAMES)
+
     def _begin(self, seed: int) -> None:
         self._seed, self._steps = seed, 0
+        self._discounted = np.zeros(self.num_envs)
         self._obs, _ = self._envs.reset(seed=seed)
         self._resets = np.zeros(self.num_envs, dtype=bool)
         """Environments whose next step is a reset and not a step of an episode."""
@@ -90,7 +98,7 @@ class EnvActor(ABC):
             raise EnvironmentCrashedError(crash, self._crashed_in_a_row) from error
         with suppress(Exception):  # it is broken, so an error of its `close` is ignored
             self._envs.close()
-        self._envs = make_vector(self._spec, self.num_envs)
+        self._envs = self._make_envs()
         self._begin(int(self._rng.integers(2**31)))
 
     @abstractmethod
@@ -134,6 +142,18 @@ class EnvActor(ABC):
         self._version = np.full_like(self._version, newer.version)
         return True
 
+    def _bounded(self, reward: NDArray[Any]) -> NDArray[np.float32]:
+        """Rewards for learning."""
+        bound = self._spec.reward_bound
+        return (reward if bound is None else np.clip(reward, -bound, bound)).astype(np.float32)
+
+    def _returns_column(self, reward: NDArray[Any], discount: float) -> dict[str, NDArray[np.float32]]:
+        """The column `discounted_return` `[N]` of episodes so far, whose deviation normalises rewards; else nothing."""
+        if not self._spec.settings.normalise_rewards:
+            return {}
+        self._discounted = np.where(self._resets, 0.0, discount * self._discounted + self._bounded(reward))
+        return {"discounted_return": self._discounted.astype(np.float32)}
+
     def _count(self, reward: NDArray[Any], done: NDArray[np.bool_]) -> int:
         resets = self._resets
         self._running += np.where(resets, 0.0, reward)
@@ -141,6 +161,7 @@ class EnvActor(ABC):
             self._crashed_in_a_row = 0
             self._returns.extend(self._running[done].tolist())
             self._running[done] = 0.0
+            self._discounted[done] = 0.0
         self._resets = done & self._resets_take_a_step
         stepped = len(resets) - int(resets.sum())
         self.env_steps += stepped
@@ -160,13 +181,19 @@ class Choice(NamedTuple):
     """The value of the observations, for items that end in them."""
 
 
+def _times(values: NDArray[np.float32] | None, factor: float) -> NDArray[np.float32] | None:
+    return values if values is None or factor == 1.0 else values * np.float32(factor)
+
+
 class ReplayActor(EnvActor):
     """Writes n-step items into the replay table. Subclasses choose the actions.
 
     The reset step after an episode's end is handled like any other: the true last observation passes through the
-    network, so that a truncated episode bootstraps from it. Atari games have no reset step: if a game was truncated,
-    the value of its last stack is computed separately.
+    network, so that a truncated episode bootstraps from it. Stacks of frames have no reset step: if an episode was
+    truncated, the value of its last stack is computed separately.
     """
+
+    NEWEST_FRAMES = True
 
     def __init__(
         self,
@@ -184,10 +211,10 @@ class ReplayActor(EnvActor):
         priority: float | Literal["max"] = 1.0,
     ) -> None:
         frames = spec.frame_stack is not None
-        self._lives = Lives(config.envs_per_actor, spec.obs_shape) if frames else None
+        self._lives = Lives(config.envs_per_actor, spec.obs_shape, spec.obs_dtype) if frames else None
         super().__init__(spec, config, weights, index=index, seed=seed, watch=watch)
         self._acting_policy, self._weights_period = policy, config.weights_period
-        self._reward_bound = spec.reward_bound
+        self._discount = config.discount
         self._max_in_flight = 2 * config.inserts_per_act
         self._last_value: NDArray[np.float32] | None = None
         self._writer = client.transition_writer(
@@ -223,14 +250,16 @@ class ReplayActor(EnvActor):
                 self._pull(self._acting_policy)
             self._acts += 1
             choice = self._choose(obs if self._lives is None else self._lives.seen)
+            deviation = self._reward_deviation(choice)
         with self._watch("env step"):
             stepped = self._step(choice.env_actions)
         if stepped is None:
             self._writer.end_episodes(bootstrap_value=self._last_value)
             return 0
         _, reward, terminated, truncated = stepped
-        self._last_value = choice.bootstrap_value
-        ended, last = self._ends(terminated, truncated, choice)
+        self._last_value = _times(choice.bootstrap_value, deviation)
+        ended, last = self._ends(terminated, truncated, choice, deviation)
+        returns = self._returns_column(reward, self._discount)
         with self._watch("append"):
             self._writer.append(
                 obs,
@@ -238,15 +267,15 @@ class ReplayActor(EnvActor):
                 self._bounded(reward),
                 ended,
                 truncated,
-                q_taken=choice.q_taken,
-                bootstrap_value=choice.bootstrap_value,
-                extras={"weights_version": self._version},
+                q_taken=_times(choice.q_taken, deviation),
+                bootstrap_value=self._last_value,
+                extras={"weights_version": self._version, **returns},
                 **last,
             )
         return self._count(reward, terminated | truncated)
 
     def _ends(
-        self, terminated: NDArray[np.bool_], truncated: NDArray[np.bool_], choice: Choice
+        self, terminated: NDArray[np.bool_], truncated: NDArray[np.bool_], choice: Choice, deviation: float
     ) -> tuple[NDArray[np.bool_], dict[str, Any]]:
         """The ends of training episodes, and the writer's arguments for them."""
         if self._lives is None:
@@ -257,12 +286,14 @@ class ReplayActor(EnvActor):
         values = np.zeros(self.num_envs, dtype=np.float32)
         if truncated.any():
             with self._watch("act"):
-                values[truncated] = self._values(ends.truncated_stacks)
+                values[truncated] = self._values(ends.truncated_stacks) * deviation
         return ends.terminated, {"final_obs": ends.final_obs, "final_value": values}
 
-    def _bounded(self, reward: NDArray[Any]) -> NDArray[np.float32]:
-        bound = self._reward_bound
-        return (reward if bound is None else np.clip(reward, -bound, bound)).astype(np.float32)
+    def _reward_deviation(self, choice: Choice) -> float:
+        """The unit of the values of a choice: first priorities are in that of the rewards."""
+        if choice.q_taken is None or not self._spec.settings.normalise_rewards:
+            return 1.0
+        return reward_deviation(self._acting_policy.module)
 
     def settle(self, timeout: float | None = None) -> None:
         """Wait until at most the items of two steps are unconfirmed."""
@@ -298,9 +329,10 @@ class UnrollSettings(ActingSettings, Protocol):
 class UnrollActor(EnvActor):
     """Draws actions from the policy, and puts unrolls of T steps into a queue, one item per environment.
 
-    Columns: `obs` `[T, ...]`, `action`, `log_pi` (of the action drawn), `value`, `reward`, `discount` (0 where the
-    episode terminated), `ended` (terminated or truncated), `is_step` (False for the reset after an end) and
-    `weights_version`, all `[T]`. Subclasses decide when to pull weights, and make the item from these columns.
+    Columns: `obs` `[T, ...]`, `action` (`[T, A]` of vectors of choices), `log_pi` (of the action drawn), `value`,
+    `reward`, `discount` (0 where the episode terminated), `ended` (terminated or truncated), `is_step` (False for the
+    reset after an end) and `weights_version`, all `[T]`; where rewards are normalised also `discounted_return`.
+    Subclasses decide when to pull weights, and make the item from these columns.
     """
 
     def __init__(
@@ -341,7 +373,7 @@ class UnrollActor(EnvActor):
             self._take_weights()
             self._acts += 1
             log_pi, values = self._policy.outputs(obs)
-            actions = draw(self._rng, log_pi)
+            actions = draw(self._rng, log_pi, self._policy.sizes)
         with self._watch("env step"):
             after = self._step(actions)
         if after is None:
@@ -352,13 +384,14 @@ class UnrollActor(EnvActor):
             {
                 "obs": obs,
                 "action": actions,
-                "log_pi": np.take_along_axis(log_pi, actions[:, None], axis=1)[:, 0],
+                "log_pi": log_pi_taken(log_pi, actions, self._policy.sizes),
                 "value": values,
-                "reward": reward.astype(np.float32),
+                "reward": self._bounded(reward),
                 "discount": np.where(terminated, 0.0, self._discount).astype(np.float32),
                 "ended": terminated | truncated,
                 "is_step": ~resets,
                 "weights_version": self._version,
+                **self._returns_column(reward, self._discount),
             }
         )
         stepped = self._count(reward, terminated | truncated)

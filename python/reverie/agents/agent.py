@@ -19,7 +19,8 @@ from reverie.agents.core import (
     TableNeeds,
     WeightSource,
 )
-from reverie.agents.environments import EnvSpec, require_continuous, require_discrete
+from reverie.agents.environments import EnvSpec, UnsupportedEnvironmentError
+from reverie.agents.fitting import require_continuous, require_discrete
 
 Actions = Literal["discrete", "continuous"]
 
@@ -92,8 +93,12 @@ class Agent:
     make_actor: MakeActor
     make_policy: Callable[[EnvSpec, Any], Policy]
     """`make_policy(spec, config)`: the greedy policy, for the evaluator."""
-    frames: bool = False
-    """Whether it can also play stacks of frames."""
+    any_space: bool = False
+    """Whether it plays observations of any space and vectors of choices: its networks begin with `inputs.front`, and
+    its actions pass through `actions`. Otherwise it plays vectors, and actions that are one number or a vector."""
+    factored: bool = False
+    """Whether its policy has a distribution for each part of a vector of choices, instead of a value for each
+    combination."""
     devices: tuple[str, ...] = ("cpu",)
     """The kinds of devices that its learner and policies compute on."""
     parameters: SharedParameters | None = None
@@ -105,9 +110,14 @@ class Agent:
     def check(self, spec: EnvSpec) -> None:
         """Raise `UnsupportedEnvironmentError`, which names what would fit, if it cannot play the environment."""
         if self.actions == "discrete":
-            require_discrete(spec, self.name, frames=self.frames)
+            require_discrete(spec, self.name, any_space=self.any_space, factored=self.factored)
         else:
-            require_continuous(spec, self.name)
+            require_continuous(spec, self.name, any_space=self.any_space)
+        if self.parameters is not None and (spec.settings.normalise_observations or spec.settings.normalise_rewards):
+            raise UnsupportedEnvironmentError(
+                f"normalisation of {spec.env_id} is set, and the learners of {self.name} send gradients only, without"
+                " statistics: leave it out, or train dqn"
+            )
 
     def load_preset(self, env_id: str, path: Path | None = None) -> Preset:
         """The preset of an environment, or the one in the file `path`. Raises `PresetError`.

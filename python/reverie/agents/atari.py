@@ -63,6 +63,12 @@ def _refuse_settings(env_id: str, settings: EnvSettings) -> None:
             f"wrappers is {list(settings.wrappers)}, and {env_id} is played by the rules of the papers, without"
             " wrappers: leave it out"
         )
+    for name in ("frame_stack", "normalise_observations"):
+        if value := getattr(settings, name):
+            raise UnsupportedEnvironmentError(
+                f"{name} is {value}, and {env_id} is played by the rules of the papers: stacks of {FRAME_STACK} frames,"
+                " scaled by the network; leave it out"
+            )
 
 
 def make_envs(env_id: str, num_envs: int, settings: EnvSettings = DEFAULTS) -> Any:
@@ -175,23 +181,23 @@ class FrameStacks:
     At an episode's start the first frame is repeated.
     """
 
-    def __init__(self, num_envs: int, shape: tuple[int, ...]) -> None:
-        self.now: NDArray[np.uint8] = np.zeros((num_envs, *shape), dtype=np.uint8)
+    def __init__(self, num_envs: int, shape: tuple[int, ...], dtype: str = "uint8") -> None:
+        self.now: NDArray[Any] = np.zeros((num_envs, *shape), dtype=dtype)
         """`[N, K, ...]`; the next call writes into it."""
 
-    def begin(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    def begin(self, frames: NDArray[Any]) -> NDArray[Any]:
         """Begin all episodes with `frames` `[N, ...]`."""
         self.now[:] = frames[:, None]
         return self.now
 
-    def step(self, frames: NDArray[np.uint8], fresh: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    def step(self, frames: NDArray[Any], fresh: NDArray[np.bool_]) -> NDArray[Any]:
         """Add one frame per environment; where `fresh` `[N]` is true it is the first of an episode."""
         self.now[:, :-1] = self.now[:, 1:]
         self.now[:, -1] = frames
         self.now[fresh] = frames[fresh][:, None]
         return self.now
 
-    def after(self, frames: NDArray[np.uint8], which: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    def after(self, frames: NDArray[Any], which: NDArray[np.bool_]) -> NDArray[Any]:
         """The stacks of `which` with one more frame, `[which.sum(), K, ...]`, without changing them."""
         return np.concatenate([self.now[which, 1:], frames[which][:, None]], axis=1)
 
@@ -201,30 +207,30 @@ class Ends(NamedTuple):
 
     terminated: NDArray[np.bool_]
     """True where a game is over or a life was lost."""
-    final_obs: NDArray[np.uint8]
-    """Frames `[N, 84, 84]` after the actions, before any reset."""
-    truncated_stacks: NDArray[np.uint8]
+    final_obs: NDArray[Any]
+    """Frames `[N, ...]` after the actions, before any reset."""
+    truncated_stacks: NDArray[Any]
     """The last stacks of truncated games, `[truncated.sum(), K, ...]`."""
 
 
 class Lives:
     """Frame stacks for acting, and training episodes that end with a lost life."""
 
-    def __init__(self, num_envs: int, shape: tuple[int, ...]) -> None:
-        self._stacks = FrameStacks(num_envs, shape)
+    def __init__(self, num_envs: int, shape: tuple[int, ...], dtype: str = "uint8") -> None:
+        self._stacks = FrameStacks(num_envs, shape, dtype)
 
     @property
-    def seen(self) -> NDArray[np.uint8]:
+    def seen(self) -> NDArray[Any]:
         """Observations `[N, K, ...]` to act on."""
         return self._stacks.now
 
-    def begin(self, frames: NDArray[np.uint8]) -> None:
+    def begin(self, frames: NDArray[Any]) -> None:
         """Begin new games in all environments."""
         self._stacks.begin(frames)
 
     def step(
         self,
-        frames: NDArray[np.uint8],
+        frames: NDArray[Any],
         terminated: NDArray[np.bool_],
         truncated: NDArray[np.bool_],
         info: dict[str, Any],

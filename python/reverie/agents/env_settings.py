@@ -19,6 +19,14 @@ class EnvSettings:
     called with the environment. In Python a class or function may be given, and is kept by its name."""
     time_limit: int | None = None
     """Steps after which an episode is truncated, in place of the environment's own limit."""
+    frame_stack: int | None = None
+    """Newest observations that networks read together, oldest first; an episode's first is repeated. Replay tables
+    store each once."""
+    normalise_observations: bool = False
+    """Whether networks normalise numbers by their running mean and deviation, which the learner updates."""
+    normalise_rewards: bool = False
+    """Whether the learner divides rewards by the running deviation of discounted returns; tables store them as they
+    are, and returns are reported so."""
 
     def __post_init__(self) -> None:
         if isinstance(self.wrappers, str) or not isinstance(self.wrappers, tuple | list):
@@ -29,6 +37,8 @@ class EnvSettings:
             raise ValueError(f"wrappers: {error}") from error
         if self.time_limit is not None:
             checks.at_least_one(self, "time_limit")
+        if self.frame_stack is not None:
+            checks.at_least_one(self, "frame_stack")
 
     def changed(self) -> dict[str, Any]:
         """The settings that differ from the defaults."""

@@ -25,6 +25,7 @@ from reverie import agents
 from reverie.agents import named_parameters, presets
 from reverie.agents.agent import Agent
 from reverie.agents.environments import EnvSpec
+from reverie.agents.observations import row_form
 from reverie.agents.policies import PolicyError, TrainedPolicy, TrainingRun
 
 SUFFIX = ".safetensors"
@@ -202,6 +203,11 @@ def _check_spec(path: Path, spec: EnvSpec) -> None:
     """Raise `PolicyError` for values of the right type with which no environment can be described."""
     dtypes = [np.dtype(kind).name for kind in (*np.typecodes["AllInteger"], *np.typecodes["Float"], "?")]
     wanted = {
+        "leaves": (not spec.leaves or _row(spec) == (spec.obs_shape, spec.obs_dtype), "those of obs_shape"),
+        "action_sizes": (
+            not spec.action_sizes or (min(spec.action_sizes) > 0 and math.prod(spec.action_sizes) == spec.num_actions),
+            "sizes whose product is num_actions",
+        ),
         "obs_shape": (bool(spec.obs_shape) and min(spec.obs_shape) > 0, "one or more sizes above 0"),
         "obs_dtype": (spec.obs_dtype in dtypes, "a dtype of numbers"),
         "num_actions": (spec.num_actions is None or spec.num_actions > 0, "above 0, or null"),
@@ -216,6 +222,11 @@ def _check_spec(path: Path, spec: EnvSpec) -> None:
     for name, (fits, what) in wanted.items():
         if not fits:
             raise _wrong(path, "environment", name, getattr(spec, name), what)
+
+
+def _row(spec: EnvSpec) -> tuple[tuple[int, ...], str]:
+    shape, dtype = row_form(spec.leaves)
+    return shape if spec.frame_stack is None else (spec.frame_stack, *shape), dtype
 
 
 def _object(path: Path, section: str, value: Any) -> dict[str, Any]:

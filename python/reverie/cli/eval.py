@@ -94,7 +94,7 @@ def _check_environment(trained: EnvSpec) -> None:
     from reverie.agents.environments import describe
 
     here = describe(trained.env_id, trained.settings)
-    for name in ("obs_shape", "obs_dtype", "num_actions", "action_low", "action_high"):
+    for name in ("obs_shape", "obs_dtype", "leaves", "num_actions", "action_sizes", "action_low", "action_high"):
         if getattr(here, name) != getattr(trained, name):
             raise ValueError(
                 f"{trained.env_id} has {name} {getattr(here, name)} here, and the policy was trained with"

@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 
 from reverie import agents  # noqa: E402
 from reverie.agents.core import RunSettings, Stopwatch  # noqa: E402
+from reverie.agents.env_settings import EnvSettings  # noqa: E402
 from reverie.runners import Evaluated, Saved, checkpoints, plan, train  # noqa: E402
 from reverie.runners.checkpoints import setting_changes  # noqa: E402
 from reverie.runners.checkpoints.setting_changes import MAY_CHANGE, MUST_STAY, ChangedSettingsError  # noqa: E402
@@ -41,7 +42,7 @@ def undecided(classes):
 
 
 def all_settings():
-    return [RunSettings, *(agents.find(name).config for name in agents.BUILT_IN)]
+    return [RunSettings, EnvSettings, *(agents.find(name).config for name in agents.BUILT_IN)]
 
 
 def test_every_setting_of_every_agent_is_either_changeable_or_has_a_reason_why_not():

@@ -112,6 +112,9 @@ MUST_STAY = {
     "num_parameter_shards": _LEARNERS,
     "wrappers": _ENVIRONMENT,
     "time_limit": _ENVIRONMENT,
+    "frame_stack": _ENVIRONMENT,
+    "normalise_observations": _ENVIRONMENT,
+    "normalise_rewards": _ENVIRONMENT,
     "bundled": "it decides how many tables the checkpoint has",
 }
 """The reason why each of these settings cannot change, as the end of a message about the checkpoint."""
