@@ -39,5 +39,5 @@ def per_part(scores: Any, sizes: tuple[int, ...]) -> list[Any]:
     if not sizes:
         return [scores]
     if isinstance(scores, Tensor):
-        return list(scores.split(list(sizes), dim=-1))
+        return list(torch.split(scores, list(sizes), dim=-1))
     return np.split(scores, np.cumsum(sizes)[:-1], axis=-1)

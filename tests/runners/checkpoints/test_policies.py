@@ -251,7 +251,7 @@ def test_a_field_with_a_value_that_no_environment_has_is_refused_by_its_name(fil
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda f: f.update(format=2), "has format 2, and this version reads 2"),
+        (lambda f: f.update(format=3), "has format 3, and this version reads 2"),
         (lambda f: f.update(format=True), "has format True, and this version reads 2"),
         (lambda f: f.pop("format"), "has format None, and this version reads 2"),
         (lambda f: f.update(more=1), "has an unknown field more of reverie.policy"),
