@@ -65,7 +65,7 @@ def test_a_frame_is_the_maximum_of_the_last_two():
 def test_an_episode_is_cut_off_after_108000_frames(monkeypatch):
     assert atari.FRAMES_PER_EPISODE == 108_000
     monkeypatch.setattr(atari, "FRAMES_PER_EPISODE", 200)
-    games = make_vector(PONG, 1)
+    games = make_vector(PONG, 1, newest_frames=True)
     games.reset(seed=0)
     ends = [games.step(NO_OP)[2:4] for _ in range(60)]
     truncated = [bool(end[1][0]) for end in ends]
@@ -135,7 +135,7 @@ class ScriptedGames:
 
 @pytest.fixture
 def scripted(monkeypatch):
-    monkeypatch.setattr(atari, "make_envs", lambda env_id, num_envs: ScriptedGames(num_envs))
+    monkeypatch.setattr(atari, "make_envs", lambda env_id, num_envs, settings: ScriptedGames(num_envs))
     return dataclasses.replace(describe(PONG))
 
 

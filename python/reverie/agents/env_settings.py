@@ -27,6 +27,9 @@ class EnvSettings:
     normalise_rewards: bool = False
     """Whether the learner divides rewards by the running deviation of discounted returns; tables store them as they
     are, and returns are reported so."""
+    network: str = ""
+    """A factory as `module:name` of the layers in front of the agent's own: called with the `EnvSpec`, it returns a
+    `torch.nn.Module` that computes features `[B, F]` of observations `[B, ...]`. In Python a function may be given."""
 
     def __post_init__(self) -> None:
         if isinstance(self.wrappers, str) or not isinstance(self.wrappers, tuple | list):
@@ -35,6 +38,14 @@ class EnvSettings:
             object.__setattr__(self, "wrappers", tuple(reference_of(one) for one in self.wrappers))
         except PartError as error:
             raise ValueError(f"wrappers: {error}") from error
+        try:
+            object.__setattr__(self, "network", reference_of(self.network) if self.network else "")
+        except PartError as error:
+            raise ValueError(f"network: {error}") from error
+        if self.network and (self.normalise_observations or self.normalise_rewards):
+            raise ValueError(
+                f"network is {self.network!r}, which reads observations by itself: leave normalisation out"
+            )
         if self.time_limit is not None:
             checks.at_least_one(self, "time_limit")
         if self.frame_stack is not None:

@@ -60,6 +60,10 @@ def _require_vectors(spec: EnvSpec, agent: str, fitting: str) -> None:
             f"observations of {spec.env_id} are {kinds}: {agent} takes vectors, such as those of {fitting}; its"
             " Agent.any_space is false"
         )
+    if spec.settings.network:
+        raise UnsupportedEnvironmentError(
+            f"network is {spec.settings.network!r}, and {agent} makes its own: its Agent.any_space is false"
+        )
     if spec.settings.normalise_observations or spec.settings.normalise_rewards:
         raise UnsupportedEnvironmentError(
             f"normalisation of {spec.env_id} is set, and {agent} does not normalise: its Agent.any_space is false"

@@ -6,7 +6,7 @@ and running statistics normalise numbers. Plain vectors need no layer of their o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from reverie.agents.environments import EnvSpec
 from reverie.agents.layers import ConvolutionTorso, InitialisesItself, convolution_sizes, convolutions_for
+from reverie.agents.named_parts import PartError, load_part
 from reverie.agents.observations import Leaf, channels_and_sides, channels_last, is_mixed
 
 LARGEST = 10.0
@@ -27,6 +28,9 @@ def front(spec: EnvSpec) -> tuple[list[nn.Module], int]:
 
     No layer for plain vectors; for stacks of grey frames (Atari) the convolutions alone; else a `Reader`.
     """
+    if spec.settings.network:
+        own = OwnLayers(spec)
+        return [own], own.num_features
     if not _needs_reader(spec):
         (leaf,) = spec.parts
         if leaf.kind == "numbers":
@@ -39,6 +43,10 @@ def front(spec: EnvSpec) -> tuple[list[nn.Module], int]:
 
 def front_sizes(spec: EnvSpec) -> tuple[int, int, int]:
     """Features, parameters and units (widths of all layers together) of the layers of `front`."""
+    if spec.settings.network:
+        own = OwnLayers(spec)
+        parameters = sum(one.numel() for one in own.parameters())
+        return own.num_features, parameters, spec.num_inputs + parameters
     features = parameters = 0
     units = spec.num_inputs
     for leaf in spec.parts:
@@ -75,6 +83,77 @@ def _torso(leaf: Leaf, frames: int) -> ConvolutionTorso:
     return ConvolutionTorso(shape, convolutions_for(shape), 255 if leaf.dtype == "uint8" else 1)
 
 
+class OwnLayers(InitialisesItself):
+    """The layers that the factory of `EnvSettings.network` makes of the spec, initialised as the factory does it."""
+
+    def __init__(self, spec: EnvSpec) -> None:
+        super().__init__()
+        self._spec = spec
+        self.layers = self._made(0)
+        self.num_features = self._features()
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Features `[B, F]`."""
+        features: Tensor = self.layers(observations)
+        return features
+
+    @torch.no_grad()
+    def initialise(self, seed: int) -> None:
+        """Take the parameters of the layers that the factory makes under this seed."""
+        for own, made in zip(self.layers.parameters(), self._made(seed).parameters(), strict=True):
+            own.copy_(made)
+
+    def _made(self, seed: int) -> nn.Module:
+        reference = self._spec.settings.network
+        try:
+            factory = load_part(reference)
+            with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+                torch.manual_seed(seed)
+                made = factory(self._spec)
+        except PartError as error:
+            raise NetworkError(f"network {error}") from error
+        except Exception as error:
+            raise NetworkError(f"network {reference!r} raised {type(error).__name__}: {error}") from error
+        if not isinstance(made, nn.Module):
+            raise NetworkError(f"network {reference!r} returns a {type(made).__name__}, and must return a nn.Module")
+        buffers = [name for name, _ in made.named_buffers()]
+        if buffers:
+            raise NetworkError(
+                f"network {reference!r} has the buffer {buffers[0]}, and only parameters reach actors and files: use"
+                " layers without running state, such as LayerNorm"
+            )
+        return made
+
+    def _features(self) -> int:
+        seen = torch.zeros((2, *self._spec.obs_shape), dtype=DTYPES[self._spec.obs_dtype], device="cpu")
+        reference = self._spec.settings.network
+        try:
+            with torch.no_grad():
+                features = self.layers(seen)
+        except Exception as error:
+            raise NetworkError(
+                f"network {reference!r} cannot read {seen.dtype} observations of shape {tuple(seen.shape)}: {error}"
+            ) from error
+        if not (
+            isinstance(features, Tensor) and features.dim() == 2 and len(features) == 2 and features.is_floating_point()
+        ):
+            raise NetworkError(
+                f"network {reference!r} must return floating-point features [B, F] of observations [B, ...]"
+            )
+        return features.shape[1]
+
+
+class NetworkError(ValueError):
+    """The factory of `EnvSettings.network` cannot be used. The text names it."""
+
+
+def parts_of(spec: EnvSpec, observations: Tensor) -> dict[str, Tensor]:
+    """The arrays `[B, K, *shape]` of observations by name, K frames each (1 without a stack)."""
+    return dict(
+        zip((leaf.name for leaf in spec.parts), split(spec.parts, spec.frames_per_stack, observations), strict=True)
+    )
+
+
 class RunningMoments(InitialisesItself):
     """Count, mean and variance of numbers so far, merged batch by batch (Chan et al. 1979, equation 2.1).
 
@@ -87,7 +166,7 @@ class RunningMoments(InitialisesItself):
         self.count, self.mean, self.variance = (nn.Parameter(torch.empty(n)) for n in (1, size, size))
 
     @torch.no_grad()
-    def initialise(self) -> None:
+    def initialise(self, seed: int) -> None:
         """No numbers yet: mean 0 and variance 1, which change nothing."""
         self.count.zero_()
         self.mean.zero_()
@@ -126,7 +205,7 @@ class Reader(nn.Module):
 
     def __init__(self, spec: EnvSpec) -> None:
         super().__init__()
-        self._leaves, self._frames, self._mixed = spec.parts, spec.frames_per_stack, is_mixed(spec.parts)
+        self._leaves, self._frames = spec.parts, spec.frames_per_stack
         images = [leaf for leaf in self._leaves if leaf.kind == "image"]
         self.images = nn.ModuleList(_torso(leaf, self._frames) for leaf in images)
         settings = spec.settings
@@ -157,20 +236,21 @@ class Reader(nn.Module):
         return torch.cat([part.flatten(1).float() for leaf, part in parts if leaf.kind == "numbers"], dim=1)
 
     def _split(self, observations: Tensor) -> list[Tensor]:
-        """The parts `[B, K, *shape]` of all leaves.
+        return split(self._leaves, self._frames, observations)
 
-        Rows of leaves of several dtypes are bytes, or numbers of one dtype: exported files take those.
-        """
-        as_bytes = self._mixed and observations.dtype == torch.uint8
-        widths = [leaf.num_bytes if as_bytes else leaf.count for leaf in self._leaves]
-        # No size of the batch in here: a traced file would keep that of its example.
-        rows = observations.flatten(1).unflatten(1, (self._frames, sum(widths)))
-        parts = rows.split(widths, dim=2)
-        if as_bytes:
-            parts = tuple(
-                part.contiguous().view(DTYPES[leaf.dtype]) for leaf, part in zip(self._leaves, parts, strict=True)
-            )
-        return [part.unflatten(2, leaf.stored_shape) for leaf, part in zip(self._leaves, parts, strict=True)]
+
+def split(leaves: Sequence[Leaf], frames: int, observations: Tensor) -> list[Tensor]:
+    """The parts `[B, frames, *shape]` of observations `[B, ...]`, one for each leaf.
+
+    Rows of leaves of several dtypes are bytes, or numbers of one dtype: exported files take those.
+    """
+    as_bytes = is_mixed(leaves) and observations.dtype == torch.uint8
+    widths = [leaf.num_bytes if as_bytes else leaf.count for leaf in leaves]
+    # No size of the batch in here: a traced file would keep that of its example.
+    parts = observations.flatten(1).unflatten(1, (frames, sum(widths))).split(widths, dim=2)
+    if as_bytes:
+        parts = tuple(part.contiguous().view(DTYPES[leaf.dtype]) for leaf, part in zip(leaves, parts, strict=True))
+    return [part.unflatten(2, leaf.stored_shape) for leaf, part in zip(leaves, parts, strict=True)]
 
 
 DTYPES = {

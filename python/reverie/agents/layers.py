@@ -130,8 +130,8 @@ def in_float32(device: torch.device) -> AbstractContextManager[Any]:
 class InitialisesItself(nn.Module):
     """A module whose parameters are not those of linear layers and convolutions, for `initialised`."""
 
-    def initialise(self) -> None:
-        """Set the initial parameters. Called on the CPU, after the other layers have theirs."""
+    def initialise(self, seed: int) -> None:
+        """Set the initial parameters, which depend on `seed` only. Called on the CPU, after those of other layers."""
         raise NotImplementedError
 
 
@@ -158,13 +158,17 @@ def initialised(make: Callable[[], Net], seed: int) -> Net:
         module = make()
     module.to_empty(device="cpu")
     generator = torch.Generator().manual_seed(seed)
-    for layer in (m for m in module.modules() if isinstance(m, nn.Linear | ParallelLinear | nn.Conv2d)):
+    theirs = {id(part) for m in module.modules() if isinstance(m, InitialisesItself) for part in m.modules()}
+    ours = (
+        m for m in module.modules() if isinstance(m, nn.Linear | ParallelLinear | nn.Conv2d) and id(m) not in theirs
+    )
+    for layer in ours:
         bound = 1 / math.sqrt(layer.weight[0].numel() if isinstance(layer, nn.Conv2d) else layer.in_features)
         assert layer.bias is not None
         nn.init.uniform_(layer.weight, -bound, bound, generator=generator)
         nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
     for own in (m for m in module.modules() if isinstance(m, InitialisesItself)):
-        own.initialise()
+        own.initialise(seed)
     return module
 
 

@@ -11,6 +11,7 @@ import dataclasses
 import json
 import math
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -57,6 +58,11 @@ def read(path: Path, agent: Agent | str | None, seed: int) -> TrainedPolicy:
     spec = _record(path, "environment", EnvSpec, fields["environment"])
     run = _record(path, "run", TrainingRun, fields["run"])
     _check_spec(path, spec)
+    module = spec.settings.network.partition(":")[0]
+    if module and module not in sys.modules:
+        raise PolicyError(
+            path, f"has layers made by {spec.settings.network}, and a file imports no module by itself: import {module}"
+        )
     try:
         config = presets.build(path, "settings", found.config, _object(path, "settings", fields["settings"]))
         found.check(spec)

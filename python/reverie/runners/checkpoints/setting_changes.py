@@ -86,7 +86,7 @@ MAY_CHANGE = frozenset(
 )
 
 _ACTORS = "each actor continues with its own counts and random state from the checkpoint"
-_NETWORKS = "the networks of the checkpoint have these widths"
+_NETWORKS = "the networks of the checkpoint have these layers"
 _LIMITER = "the table's limiter counts draws and inserts since the run began, and would block one side for long"
 _ENVIRONMENT = "its stored steps, its networks and its curve are from environments that were made so"
 _LEARNERS = "each learner and each parameter shard continues from its own state in the checkpoint"
@@ -115,6 +115,7 @@ MUST_STAY = {
     "frame_stack": _ENVIRONMENT,
     "normalise_observations": _ENVIRONMENT,
     "normalise_rewards": _ENVIRONMENT,
+    "network": _NETWORKS,
     "bundled": "it decides how many tables the checkpoint has",
 }
 """The reason why each of these settings cannot change, as the end of a message about the checkpoint."""
