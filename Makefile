@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-rust test-python test-long test-all test-isa mutants test-valgrind test-differential test-ported check lint types layers examples bench \
-	bench-in-process bench-network bench-smoke bench-learn train-bench fuzz docs wheel test-wheel fmt clean
+	bench-in-process bench-network bench-smoke bench-learn train-bench fuzz docs site site-serve wheel test-wheel fmt clean
 
 export PATH := $(shell tools/rust_env.sh path)
 FOUND_RUSTUP_HOME := $(shell tools/rust_env.sh rustup-home)
@@ -71,7 +71,7 @@ test-differential: setup ## the same random programs against dm-reverb and Rever
 test-ported: setup ## code written for dm-reverb on Reverie: the tests that Acme publishes of its adders, and what gives TensorFlow's tensors
 	$(PY) tests/ported $(ARGS)
 
-check: lint types layers test test-long examples test-wheel ## what CI runs: lints, types, layers, tests, README, docs, examples, the wheel
+check: lint types layers test test-long examples site test-wheel ## what CI runs: lints, types, layers, tests, README, docs, examples, the site, the wheel
 
 lint: setup ## formatting and lints, warnings are errors
 	cargo fmt --all --check
@@ -123,6 +123,16 @@ docs: setup ## Rust reference under target/doc, and a run of every code block in
 	cargo doc --locked --no-deps --workspace
 	$(PY) -m pytest tests/docs
 
+site: setup ## the documentation under site/, for a browser; also without a server or a network
+	@tools/setup.sh site
+	PYTHONPATH=tools $(PY) -m website.stage target/site-pages
+	rm -rf site
+	$(PY) -m sphinx --quiet --jobs auto --write-all --fail-on-warning --builder html --conf-dir tools/website \
+		--doctree-dir target/site-doctrees target/site-pages site
+
+site-serve: site ## show it at http://127.0.0.1:8008; PORT=8009 takes another port
+	$(PY) -m http.server --bind 127.0.0.1 --directory site $(or $(PORT),8008)
+
 test-wheel: wheel ## install that wheel into an empty environment without Rust, and use it
 	$(PY) -m pytest -m slow tests/house
 
@@ -136,4 +146,4 @@ fmt: setup ## format Rust and Python in place
 
 clean: ## remove what was built (not the packages of .venv)
 	cargo clean
-	rm -rf dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .venv/.stamp-native
+	rm -rf dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .venv/.stamp-native

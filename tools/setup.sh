@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes .venv whole: packages as uv.lock says, then the Rust extension in release mode.
-# Both steps leave a stamp and are skipped while nothing they read has changed.
-# usage: tools/setup.sh [deps|native]...    (both, in this order, where none is named)
+# The steps leave a stamp and are skipped while nothing they read has changed.
+# usage: tools/setup.sh [deps|native|site]...    (the first two, in this order, where none is named)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH=$(tools/rust_env.sh path)
@@ -27,7 +27,7 @@ deps() {
     local uv
     uv=$(tools/uv.sh)
     say "packages: creating .venv and filling it from uv.lock (torch is the large one: several GB at the first time)"
-    env -u VIRTUAL_ENV "$uv" sync --frozen --inexact --no-install-project --extra demo --extra ray --extra atari --extra video --extra box2d --extra onnx --extra stable-baselines3 --group dev
+    env -u VIRTUAL_ENV "$uv" sync --frozen --inexact --no-install-project --extra demo --extra ray --extra atari --extra video --extra box2d --extra onnx --extra stable-baselines3 --extra torchrl --extra parquet --extra minari --extra lerobot --group dev
     touch .venv/.stamp-deps
 }
 
@@ -43,6 +43,13 @@ native() {
     say "rust: building reverie._native in release mode (a few minutes at the first time, cargo tells how far it is)"
     PATH="$(dirname "$uv"):$PATH" VIRTUAL_ENV="$PWD/.venv" .venv/bin/maturin develop --release --uv --locked
     touch .venv/.stamp-native
+}
+
+site() {
+    stale .venv/.stamp-site pyproject.toml uv.lock || return 0
+    say "packages: those that make the site"
+    env -u VIRTUAL_ENV "$(tools/uv.sh)" sync --frozen --inexact --no-install-project --only-group site
+    touch .venv/.stamp-site
 }
 
 [ $# -gt 0 ] || set -- deps native

@@ -26,7 +26,7 @@ from reverie.errors import (
     SupersededError,
     UnauthenticatedError,
     UnavailableError,
-    UnknownFateError,
+    UnknownOutcomeError,
     UnknownKeyError,
     UnknownTableError,
 )
@@ -124,7 +124,7 @@ __all__ = [
     "TransitionWriter",
     "UnauthenticatedError",
     "UnavailableError",
-    "UnknownFateError",
+    "UnknownOutcomeError",
     "UnknownKeyError",
     "UnknownTableError",
     "UpdateResult",

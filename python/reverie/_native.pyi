@@ -15,7 +15,7 @@ __all__ = [
     "Checkpoints",
     "Client",
     "DrawInfo",
-    "Fate",
+    "InsertOutcome",
     "HistoryColumn",
     "Patterns",
     "Prefetch",
@@ -190,8 +190,8 @@ class Client:
         Raises:
             DeadlineExceededError: a table did not take the item in time. `.partial` names those that did; no other
                 takes it any more.
-            UnknownFateError: over a network, the server has not said by then whether a table took it. `.partial` names
-                those that are known to have it, and `.fate.wait()` finds out; none takes it after that.
+            UnknownOutcomeError: over a network, the server has not said by then whether a table took it. `.partial` names
+                those that are known to have it, and `.outcome.wait()` finds out; none takes it after that.
             SignatureError: for data that a column or a table cannot hold.
             UnknownTableError, ClosedError, ResourceExhaustedError.
             ValueError: for no table, or a priority that the table's selectors refuse.
@@ -213,7 +213,8 @@ class Client:
         Args:
             table: the table.
             data: a nest of arrays, all `[N, ...]`.
-            priorities: `[N]`, or one for all; "max" takes the largest that the table holds; None is 1.
+            priorities: `[N]`, or one for all; "max" takes the largest that the table holds; None is
+                "max" if the table's sampler is `Prioritized`, else 1.
             timeout: seconds to wait for the table's limiter, which admits row by row.
             wait: False returns None once the rows are copied: over a network several calls are then under way, where
                 each would take a round trip for its keys. Rows go in in the order of the calls. The client's
@@ -230,8 +231,8 @@ class Client:
         Raises:
             DeadlineExceededError: the rows whose keys are in `.partial` went in, in order; the others did not, and do
                 not later.
-            UnknownFateError: over a network, the server has not said by then which rows are in, beyond those whose keys
-                are in `.partial`. `.fate.wait()` finds out; none goes in after that.
+            UnknownOutcomeError: over a network, the server has not said by then which rows are in, beyond those whose keys
+                are in `.partial`. `.outcome.wait()` finds out; none goes in after that.
             SignatureError, UnknownTableError, ClosedError, ResourceExhaustedError, ValueError.
         """
 
@@ -758,8 +759,8 @@ class TrajectoryColumn:
         """The steps as an array. RuntimeError where they have expired."""
 
 @final
-class Fate:
-    """What became of an insert whose caller was told that it is not known; `UnknownFateError.fate`."""
+class InsertOutcome:
+    """What became of an insert whose caller was told that it is not known; `UnknownOutcomeError.outcome`."""
 
     def wait(self, timeout: float | None = None) -> npt.NDArray[np.int64]:
         """The keys of what is in, once the server was reached again; waits for that.
@@ -770,10 +771,10 @@ class Fate:
             timeout: seconds; None waits for as long as it takes.
 
         Raises:
-            UnknownFateError: the timeout passed.
+            UnknownOutcomeError: the timeout passed.
             UnavailableError: the server no longer knows the client.
             ClosedError: the client was closed.
-            ValueError: more than 4,096 fates were found out since, and this one is forgotten.
+            ValueError: more than 4,096 outcomes were found out since, and this one is forgotten.
         """
 
 @disjoint_base
@@ -807,6 +808,7 @@ class Prefetch:
         without_replacement: bool,
         windows: tuple[int, int, Borders] | None = None,
         widens: bool = False,
+        mixture: tuple[int, list[tuple[float, float, int, int]]] | None = None,
     ) -> Self: ...
     def next(self, timeout: float | None) -> Batch | None: ...
     def close(self) -> list[Batch]: ...

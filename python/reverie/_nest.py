@@ -54,6 +54,18 @@ def as_column(value: Any, want: str | None, path: str) -> npt.NDArray[Any]:
     return np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
 
 
+def as_array(value: Any, name: str) -> npt.NDArray[Any]:
+    """An argument of numbers as an array: of a list, or of a tensor, under the rules of `as_column`.
+
+    Raises:
+        SignatureError: for a tensor that NumPy cannot read; the text has the argument's name.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return _of_tensor(value, torch, name)
+    return np.asarray(value)
+
+
 def _of_tensor(tensor: Any, torch: Any, path: str) -> npt.NDArray[Any]:
     """The values of a PyTorch tensor, without a copy where NumPy can share them; a gradient's graph is not stored.
 

@@ -24,7 +24,7 @@ __all__ = [
     "SupersededError",
     "UnauthenticatedError",
     "UnavailableError",
-    "UnknownFateError",
+    "UnknownOutcomeError",
     "UnknownKeyError",
     "UnknownTableError",
 ]
@@ -173,7 +173,7 @@ class UnavailableError(ReplayError, ConnectionError):
     """The server cannot be reached. The text has the address, the call and the time spent."""
 
 
-class UnknownFateError(DeadlineExceededError, UnavailableError):
+class UnknownOutcomeError(DeadlineExceededError, UnavailableError):
     """An insert was cancelled, and it is unknown whether the server inserted its items before.
 
     It happens where the connection is lost, or the server is silent, between the insert and its confirmation. A caller
@@ -182,18 +182,18 @@ class UnknownFateError(DeadlineExceededError, UnavailableError):
     Attributes:
         number: the client's number of the insert.
         partial: what is known to be inserted: keys, or for `insert` the names of tables.
-        fate: `fate.wait(timeout=None)` reconnects, and returns the keys of the inserted items as an int64 array; after
+        outcome: `outcome.wait(timeout=None)` reconnects, and returns the keys of the inserted items as an int64 array; after
             that none is added. It raises this error again when the timeout passes, and UnavailableError where the
             server no longer knows the client. None in an unpickled copy.
     """
 
-    def __init__(self, message: str, *, number: int = 0, why: str = "", partial: Any = None, fate: Any = None) -> None:
+    def __init__(self, message: str, *, number: int = 0, why: str = "", partial: Any = None, outcome: Any = None) -> None:
         super().__init__(message, why=why, partial=partial)
         self.number = number
-        self.fate = fate
+        self.outcome = outcome
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self.args, {**self.__dict__, "fate": None}
+        return type(self), self.args, {**self.__dict__, "outcome": None}
 
 
 class UnauthenticatedError(ReplayError, PermissionError):

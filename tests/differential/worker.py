@@ -43,6 +43,12 @@ class Run:
             for spec in program["tables"]
             if spec.get("max_times_sampled") or spec.get("kind") in ("queue", "stack")
         }
+        #: Tables of which each item is drawn once: deleting one gives its place to another here, and not in dm-reverb.
+        self.once = {
+            spec["name"]
+            for spec in program["tables"]
+            if spec.get("max_times_sampled") == 1 or spec.get("kind") in ("queue", "stack")
+        }
         self.server = reverb.Server(list(self.tables.values()))
         address = f"localhost:{self.server.port}"
         self.client = reverb.Client(address) if transport is None else reverb.Client(address, transport=transport)
@@ -121,7 +127,7 @@ class Run:
         self.client.mutate_priorities(
             table,
             updates={seen[at % len(seen)]: priority for at, priority in updates},
-            deletes=[seen[at % len(seen)] for at in deletes],
+            deletes=[] if table in self.once else [seen[at % len(seen)] for at in deletes],
         )
 
     def reset(self, table: str) -> None:

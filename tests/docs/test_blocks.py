@@ -13,7 +13,10 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
     [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md"), *ROOT.glob("python/**/*.md")]
 )
-BLOCK = re.compile(r"^```python[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
+#: A block, and what it prints where the next block says so.
+BLOCK = re.compile(r"^```python[ \t]*\n(.*?)^```[ \t]*$(?:\n\n```text\n(.*?)^```[ \t]*$)?", re.MULTILINE | re.DOTALL)
+#: Seconds in an output, such as of a wait.
+SECONDS = re.compile(r"\b\d+\.\d s\b")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
@@ -31,10 +34,10 @@ def train_briefly(folder: Path) -> None:
     train(agent, "CartPole-v1", config=config, run=run, checkpoint_folder=folder / "checkpoints")
 
 
-def blocks_of(page: str) -> Iterator[tuple[int, str]]:
-    """Each Python block with the number of its first line."""
+def blocks_of(page: str) -> Iterator[tuple[int, str, str | None]]:
+    """Each Python block with the number of its first line, and its output; None where the page shows none."""
     for match in BLOCK.finditer(page):
-        yield page.count("\n", 0, match.start(1)), match[1]
+        yield page.count("\n", 0, match.start(1)), match[1], match[2]
 
 
 def name_of(page: Path) -> str:
@@ -42,14 +45,19 @@ def name_of(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(p.read_text())], ids=name_of)
-def test_the_python_blocks_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_blocks_of_a_page_run_and_print_what_it_shows(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     if TRAINED in page.read_text():
         train_briefly(tmp_path / TRAINED)
     namespace: dict[str, object] = {"__name__": "__main__"}
-    for line, block in blocks_of(page.read_text()):
+    for line, block, output in blocks_of(page.read_text()):
+        capsys.readouterr()
         # Padded, so that a traceback names the page's own line.
         exec(compile("\n" * line + block, str(page), "exec"), namespace)
+        if output is not None:
+            assert SECONDS.sub("0.0 s", capsys.readouterr().out) == SECONDS.sub("0.0 s", output), f"{page}:{line}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -81,7 +89,12 @@ def test_the_six_words_have_a_page_each() -> None:
 
 def test_a_broken_block_is_found_at_its_line() -> None:
     page = "text\n\n```python\na = 1\n```\n\n```sh\nnot python\n```\n```python\nb = a + 1\n```\n"
-    assert list(blocks_of(page)) == [(3, "a = 1\n"), (10, "b = a + 1\n")]
+    assert list(blocks_of(page)) == [(3, "a = 1\n", None), (10, "b = a + 1\n", None)]
+
+
+def test_the_output_of_a_block_is_the_text_right_after_it() -> None:
+    page = "```python\nprint(1)\n```\n\n```text\n1\n```\n\n```python\nprint(2)\n```\n\nSo:\n\n```text\n3\n```\n"
+    assert [output for _, _, output in blocks_of(page)] == ["1\n", None]
 
 
 def test_decisions_are_numbered_once_and_dated() -> None:

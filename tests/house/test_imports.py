@@ -20,15 +20,20 @@ CRATES = ROOT / "crates"
 ALLOWED = {
     "torch": ("adapters/torch.py", "agents", "integrations", "runners", "cli"),
     "jax": ("adapters/jax.py",),
-    "tensordict": ("adapters/tensordict.py",),
+    "tensordict": ("adapters/tensordict.py", "integrations/torchrl"),
+    "torchrl": ("integrations/torchrl",),
     "tensorflow": ("_tensorflow.py",),
     "gymnasium": ("specs.py", "adapters", "agents", "integrations", "runners", "cli", "testing.py"),
-    "ray": ("parameters/ray.py", "runners/ray"),
+    "ray": ("integrations/rllib", "parameters/ray.py", "runners/ray"),
     "safetensors": ("agents",),
     "onnx": ("agents",),
     "onnxruntime": ("agents",),
     "onnxscript": ("agents",),
     "stable_baselines3": ("integrations/stable_baselines3",),
+    "pyarrow": ("integrations/datasets",),
+    "minari": ("integrations/datasets/minari.py",),
+    "av": ("integrations/datasets/videos.py",),
+    "PIL": ("integrations/datasets",),
     "matplotlib": ("cli", "runners"),
     "typer": ("cli",),
     "rich": ("cli",),
@@ -108,7 +113,7 @@ def test_importing_the_package_loads_numpy_and_no_framework() -> None:
     code = (
         "import sys, reverie\n"
         "heavy = {'torch', 'jax', 'ray', 'gymnasium', 'tensorflow', 'matplotlib', 'typer', 'rich', 'ml_dtypes'}\n"
-        "heavy |= {'safetensors', 'onnx', 'onnxruntime', 'stable_baselines3'}\n"
+        "heavy |= {'safetensors', 'onnx', 'onnxruntime', 'stable_baselines3', 'pyarrow', 'minari', 'av', 'PIL'}\n"
         "print(sorted(heavy & {name.split('.')[0] for name in sys.modules}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=True)

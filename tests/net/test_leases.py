@@ -1,4 +1,4 @@
-"""Calls that end before the response: draws return to the table, and the fate of inserts can be resolved."""
+"""Calls that end before the response: draws return to the table, and the outcome of inserts can be resolved."""
 
 import contextlib
 import os
@@ -87,21 +87,21 @@ def test_undelivered_batches_of_a_closed_iterator_return_to_the_table(network, o
         assert handed_out + other.sample_batch("t", size, timeout=200).data.tolist() == list(range(20))
 
 
-def test_an_insert_without_a_response_has_an_unknown_fate_that_can_be_resolved(network, own_host, connect, uniform):
+def test_an_insert_without_a_response_has_an_unknown_outcome_that_can_be_resolved(network, own_host, connect, uniform):
     with own_host.serve([uniform()]) as address:
         client = connect(address, transport=network, grace=0.01)
         client.insert_batch("t", np.arange(2), timeout=200)
         with own_host.suspended():
-            with pytest.raises(reverie.UnknownFateError) as raised:
+            with pytest.raises(reverie.UnknownOutcomeError) as raised:
                 client.insert_batch("t", np.arange(2, 5), timeout=0.05)
             error = raised.value
             assert isinstance(error, reverie.DeadlineExceededError)
             assert error.partial.tolist() == []
-            with pytest.raises(reverie.UnknownFateError):
-                error.fate.wait(timeout=0.01)
+            with pytest.raises(reverie.UnknownOutcomeError):
+                error.outcome.wait(timeout=0.01)
             copy = pickle.loads(pickle.dumps(error))
-            assert (copy.number, copy.fate, str(copy)) == (error.number, None, str(error))
-        keys = error.fate.wait(timeout=200)
+            assert (copy.number, copy.outcome, str(copy)) == (error.number, None, str(error))
+        keys = error.outcome.wait(timeout=200)
         assert (keys.dtype, len(keys)) == (np.int64, client.info().tables["t"].current_size - 2)
 
 
@@ -109,10 +109,10 @@ def test_the_error_of_a_step_for_several_tables_names_those_that_have_it(network
     with own_host.serve([uniform("a"), uniform("b")]) as address:
         client = connect(address, transport=network, grace=0.01)
         client.insert({"n": 1}, {"a": 1.0, "b": 1.0}, timeout=200)
-        with own_host.suspended(), pytest.raises(reverie.UnknownFateError) as raised:
+        with own_host.suspended(), pytest.raises(reverie.UnknownOutcomeError) as raised:
             client.insert({"n": 2}, {"a": 1.0, "b": 1.0}, timeout=0.05)
         assert raised.value.partial == []
-        raised.value.fate.wait(timeout=200)
+        raised.value.outcome.wait(timeout=200)
 
 
 def test_a_server_restored_from_a_checkpoint_returns_leased_draws_to_the_table(

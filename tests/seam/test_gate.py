@@ -191,7 +191,7 @@ PUBLIC = [
     "TransitionWriter",
     "UnauthenticatedError",
     "UnavailableError",
-    "UnknownFateError",
+    "UnknownOutcomeError",
     "UnknownKeyError",
     "UnknownTableError",
     "UpdateResult",

@@ -110,7 +110,7 @@ pub enum Error {
 
     /// A withdrawn insert for which the server has not reported yet whether it is in its table.
     #[error("whether the insert is in its table is not known: the server has not answered since it was withdrawn")]
-    UnknownFate {
+    UnknownOutcome {
         /// The number of the insert, to ask for its outcome later.
         number: u64,
     },

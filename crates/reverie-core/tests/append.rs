@@ -38,7 +38,7 @@ impl Sink for Recorder {
         Ok(None)
     }
 
-    fn why(&self, _table: &str) -> Ticket<String> {
+    fn wait_reason(&self, _table: &str) -> Ticket<String> {
         Ticket::done(Ok("nobody waits".to_owned()))
     }
 

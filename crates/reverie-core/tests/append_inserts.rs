@@ -1,4 +1,4 @@
-//! Inserts that take several requests: what is in the tables when one of them is refused, late, or of unknown fate.
+//! Inserts that take several requests: what is in the tables when one of them is refused, late, or of unknown outcome.
 
 mod support;
 
@@ -50,7 +50,7 @@ impl Sink for Breaks {
     fn insert(&self, table: &str, items: Inserts) -> Result<Ticket<Keys>> {
         self.sizes.lock().unwrap().push(items.len());
         match self.inserts.fetch_add(1, Ordering::Relaxed) {
-            number if number >= self.from => Ok(Ticket::done(Err(Error::UnknownFate { number: number as u64 }))),
+            number if number >= self.from => Ok(Ticket::done(Err(Error::UnknownOutcome { number: number as u64 }))),
             _ => self.tables.insert(table, items),
         }
     }
@@ -67,8 +67,8 @@ impl Sink for Breaks {
         self.tables.signature(table)
     }
 
-    fn why(&self, table: &str) -> Ticket<String> {
-        self.tables.why(table)
+    fn wait_reason(&self, table: &str) -> Ticket<String> {
+        self.tables.wait_reason(table)
     }
 
     fn compression(&self, table: &str) -> Result<Compression> {
@@ -126,7 +126,7 @@ fn an_insert_that_fails_in_a_later_table_is_withdrawn_from_the_tables_where_it_w
     let (tables, mut rows) = with_a_full_table();
     let broken = Breaks::from(&tables, 1);
     let failed = MultiTableInsert::send(&broken, rows.item(1.0), &[("full", ONE), ("b", ONE)]);
-    assert!(matches!(failed, Err(Error::UnknownFate { .. })));
+    assert!(matches!(failed, Err(Error::UnknownOutcome { .. })));
     let info = tables.get("full").unwrap().info();
     assert_eq!((info.size, info.pending_inserts), (1, 0));
 }
@@ -166,12 +166,12 @@ fn a_withdrawal_in_the_second_part_reports_the_keys_of_all_items_that_are_in() {
 }
 
 #[test]
-fn an_unknown_fate_of_the_second_part_leaves_the_keys_of_the_first() {
+fn an_unknown_outcome_of_the_second_part_leaves_the_keys_of_the_first() {
     let (tables, _) = tables(vec![options("a", 10)]);
     let mut rows = Rows::new(&tables);
     let sink = Breaks::from(&tables, 1);
     let mut insert = SplitInsert::send(&sink, "a", rows.inserts(&[0.0, 1.0, 2.0, 3.0, 4.0]), 2).unwrap();
-    assert_eq!(insert.wait(NOW), Some(Err(Error::UnknownFate { number: 1 })));
+    assert_eq!(insert.wait(NOW), Some(Err(Error::UnknownOutcome { number: 1 })));
     assert_eq!((insert.keys().len(), insert.is_complete()), (2, false));
     assert_eq!(sink.sizes.lock().unwrap().len(), 2, "nothing is sent after an error");
 }

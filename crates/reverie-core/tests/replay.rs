@@ -52,9 +52,9 @@ fn what_can_be_drawn_at_once_is_drawn_and_no_more_is_waited_for() {
     };
     insert(&mut rows, &[1.0, 2.0]);
     let request = reverie_core::sample::SampleRequest { num_samples: 5, ..Default::default() };
-    let now = tables.sample_now("q", request, &Default::default(), None).poll().unwrap().unwrap();
+    let now = tables.try_sample("q", request, &Default::default(), None).poll().unwrap().unwrap();
     assert_eq!((now.batches.len(), now.batches[0].len()), (1, 2));
-    let now = tables.sample_now("q", request, &Default::default(), None).poll().unwrap().unwrap();
+    let now = tables.try_sample("q", request, &Default::default(), None).poll().unwrap().unwrap();
     assert_eq!((now.batches.len(), now.batches[0].is_empty()), (1, true), "one batch, also of nothing");
     // One draw is waited for.
     let mut some = tables.sample_available("q", 5, None);

@@ -50,7 +50,15 @@ impl Source for Remote {
 
 fn prefetcher(source: &Arc<Remote>, parts: &[(&str, usize)], max_samples: Option<usize>) -> Prefetcher {
     let parts = parts.iter().map(|(table, count)| ((*table).to_owned(), *count)).collect();
-    let schedule = Schedule { parts, without_replacement: false, windows: None, max_samples, ahead: 2, budget: None };
+    let schedule = Schedule {
+        parts,
+        mixture: None,
+        without_replacement: false,
+        windows: None,
+        max_samples,
+        ahead: 2,
+        budget: None,
+    };
     let planner = Planner::new(&Options { ragged: Ragged::Refuse, columns: None });
     Prefetcher::new(Arc::clone(source) as Arc<dyn Source>, schedule, planner, allocate).unwrap()
 }
@@ -107,8 +115,15 @@ fn a_panic_of_the_thread_that_makes_batches_is_an_error_and_not_the_end_of_the_d
         }
     }
     let parts = vec![("q".to_owned(), 2)];
-    let schedule =
-        Schedule { parts, without_replacement: false, windows: None, max_samples: None, ahead: 2, budget: None };
+    let schedule = Schedule {
+        parts,
+        mixture: None,
+        without_replacement: false,
+        windows: None,
+        max_samples: None,
+        ahead: 2,
+        budget: None,
+    };
     let planner = Planner::new(&Options { ragged: Ragged::Refuse, columns: None });
     let prefetcher = Prefetcher::new(Arc::new(Defect), schedule, planner, allocate).unwrap();
     assert!(matches!(next(&prefetcher).unwrap().err(), Some(Error::Unavailable(text)) if text.contains("defect")));

@@ -237,6 +237,44 @@ fn max_is_the_largest_priority_at_the_moment_the_item_goes_in() {
 }
 
 #[test]
+fn the_default_priority_is_the_largest_where_items_are_drawn_in_proportion_to_it_and_else_one() {
+    let sampled_by = |sampler: SelectorOptions| {
+        let (_tables, table, mut rows, _) = one(TableOptions { sampler, ..options("t", 10) });
+        let mut insert = |value, priority| {
+            let keys =
+                table.insert(smallvec::smallvec![(rows.item(value), priority)]).unwrap().poll().unwrap().unwrap();
+            table.get(&[keys[0].get()]).unwrap().priorities[0]
+        };
+        let first = insert(1.0, Priority::Default);
+        insert(2.0, Priority::Value(7.0));
+        (first, insert(3.0, Priority::Default))
+    };
+    let exponent = 0.6;
+    assert_eq!(sampled_by(SelectorOptions::Prioritized { exponent }), (1.0, 7.0));
+    assert_eq!(sampled_by(SelectorOptions::Stratified { exponent }), (1.0, 7.0));
+    assert_eq!(sampled_by(SelectorOptions::Uniform), (1.0, 1.0));
+    assert_eq!(sampled_by(SelectorOptions::MaxHeap), (1.0, 1.0));
+}
+
+#[test]
+fn a_deleted_item_of_a_queue_gives_its_place_to_an_insert_that_waits() {
+    let (_tables, table, mut rows, _) = one(queue("q", 2));
+    let mut insert = |value| table.insert(smallvec::smallvec![(rows.item(value), Priority::Value(1.0))]).unwrap();
+    let keys = [1.0, 2.0].map(|value| insert(value).poll().unwrap().unwrap()[0].get());
+    let mut waits = insert(3.0);
+    assert!(waits.poll().is_none());
+    assert_eq!(table.delete_where(Some(&keys[..1]), &[]).unwrap().applied, 1);
+    assert!(waits.poll().is_some());
+    assert!(insert(4.0).poll().is_none(), "it is full again");
+    // Where an item may be drawn more often, the limiter counts draws alone.
+    let (_tables, table, mut rows, _) = one(TableOptions { max_times_sampled: 2, ..queue("q", 2) });
+    let mut insert = |value| table.insert(smallvec::smallvec![(rows.item(value), Priority::Value(1.0))]).unwrap();
+    let keys = [1.0, 2.0].map(|value| insert(value).poll().unwrap().unwrap()[0].get());
+    table.delete_where(Some(&keys), &[]).unwrap();
+    assert_eq!(table.info().counters.samples, 0);
+}
+
+#[test]
 fn keys_of_a_table_before_its_reset_are_stale() {
     let (_tables, table, mut rows, _) = one(options("t", 10));
     let key = table.insert(rows.inserts(&[1.0])).unwrap().poll().unwrap().unwrap()[0].get();

@@ -12,8 +12,8 @@ use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Inserts, Keys, Priority, TableOptions, Tables, Ticket};
 use reverie_core::{Error, Result};
 use reverie_net::client::Remote;
+use reverie_net::endpoint::{Options, Transport};
 use reverie_net::listen::Server;
-use reverie_net::reach::{Options, Transport};
 use reverie_net::server;
 use rustix::thread::ClockId;
 use std::collections::VecDeque;
@@ -43,7 +43,7 @@ impl Sink for Nowhere {
         Ok(None)
     }
 
-    fn why(&self, _: &str) -> Ticket<String> {
+    fn wait_reason(&self, _: &str) -> Ticket<String> {
         Ticket::done(Ok(String::new()))
     }
 

@@ -25,7 +25,7 @@ pub mod convert;
 pub mod items;
 
 // Access to a server.
-pub mod reach;
+pub mod endpoint;
 mod token;
 mod log_limit;
 mod open_files;

@@ -253,6 +253,7 @@ fn requests_that_no_server_would_take_are_refused_as_arguments() {
     refused(&Inserts::new(), "0 items");
     refused(&(0..=MAX_ITEMS).map(|_| (item.clone(), Priority::Max)).collect(), "items in one request");
     refused(&[(item.clone(), Priority::Value(f64::NAN))].into_iter().collect(), "NaN");
+    refused(&[(item.clone(), Priority::Value(f64::NEG_INFINITY))].into_iter().collect(), "-inf");
     let with = |edit: fn(&mut PatternColumn)| {
         let mut pattern = (*item.pattern).clone();
         edit(&mut pattern.columns[0]);

@@ -50,7 +50,7 @@ struct Expected {
 
 fn same_priority(left: &Priority, right: &Priority) -> bool {
     match (left, right) {
-        (Priority::Max, Priority::Max) => true,
+        (Priority::Max, Priority::Max) | (Priority::Default, Priority::Default) => true,
         (Priority::Value(left), Priority::Value(right)) => left.to_bits() == right.to_bits(),
         _ => false,
     }

@@ -13,8 +13,8 @@ use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Inserts, Priority, TableOptions, Tables};
 use reverie_core::{Error, Result};
 use reverie_net::client::{Remote, SampleRequest};
+use reverie_net::endpoint::{Options, Transport};
 use reverie_net::listen::Server;
-use reverie_net::reach::{Options, Transport};
 use reverie_net::server;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -373,7 +373,7 @@ async fn a_socket_that_is_away_for_a_moment_is_tried_again_as_a_port_is() -> Res
     let client = client(&address, Transport::SharedMemory);
     let described = client.describe();
     // An attempt was made, and failed.
-    while !Sink::why(&*client, "replay").await?.contains("'shared-memory'") {
+    while !Sink::wait_reason(&*client, "replay").await?.contains("'shared-memory'") {
         tokio::task::yield_now().await;
     }
     fs::rename(&away, &socket).unwrap();

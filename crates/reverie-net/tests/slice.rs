@@ -12,8 +12,8 @@ use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Inserts, Priority, TableOptions, Tables, Updates};
 use reverie_core::{Error, Result};
 use reverie_net::client::{Remote, SampleRequest};
+use reverie_net::endpoint::{Options, Transport};
 use reverie_net::grpc::connector::{Connect, Connecting, Stream};
-use reverie_net::reach::{Options, Transport};
 use reverie_net::{listen, server};
 use std::io;
 use std::sync::Arc;
@@ -162,7 +162,7 @@ async fn what_is_written_is_read_back() -> Result<()> {
     assert!(client.can_insert("replay", 1).await?);
     let info = client.info().await?;
     assert_eq!((info.tables[0].size, info.num_grpc_connections), (997, 1));
-    assert!(client.waits("replay").await?.text.contains("table 'replay'"));
+    assert!(client.why("replay").await?.text.contains("table 'replay'"));
     client.reset("replay").await?;
     assert_eq!(tables.get("replay")?.info().size, 0);
     assert!(matches!(client.reset("none").await, Err(Error::UnknownTable { .. })));

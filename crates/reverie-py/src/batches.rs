@@ -10,7 +10,7 @@ use crate::reading::{Columns, Reading, WindowsArgument};
 use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use reverie_core::replay::Batches;
-use reverie_core::sample::{Drawn, MAX_SAMPLES, Schedule};
+use reverie_core::sample::{Drawn, MAX_SAMPLES, Mixture, Schedule, Share};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub struct Prefetch {
 impl Prefetch {
     #[new]
     #[pyo3(signature = (client, parts, *, ahead, columns, ragged, max_samples, without_replacement, windows=None,
-        widens=false))]
+        widens=false, mixture=None))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -41,6 +41,7 @@ impl Prefetch {
         without_replacement: bool,
         windows: Option<WindowsArgument>,
         widens: bool,
+        mixture: Option<(u64, Vec<(f64, f64, i64, u64)>)>,
     ) -> PyResult<Self> {
         let reading = Reading::new(columns, ragged)?;
         let size = |(table, count): (String, Count)| Ok((table, count.within("batch_size", 1, MAX_SAMPLES)?));
@@ -50,7 +51,12 @@ impl Prefetch {
         let ahead = ahead.at_least("prefetch", 1)?;
         let (windows, budget) =
             (windows.map(|windows| windows.0), widens.then(|| client.get().handle().max_in_flight_bytes()));
-        let schedule = Schedule { parts, without_replacement, windows, max_samples, ahead, budget };
+        let batch_size = parts.first().map_or(1, |(_, count)| *count);
+        let mixture = mixture.map(|(seed, shares)| {
+            let share = |(first, last, start, batches)| Share { first, last, start, batches };
+            Mixture { shares: shares.into_iter().map(share).collect(), batch_size, seed }
+        });
+        let schedule = Schedule { parts, mixture, without_replacement, windows, max_samples, ahead, budget };
         let deadline = client.get().handle().deadline(None)?;
         let replay = client.get().handle().reach().known(py, deadline)?;
         let batches = quick(py, || replay.shared().batches(schedule, &reading.options(), Slab::memory))?;
@@ -71,7 +77,7 @@ impl Prefetch {
         };
         let next = match wait(py, deadline, look, why)? {
             Waited::Done(next) => next,
-            Waited::Late => {
+            Waited::Expired => {
                 let why = detached(py, || Ok(why()))?;
                 return Err(late(py, "batches", &why, |_| Ok(())));
             }

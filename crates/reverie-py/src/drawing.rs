@@ -2,7 +2,7 @@
 
 use crate::array::numbers;
 use crate::batch::no_batch;
-use crate::enter::{Deadline, ITEM_BYTES, Late, READ_BYTES, ask};
+use crate::enter::{Deadline, Expired, ITEM_BYTES, READ_BYTES, ask};
 use crate::errors::raise;
 use crate::handle::Handle;
 use crate::reach::{answer, drawn};
@@ -79,6 +79,6 @@ pub fn get<'py>(
 }
 
 /// The error of a wait that ended early, with the draws made so far.
-fn late_draws(client: &Handle, py: Python<'_>, left: Late<Sampled>, reading: &Reading) -> PyErr {
+fn late_draws(client: &Handle, py: Python<'_>, left: Expired<Sampled>, reading: &Reading) -> PyErr {
     left.raise(py, "sample", |done, with| client.batcher.partial(py, done, reading, with))
 }

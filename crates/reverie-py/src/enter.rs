@@ -157,7 +157,7 @@ pub enum Waited<T> {
     /// With its value.
     Done(T),
     /// At the deadline.
-    Late,
+    Expired,
 }
 
 /// Waits until `poll` returns a value.
@@ -187,7 +187,7 @@ fn wait_with<S: Send + Sync, T: Send>(
     loop {
         let left = deadline.limit.map(|limit| limit.saturating_sub(start.elapsed()));
         if left.is_some_and(|left| left.is_zero()) {
-            return Ok(Waited::Late);
+            return Ok(Waited::Expired);
         }
         let slice = left.map_or(SLICE, |left| left.min(SLICE));
         if let Some(done) = detached(py, || Ok(poll(state, slice)))? {
@@ -206,7 +206,7 @@ fn wait_with<S: Send + Sync, T: Send>(
 }
 
 /// The outcome of a request at its deadline: the part that was done, and why it was not more.
-pub struct Late<T> {
+pub struct Expired<T> {
     /// The part that was done.
     pub done: T,
     /// Which requests waited for what, while this request still waited.
@@ -215,7 +215,7 @@ pub struct Late<T> {
     interrupt: Option<PyErr>,
 }
 
-impl<T> Late<T> {
+impl<T> Expired<T> {
     /// The outcome, if the deadline ended the wait but everything was done before the withdrawal.
     pub fn unless_whole(self, whole: impl FnOnce(&T) -> bool) -> std::result::Result<T, Self> {
         if self.interrupt.is_none() && whole(&self.done) { Ok(self.done) } else { Err(self) }
@@ -243,7 +243,7 @@ pub fn finish<R: Request>(
     asked: &mut Asked<R>,
     deadline: Deadline,
     why: impl Fn(&R) -> String + Sync,
-) -> PyResult<std::result::Result<R::Done, Late<R::Done>>> {
+) -> PyResult<std::result::Result<R::Done, Expired<R::Done>>> {
     if let Some(outcome) = asked.outcome.take() {
         return outcome.map(Ok).map_err(|error| raise(py, error));
     }
@@ -256,15 +256,15 @@ pub fn finish<R: Request>(
     let waited = wait_with(py, deadline, request, poll, &why);
     match waited {
         Ok(Waited::Done(outcome)) => Ok(Ok(outcome)),
-        Ok(Waited::Late) => {
+        Ok(Waited::Expired) => {
             let why = detached(py, || Ok(why(request)))?;
-            detached(py, || request.withdraw()).map(|done| Err(Late { done, why, interrupt: None }))
+            detached(py, || request.withdraw()).map(|done| Err(Expired { done, why, interrupt: None }))
         }
         // The error is the request's own: there is nothing to withdraw.
         Err(error) if ended => Err(error),
         Err(error) => {
             match detached(py, || request.withdraw()) {
-                Ok(done) => Ok(Err(Late { done, why: String::new(), interrupt: Some(error) })),
+                Ok(done) => Ok(Err(Expired { done, why: String::new(), interrupt: Some(error) })),
                 // Raise the error that ended the wait, not the error of the withdrawal.
                 Err(unknown) => {
                     error.set_cause(py, Some(unknown));

@@ -65,8 +65,8 @@ pub fn raise(py: Python<'_>, error: Error) -> PyErr {
         Error::Unavailable(_) => exception(py, "UnavailableError", &text, |_| Ok(())),
         Error::Unauthenticated(_) => exception(py, "UnauthenticatedError", &text, |_| Ok(())),
         Error::Protocol(_) => exception(py, "ProtocolError", &text, |_| Ok(())),
-        Error::UnknownFate { number } => {
-            exception(py, "UnknownFateError", &text, |with| with.set_item("number", number))
+        Error::UnknownOutcome { number } => {
+            exception(py, "UnknownOutcomeError", &text, |with| with.set_item("number", number))
         }
         Error::Deadline(why) => exception(py, "DeadlineExceededError", &text, |with| with.set_item("why", why)),
         Error::Damaged(_) => exception(py, "DamagedError", &text, |_| Ok(())),

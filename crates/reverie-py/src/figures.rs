@@ -92,7 +92,7 @@ fn shard_dict<'py>(py: Python<'py>, table: &ShardTable) -> PyResult<Bound<'py, P
 /// `Client._why`.
 pub fn why<'py>(client: &Handle, py: Python<'py>, table: &str, deadline: Deadline) -> PyResult<Bound<'py, PyDict>> {
     let replay = client.reach().replay(py)?;
-    let ticket = quick(py, || Ok(replay.waits(table)))?;
+    let ticket = quick(py, || Ok(replay.why(table)))?;
     waits_dict(py, &answer(py, "why", &*replay, ticket, deadline)?)
 }
 

@@ -2,8 +2,8 @@
 
 use crate::array::column;
 use crate::enter::{Deadline, ITEM_BYTES, Request, ask, copying, detached, finish, late, quick};
-use crate::fate::with_means;
 use crate::handle::Handle;
+use crate::insert_outcome::with_means;
 use crate::nest::flatten;
 use crate::reach::{Reached, why};
 use crate::rows::{Priorities, priority};

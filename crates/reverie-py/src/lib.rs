@@ -17,7 +17,7 @@ mod count;
 mod drawing;
 mod enter;
 mod errors;
-mod fate;
+mod insert_outcome;
 mod figures;
 mod handle;
 mod info;
@@ -59,7 +59,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(checkpoint::verify_checkpoint, module)?)?;
     module.add_class::<client::Client>()?;
     module.add_class::<info::DrawInfo>()?;
-    module.add_class::<fate::Fate>()?;
+    module.add_class::<insert_outcome::InsertOutcome>()?;
     module.add_class::<batches::Prefetch>()?;
     module.add_class::<trajectory::TrajectoryWriter>()?;
     module.add_class::<column::HistoryColumn>()?;

@@ -1,6 +1,6 @@
 //! Access to a client's tables: in this process, over a network, or over several servers.
 
-use crate::enter::{Asked, Deadline, Late, Live, finish, quick};
+use crate::enter::{Asked, Deadline, Expired, Live, finish, quick};
 use crate::errors::of_connection;
 use crate::server::Server;
 use pyo3::exceptions::PyValueError;
@@ -10,7 +10,7 @@ use reverie_core::replay::Replay;
 use reverie_core::sample::Sampled;
 use reverie_core::table::Ticket;
 use reverie_net::client::Remote;
-use reverie_net::reach::{Options, Tls, Transport};
+use reverie_net::endpoint::{Options, Tls, Transport};
 use reverie_net::sharded::{self, Shard, Sharded};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,7 +54,7 @@ pub fn drawn(
     table: &str,
     asked: impl Into<Asked<Ticket<Sampled>>>,
     deadline: Deadline,
-) -> PyResult<Result<Sampled, Late<Sampled>>> {
+) -> PyResult<Result<Sampled, Expired<Sampled>>> {
     let deadline = deadline.plus(replay.grace() + extra_wait(replay));
     finish(py, &mut asked.into(), deadline, |_| why(replay, table))
 }
@@ -288,7 +288,7 @@ impl Several {
 /// The requests that wait at a table, and for what. Parks this thread for a moment if there is a network.
 pub fn why(replay: &dyn Replay, table: &str) -> String {
     let since = Instant::now();
-    match replay.why(table).wait(replay.grace()) {
+    match replay.wait_reason(table).wait(replay.grace()) {
         Some(Ok(why)) => why,
         Some(Err(error)) => error.to_string(),
         None => {
@@ -298,7 +298,7 @@ pub fn why(replay: &dyn Replay, table: &str) -> String {
     }
 }
 
-/// Authorities, certificate and key, the server's name; see `reverie_net::reach::Tls`.
+/// Authorities, certificate and key, the server's name; see `reverie_net::endpoint::Tls`.
 pub type TlsFiles = (Option<Vec<u8>>, Option<(Vec<u8>, Vec<u8>)>, Option<String>);
 
 /// Reads the options of a client over a network.

@@ -101,9 +101,9 @@ pub enum Priorities<'py> {
 }
 
 impl<'py> Priorities<'py> {
-    /// Reads the argument; without it every priority is 1.
+    /// Reads the argument; without it the table chooses.
     pub fn read(value: Option<&Bound<'py, PyAny>>, count: usize) -> PyResult<Self> {
-        let Some(value) = value else { return Ok(Self::Same(Priority::Value(1.0))) };
+        let Some(value) = value else { return Ok(Self::Same(Priority::Default)) };
         if value.is_instance_of::<PyString>() || value.len().is_err() {
             return priority(value).map(Self::Same);
         }

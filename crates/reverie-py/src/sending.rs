@@ -124,7 +124,7 @@ impl ItemSender {
         };
         match wait(py, deadline, |slice| self.poll(target, slice), why)? {
             Waited::Done(()) => Ok(()),
-            Waited::Late => {
+            Waited::Expired => {
                 let why = detached(py, || Ok(why()))?;
                 Err(late(py, what, &why, |_| Ok(())))
             }

@@ -154,7 +154,7 @@ impl<T: Send> Unawaited<T> {
         };
         loop {
             match wait(py, deadline, poll, why)? {
-                Waited::Late => return Ok(false),
+                Waited::Expired => return Ok(false),
                 Waited::Done(None) => return Ok(true),
                 Waited::Done(Some(error)) => self.note(py, &raise(py, error))?,
             }

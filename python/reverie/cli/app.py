@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from reverie.cli import bench, checkpoint, export, info, serve, top
+from reverie.cli import bench, checkpoint, data, export, info, serve, top
 from reverie.cli.common import EPILOG
 from reverie.cli.demo import demo
 from reverie.cli.eval import evaluate
@@ -39,6 +39,7 @@ app.command(epilog=info.EPILOG)(info.info)
 app.command(epilog=top.EPILOG)(top.top)
 app.command(epilog=bench.EPILOG)(bench.bench)
 app.add_typer(checkpoint.app)
+app.add_typer(data.app)
 
 
 def _version(asked: bool) -> None:

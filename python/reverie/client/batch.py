@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from reverie import adapters
 from reverie.client.table import TableCalls
-from reverie.datasets import Batches
+from reverie.datasets import Annealed, Batches
 from reverie.datasets.batches import checked_windows
 from reverie.types import Borders
 
@@ -17,7 +17,7 @@ class BatchCalls(TableCalls):
 
     def batches(
         self,
-        table: str | Mapping[str, float],
+        table: str | Mapping[str, float | Annealed],
         batch_size: int,
         *,
         prefetch: int | None = None,
@@ -29,11 +29,13 @@ class BatchCalls(TableCalls):
         as_: adapters.As = "numpy",
         device: Any = None,
         pinned: bool | None = None,
+        seed: int | None = None,
     ) -> Batches:
         """Batches for a training loop, drawn in the background; see `reverie.datasets.Batches`.
 
         Args:
-            table: a table, or a mapping of tables to their shares of every batch.
+            table: a table, or a mapping of tables to their shares of every batch: numbers, or
+                `reverie.datasets.Annealed` for shares that change from batch to batch.
             batch_size: draws per batch.
             prefetch: the largest number of batches to draw ahead. None is 2, or more over a network with a long delay
                 (within the client's `max_in_flight_bytes`), and 0 for a table that deletes sampled items.
@@ -45,6 +47,8 @@ class BatchCalls(TableCalls):
             device: the device of tensors and JAX arrays; None is the CPU.
             pinned: copies tensors to a GPU through page-locked memory, without waiting for the copy; None does so for a
                 CUDA device.
+            seed: of annealed shares, whose counts are rounded at random so that their expectation is exact; None takes
+                a random seed.
         """
         convert = adapters.converter(as_, device, pinned)
         ahead, widens = self._ahead(table, timeout) if prefetch is None else (prefetch, False)
@@ -60,11 +64,12 @@ class BatchCalls(TableCalls):
             timeout=timeout,
             without_replacement=without_replacement,
             convert=convert,
+            seed=seed,
         )
 
     def windows(
         self,
-        table: str | Mapping[str, float],
+        table: str | Mapping[str, float | Annealed],
         batch_size: int,
         length: int,
         burn_in: int = 0,
@@ -77,6 +82,7 @@ class BatchCalls(TableCalls):
         as_: adapters.As = "numpy",
         device: Any = None,
         pinned: bool | None = None,
+        seed: int | None = None,
     ) -> Batches:
         """Batches of fixed-length windows of stored episodes or sequences, without an end; for R2D2 or Dreamer.
 
@@ -92,7 +98,7 @@ class BatchCalls(TableCalls):
         items of the same writer, which are on the same server.
 
         Args:
-            table: a table, or a mapping of tables to their shares of every batch.
+            table: a table, or a mapping of tables to their shares of every batch, as for `batches`.
             batch_size: windows per batch.
             length: the number of steps to learn from.
             burn_in: the number of steps before these (Kapturowski et al. 2019, R2D2, section 3).
@@ -106,7 +112,7 @@ class BatchCalls(TableCalls):
                 begin where too few steps were written to fill it. Items are joined even where they neither overlap
                 nor follow each other directly.
             timeout: seconds that each batch may take.
-            prefetch, columns, max_samples, as_, device, pinned: as for `batches`.
+            prefetch, columns, max_samples, as_, device, pinned, seed: as for `batches`.
 
         Raises:
             ValueError: for sizes below 1, or "drop" or "cross" on a table that deletes sampled items
@@ -125,9 +131,10 @@ class BatchCalls(TableCalls):
             timeout=timeout,
             windows=checked_windows(length, burn_in, borders),
             convert=adapters.converter(as_, device, pinned),
+            seed=seed,
         )
 
-    def _ahead(self, table: str | Mapping[str, float], timeout: float | None) -> tuple[int, bool]:
+    def _ahead(self, table: str | Mapping[str, float | Annealed], timeout: float | None) -> tuple[int, bool]:
         """The default of `prefetch`, and whether a long delay to the server may increase it."""
         names = [table] if isinstance(table, str) else list(table)
         return (0, False) if any(self._consumes(name, timeout) for name in names) else (2, True)

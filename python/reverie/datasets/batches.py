@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Literal, Protocol, cast, final, get_args
@@ -10,6 +11,7 @@ from typing import Any, Literal, Protocol, cast, final, get_args
 import numpy as np
 
 from reverie import _checks, _native
+from reverie.datasets.shares import Annealed, annealed_shares
 from reverie.errors import ClosedError
 from reverie.types import Batch, Borders
 
@@ -39,9 +41,9 @@ class Batches(Iterator[Batch]):
     it is asked for. Use it as a context manager, or `close` it: what was drawn and not delivered is then in `leftover`.
 
     Args:
-        tables: a table's name, or a mapping of names to shares (positive numbers). With shares, a batch has the draws
-            of the first table, then those of the next, and `Batch.info` the same order; `weights(normalise="table")`
-            is not available.
+        tables: a table's name, or a mapping of names to shares: positive numbers, or `Annealed` for shares that change
+            from batch to batch. With shares, a batch has the draws of the first table, then those of the next, and
+            `Batch.info` the same order; `weights(normalise="table")` is not available.
         batch_size: draws per batch.
         prefetch: the largest number of batches to draw ahead.
         widens: True draws more batches ahead over a network, as many as fill the connection within the client's
@@ -52,9 +54,12 @@ class Batches(Iterator[Batch]):
             a DeadlineExceededError.
         windows: (length, burn_in, borders) of `client.windows`.
         convert: a function that is applied to every batch, on the reader's thread.
+        seed: of annealed shares: the draws of a table in a batch are its exact number rounded down or up by a random
+            number of this seed and the batch, so that their expectation is exact. None takes a random seed.
 
     Raises:
-        ValueError: for sizes below 1, or shares that leave a table without a draw.
+        ValueError: for sizes below 1, constant shares that leave a table without a draw, a batch in which no table has
+            a share, or a seed without annealed shares.
     """
 
     leftover: list[Batch]
@@ -65,7 +70,7 @@ class Batches(Iterator[Batch]):
     def __init__(
         self,
         client: Sampler,
-        tables: str | Mapping[str, float],
+        tables: str | Mapping[str, float | Annealed],
         batch_size: int,
         *,
         prefetch: int,
@@ -77,13 +82,14 @@ class Batches(Iterator[Batch]):
         without_replacement: bool = False,
         windows: tuple[int, int, Borders] | None = None,
         convert: Callable[[Batch], Batch] | None = None,
+        seed: int | None = None,
     ) -> None:
         batch_size = _checks.count("batch_size", batch_size, 1)
         prefetch = _checks.count("prefetch", prefetch, 0)
         if max_samples is not None:
             max_samples = _checks.count("max_samples", max_samples, 1)
         self.leftover = []
-        self.tables = split(tables, batch_size)
+        self.tables, mixture = _parts(tables, batch_size, seed)
         self._client = client
         self._timeout = timeout
         self._convert = convert
@@ -99,6 +105,8 @@ class Batches(Iterator[Batch]):
             given: dict[str, Any] = {} if windows is None else {"windows": windows}
             if widens:
                 given["widens"] = True
+            if mixture is not None:
+                given["mixture"] = mixture
             # The thread also combines the draws of several tables, so it runs for these with `prefetch=0` too.
             self._ahead = _native.Prefetch(
                 cast("_native.Client", client),
@@ -191,6 +199,20 @@ def checked_windows(length: int, burn_in: int, borders: Borders) -> tuple[int, i
     if borders not in get_args(Borders):
         raise ValueError(f'borders must be "drop", "pad" or "cross", got {borders!r}')
     return windows
+
+
+def _parts(
+    tables: str | Mapping[str, float | Annealed], batch_size: int, seed: int | None
+) -> tuple[dict[str, int], tuple[int, list[tuple[float, float, int, int]]] | None]:
+    """The draws of each table in a batch, at most; and the lines and the seed of annealed shares."""
+    if not isinstance(tables, Mapping) or not any(isinstance(share, Annealed) for share in tables.values()):
+        if seed is not None:
+            raise ValueError("seed is for annealed shares; draws follow the seeds of the tables' samplers")
+        return split(cast("str | Mapping[str, float]", tables), batch_size), None
+    lines = annealed_shares(tables)
+    seed = int.from_bytes(os.urandom(8), "little") if seed is None else _checks.count("seed", seed, 0, _checks.MANY)
+    mixture = [(line.first, line.last, line.start, line.batches) for line in lines.values()]
+    return dict.fromkeys(lines, batch_size), (seed, mixture)
 
 
 def split(tables: str | Mapping[str, float], batch_size: int) -> dict[str, int]:

@@ -47,6 +47,11 @@ class StepsWriter(WriterContext):
         """The number of items that are not in the table yet."""
         return self._writer.num_in_flight
 
+    @property
+    def num_sent(self) -> int:
+        """The number of items that were made so far."""
+        return self._num_sent
+
     def _check_room(self) -> None:
         """Raises ValueError where the writer cannot keep one more step of this episode."""
 

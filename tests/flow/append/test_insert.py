@@ -84,7 +84,25 @@ def test_priorities_may_be_one_number_one_each_or_the_maximum(connect):
         client.insert_batch("t", {"a": np.arange(2)}, priorities=[1.0, 2.0, 3.0])
 
 
-@pytest.mark.parametrize("priority", [float("nan"), float("inf")])
+@pytest.mark.one_table_only("the largest priority is that of one server")
+def test_rows_without_priorities_get_the_largest_where_the_table_draws_by_priority_and_else_one(connect, uniform):
+    prioritised = reverie.Table(
+        "by priority",
+        sampler=reverie.selectors.Prioritized(0.6),
+        remover=reverie.selectors.Fifo(),
+        max_size=100,
+        rate_limiter=reverie.rate_limiters.MinSize(1),
+    )
+    client = connect(prioritised, uniform("t"))
+    for table, then in (("by priority", 5.0), ("t", 1.0)):
+        keys = client.insert_batch(table, {"a": np.arange(2)})
+        assert client.get(table, keys).info.priority.tolist() == [1.0, 1.0]
+        client.insert_batch(table, {"a": np.arange(1)}, priorities=5.0)
+        keys = client.insert_batch(table, {"a": np.arange(2)})
+        assert client.get(table, keys).info.priority.tolist() == [then, then]
+
+
+@pytest.mark.parametrize("priority", [float("nan"), float("inf"), float("-inf")])
 def test_priorities_that_are_not_finite_are_refused(connect, priority):
     client = connect()
     with pytest.raises(ValueError):

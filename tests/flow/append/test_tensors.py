@@ -132,3 +132,23 @@ def test_a_gradient_is_not_followed_into_the_table(connect):
     batch = next(client.batches("t", 1, as_="torch"))
     assert not batch.data["obs"]["x"].requires_grad
     assert weight.grad is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_keys_and_priorities_may_be_tensors_also_with_a_gradient(connect, dtype):
+    client = connect()
+    keys = client.insert_batch("t", {"a": np.arange(2)}, priorities=torch.tensor([1.5, 2.5], dtype=dtype))
+    assert client.get("t", torch.as_tensor(keys)).info.priority.tolist() == [1.5, 2.5]
+    errors = torch.tensor([3.0, 4.0], dtype=dtype, requires_grad=True)
+    assert client.update_priorities("t", torch.as_tensor(keys), errors) == (2, 0)
+    assert client.get("t", keys).info.priority.tolist() == [3.0, 4.0]
+    assert client.delete("t", torch.as_tensor(keys)) == (2, 0)
+
+
+def test_priorities_on_a_device_are_refused_by_their_name(connect):
+    client = connect()
+    keys = client.insert_batch("t", {"a": np.arange(2)})
+    with pytest.raises(reverie.SignatureError, match="'priorities'.*meta"):
+        client.update_priorities("t", keys, torch.ones(2, device="meta"))
+    with pytest.raises(reverie.SignatureError, match="'keys'.*meta"):
+        client.delete("t", torch.ones(2, dtype=torch.int64, device="meta"))

@@ -117,6 +117,18 @@ def test_delete_by_keys_and_conditions_takes_only_those_of_both(connect):
     assert client.query("t").key.tolist() == keys[[0, 1, 4, 5, 6, 7, 8, 9]].tolist()
 
 
+@pytest.mark.one_table_only("which server has room is not known to the caller")
+@pytest.mark.parametrize("make", [reverie.Table.queue, reverie.Table.stack])
+def test_a_deleted_item_of_a_queue_gives_its_place_to_another(connect, make):
+    client = connect(make("q", 2))
+    keys = client.insert_batch("q", {"n": np.arange(2)})
+    assert not client.can_insert("q", 1)
+    assert client.delete("q", keys[:1]) == (1, 0)
+    client.insert_batch("q", {"n": np.array([7])}, timeout=100)
+    assert not client.can_insert("q", 1)
+    assert sorted(int(client.sample_batch("q", 1, timeout=100).data["n"][0]) for _ in range(2)) == [1, 7]
+
+
 def test_delete_without_keys_and_conditions_is_refused(connect):
     client, _ = filled(connect)
     for nothing in ({}, {"where": []}):

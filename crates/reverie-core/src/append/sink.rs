@@ -26,7 +26,7 @@ pub trait Sink: Send + Sync {
     fn signature(&self, table: &str) -> Result<Option<Signature>>;
 
     /// Which requests wait at the table and why, as a sentence, for a caller whose insert waits. Completes soon.
-    fn why(&self, table: &str) -> Ticket<String>;
+    fn wait_reason(&self, table: &str) -> Ticket<String>;
 
     /// The compression of chunks for this table.
     fn compression(&self, table: &str) -> Result<Compression>;

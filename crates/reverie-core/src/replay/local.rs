@@ -62,12 +62,12 @@ impl Replay for Tables {
         }
     }
 
-    fn sample_available_now(&self, table: &str, at_most: usize, _: Option<Duration>) -> Ticket<Sampled> {
+    fn try_sample_available(&self, table: &str, at_most: usize, _: Option<Duration>) -> Ticket<Sampled> {
         let request = SampleRequest { num_samples: at_most, ..SampleRequest::default() };
         Ticket::done(made_now(asked(self, table, request)).map(Sampled::runs))
     }
 
-    fn sample_now(&self, table: &str, request: SampleRequest, _: &Options<'_>, _: Option<Duration>) -> Ticket<Sampled> {
+    fn try_sample(&self, table: &str, request: SampleRequest, _: &Options<'_>, _: Option<Duration>) -> Ticket<Sampled> {
         let request = SampleRequest { windows: request.windows.map(Windows::once), ..request };
         Ticket::done(made_now(asked(self, table, request)).map(one_batch))
     }
@@ -125,7 +125,7 @@ impl Replay for Tables {
         None
     }
 
-    fn waits(&self, table: &str) -> Ticket<Waits> {
+    fn why(&self, table: &str) -> Ticket<Waits> {
         Ticket::done(Tables::get(self, table).map(|table| Waits::from(&table.why())))
     }
 
@@ -163,8 +163,8 @@ impl Replay for Tables {
             .unwrap_or_else(|error| Ticket::done(Err(error)))
     }
 
-    fn fate(&self, number: u64) -> Ticket<Keys> {
-        Ticket::done(Err(Error::InvalidArgument(format!("no insert with the number {number} has an unknown fate"))))
+    fn insert_outcome(&self, number: u64) -> Ticket<Keys> {
+        Ticket::done(Err(Error::InvalidArgument(format!("no insert with the number {number} has an unknown outcome"))))
     }
 
     fn grace(&self) -> Duration {

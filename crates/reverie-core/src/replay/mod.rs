@@ -40,14 +40,14 @@ pub trait Replay: Sink {
     /// Draws the items that can be drawn at once, at least one and at most `at_most`; see [`Sampled::runs`].
     fn sample_available(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled>;
 
-    /// As [`Replay::sample_available`], but waits for nothing: no draws are no error. `timeout` as for `sample_now`.
-    fn sample_available_now(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled>;
+    /// As [`Replay::sample_available`], but waits for nothing: no draws are no error. `timeout` as for `try_sample`.
+    fn try_sample_available(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled>;
 
     /// Draws only what can be drawn now, and waits for nothing.
     ///
     /// Fewer draws than requested are no error. The outcome is one batch, which may have no draws; from a server that
     /// does not answer in time it is none. An item that is too short for a window is not replaced by another draw.
-    fn sample_now(
+    fn try_sample(
         &self,
         table: &str,
         request: SampleRequest,
@@ -82,7 +82,7 @@ pub trait Replay: Sink {
     fn link(&self) -> Option<Link>;
 
     /// Which requests wait at a table, and for what.
-    fn waits(&self, table: &str) -> Ticket<Waits>;
+    fn why(&self, table: &str) -> Ticket<Waits>;
 
     /// Deletes items, then sets priorities; returns the counts of (updates, deletes).
     ///
@@ -118,9 +118,9 @@ pub trait Replay: Sink {
     /// Over a network, also after `timeout`. Dropping the ticket withdraws the request.
     fn changed_tally(&self, table: &str, seen: Seen, timeout: Duration) -> Ticket<Tally>;
 
-    /// The keys of an insert that failed with [`Error::UnknownFate`](crate::error::Error::UnknownFate), once they are
+    /// The keys of an insert that failed with [`Error::UnknownOutcome`](crate::error::Error::UnknownOutcome), once they are
     /// known.
-    fn fate(&self, number: u64) -> Ticket<Keys>;
+    fn insert_outcome(&self, number: u64) -> Ticket<Keys>;
 
     /// How long after its deadline a response may still arrive.
     fn grace(&self) -> Duration;

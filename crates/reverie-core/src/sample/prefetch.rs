@@ -1,6 +1,6 @@
 //! Batches made ahead: one thread draws and gathers into the reader's memory, a bounded number ahead of the reader.
 
-use super::{Allocate, Description, Draws, Gathered, Memory, SampleRequest, Source, Windows};
+use super::{Allocate, Description, Draws, Gathered, Memory, Mixture, SampleRequest, Source, Windows};
 use crate::batch::Planner;
 use crate::error::{Error, Result};
 use crate::sync::{Arc, Condvar, Mutex, lock};
@@ -17,6 +17,8 @@ const SLICE: Duration = Duration::from_millis(20);
 pub struct Schedule {
     /// Each batch has this many draws of each of these tables, one table after the other.
     pub parts: Vec<(String, usize)>,
+    /// Where the numbers of draws change from batch to batch: those of `parts` are then the batch size.
+    pub mixture: Option<Mixture>,
     /// See [`SampleRequest::without_replacement`].
     pub without_replacement: bool,
     /// See [`SampleRequest::windows`].
@@ -34,8 +36,9 @@ impl Schedule {
     pub fn next(&self, drawn: usize) -> Vec<(&str, usize)> {
         let mut left = self.max_samples.map_or(usize::MAX, |max| max.saturating_sub(drawn));
         let mut parts = Vec::with_capacity(self.parts.len());
-        for (table, wanted) in &self.parts {
-            let count = (*wanted).min(left);
+        let changing = self.mixture.as_ref().map(|mixture| mixture.counts((drawn / mixture.batch_size) as u64));
+        for (index, (table, wanted)) in self.parts.iter().enumerate() {
+            let count = changing.as_ref().map_or(*wanted, |counts| counts[index]).min(left);
             left -= count;
             if count > 0 {
                 parts.push((table.as_str(), count));

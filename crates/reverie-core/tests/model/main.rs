@@ -76,6 +76,7 @@ impl Pair {
             let model = &mut self.model;
             model.gone.push(key);
             (model.order, model.inserts, model.deletes) = (model.order + 1, model.inserts + 1, model.deletes + 1);
+            model.samples += model.draws_not_made();
         }
         self.compare()
     }
@@ -98,7 +99,7 @@ impl Pair {
                 let found = self.model.entries.iter().position(|entry| entry.key == key);
                 prop_assert_eq!(done.applied, u64::from(found.is_some()));
                 if let Some(index) = found {
-                    self.model.remove(index);
+                    self.model.delete(index);
                 }
             }
             Op::Reset => {

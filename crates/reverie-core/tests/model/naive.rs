@@ -78,6 +78,16 @@ impl Model {
         self.deletes += 1;
     }
 
+    /// Of a queue, the draw that the item does not get any more counts as made.
+    pub fn delete(&mut self, index: usize) {
+        self.remove(index);
+        self.samples += self.draws_not_made();
+    }
+
+    pub fn draws_not_made(&self) -> u64 {
+        u64::from(self.max_times == 1 && self.limiter.samples_per_insert() == 1.0)
+    }
+
     /// After the table evicted: takes out what it took out, which must be what the remover says.
     pub fn follow_evictions(&mut self, table: &Table) -> Result<(), TestCaseError> {
         while self.entries.len() > self.max_size {

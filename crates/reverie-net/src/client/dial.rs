@@ -1,13 +1,13 @@
 //! Making a connection: the choice of transport, and the greeting.
 
 use super::engine::farewell;
+use crate::endpoint::{Options, Transport};
 use crate::grpc::client::{Dialer, Receiving, Sending};
 use crate::grpc::connector::Connect;
 use crate::local::{self, LocalInlet, LocalOutlet};
 use crate::proto::client_message::Body as Asked;
 use crate::proto::server_message::Body;
 use crate::proto::{self, PROTOCOL};
-use crate::reach::{Options, Transport};
 use crate::token::{self, Exchange, NONCE_BYTES, Prover, Token};
 use crate::way::Traffic;
 use crate::way::client::{Inlet, Outlet};

@@ -1,7 +1,7 @@
 //! The state of all work that a client has under way, with or without a connection. Owned by the client's one task.
 
 use super::arriving::Heads;
-use super::inserts::{Inserts, Withdrawal, unknown_fate};
+use super::inserts::{Inserts, Withdrawal, unknown_outcome};
 use super::outbox::{Ending, Left, Mood, Outbox};
 use super::requests::Requests;
 use super::round_trip::RoundTrip;
@@ -34,7 +34,7 @@ pub(super) struct Engine {
     /// Requests whose draws the server is asked to take back.
     pub(super) returned: Vec<u64>,
     /// Questions about the outcome of an insert, by the question's number: the insert's number and the promise.
-    fates: BTreeMap<u64, (u64, Promise<Keys>)>,
+    outcomes: BTreeMap<u64, (u64, Promise<Keys>)>,
     /// Withdrawn inserts, and the time at which their callers stop waiting.
     abandon: Vec<(Instant, u64)>,
     /// Ranges of numbers that were answered since the last report to the server: the first, and how many.
@@ -84,7 +84,7 @@ impl Engine {
             taken_below: 1,
             cancels: Vec::new(),
             returned: Vec::new(),
-            fates: BTreeMap::new(),
+            outcomes: BTreeMap::new(),
             abandon: Vec::new(),
             answered: Vec::new(),
             told_below: 1,
@@ -121,10 +121,10 @@ impl Engine {
         if unknown {
             self.refuse_unknown_tables();
         }
-        if !left.requests.is_empty() || !left.withdrawn.is_empty() || !left.fates.is_empty() {
+        if !left.requests.is_empty() || !left.withdrawn.is_empty() || !left.outcomes.is_empty() {
             let now = Instant::now();
             left.requests.drain(..).for_each(|request| self.requests.push(request, now));
-            self.fates.extend(left.fates.drain(..).map(|(id, number, promise)| (id, (number, promise))));
+            self.outcomes.extend(left.outcomes.drain(..).map(|(id, number, promise)| (id, (number, promise))));
             left.withdrawn.drain(..).for_each(|id| self.withdraw(id, now));
         }
         // Keep the memory for the next call.
@@ -156,8 +156,8 @@ impl Engine {
             self.returned.extend(returning.then_some(id));
             return;
         }
-        if let Some((number, promise)) = self.fates.remove(&id) {
-            promise.fill(Err(unknown_fate(number)));
+        if let Some((number, promise)) = self.outcomes.remove(&id) {
+            promise.fill(Err(unknown_outcome(number)));
             return;
         }
         if self.inserts.withdraw(id) == Withdrawal::Ask {
@@ -169,13 +169,13 @@ impl Engine {
 
     /// Answers questions about inserts whose outcome is known.
     fn tell_fates(&mut self) {
-        if self.fates.is_empty() {
+        if self.outcomes.is_empty() {
             return;
         }
-        for (id, (number, promise)) in std::mem::take(&mut self.fates) {
-            match self.inserts.fate(number) {
+        for (id, (number, promise)) in std::mem::take(&mut self.outcomes) {
+            match self.inserts.insert_outcome(number) {
                 Some(known) => promise.fill(known),
-                None => _ = self.fates.insert(id, (number, promise)),
+                None => _ = self.outcomes.insert(id, (number, promise)),
             }
         }
     }

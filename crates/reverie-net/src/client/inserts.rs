@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 /// Requests in one message at most.
 const MAX_REQUESTS: u64 = 4096;
 /// Outcomes that are kept.
-const FATES: usize = 4096;
+const OUTCOMES: usize = 4096;
 
 /// Unconfirmed inserts.
 #[derive(Default)]
@@ -31,7 +31,7 @@ pub(super) struct Inserts {
     /// Bulk bytes that were sent before their request, which will count for them.
     ahead: u64,
     /// Outcomes of inserts that were reported to their callers as unknown: the latest of them, by number.
-    fates: BTreeMap<u64, Result<Keys>>,
+    outcomes: BTreeMap<u64, Result<Keys>>,
 }
 
 /// The client's next step after a withdrawal.
@@ -44,8 +44,8 @@ pub(super) enum Withdrawal {
 }
 
 /// The error for an insert that may be in its table or not.
-pub(super) fn unknown_fate(number: u64) -> Error {
-    Error::UnknownFate { number }
+pub(super) fn unknown_outcome(number: u64) -> Error {
+    Error::UnknownOutcome { number }
 }
 
 /// The place of an insert: its queue, and its position there.
@@ -225,21 +225,21 @@ impl Inserts {
     }
 
     /// Ends the caller's wait: the server did not report the outcome of a withdrawn insert in time.
-    /// When the outcome arrives, it is kept for [`Inserts::fate`].
+    /// When the outcome arrives, it is kept for [`Inserts::insert_outcome`].
     pub(super) fn abandon(&mut self, id: u64) {
         let insert = self.find(id).map(|(table, at)| self.queues[table].at_mut(at));
         if let Some(promise) = insert.and_then(|insert| insert.promise.take()) {
-            promise.fill(Err(unknown_fate(id)));
+            promise.fill(Err(unknown_outcome(id)));
         }
     }
 
     /// The outcome of an insert that was reported as unknown; `None` while it still is.
-    pub(super) fn fate(&self, id: u64) -> Option<Result<Keys>> {
+    pub(super) fn insert_outcome(&self, id: u64) -> Option<Result<Keys>> {
         if self.find(id).is_some() {
             return None;
         }
         let unknown = || Err(Error::InvalidArgument(format!("nothing is kept of an insert with the number {id}")));
-        Some(self.fates.get(&id).cloned().unwrap_or_else(unknown))
+        Some(self.outcomes.get(&id).cloned().unwrap_or_else(unknown))
     }
 
     /// Marks all inserts as unsent after the connection was lost, except those that were withdrawn.
@@ -293,9 +293,9 @@ impl Inserts {
     fn end(&mut self, (table, at): Place, outcome: Result<Keys>) {
         let insert = self.queues[table].at(at);
         if insert.promise.is_none() {
-            self.fates.insert(insert.id, outcome.clone());
-            if self.fates.len() > FATES {
-                self.fates.pop_first();
+            self.outcomes.insert(insert.id, outcome.clone());
+            if self.outcomes.len() > OUTCOMES {
+                self.outcomes.pop_first();
             }
         }
         self.in_flight -= self.queues[table].end(at, outcome);

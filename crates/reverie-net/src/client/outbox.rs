@@ -59,14 +59,14 @@ pub(super) struct Left {
     pub(super) requests: Vec<NewRequest>,
     pub(super) withdrawn: Vec<u64>,
     /// Questions about the outcome of an insert: the question's number, the insert's number, the promise.
-    pub(super) fates: Vec<(u64, u64, Promise<Keys>)>,
+    pub(super) outcomes: Vec<(u64, u64, Promise<Keys>)>,
     /// The number of items in the inserts.
     items: usize,
 }
 
 impl Left {
     pub(super) fn is_empty(&self) -> bool {
-        self.inserts.is_empty() && self.requests.is_empty() && self.withdrawn.is_empty() && self.fates.is_empty()
+        self.inserts.is_empty() && self.requests.is_empty() && self.withdrawn.is_empty() && self.outcomes.is_empty()
     }
 
     /// Takes the inserts out.
@@ -216,7 +216,7 @@ impl Outbox {
     }
 
     /// Queues a question about the outcome of an insert; answers it here after the client ended.
-    pub(super) fn fate(self: &Arc<Self>, number: u64) -> Ticket<Keys> {
+    pub(super) fn insert_outcome(self: &Arc<Self>, number: u64) -> Ticket<Keys> {
         let mut state = self.lock();
         let id = state.take_id();
         let (ticket, promise) = Ticket::promised(self.clone(), id, false);
@@ -225,7 +225,7 @@ impl Outbox {
             promise.fill(Err(Error::ClientClosed { address: self.address.clone() }));
             return ticket;
         }
-        state.left.fates.push((id, number, promise));
+        state.left.outcomes.push((id, number, promise));
         self.ring(state, true);
         ticket
     }

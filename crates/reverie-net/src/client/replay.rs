@@ -65,13 +65,13 @@ impl Replay for Remote {
         self.draw(remote::SampleRequest { at_once: true, ..one(table, request, &Options::default()) }, timeout)
     }
 
-    fn sample_available_now(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled> {
+    fn try_sample_available(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled> {
         let request = SampleRequest { num_samples: at_most, ..SampleRequest::default() };
         let request = one(table, request, &Options::default());
         self.draw(remote::SampleRequest { at_once: true, only_now: true, ..request }, timeout).map(Sampled::of_now)
     }
 
-    fn sample_now(
+    fn try_sample(
         &self,
         table: &str,
         request: SampleRequest,
@@ -115,7 +115,7 @@ impl Replay for Remote {
         Some(Remote::link(self))
     }
 
-    fn waits(&self, table: &str) -> Ticket<Waits> {
+    fn why(&self, table: &str) -> Ticket<Waits> {
         self.request(Body::Why(table.to_owned()), None, false, Answer::Waits)
     }
 
@@ -167,12 +167,12 @@ impl Replay for Remote {
         self.request(Body::Grant(grant), Some(timeout), true, Answer::Tally)
     }
 
-    /// Answers once the server is reachable again. A withdrawn ticket ends with `UnknownFate` again.
-    fn fate(&self, number: u64) -> Ticket<Keys> {
-        self.outbox.fate(number)
+    /// Answers once the server is reachable again. A withdrawn ticket ends with `UnknownOutcome` again.
+    fn insert_outcome(&self, number: u64) -> Ticket<Keys> {
+        self.outbox.insert_outcome(number)
     }
 
-    /// [`Options::grace`](crate::reach::Options::grace), or what the measured round trip needs if that is more.
+    /// [`Options::grace`](crate::endpoint::Options::grace), or what the measured round trip needs if that is more.
     fn grace(&self) -> Duration {
         self.options.grace.max(self.outbox.grace())
     }
@@ -218,7 +218,7 @@ impl Sink for Remote {
     fn check_priority(&self, table: &str, priority: Priority) -> Result<()> {
         self.outbox.options(table, |checker| match priority {
             Priority::Value(value) => checker.check_priority(value),
-            Priority::Max => Ok(()),
+            Priority::Max | Priority::Default => Ok(()),
         })?
     }
 
@@ -226,7 +226,7 @@ impl Sink for Remote {
         self.outbox.options(table, |table| table.options().signature.clone())
     }
 
-    fn why(&self, table: &str) -> Ticket<String> {
+    fn wait_reason(&self, table: &str) -> Ticket<String> {
         match self.outbox.outage() {
             Some(outage) => {
                 Ticket::done(Ok(format!("{outage}; what was not confirmed is kept, and sent when it is back")))

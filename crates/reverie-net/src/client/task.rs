@@ -199,7 +199,7 @@ impl Engine {
              confirmed, is in its table is not known, and it was not sent again"
         )));
         if doubtful > 0 {
-            tracing::warn!("{address} has forgotten this client: the fate of {doubtful} inserts is not known");
+            tracing::warn!("{address} has forgotten this client: the outcome of {doubtful} inserts is not known");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::connector::Stream;
 use super::refusal::refusal;
-use crate::reach::Tls;
+use crate::endpoint::Tls;
 use reverie_core::{Error, Result};
 use std::sync::Arc;
 use tokio_rustls::TlsConnector;

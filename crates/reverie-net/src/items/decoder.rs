@@ -254,6 +254,7 @@ impl Reader<'_> {
         item.check().map_err(|error| broken(format!("an item that no table takes: {error}")))?;
         let priority = match row.priority {
             max if max.is_nan() => Priority::Max,
+            f64::NEG_INFINITY => Priority::Default,
             value => Priority::Value(value),
         };
         Ok((item, priority))

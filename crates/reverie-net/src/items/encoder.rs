@@ -101,6 +101,7 @@ impl Encoder {
                 priority: match priority {
                     Priority::Value(priority) => *priority,
                     Priority::Max => f64::NAN,
+                    Priority::Default => f64::NEG_INFINITY,
                 },
                 episode: item.episode,
                 stream: item.stream,
@@ -204,10 +205,15 @@ fn check(items: &Inserts) -> Result<()> {
     if items.is_empty() || items.len() > MAX_ITEMS {
         return refuse(format!("{} items in one request: insert 1 to {MAX_ITEMS} at a time", items.len()));
     }
-    // In a message NaN stands for the largest priority in the table.
-    match items.iter().any(|(_, priority)| matches!(priority, Priority::Value(value) if value.is_nan())) {
-        true => refuse("a priority must be a number, got NaN".to_owned()),
-        false => Ok(()),
+    // In a message these stand for priorities that the table finds.
+    let reserved = |priority: f64| priority.is_nan() || priority == f64::NEG_INFINITY;
+    let wrong = |(_, priority): &(Item, Priority)| match priority {
+        Priority::Value(value) if reserved(*value) => Some(*value),
+        _ => None,
+    };
+    match items.iter().find_map(wrong) {
+        Some(value) => refuse(format!("a priority must be a finite number, got {value}")),
+        None => Ok(()),
     }
 }
 

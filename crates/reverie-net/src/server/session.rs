@@ -75,7 +75,7 @@ pub(super) struct Session {
     pub(super) cancels: HashMap<u64, Cancel>,
     /// Counts the connections: leased draws for an earlier one are not sent.
     pub(super) connection: u64,
-    /// Waiting requests whose draws the client does not want any more.
+    /// Waiting requests that the client returned.
     pub(super) unwanted: HashSet<u64>,
     /// How long a stop waits for the acknowledgement of draws that were sent.
     acknowledged_by: Option<Pin<Box<Sleep>>>,
@@ -84,7 +84,7 @@ pub(super) struct Session {
     pub(super) inserts: Inserts,
     /// Without a connection: the chunks that waiting inserts have.
     released: Released,
-    episodes: Arc<Episodes>,
+    pub(super) episodes: Arc<Episodes>,
     pub(super) credit: Credit,
     pub(super) charge: Charge,
     /// The bytes of draws that are still to be made or gathered.
@@ -396,11 +396,16 @@ impl Session {
 
     fn finished(&mut self, finished: Finished) {
         match finished {
-            Finished::Insert { id, keys, late } => self.inserted_late(id, keys, late),
+            Finished::Insert { id, keys, late } => {
+                self.unwanted.remove(&id);
+                self.inserted_late(id, keys, late);
+            }
             // Dropping the answer ends its lease.
             Finished::Draws(answer, _) if self.unwanted.remove(&answer.id) => self.discard(answer),
             Finished::Draws(answer, Some(connection)) if connection != self.connection => self.discard(answer),
             Finished::Draws(answer, _) => self.answer(answer),
+            // The return was answered.
+            Finished::Reply(reply) if self.unwanted.remove(&reply.id) => {}
             Finished::Reply(reply) => {
                 self.cancels.remove(&reply.id);
                 self.reply(reply, true);

@@ -180,7 +180,7 @@ async fn refuse_unsampled(
     let size = match max_size {
         Some(size) => size,
         None => {
-            let each = group.members.each(end, |replay| replay.waits(&table.name)).await?;
+            let each = group.members.each(end, |replay| replay.why(&table.name)).await?;
             each.iter().map(|(_, waits)| waits.max_size).sum()
         }
     };

@@ -196,7 +196,7 @@ impl Draws<'_> {
         let asked = some.map(|(shard, count)| {
             let replay = Arc::clone(table.members().replay(shard));
             // Waits for no item: the turn is held.
-            let ticket = replay.sample_available_now(&table.name, *count as usize, timeout);
+            let ticket = replay.try_sample_available(&table.name, *count as usize, timeout);
             (shard, replay, ticket)
         });
         let asked = asked.collect();

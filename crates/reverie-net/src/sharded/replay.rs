@@ -155,11 +155,11 @@ impl Replay for Sharded {
         })
     }
 
-    fn sample_available_now(&self, table: &str, at_most: usize, _: Option<Duration>) -> Ticket<Sampled> {
+    fn try_sample_available(&self, table: &str, at_most: usize, _: Option<Duration>) -> Ticket<Sampled> {
         self.sample_available(table, at_most, Some(Duration::ZERO)).map(Sampled::of_now)
     }
 
-    fn sample_now(
+    fn try_sample(
         &self,
         table: &str,
         request: SampleRequest,
@@ -258,10 +258,10 @@ impl Replay for Sharded {
         links(&self.0.members)
     }
 
-    fn waits(&self, table: &str) -> Ticket<Waits> {
+    fn why(&self, table: &str) -> Ticket<Waits> {
         self.at(table, None, |group, table, end| async move {
             table.refresh(&end, &vec![0; group.members.len()]).await?;
-            let each = group.members.each(&end, |replay| replay.waits(&table.name)).await?;
+            let each = group.members.each(&end, |replay| replay.why(&table.name)).await?;
             Ok(waits(&table, each))
         })
     }
@@ -325,8 +325,8 @@ impl Replay for Sharded {
         Ticket::done(Err(not_one_table()))
     }
 
-    fn fate(&self, number: u64) -> Ticket<Keys> {
-        let reason = format!("no insert with the number {number} has an unknown fate: ask the shard's own client");
+    fn insert_outcome(&self, number: u64) -> Ticket<Keys> {
+        let reason = format!("no insert with the number {number} has an unknown outcome: ask the shard's own client");
         Ticket::done(Err(Error::InvalidArgument(reason)))
     }
 
@@ -376,7 +376,7 @@ impl Sink for Sharded {
         self.first()?.signature(table)
     }
 
-    fn why(&self, table: &str) -> Ticket<String> {
+    fn wait_reason(&self, table: &str) -> Ticket<String> {
         self.at(table, None, |_, table, _| async move { Ok(table.why()) })
     }
 

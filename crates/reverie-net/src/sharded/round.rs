@@ -32,7 +32,7 @@ impl Round {
             let replay = Arc::clone(table.members().replay(shard));
             match ask {
                 Ask::Draws(request) => {
-                    let ticket = replay.sample_now(&table.name, request, &reading.options(), timeout);
+                    let ticket = replay.try_sample(&table.name, request, &reading.options(), timeout);
                     draws.push((shard, replay, ticket));
                 }
                 Ask::Tally => {

@@ -169,7 +169,7 @@ async fn inserts_that_were_not_confirmed_are_sent_again_and_those_that_were_are_
     // Longer than any request would be kept for.
     fake.refuse();
     tokio::time::sleep(100 * SECOND).await;
-    let why = Sink::why(&*client, "replay").await.unwrap();
+    let why = Sink::wait_reason(&*client, "replay").await.unwrap();
     assert!(why.contains(ADDRESS) && why.contains("kept"), "{why}");
     fake.listen();
     let mut talk = fake.session().await;
@@ -213,7 +213,7 @@ async fn forgotten_by(meanwhile: impl FnOnce(&Fake)) {
     let mut sent = sent.into_iter();
     assert!(sent.next().unwrap().await.is_ok());
     for ticket in sent {
-        let Err(Error::Unavailable(text)) = ticket.await else { panic!("its fate is not known") };
+        let Err(Error::Unavailable(text)) = ticket.await else { panic!("its outcome is not known") };
         assert!(text.contains(ADDRESS) && text.contains("not known"), "{text}");
     }
 }
@@ -271,16 +271,16 @@ async fn cancelled(talk: &mut super::fake::Talk) -> proto::Cancel {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_insert_withdrawn_during_an_outage_is_of_unknown_fate_and_is_asked_for_and_not_sent_again() {
+async fn an_insert_withdrawn_during_an_outage_is_of_unknown_outcome_and_is_asked_for_and_not_sent_again() {
     for keys in [vec![], vec![5]] {
         let fake = Fake::start();
         let (client, _rows, mut ticket, number) = in_doubt(&fake).await;
         ticket.withdraw();
-        assert_eq!(ticket.await, Err(Error::UnknownFate { number }));
-        let mut early = client.fate(number);
+        assert_eq!(ticket.await, Err(Error::UnknownOutcome { number }));
+        let mut early = client.insert_outcome(number);
         early.withdraw();
-        assert_eq!(early.await, Err(Error::UnknownFate { number }), "still");
-        let fate = client.fate(number);
+        assert_eq!(early.await, Err(Error::UnknownOutcome { number }), "still");
+        let outcome = client.insert_outcome(number);
         fake.listen();
         let mut talk = fake.session().await;
         assert_eq!(cancelled(&mut talk).await, proto::Cancel { id: number, insert: true });
@@ -288,9 +288,9 @@ async fn an_insert_withdrawn_during_an_outage_is_of_unknown_fate_and_is_asked_fo
         let detail = proto::ErrorDetail { kind: Some(proto::error_detail::Kind::Deadline(deadline)) };
         talk.reply(number, reply::Body::Error(detail)).await;
         let expected: Keys = keys.into_iter().map(Key::from).collect();
-        assert_eq!(fate.await.as_ref(), Ok(&expected));
-        assert_eq!(client.fate(number).await, Ok(expected), "as often as it is asked");
-        assert!(matches!(client.fate(number + 1).await, Err(Error::InvalidArgument(_))));
+        assert_eq!(outcome.await.as_ref(), Ok(&expected));
+        assert_eq!(client.insert_outcome(number).await, Ok(expected), "as often as it is asked");
+        assert!(matches!(client.insert_outcome(number + 1).await, Err(Error::InvalidArgument(_))));
     }
 }
 
@@ -313,8 +313,8 @@ async fn an_insert_withdrawn_while_its_confirmation_is_lost_is_asked_for_on_ever
     match ticket.await {
         Ok(keys) => assert_eq!(keys[..], [Key::from(9)], "it was in"),
         Err(error) => {
-            assert_eq!(error, Error::UnknownFate { number });
-            assert_eq!(client.fate(number).await.unwrap()[..], [Key::from(9)]);
+            assert_eq!(error, Error::UnknownOutcome { number });
+            assert_eq!(client.insert_outcome(number).await.unwrap()[..], [Key::from(9)]);
         }
     }
 }
@@ -367,15 +367,15 @@ async fn an_insert_that_was_never_sent_is_withdrawn_without_asking_anybody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_withdrawn_insert_whose_server_forgot_the_client_stays_of_unknown_fate() {
+async fn a_withdrawn_insert_whose_server_forgot_the_client_stays_of_unknown_outcome() {
     let fake = Fake::start();
     let (client, _rows, mut ticket, number) = in_doubt(&fake).await;
     ticket.withdraw();
-    assert_eq!(ticket.await, Err(Error::UnknownFate { number }));
-    let fate = client.fate(number);
+    assert_eq!(ticket.await, Err(Error::UnknownOutcome { number }));
+    let outcome = client.insert_outcome(number);
     fake.listen();
     let _talk = fake.session_with(false, true).await;
-    assert!(matches!(fate.await, Err(Error::Unavailable(text)) if text.contains("not known")));
+    assert!(matches!(outcome.await, Err(Error::Unavailable(text)) if text.contains("not known")));
 }
 
 #[tokio::test(start_paused = true)]

@@ -315,7 +315,7 @@ async fn closing_ends_what_waits_and_what_comes() {
     assert!(closed.to_string().contains("the client of") && closed.to_string().contains(&client.options().address));
     assert_eq!(sample.await.unwrap().error, Some(closed.clone()));
     assert_eq!(info.await.err(), Some(closed.clone()));
-    assert_eq!(client.waits("replay").await.err(), Some(closed));
+    assert_eq!(client.why("replay").await.err(), Some(closed));
     assert!(!client.link().connected);
     while talk.asked().await.is_some() {}
 }
@@ -356,7 +356,7 @@ async fn a_server_that_breaks_the_rules_ends_what_waits() {
 
 #[test]
 fn addresses_and_certificates_that_cannot_be_right_are_refused_where_they_are_given() {
-    use reverie_net::reach::{Options, Tls, Transport};
+    use reverie_net::endpoint::{Options, Tls, Transport};
     let options = Options {
         address: String::new(),
         transport: Transport::Auto,

@@ -76,6 +76,24 @@ async fn a_request_that_is_returned_while_it_waits_takes_nothing_and_one_that_is
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_request_without_draws_that_is_returned_while_it_waits_is_answered_once() {
+    let host = Host::new(vec![table("a")]);
+    let mut session = host.session(1).await;
+    let incarnation = host.tables.get("a").unwrap().tally(None).unwrap().incarnation;
+    let seen = proto::Seen { incarnation, ..Default::default() };
+    let look = proto::Grant { table: "a".to_owned(), unlike: Some(seen), ..Default::default() };
+    let id = session.ask(request::Body::Grant(look), Some(100.0));
+    take_back(&session, id);
+    is_done(&mut session, id).await;
+    // Were it answered again, that answer would come here.
+    for _ in 0..10 {
+        let info = session.ask(request::Body::Info(proto::InfoRequest {}), None);
+        assert!(matches!(session.reply(info).await, reply::Body::Info(_)));
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_client_whose_connection_is_lost_takes_nothing_more_and_what_was_sent_to_it_waits_for_it() {
     let host = Host::new(vec![queue("a", 10)]);
     host.fill("a", [1.0, 2.0]);

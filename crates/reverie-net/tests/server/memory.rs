@@ -232,6 +232,31 @@ async fn bodies_that_were_released_count_while_items_that_wait_have_them() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn the_numbers_of_episodes_and_streams_count_in_the_sessions_memory() {
+    let host = full(1 << 20);
+    // 1,000 items with episodes from this number on.
+    let send = |session: &mut Session, first: u32, step: u32| {
+        let id = session.take_id(1000);
+        let mut message = insert(id, 1, &[1.0; 1000], id);
+        let row = |anchor| {
+            let number = first + anchor * step;
+            Row { pattern: id as u32, anchor, body: id, priority: 1.0, episode: number, stream: number }
+        };
+        message.items = rows(&(0..1000).map(row).collect::<Vec<_>>());
+        message.released = numbers::encode(&[id]);
+        session.send_insert(message);
+        session.received(id + 1000, &[]);
+    };
+    let (mut few, mut many) = (host.session(1).await, host.session(2).await);
+    for n in 0..40 {
+        send(&mut few, 1 + n, 0);
+        few.settle().await;
+    }
+    (0..40).for_each(|n| send(&mut many, 1 + 1000 * n, 1));
+    exhausted(&mut many).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn an_insert_cannot_be_sent_twice_on_one_connection_to_count_for_less() {
     let host = full(1 << 20);
     let mut session = host.session(1).await;

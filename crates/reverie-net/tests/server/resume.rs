@@ -1,5 +1,6 @@
 use crate::support::*;
-use reverie_core::table::{Keys, Priority, Sent};
+use reverie_core::table::limiter::Limiter;
+use reverie_core::table::{Change, Keys, Priority, Sent};
 use reverie_net::proto::client_message::Body as Asked;
 use reverie_net::proto::{self, reply, request};
 use reverie_net::server::{Limits, Options};
@@ -277,6 +278,38 @@ async fn what_waits_since_an_earlier_connection_takes_no_credit_of_the_new_one()
     }
     let other = session.insert(1, &[4.0]);
     session.inserted(other, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn an_insert_that_was_left_behind_when_it_was_in_its_table_in_part_continues_when_it_is_sent_again() {
+    let limits = Limits { session_insert_bytes: 1000, ..Limits::default() };
+    let host = Host::with(vec![queue("a", 2), queue("b", 1)], Options { limits, ..options() });
+    let mut session = host.session(1).await;
+    let id = session.take_id(1);
+    let whole = |chunk| proto::Insert {
+        runs: vec![proto::InsertRun { table: 0, requests: 1, items: 3, skipped: 0 }],
+        ..insert(id, 0, &[1.0, 2.0, 3.0], chunk)
+    };
+    session.send_insert(whole(1));
+    until(|| host.pending_inserts("a") == 1).await;
+    for _ in 0..2 {
+        session.lose();
+        let resumed;
+        (session, resumed) = again(&host, 1).await;
+        assert!(resumed);
+    }
+    session.take_id(10);
+    // More than the credit.
+    session.insert(1, &[4.0; 20]);
+    host.nothing_waits("a").await;
+    session.settle().await;
+    assert_eq!(host.size("a"), 2);
+    session.send_insert(whole(7));
+    session.settle().await;
+    let table = host.tables.get("a").unwrap();
+    table.configure(Change { limiter: Some(Limiter::queue(9).unwrap()), ..Change::default() }).unwrap();
+    assert_eq!(session.inserted(id, 1).await.len(), 3);
+    assert_eq!(host.size("a"), 3);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -7,8 +7,8 @@ use reverie_core::clock::{Clock, SystemClock};
 use reverie_core::replay::Replay as _;
 use reverie_core::table::Tables;
 use reverie_net::client::Remote;
+use reverie_net::endpoint::{self, Transport};
 use reverie_net::listen;
-use reverie_net::reach::{self, Transport};
 use reverie_net::server::{Limits, Options, Tls};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -122,7 +122,7 @@ async fn clients_with_the_token_get_in_and_stay_while_strangers_flood_the_port()
 }
 
 fn client(address: &str, transport: Transport) -> Arc<Remote> {
-    let options = reach::Options {
+    let options = endpoint::Options {
         address: address.to_owned(),
         transport,
         token: Some("secret".to_owned()),

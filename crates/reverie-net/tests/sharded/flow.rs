@@ -90,13 +90,13 @@ async fn a_draw_that_waits_is_woken_by_an_insert_and_does_not_ask_meanwhile() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(client.waits("t").await.unwrap().samples[0].wanted, 4);
+    assert_eq!(client.why("t").await.unwrap().samples[0].wanted, 4);
     let before = tokio::time::Instant::now();
     hosts[1].fill(&[1.0]);
     assert_eq!(drawing.await.unwrap(), 4);
     assert!(before.elapsed() < SECOND, "it was woken, not by the look of every ten seconds");
     assert!(hosts[0].log.looks.load(SeqCst) <= 2);
-    assert!(client.waits("t").await.unwrap().samples.is_empty());
+    assert!(client.why("t").await.unwrap().samples.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -314,6 +314,7 @@ async fn batches_are_made_ahead_and_none_is_lost_at_the_end() {
     client.ready().await.unwrap();
     let schedule = |max_samples, ahead| Schedule {
         parts: vec![("t".to_owned(), 4)],
+        mixture: None,
         without_replacement: false,
         windows: None,
         max_samples,

@@ -28,7 +28,7 @@ impl Storm {
         self.random.next_u64() % end
     }
 
-    /// A change of a server's fate, or of its items.
+    /// A change of a server's state, or of its items.
     fn strike(&mut self) {
         let shard = self.below(3) as usize;
         let host = Arc::clone(&self.hosts[shard]);
@@ -45,8 +45,8 @@ impl Storm {
 
     fn heal(&self) {
         for host in &self.hosts {
-            for fate in [&host.log.is_down, &host.log.is_silent, &host.log.is_slow] {
-                fate.store(false, SeqCst);
+            for flag in [&host.log.is_down, &host.log.is_silent, &host.log.is_slow] {
+                flag.store(false, SeqCst);
             }
         }
     }
@@ -85,7 +85,7 @@ async fn request_of(client: Arc<Sharded>, kind: u64, keys: Vec<i64>) -> Result<(
         6 => client.place(None, &["t"], 1, Some(5 * SECOND)).await.map(drop),
         7 => client.info().await.map(drop),
         8 => client.get("t", &keys[..keys.len().min(3)], &options).await.map(drop),
-        _ => client.waits("t").await.map(drop),
+        _ => client.why("t").await.map(drop),
     }
 }
 

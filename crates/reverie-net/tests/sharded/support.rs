@@ -164,9 +164,9 @@ impl Replay for Host {
         self.unless_drawn(|| self.tables.sample(table, request, reading, timeout))
     }
 
-    fn sample_available_now(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled> {
+    fn try_sample_available(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled> {
         self.before_draws();
-        self.unless_drawn(|| self.tables.sample_available_now(table, at_most, timeout))
+        self.unless_drawn(|| self.tables.try_sample_available(table, at_most, timeout))
     }
 
     fn sample_available(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled> {
@@ -174,7 +174,7 @@ impl Replay for Host {
         self.unless_drawn(|| self.tables.sample_available(table, at_most, timeout))
     }
 
-    fn sample_now(
+    fn try_sample(
         &self,
         table: &str,
         request: SampleRequest,
@@ -183,7 +183,7 @@ impl Replay for Host {
     ) -> Ticket<Sampled> {
         self.log.draws.lock().unwrap().push((request.num_samples, timeout));
         self.before_draws();
-        self.unless_drawn(|| self.tables.sample_now(table, request, reading, timeout))
+        self.unless_drawn(|| self.tables.try_sample(table, request, reading, timeout))
     }
 
     fn batches(
@@ -230,8 +230,8 @@ impl Replay for Host {
         Some(Link::default())
     }
 
-    fn waits(&self, table: &str) -> Ticket<Waits> {
-        self.unless(|| self.tables.waits(table))
+    fn why(&self, table: &str) -> Ticket<Waits> {
+        self.unless(|| self.tables.why(table))
     }
 
     fn mutate(&self, table: &str, updates: &Updates<'_>, deletes: &[i64], awaited: bool) -> Ticket<(Updated, Updated)> {
@@ -280,8 +280,8 @@ impl Replay for Host {
         self.unless(|| self.tables.changed_tally(table, seen, timeout))
     }
 
-    fn fate(&self, number: u64) -> Ticket<Keys> {
-        self.tables.fate(number)
+    fn insert_outcome(&self, number: u64) -> Ticket<Keys> {
+        self.tables.insert_outcome(number)
     }
 
     fn grace(&self) -> Duration {
@@ -326,8 +326,8 @@ impl Sink for Host {
         Sink::signature(&*self.tables, table)
     }
 
-    fn why(&self, table: &str) -> Ticket<String> {
-        Sink::why(&*self.tables, table)
+    fn wait_reason(&self, table: &str) -> Ticket<String> {
+        Sink::wait_reason(&*self.tables, table)
     }
 
     fn compression(&self, table: &str) -> Result<Compression> {

@@ -141,9 +141,9 @@ async fn take_back(world: &World, client: &Arc<Remote>, random: &mut Xoshiro256P
         }
     };
     let keys = match outcome {
-        Err(Error::UnknownFate { number }) => {
+        Err(Error::UnknownOutcome { number }) => {
             world.unknown.fetch_add(1, Ordering::Relaxed);
-            client.fate(number).await
+            client.insert_outcome(number).await
         }
         known => known,
     };

@@ -7,6 +7,7 @@ use super::scalar::python_scalar;
 use crate::errors::signature;
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use reverie_core::spec::DType;
 use smallvec::SmallVec;
 
@@ -46,6 +47,12 @@ impl<T: Number> Numbers<'_, T> {
     }
 }
 
+/// A list or a tensor as an array: `reverie._nest.as_array`.
+fn as_array<'py>(value: &Bound<'py, PyAny>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    static AS_ARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    AS_ARRAY.import(value.py(), "reverie._nest", "as_array")?.call1((value, name))
+}
+
 /// Reads an argument that is one array of numbers (of any shape; C order). `name` is the argument's, for errors.
 /// Floats are refused where integers are wanted.
 pub fn numbers<'py, T: Number>(value: &Bound<'py, PyAny>, name: &str) -> PyResult<Numbers<'py, T>> {
@@ -56,7 +63,7 @@ pub fn numbers<'py, T: Number>(value: &Bound<'py, PyAny>, name: &str) -> PyResul
     } else if let Some(leaf) = python_scalar(value, Some(T::DTYPE)).filter(|leaf| leaf.dtype == T::DTYPE) {
         return Ok(Numbers::Borrowed(leaf));
     } else {
-        let array = numpy(py)?.call_method1(intern!(py, "asarray"), (value,))?;
+        let array = as_array(value, name)?;
         let empty = array.getattr(intern!(py, "size"))?.extract::<usize>()? == 0;
         if empty { numpy(py)?.call_method1(intern!(py, "zeros"), (0, descr(py, T::DTYPE, 0)?))? } else { array }
     };
@@ -93,7 +100,7 @@ pub fn flags(value: &Bound<'_, PyAny>, name: &str) -> PyResult<SmallVec<[bool; 1
     let py = value.py();
     let array = match is_array(value) || python_scalar(value, None).is_some() {
         true => value.clone(),
-        false => numpy(py)?.call_method1(intern!(py, "asarray"), (value,))?,
+        false => as_array(value, name)?,
     };
     let leaf = read(&array, None, &|| name.to_owned())?;
     if leaf.dtype != DType::Bool && !leaf.dtype.name().contains("int") {

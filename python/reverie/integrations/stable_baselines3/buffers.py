@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -15,9 +15,9 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from reverie import _checks, selectors
 from reverie.client import Client
-from reverie.integrations.stable_baselines3.replay_table import LocalTable, RemoteTable, check_prioritized
+from reverie.integrations.replay_table import LocalTable, RemoteTable, check_prioritized
 from reverie.integrations.stable_baselines3.samples import PrioritizedSamples
-from reverie.integrations.stable_baselines3.trajectories import FrameStack, Trajectory
+from reverie.integrations.trajectories import FrameStack, Trajectory
 from reverie.tables import Compression
 from reverie.types import Batch
 
@@ -62,6 +62,11 @@ class ReplayBuffer(sb3.ReplayBuffer):
 
     #: The priority of new transitions.
     _priority: float | Literal["max"] = 1.0
+    #: What the buffer lacks while nothing can be sampled, and what to do.
+    _empty = (
+        "no complete transition yet; raise learning_starts of the model (a transition of n steps is complete n steps "
+        "later)"
+    )
 
     def __init__(
         self,
@@ -101,7 +106,8 @@ class ReplayBuffer(sb3.ReplayBuffer):
                     "remover": selectors.Fifo(),
                     "max_size": max(buffer_size // n_envs, 1) * n_envs,
                     "compression": "auto" if compression is None else compression,
-                }
+                },
+                self._empty,
             )
         else:
             self._check_alone(seed=seed, compression=compression)
@@ -144,8 +150,8 @@ class ReplayBuffer(sb3.ReplayBuffer):
             timeout[:] = [info.get("TimeLimit.truncated", False) for info in infos]
         terminal, ended = (done & ~timeout).astype(np.float32), done | timeout
         for env, trajectory in enumerate(self._trajectories):
-            row, next_row = _row(obs, env), _row(next_obs, env)
-            trajectory.add(row, next_row, action[env], reward[env], terminal[env], bool(ended[env]))
+            rest = {"action": action[env], "reward": reward[env], "done": terminal[env], **self._extras(infos[env])}
+            trajectory.add(_row(obs, env), _row(next_obs, env), rest, bool(ended[env]))
         self.pos += 1
         if self.pos == self.buffer_size:
             self.full, self.pos = True, 0
@@ -197,7 +203,11 @@ class ReplayBuffer(sb3.ReplayBuffer):
         for name in (name for name, value in options.items() if value is not None):
             raise ValueError(f"{name} is an option of the table in this process; the table of the server has its own")
 
-    def _new_trajectories(self) -> list[Trajectory]:
+    def _extras(self, info: dict[str, Any]) -> dict[str, Any]:
+        """Further columns of a step."""
+        return {}
+
+    def _new_trajectories(self) -> Sequence[Trajectory]:
         return [Trajectory(self._table, self.n_steps, self._stack, self._priority) for _ in range(self.n_envs)]
 
     def _cast(self, observation: Any, space: spaces.Space[Any]) -> Any:
@@ -240,7 +250,7 @@ class ReplayBuffer(sb3.ReplayBuffer):
         """Stored observations as normalised tensors."""
         joined = stored if self._stack.length == 1 else self._stack.join(stored)
         normalised = self._normalize_obs(joined, env)
-        if isinstance(normalised, Mapping):
+        if isinstance(normalised, dict):
             return {name: self._tensor(part) for name, part in normalised.items()}
         return self._tensor(normalised)
 
@@ -345,6 +355,6 @@ class _Ends:
 
 def _row(observations: Any, env: int) -> Any:
     """The observation of one environment."""
-    if isinstance(observations, Mapping):
+    if isinstance(observations, dict):
         return {name: _row(part, env) for name, part in observations.items()}
     return observations[env]

@@ -208,6 +208,12 @@ impl Table {
         }
     }
 
+    /// The priority of a new item that came without one: the largest if items are drawn in proportion to their
+    /// priorities, so that each is soon drawn once (Schaul et al. 2016, algorithm 1); else 1.
+    pub fn default_priority(&mut self) -> f64 {
+        if self.options.sampler.is_proportional() { self.max_priority() } else { 1.0 }
+    }
+
     /// Inserts the item, then evicts items until the table is within its bounds; the new item itself may be evicted.
     ///
     /// If very many items must leave, some remain for [`Table::evict_some`]. The limiter must allow the insert, and

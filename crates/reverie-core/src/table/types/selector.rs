@@ -32,6 +32,13 @@ pub enum SelectorOptions {
 }
 
 impl SelectorOptions {
+    /// True if the probability of an item is in proportion to a power of its priority.
+    pub fn is_proportional(&self) -> bool {
+        matches!(self, Self::Prioritized { .. } | Self::Stratified { .. })
+    }
+}
+
+impl SelectorOptions {
     /// Refuses an exponent that is not finite.
     pub fn validate(&self) -> Result<()> {
         match self {

@@ -157,6 +157,7 @@ impl State {
             let value = match priority {
                 Priority::Value(value) => value,
                 Priority::Max => self.table.max_priority(),
+                Priority::Default => self.table.default_priority(),
             };
             keys.push(match copy {
                 None => self.table.insert(item, value, now.as_nanos() as u64),

@@ -160,7 +160,7 @@ impl SharedTable {
     pub fn check_priority(&self, priority: Priority) -> Result<()> {
         match priority {
             Priority::Value(value) => lock(&self.state).table.check_priority(value),
-            Priority::Max => Ok(()),
+            Priority::Max | Priority::Default => Ok(()),
         }
     }
 

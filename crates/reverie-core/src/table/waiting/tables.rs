@@ -196,7 +196,7 @@ impl Sink for Tables {
         self.get(table).map(|table| table.signature())
     }
 
-    fn why(&self, table: &str) -> Ticket<String> {
+    fn wait_reason(&self, table: &str) -> Ticket<String> {
         Ticket::done(self.get(table).map(|table| table.why().to_string()))
     }
 

@@ -2,7 +2,7 @@
 
 use reverie_core::append::{next_episode, next_stream};
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Numbers that are remembered; an older one that is used again gets a new number.
 const KEPT: usize = 1 << 16;
@@ -31,13 +31,30 @@ impl Episodes {
     pub(super) fn stream(&self, stream: u32) -> u32 {
         number(&self.streams, stream, next_stream)
     }
+
+    /// The memory of the numbers.
+    pub fn size_bytes(&self) -> u64 {
+        [&self.episodes, &self.streams].map(|known| lock(known).size_bytes()).iter().sum()
+    }
+}
+
+impl Known {
+    fn size_bytes(&self) -> u64 {
+        // A map has eight places for seven entries at most, and a byte for each place.
+        let entry = size_of::<(u32, u32)>() + 1;
+        (self.numbers.capacity() / 7 * 8 * entry + self.order.capacity() * size_of::<u32>()) as u64
+    }
+}
+
+fn lock(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
+    known.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn number(known: &Mutex<Known>, theirs: u32, next: fn() -> u32) -> u32 {
     if theirs == 0 {
         return 0;
     }
-    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = lock(known);
     if let Some(number) = known.numbers.get(&theirs) {
         return *number;
     }

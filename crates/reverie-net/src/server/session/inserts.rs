@@ -159,6 +159,8 @@ impl Session {
         let left = self.inserts.remove(id);
         match (keys, late) {
             (Ok(keys), Some(_)) if left && keys.is_empty() => {}
+            // Its client gets no reply, as above. If it sends the insert again, the rest goes in.
+            (Ok(keys), Some(_)) if left => self.memory.inserted(id, vec![keys]),
             (Ok(keys), None) => self.confirm(&mut Run { first: id, keys: vec![keys] }),
             (Err(error), _) => self.refuse_insert(id, &error),
             (Ok(keys), Some(why)) => {

@@ -29,7 +29,7 @@ impl Session {
 
     /// The bytes without chunks.
     fn own_bytes(&self) -> u64 {
-        self.memory.size_bytes() + self.inserts.held_bytes() + self.asked_bytes
+        self.memory.size_bytes() + self.inserts.held_bytes() + self.episodes.size_bytes() + self.asked_bytes
     }
 
     /// Ends a session that uses too much, and drops all that it holds.

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from reverie.integrations.stable_baselines3.replay_table import LocalTable, RemoteTable
+from reverie.integrations.replay_table import LocalTable, RemoteTable
 
 __all__ = ["FrameStack", "Trajectory"]
 
@@ -83,21 +82,17 @@ class Trajectory:
         self,
         observation: Observation,
         next_observation: Observation,
-        action: npt.NDArray[Any],
-        reward: np.float32,
-        done: np.float32,
+        rest: dict[str, Any],
         ended: bool,
     ) -> None:
         """Adds a transition. An observation that is not the previous next observation begins another trajectory.
 
         Args:
             observation, next_observation: of this step; copied.
-            action: of this step.
-            reward: of this step.
-            done: 1 where nothing is bootstrapped from the next observation.
+            rest: `action`, `reward`, `done` (1 where nothing is bootstrapped from the next observation), and any
+                further columns.
             ended: the episode ends with this step.
         """
-        rest = {"action": action, "reward": reward, "done": done}
         if self._newest is None or not _equal(observation, self._newest):
             self.cut()
             self._append(self._frames(observation), rest)
@@ -105,11 +100,15 @@ class Trajectory:
         self._append(self._new_frames(observation, next_observation), rest)
         self._pending.append((start, self._count - 1))
         if len(self._pending) == self._n_steps:
-            self._send()
+            self._complete()
         if ended:
             self.cut()
         else:
             self._newest = _copy(next_observation)
+
+    def _complete(self) -> None:
+        """Handles the oldest step without an item, which has `n_steps` steps now."""
+        self._send()
 
     def cut(self) -> None:
         """Ends the trajectory: steps that wait for later ones become shorter transitions."""
@@ -151,18 +150,18 @@ class Trajectory:
         self._writer.create_item(self._table, self._priority, item)
 
     def _cells(self, column: Any, end: int) -> Any:
-        if isinstance(column, Mapping):
+        if isinstance(column, dict):
             return {name: self._cells(part, end) for name, part in column.items()}
         return column[end - 1] if self._stack.length == 1 else column[end - self._stack.length : end]
 
 
 def _equal(one: Observation, other: Observation) -> bool:
-    if isinstance(one, Mapping):
+    if isinstance(one, dict):
         return all(_equal(part, other[name]) for name, part in one.items())
     return np.array_equal(one, other)
 
 
 def _copy(observation: Observation) -> Observation:
-    if isinstance(observation, Mapping):
+    if isinstance(observation, dict):
         return {name: _copy(part) for name, part in observation.items()}
     return np.array(observation)

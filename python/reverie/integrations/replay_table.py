@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,8 +16,12 @@ from reverie.tables import Table
 from reverie.types import Batch
 from reverie.writers import TrajectoryWriter
 
-__all__ = ["LocalTable", "RemoteTable"]
+__all__ = ["LocalTable", "Ragged", "RemoteTable"]
 
+#: What becomes of columns whose items differ in length, see `reverie.Client.sample_batch`.
+Ragged = Literal["pad", "values"] | None
+#: What most buffers lack while their table is empty.
+_EMPTY = "no complete transition yet; begin to sample later (a transition of n steps is complete n steps later)"
 #: What a pickled checkpoint leaves out: the file that keeps other servers out of the folder.
 _LOCK = "lock"
 
@@ -27,13 +31,16 @@ class LocalTable:
 
     Args:
         options: of the table, without its rate limiter.
+        empty: what the buffer lacks while the table is empty, and what to do.
         checkpoint: the files of a checkpoint to start with, by name.
     """
 
-    def __init__(self, options: dict[str, Any], checkpoint: dict[str, bytes] | None = None) -> None:
-        self._options = options
+    def __init__(
+        self, options: dict[str, Any], empty: str = _EMPTY, checkpoint: dict[str, bytes] | None = None
+    ) -> None:
+        self._options, self._empty = options, empty
         # Of the server's checkpoints; it is removed with this object.
-        self._folder = tempfile.TemporaryDirectory(prefix="reverie-sb3-")
+        self._folder = tempfile.TemporaryDirectory(prefix="reverie-replay-")
         for name, content in (checkpoint or {}).items():
             (Path(self._folder.name) / name).write_bytes(content)
         table = Table(**options, rate_limiter=rate_limiters.MinSize(1))
@@ -44,28 +51,43 @@ class LocalTable:
         """A writer of the table's items."""
         return self.client.trajectory_writer(num_keep_alive_refs)
 
-    def sample(self, batch_size: int, ragged: Literal["pad"] | None) -> Batch:
+    def sample(self, batch_size: int, ragged: Ragged) -> Batch:
         """Draws items.
 
         Raises:
             ValueError: the table is empty. A wait would have no end: the thread that samples is the one that adds.
         """
+        return self._drawn(lambda: self.client.sample_batch(self.name, batch_size, ragged=ragged, timeout=0.0))
+
+    def sample_cells(self, batch_size: int) -> Batch:
+        """Draws items, and of their columns with a time axis one cell each, all with the same probability.
+
+        Raises:
+            ValueError: as `sample`.
+        """
+        return self._drawn(lambda: next(self.client.windows(self.name, batch_size, 1, timeout=0.0, prefetch=0)))
+
+    def _drawn(self, draw: Callable[[], Batch]) -> Batch:
         try:
-            return self.client.sample_batch(self.name, batch_size, ragged=ragged, timeout=0.0)
+            return draw()
         except DeadlineExceededError as error:
-            raise ValueError(
-                "the replay buffer has no complete transition yet; raise learning_starts of the model (a transition of "
-                "n steps is complete n steps later)"
-            ) from error
+            raise ValueError(f"the replay buffer has {self._empty}") from error
 
     def update_priorities(self, keys: Any, priorities: Any) -> None:
         """Sets priorities; keys of items that have left the table are ignored."""
         self.client.update_priorities(self.name, keys, priorities)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def checkpoint(self) -> dict[str, bytes]:
+        """Takes a checkpoint: its files, by name. Blocks until it is taken."""
         self.client.checkpoint()
-        files = {path.name: path.read_bytes() for path in Path(self._folder.name).iterdir() if path.name != _LOCK}
-        return type(self), (self._options, files)
+        return {path.name: path.read_bytes() for path in Path(self._folder.name).iterdir() if path.name != _LOCK}
+
+    def restored(self, checkpoint: dict[str, bytes]) -> LocalTable:
+        """A table with the same options and the items of a checkpoint."""
+        return type(self)(self._options, self._empty, checkpoint)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._options, self._empty, self.checkpoint())
 
 
 class RemoteTable:
@@ -90,13 +112,35 @@ class RemoteTable:
         """A writer of the table's items."""
         return self.client.trajectory_writer(num_keep_alive_refs)
 
-    def sample(self, batch_size: int, ragged: Literal["pad"] | None) -> Batch:
+    def sample(self, batch_size: int, ragged: Ragged) -> Batch:
         """Draws items. Waits for the table's rate limiter, for the client's timeout at most."""
         return self.client.sample_batch(self.name, batch_size, ragged=ragged)
+
+    def sample_cells(self, batch_size: int) -> Batch:
+        """Draws items, and of their columns with a time axis one cell each. Waits as `sample`."""
+        return next(self.client.windows(self.name, batch_size, 1, prefetch=0))
 
     def update_priorities(self, keys: Any, priorities: Any) -> None:
         """Sets priorities, without waiting for the response; keys of items that have left the table are ignored."""
         self.client.update_priorities(self.name, keys, priorities, wait=False)
+
+    def checkpoint(self) -> dict[str, bytes]:
+        """Takes a checkpoint, in the server's folder: no file here. Blocks until it is taken."""
+        self.client.checkpoint()
+        return {}
+
+    def restored(self, checkpoint: dict[str, bytes]) -> RemoteTable:
+        """This table: the items stayed on the server.
+
+        Raises:
+            ValueError: the checkpoint has files, of a table in a process.
+        """
+        if checkpoint:
+            raise ValueError(
+                f"the items were saved by a buffer in its own process; table '{self.name}' of a server takes them from "
+                "the server's checkpoints only: load them into a buffer without server="
+            )
+        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         self.client.checkpoint()

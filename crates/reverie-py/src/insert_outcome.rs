@@ -10,27 +10,27 @@ use std::time::Instant;
 
 /// A query for the outcome, bound to the client that sent the insert.
 #[pyclass(frozen, module = "reverie._native")]
-pub struct Fate {
+pub struct InsertOutcome {
     replay: Live<Arc<dyn Replay>>,
     number: u64,
 }
 
 #[pymethods]
-impl Fate {
+impl InsertOutcome {
     /// The keys that are in the table, once the server is reachable again.
     #[pyo3(signature = (timeout=None))]
     fn wait<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
         let (deadline, replay, since) = (Deadline::from_timeout(timeout)?, self.replay.get(py)?, Instant::now());
-        match finish(py, &mut replay.fate(self.number).into(), deadline, |_| {
+        match finish(py, &mut replay.insert_outcome(self.number).into(), deadline, |_| {
             replay.no_response_reason(since.elapsed())
         })? {
             Ok(keys) => column(py, &keys, |key| key.get()),
-            Err(left) => Err(left.raise(py, "fate", |_, _| Ok(()))),
+            Err(left) => Err(left.raise(py, "outcome", |_, _| Ok(()))),
         }
     }
 }
 
-/// Adds to an UnknownFateError its query and the items known to be inserted. Other errors stay unchanged.
+/// Adds to an UnknownOutcomeError its query and the items known to be inserted. Other errors stay unchanged.
 pub fn with_means<'py>(
     py: Python<'py>,
     replay: &Reached<'_>,
@@ -39,8 +39,8 @@ pub fn with_means<'py>(
 ) -> PyErr {
     let added = || {
         if let Ok(number) = error.value(py).getattr("number").and_then(|number| number.extract::<u64>()) {
-            let fate = Fate { replay: Live::new(replay.shared(), "client"), number };
-            error.value(py).setattr("fate", Bound::new(py, fate)?)?;
+            let outcome = InsertOutcome { replay: Live::new(replay.shared(), "client"), number };
+            error.value(py).setattr("outcome", Bound::new(py, outcome)?)?;
             error.value(py).setattr("partial", partial()?)?;
         }
         PyResult::Ok(())

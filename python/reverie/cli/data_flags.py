@@ -1,0 +1,156 @@
+"""The arguments and flags of `reverie data`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from reverie.cli.common import LAST_LINE_JSON
+
+
+class Format(StrEnum):
+    """The formats of data sets."""
+
+    parquet = "parquet"
+    minari = "minari"
+    lerobot = "lerobot"
+
+
+class As(StrEnum):
+    """What the rows of a data set become."""
+
+    auto = "auto"
+    items = "items"
+    transitions = "transitions"
+    sequences = "sequences"
+    episodes = "episodes"
+
+
+PLACE, LIMITS, WHAT = "The table", "Limits", "Columns and items"
+
+Dataset = Annotated[
+    Path,
+    typer.Argument(
+        metavar="PATH", help="A Parquet file, a folder of them, or the folder of a Minari or LeRobot data set."
+    ),
+]
+Target = Annotated[Path, typer.Argument(metavar="PATH", help="The new file (Parquet) or folder.")]
+From = Annotated[
+    str, typer.Argument(metavar="SOURCE", help="HOST:PORT of a server, a folder of checkpoints, or one checkpoint.")
+]
+Server = Annotated[
+    str | None, typer.Option("--server", metavar="ADDR", help="HOST:PORT of the server.", rich_help_panel=PLACE)
+]
+Checkpoints = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Instead of a server: write a checkpoint to FOLDER, after the newest there if there is one, for"
+        " `reverie serve --checkpoints FOLDER`.",
+        rich_help_panel=PLACE,
+    ),
+]
+Table = Annotated[str, typer.Option(metavar="NAME", help="Name of the table.", rich_help_panel=PLACE)]
+Timeout = Annotated[
+    float | None,
+    typer.Option(min=0, metavar="SECONDS", help="Seconds to wait for the table's rate limiter.", rich_help_panel=PLACE),
+]
+InFormat = Annotated[
+    Format | None, typer.Option("--format", help="Format of PATH (default: found by its files).", rich_help_panel=WHAT)
+]
+OutFormat = Annotated[Format, typer.Option("--format", help="Format of PATH.", rich_help_panel=WHAT)]
+Columns = Annotated[
+    list[str] | None,
+    typer.Option("--column", metavar="NAME", help="Only this column; repeat it for more.", rich_help_panel=WHAT),
+]
+Rename = Annotated[
+    list[str] | None,
+    typer.Option(metavar="OLD=NEW", help="Another name for a column; repeat it for more.", rich_help_panel=WHAT),
+]
+Episode = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Column that numbers the episodes of a Parquet file.", rich_help_panel=WHAT),
+]
+AsWhat = Annotated[
+    As,
+    typer.Option(
+        "--as",
+        help="What rows become; auto: what they were when they were exported, otherwise episodes or items.",
+        rich_help_panel=WHAT,
+    ),
+]
+NStep = Annotated[int, typer.Option(min=1, metavar="N", help="Steps of a transition.", rich_help_panel=WHAT)]
+Discount = Annotated[
+    float, typer.Option(min=0, max=1, metavar="X", help="Discount of transitions.", rich_help_panel=WHAT)
+]
+Length = Annotated[int | None, typer.Option(min=1, metavar="N", help="Steps of a sequence.", rich_help_panel=WHAT)]
+Period = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Steps between two sequences (default: --length).", rich_help_panel=WHAT),
+]
+BurnIn = Annotated[
+    int, typer.Option(min=0, metavar="N", help="Steps of a sequence before those to learn from.", rich_help_panel=WHAT)
+]
+Priority = Annotated[float | None, typer.Option(metavar="X", help="Priority of every item.", rich_help_panel=WHAT)]
+Option = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        metavar="NAME=VALUE",
+        help="An option of the format: parquet compression; minari environment, data_format; lerobot fps, task,"
+        " robot_type.",
+        rich_help_panel=WHAT,
+    ),
+]
+MaxBytes = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="BYTES", help="Stop before more bytes of arrays than this.", rich_help_panel=LIMITS),
+]
+MaxSteps = Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after N rows.", rich_help_panel=LIMITS)]
+MaxEpisodes = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Stop after N episodes.", rich_help_panel=LIMITS)
+]
+Json = Annotated[bool, typer.Option("--json", help=LAST_LINE_JSON)]
+
+
+def pairs(given: list[str] | None, flag: str) -> dict[str, str]:
+    """The values of a flag `NAME=VALUE`.
+
+    Raises:
+        ValueError: for one without "=".
+    """
+    found = {}
+    for text in given or ():
+        name, sign, value = text.partition("=")
+        if not sign or not name or not value:
+            raise ValueError(f"{flag} must be NAME=VALUE, got {text!r}")
+        found[name] = value
+    return found
+
+
+def options_of(format: Format, given: list[str] | None) -> dict[str, Any]:
+    """The options of a format.
+
+    Raises:
+        ValueError: for one that the format does not have, or a missing one that it needs.
+    """
+    known = {
+        Format.parquet: ("compression",),
+        Format.minari: ("environment", "data_format"),
+        Format.lerobot: ("fps", "task", "robot_type"),
+    }[format]
+    options: dict[str, Any] = dict(pairs(given, "--option"))
+    for name in options:
+        if name not in known:
+            raise ValueError(f"--option {name}: {format} has the options {', '.join(known)}")
+    if format is Format.lerobot:
+        if "fps" not in options:
+            raise ValueError("lerobot needs the frames in a second: --option fps=10")
+        try:
+            options["fps"] = float(options["fps"])
+        except ValueError:
+            raise ValueError(f"--option fps must be a number, got {options['fps']!r}") from None
+    return options

@@ -1,0 +1,293 @@
+"""Import: the rows of a data set become items of a table, through the writers that an environment loop uses."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple, cast, get_args
+
+import numpy as np
+
+from reverie import _checks, _native
+from reverie.client import Client
+from reverie.integrations.datasets.reports import Budget, Progress, Report
+from reverie.integrations.datasets.sources import DatasetError, Source, Step
+
+__all__ = ["As", "import_dataset"]
+
+#: What rows become; "auto" is what they were when they were exported, and otherwise episodes, or items.
+As = Literal["auto", "items", "transitions", "sequences", "episodes"]
+#: The columns of a step that `transition_writer` takes by name.
+FLAGS = ("terminated", "truncated")
+
+
+def import_dataset(
+    client: Client,
+    table: str,
+    source: Source,
+    *,
+    as_: As = "auto",
+    n_step: int = 1,
+    discount: float = 0.99,
+    length: int | None = None,
+    period: int | None = None,
+    burn_in: int = 0,
+    priority: float | Literal["max"] | None = None,
+    max_bytes: int | None = None,
+    max_steps: int | None = None,
+    max_episodes: int | None = None,
+    timeout: float | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Inserts a data set into a table, in its order, and waits until all items are there.
+
+    Memory stays bounded: a few MiB of rows are read at a time (of a Minari data set, an episode), and writers wait for
+    the table. Nothing is downloaded.
+
+    Args:
+        client: of the server, or of one in this process.
+        table: the table.
+        source: the data set; see `open_dataset`.
+        as_: what the rows become. "items": each row is an item (`insert_batch`). "episodes": each episode is an item
+            (`episode_writer`). "sequences": overlapping parts of each episode (`sequence_writer`). "transitions":
+            n-step transitions (`transition_writer`) with `obs`, `action`, `reward`, `discount` and `next_obs`; they
+            need the columns `obs`, `action`, `reward` and `terminated`, where `truncated` is read if it is there, and
+            further columns become columns of the transitions. A step whose next observation is not in the data set
+            makes no transition, unless it terminated: its `next_obs` is then its `obs`, and its `discount` 0. "auto":
+            "episodes" where rows are steps, otherwise "items"; a table that was exported comes back as it was.
+        n_step, discount: of transitions.
+        length, period, burn_in: of sequences; `period` defaults to `length`.
+        priority: of every item; None takes the data set's, and where it has none the writers' default.
+        max_bytes, max_steps, max_episodes: the import stops before the row that would exceed this. Bytes are those of
+            the arrays as they are inserted, before any compression. An episode that is cut so ends without an end: it
+            is left out of "episodes", and ends as cut off otherwise.
+        timeout: seconds that each insert may wait for the table's rate limiter; None takes the client's default.
+        progress: called with the report so far, after each block of rows.
+
+    Returns:
+        the numbers of rows, episodes, items and bytes.
+
+    Raises:
+        DatasetError: for damaged files, or columns that `as_` needs and the data set lacks.
+        ValueError: for arguments that do not fit `as_`.
+        SignatureError: for rows that the table refuses.
+        UnknownTableError, DeadlineExceededError, ClosedError. Items that were inserted before an error stay.
+    """
+    if as_ not in get_args(As):
+        raise ValueError(f"as_ must be one of {', '.join(map(repr, get_args(As)))}, got {as_!r}")
+    if as_ == "auto":
+        as_ = "episodes" if source.has_episodes else "items"
+    if as_ != "sequences" and (length is not None or period is not None or burn_in):
+        raise ValueError(f'length, period and burn_in are for as_="sequences", got them with as_={as_!r}')
+    if as_ != "transitions" and n_step != 1:
+        raise ValueError(f'n_step is for as_="transitions", got it with as_={as_!r}')
+    if as_ == "items" and max_episodes is not None:
+        raise ValueError('max_episodes is for rows that are steps, got it with as_="items"')
+    budget = Budget(max_bytes, max_steps, max_episodes)
+    report = Report(str(source.path), source.format, table, as_)
+    fill = _Fill(client, table, source, budget, report, progress, priority, timeout)
+    client.can_insert(table, timeout=timeout)  # Raises UnknownTableError before a file is read.
+    if as_ == "items":
+        fill.items()
+    elif as_ == "transitions":
+        fill.transitions(n_step, discount)
+    elif as_ == "episodes":
+        fill.episodes()
+    else:
+        if length is None:
+            raise ValueError('as_="sequences" needs length=, the number of steps of an item')
+        fill.sequences(length, length if period is None else period, burn_in)
+    report.stopped_by = budget.reached
+    report.seconds = time.monotonic() - fill.started
+    if progress is not None:
+        progress(report)
+    return report
+
+
+class _Fill:
+    """One import."""
+
+    def __init__(
+        self,
+        client: Client,
+        table: str,
+        source: Source,
+        budget: Budget,
+        report: Report,
+        progress: Progress | None,
+        priority: float | Literal["max"] | None,
+        timeout: float | None,
+    ) -> None:
+        self._client, self._table, self._source = client, table, source
+        self._budget, self._report, self._progress = budget, report, progress
+        self._priority, self._timeout = priority, timeout
+        self._row_bytes = source.row_bytes
+        self.started = time.monotonic()
+
+    def items(self) -> None:
+        """Inserts each row as an item."""
+        unflatten = self._source.structure.unflatten
+        for block in self._source.blocks():
+            size = sum(column.nbytes for column in block.columns)
+            taken = block.head(self._budget.rows(len(block), size))
+            if not len(taken):
+                break
+            priorities = taken.priorities if self._priority is None else self._priority
+            data = unflatten([np.ascontiguousarray(column) for column in taken.columns])
+            self._client.insert_batch(self._table, data, _filled(priorities, len(taken)), timeout=self._timeout)
+            self._count(len(taken), size * len(taken) // len(block), items=len(taken))
+            self._show()
+            if len(taken) < len(block):
+                break
+
+    def steps(self) -> Iterator[Step]:
+        """The steps within the budget, counted."""
+        for number, step in enumerate(self._source.steps()):
+            size = self._row_bytes
+            if size is None:
+                size = sum(np.asarray(leaf).nbytes for leaf in _native.flatten(step.data)[0])
+            if not self._budget.row(size, step.is_last):
+                return
+            self._count(1, size, episodes=int(step.is_last))
+            yield step
+            if number % 1024 == 1023:
+                self._show()
+
+    def episodes(self) -> None:
+        """Makes an item of each episode."""
+        options = {"priority": self._priority, "timeout": self._timeout}
+        with self._client.episode_writer(self._table, **options) as writer:  # type: ignore[call-overload]
+            for step in self.steps():
+                writer.append(step.data)
+                if step.is_last:
+                    writer.end_episode(priority=step.priority if self._priority is None else None)
+                    self._report.items += 1
+            self._report.left_out += writer.episode_steps
+
+    def sequences(self, length: int, period: int, burn_in: int) -> None:
+        """Makes overlapping sequences of each episode."""
+        options = {"priority": self._priority, "timeout": self._timeout}
+        with self._client.sequence_writer(self._table, length, period, burn_in, **options) as writer:  # type: ignore[call-overload]
+            for step in self.steps():
+                writer.append(step.data)
+                if step.is_last:
+                    writer.end_episode()
+            if writer.episode_steps:
+                writer.end_episode()
+            self._report.items, self._report.left_out = writer.num_sent, writer.num_dropped
+
+    def transitions(self, n_step: int, discount: float) -> None:
+        """Makes n-step transitions of each episode."""
+        split = _Split(self._source)
+        with self._client.transition_writer(
+            self._table,
+            n_step=n_step,
+            discount=discount,
+            # Each step is followed by the one that the data set has, so no environment resets between them.
+            autoreset="disabled",
+            priority=self._priority,
+            timeout=self._timeout,
+        ) as writer:
+            over = False
+            for step, after in _pairs(self.steps()):
+                follows = after is not None and not step.is_last
+                if over:  # The last observation, which the step before ended in.
+                    over = self._end_of(step)
+                    continue
+                row = split(step.data)
+                final = after.data["obs"] if follows and after is not None else None
+                if final is None and row.terminated:
+                    final = row.obs
+                ended = (row.terminated or row.truncated) and final is not None
+                self._report.items += writer.append(
+                    row.obs,
+                    row.action,
+                    row.reward,
+                    row.terminated and ended,
+                    row.truncated and ended,
+                    final_obs=final if ended else None,
+                    extras=row.extras,
+                )
+                if ended:
+                    over = follows
+                elif not follows:
+                    self._report.items += writer.end_episodes()
+            self._report.left_out = writer.num_dropped
+
+    def _end_of(self, step: Step) -> bool:
+        if not step.is_last:
+            where = f"{self._source.path}, episode {step.episode}"
+            raise DatasetError(f"{where}: it has steps after the one that ended it; number its episodes apart")
+        return False
+
+    def _count(self, rows: int, size: int, *, items: int = 0, episodes: int = 0) -> None:
+        self._report.rows += rows
+        self._report.size_bytes += size
+        self._report.items += items
+        self._report.episodes += episodes
+
+    def _show(self) -> None:
+        if self._progress is not None:
+            self._report.seconds = time.monotonic() - self.started
+            self._progress(self._report)
+
+
+class _Row(NamedTuple):
+    """The parts of a step that `transition_writer` takes."""
+
+    obs: Any
+    action: Any
+    reward: Any
+    terminated: bool
+    truncated: bool
+    extras: dict[str, Any] | None
+
+
+class _Split:
+    """Divides steps into the arguments of `transition_writer`.
+
+    Raises:
+        DatasetError: for a data set without the columns that transitions need.
+    """
+
+    def __init__(self, source: Source) -> None:
+        probe = source.structure.unflatten(source.specs)
+        names = list(probe) if isinstance(probe, dict) else []
+        missing = [name for name in ("obs", "action", "reward", "terminated") if name not in names]
+        if missing:
+            raise DatasetError(
+                f"{source.path}: transitions need the columns {', '.join(missing)}; it has {', '.join(names) or 'none'}"
+                " (rename= gives a column another name)"
+            )
+        for name in ("reward", *(flag for flag in FLAGS if flag in names)):
+            if not hasattr(probe[name], "shape") or probe[name].shape not in ((), (1,)):
+                raise DatasetError(f"{source.path}: column '{name}' must be a number for each step, got {probe[name]}")
+        self._arrays = {name for name in ("reward", *FLAGS) if name in names and probe[name].shape}
+        self._has_truncated = "truncated" in names
+        self._extras = [name for name in names if name not in ("obs", "action", "reward", *FLAGS)]
+
+    def __call__(self, data: dict[str, Any]) -> _Row:
+        if self._arrays:
+            # Some programs store a number as an array of one number.
+            data = {name: value[0] if name in self._arrays else value for name, value in data.items()}
+        return _Row(
+            data["obs"],
+            data["action"],
+            data["reward"],
+            bool(data["terminated"]),
+            self._has_truncated and bool(data["truncated"]),
+            {name: data[name] for name in self._extras} if self._extras else None,
+        )
+
+
+def _pairs(steps: Iterator[Step]) -> Iterator[tuple[Step, Step | None]]:
+    """Each step with the next one; the last with None."""
+    return itertools.pairwise(cast("Iterator[Step]", itertools.chain(steps, [None])))
+
+
+def _filled(priorities: Any, rows: int) -> Any:
+    """Priorities of rows as `insert_batch` takes them."""
+    if priorities is None or isinstance(priorities, str) or np.ndim(priorities):
+        return priorities
+    return np.full(rows, _checks.number("priority", priorities))

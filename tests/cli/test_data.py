@@ -1,0 +1,135 @@
+import json
+
+import numpy as np
+import pytest
+
+testing = pytest.importorskip("typer.testing")
+pytest.importorskip("matplotlib")
+pytest.importorskip("pyarrow", reason='Parquet needs pyarrow: pip install "reverie[parquet]"')
+
+from reverie import Server, Table, selectors  # noqa: E402
+from reverie.checkpointers import DefaultCheckpointer  # noqa: E402
+from reverie.cli.app import app  # noqa: E402
+from reverie.integrations.datasets import export_table  # noqa: E402
+
+
+def run(*arguments):
+    return testing.CliRunner().invoke(app, ["data", *map(str, arguments)])
+
+
+def last(result):
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+def table(name):
+    return Table(name, selectors.Uniform(), selectors.Fifo(), 1000)
+
+
+@pytest.fixture
+def episodes(tmp_path):
+    """A Parquet file with two episodes of four steps and a last observation."""
+    with Server([table("t")], listen=False) as server:
+        client = server.client()
+        with client.episode_writer("t") as writer:
+            for _ in range(2):
+                for step in range(5):
+                    data = {"obs": np.full(3, step, np.float32), "action": step, "reward": float(step)}
+                    writer.append({**data, "terminated": step == 3, "truncated": False})
+                writer.end_episode()
+        export_table(client, "t", tmp_path / "episodes.parquet")
+    return tmp_path / "episodes.parquet"
+
+
+@pytest.fixture
+def server():
+    with Server([table("replay"), table("other")]) as server:
+        yield server
+
+
+def test_import_fills_a_table_of_a_server_that_export_writes_again(server, episodes, tmp_path):
+    result = run("import", episodes, "--server", server.address, "--table", "replay")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith(
+        f"2 episodes from 10 rows (300 B) of {episodes} into table 'replay', which has 2 items"
+    )
+    found = last(run("export", server.address, tmp_path / "again.parquet", "--table", "replay", "--json"))
+    assert (found["items"], found["rows"], found["as"], found["stopped_by"]) == (2, 10, "episodes", None)
+    assert found["file_bytes"] == (tmp_path / "again.parquet").stat().st_size
+    import pyarrow.parquet as pq
+
+    assert pq.read_table(tmp_path / "again.parquet").equals(pq.read_table(episodes))
+
+
+def test_transitions_sequences_and_limits_are_flags(server, episodes):
+    place = ("--server", server.address, "--table", "replay", "--json")
+    found = last(run("import", episodes, *place, "--as", "transitions", "--n-step", "2", "--discount", "0.5"))
+    assert (found["items"], found["items_in_table"]) == (8, 8)
+    place = ("--server", server.address, "--table", "other", "--json")
+    found = last(run("import", episodes, *place, "--as", "sequences", "--length", "2", "--max-episodes", "1"))
+    assert (found["items"], found["stopped_by"]) == (3, "max_episodes")
+
+
+def test_a_checkpoint_is_filled_served_and_exported(episodes, tmp_path):
+    folder = tmp_path / "saved"
+    for _ in range(2):
+        found = last(run("import", episodes, "--checkpoints", folder, "--table", "offline", "--json"))
+    assert found["items_in_table"] == 4, "the second import adds to the first"
+    with Server([table("offline")], checkpointer=DefaultCheckpointer(folder), listen=False) as server:
+        assert server.client().server_info()["offline"].current_size == 4
+    files = sorted(path.name for path in folder.iterdir())
+    assert last(run("export", folder, tmp_path / "x.parquet", "--table", "offline", "--json"))["items"] == 4
+    assert sorted(path.name for path in folder.iterdir()) == files, "an export leaves the checkpoints as they are"
+
+
+def test_show_names_columns_dtypes_and_shapes(episodes):
+    result = run("show", episodes)
+    assert result.exit_code == 0, result.output
+    assert "parquet, 10 steps in 2 episodes" in result.stdout
+    assert [line.split() for line in result.stdout.splitlines() if line.startswith("obs")] == [
+        ["obs", "float32", "[3]"]
+    ]
+    found = json.loads(run("show", episodes, "--json").stdout)
+    assert (found["rows"], found["episodes"], found["row_bytes"]) == (10, 2, 30)
+    assert found["columns"]["action"] == {"dtype": "int64", "shape": []}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["import", "{set}", "--table", "replay"], "--server ADDR, or --checkpoints FOLDER"),
+        (["import", "{set}", "--table", "replay", "--server", "{server}", "--column", "x"], "no column 'x'"),
+        (
+            ["import", "{set}", "--table", "replay", "--server", "{server}", "--rename", "x"],
+            "--rename must be NAME=VALUE",
+        ),
+        (["import", "{set}.txt", "--table", "replay", "--server", "{server}"], "no such file"),
+        (["export", "{server}", "{set}", "--table", "replay"], "exists already"),
+        (["export", "{server}", "{set}.new", "--table", "replay"], "no items"),
+        (["export", "{server}", "{set}.new", "--table", "replay", "--format", "lerobot"], "--option fps=10"),
+        (["export", "{server}", "{set}.new", "--table", "replay", "--option", "fps=3"], "parquet has the options"),
+        (["export", "{set}", "{set}.new", "--table", "replay"], "episodes.parquet"),
+        (["show", "{folder}"], "not a data set"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line_with_exit_code_2(server, episodes, tmp_path, arguments, reason):
+    (tmp_path / "empty").mkdir()
+    places = {"set": episodes, "server": server.address, "folder": tmp_path / "empty"}
+    result = run(*(argument.format(**places) for argument in arguments))
+    assert (result.exit_code, "Traceback" in result.output) == (2, False), result.output
+    assert reason in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_server_that_does_not_answer_is_exit_code_1(episodes):
+    result = run("import", episodes, "--server", "127.0.0.1:1", "--table", "replay")
+    assert result.exit_code == 1
+    assert "cannot be reached" in result.stderr
+
+
+def test_a_table_that_the_server_does_not_have_is_exit_code_1_with_those_that_it_has(server, episodes):
+    result = run("import", episodes, "--server", server.address, "--table", "none")
+    assert (result.exit_code, result.stderr) == (
+        1,
+        "reverie: there is no table 'none'; the server has 'replay', 'other'\n",
+    )
