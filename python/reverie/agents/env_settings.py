@@ -32,10 +32,11 @@ class EnvSettings:
     `torch.nn.Module` that computes features `[B, F]` of observations `[B, ...]`. In Python a function may be given."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.wrappers, str) or not isinstance(self.wrappers, tuple | list):
-            raise ValueError(f"wrappers is {self.wrappers!r}, and must be a list")
+        wrappers: object = self.wrappers  # in Python a list, and classes in it, may be given
+        if not isinstance(wrappers, tuple | list):
+            raise ValueError(f"wrappers is {wrappers!r}, and must be a list")
         try:
-            object.__setattr__(self, "wrappers", tuple(reference_of(one) for one in self.wrappers))
+            object.__setattr__(self, "wrappers", tuple(reference_of(one) for one in wrappers))
         except PartError as error:
             raise ValueError(f"wrappers: {error}") from error
         try:

@@ -44,9 +44,9 @@ def front(spec: EnvSpec) -> tuple[list[nn.Module], int]:
 def front_sizes(spec: EnvSpec) -> tuple[int, int, int]:
     """Features, parameters and units (widths of all layers together) of the layers of `front`."""
     if spec.settings.network:
-        own = OwnLayers(spec)
-        parameters = sum(one.numel() for one in own.parameters())
-        return own.num_features, parameters, spec.num_inputs + parameters
+        layers = OwnLayers(spec)
+        count = sum(one.numel() for one in layers.parameters())
+        return layers.num_features, count, spec.num_inputs + count
     features = parameters = 0
     units = spec.num_inputs
     for leaf in spec.parts:
@@ -108,7 +108,9 @@ class OwnLayers(InitialisesItself):
         try:
             factory = load_part(reference)
             with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-                torch.manual_seed(seed)
+                # The factory's layers draw from PyTorch's generator, which is forked. That of the CPU only: the call for
+                # all devices would seed those of the GPUs, which are not.
+                torch.default_generator.manual_seed(seed)
                 made = factory(self._spec)
         except PartError as error:
             raise NetworkError(f"network {error}") from error
@@ -222,7 +224,7 @@ class Reader(nn.Module):
             features = [self.moments(torch.cat(features, dim=1))]
         for leaf, part in parts:
             if leaf.kind == "category":
-                values = part.flatten(1).unflatten(1, (self._frames, len(leaf.sizes))).long()
+                values = torch.unflatten(part.flatten(1), 1, (self._frames, len(leaf.sizes))).long()
                 features += [
                     nn.functional.one_hot(values[..., i], size).flatten(1).float() for i, size in enumerate(leaf.sizes)
                 ]
@@ -247,10 +249,10 @@ def split(leaves: Sequence[Leaf], frames: int, observations: Tensor) -> list[Ten
     as_bytes = is_mixed(leaves) and observations.dtype == torch.uint8
     widths = [leaf.num_bytes if as_bytes else leaf.count for leaf in leaves]
     # No size of the batch in here: a traced file would keep that of its example.
-    parts = observations.flatten(1).unflatten(1, (frames, sum(widths))).split(widths, dim=2)
+    parts = torch.unflatten(observations.flatten(1), 1, (frames, sum(widths))).split(widths, dim=2)
     if as_bytes:
         parts = tuple(part.contiguous().view(DTYPES[leaf.dtype]) for leaf, part in zip(leaves, parts, strict=True))
-    return [part.unflatten(2, leaf.stored_shape) for leaf, part in zip(leaves, parts, strict=True)]
+    return [torch.unflatten(part, 2, leaf.stored_shape) for leaf, part in zip(leaves, parts, strict=True)]
 
 
 DTYPES = {

@@ -127,10 +127,8 @@ class TrainedPolicy:
             if part.shape != shape and part.shape[1:] != shape:
                 raise ValueError(f"{leaf.name} has shape {part.shape}, and this policy takes {shape}, or a batch of it")
             parts.append(part)
-        if (
-            len({part.shape[: part.ndim - len(leaf.shape)] for part, leaf in zip(parts, self.spec.leaves, strict=True)})
-            > 1
-        ):
+        leads = {part.shape[: part.ndim - len(leaf.shape)] for part, leaf in zip(parts, self.spec.leaves, strict=True)}
+        if len(leads) > 1:
             raise ValueError("the parts of the observation have batches of different sizes, and must have one")
         return pack(self.spec.leaves, parts)
 
@@ -139,7 +137,7 @@ def _is_row(observation: Any, spec: EnvSpec) -> bool:
     """Whether an observation is an array as tables and networks have it, and not a nest."""
     if not isinstance(observation, np.ndarray) or observation.dtype != spec.obs_dtype:
         return False
-    return observation.shape == spec.obs_shape or observation.shape[1:] == spec.obs_shape
+    return spec.obs_shape in (observation.shape, observation.shape[1:])
 
 
 def _part(policy: Policy, agent: Agent, name: str) -> Any:
