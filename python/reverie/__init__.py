@@ -26,8 +26,8 @@ from reverie.errors import (
     SupersededError,
     UnauthenticatedError,
     UnavailableError,
-    UnknownOutcomeError,
     UnknownKeyError,
+    UnknownOutcomeError,
     UnknownTableError,
 )
 from reverie.policies import load_policy
@@ -124,8 +124,8 @@ __all__ = [
     "TransitionWriter",
     "UnauthenticatedError",
     "UnavailableError",
-    "UnknownOutcomeError",
     "UnknownKeyError",
+    "UnknownOutcomeError",
     "UnknownTableError",
     "UpdateResult",
     "VectorWriter",

@@ -15,8 +15,8 @@ __all__ = [
     "Checkpoints",
     "Client",
     "DrawInfo",
-    "InsertOutcome",
     "HistoryColumn",
+    "InsertOutcome",
     "Patterns",
     "Prefetch",
     "Server",
@@ -190,8 +190,8 @@ class Client:
         Raises:
             DeadlineExceededError: a table did not take the item in time. `.partial` names those that did; no other
                 takes it any more.
-            UnknownOutcomeError: over a network, the server has not said by then whether a table took it. `.partial` names
-                those that are known to have it, and `.outcome.wait()` finds out; none takes it after that.
+            UnknownOutcomeError: over a network, the server has not reported by then whether a table took it. `.partial`
+                names those that are known to have it, and `.outcome.wait()` finds out; none takes it after that.
             SignatureError: for data that a column or a table cannot hold.
             UnknownTableError, ClosedError, ResourceExhaustedError.
             ValueError: for no table, or a priority that the table's selectors refuse.
@@ -231,8 +231,8 @@ class Client:
         Raises:
             DeadlineExceededError: the rows whose keys are in `.partial` went in, in order; the others did not, and do
                 not later.
-            UnknownOutcomeError: over a network, the server has not said by then which rows are in, beyond those whose keys
-                are in `.partial`. `.outcome.wait()` finds out; none goes in after that.
+            UnknownOutcomeError: over a network, the server has not reported by then which rows are in, except those
+                whose keys are in `.partial`. `.outcome.wait()` finds out; none goes in after that.
             SignatureError, UnknownTableError, ClosedError, ResourceExhaustedError, ValueError.
         """
 

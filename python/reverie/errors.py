@@ -24,8 +24,8 @@ __all__ = [
     "SupersededError",
     "UnauthenticatedError",
     "UnavailableError",
-    "UnknownOutcomeError",
     "UnknownKeyError",
+    "UnknownOutcomeError",
     "UnknownTableError",
 ]
 
@@ -182,12 +182,14 @@ class UnknownOutcomeError(DeadlineExceededError, UnavailableError):
     Attributes:
         number: the client's number of the insert.
         partial: what is known to be inserted: keys, or for `insert` the names of tables.
-        outcome: `outcome.wait(timeout=None)` reconnects, and returns the keys of the inserted items as an int64 array; after
-            that none is added. It raises this error again when the timeout passes, and UnavailableError where the
+        outcome: `outcome.wait(timeout=None)` reconnects, and returns the keys of the inserted items as an int64 array;
+            after that none is added. It raises this error again when the timeout passes, and UnavailableError where the
             server no longer knows the client. None in an unpickled copy.
     """
 
-    def __init__(self, message: str, *, number: int = 0, why: str = "", partial: Any = None, outcome: Any = None) -> None:
+    def __init__(
+        self, message: str, *, number: int = 0, why: str = "", partial: Any = None, outcome: Any = None
+    ) -> None:
         super().__init__(message, why=why, partial=partial)
         self.number = number
         self.outcome = outcome

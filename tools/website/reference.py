@@ -80,7 +80,9 @@ PAGES = {
         ),
     ),
     "reference/datasets.md": Reference(
-        "Data sets", "Batches and trajectories as iterables.", ("reverie.datasets.Batches", "reverie.PatternDataset")
+        "Data sets",
+        "Batches and trajectories as iterables.",
+        ("reverie.datasets.Annealed", "reverie.datasets.Batches", "reverie.PatternDataset"),
     ),
     "reference/specs.md": Reference("Signatures", "The columns of a table, by dtype and shape.", ("reverie.specs.*",)),
     "reference/sharding.md": Reference(
@@ -134,6 +136,26 @@ PAGES = {
         "Stable-Baselines3",
         "Replay buffers for Stable-Baselines3 ([guide](../guides/use-with-stable-baselines3.md)).",
         ("reverie.integrations.stable_baselines3.*",),
+    ),
+    "reference/torchrl.md": Reference(
+        "TorchRL",
+        "Replay buffers for TorchRL ([guide](../guides/use-with-torchrl.md)).",
+        ("reverie.integrations.torchrl.*",),
+    ),
+    "reference/rllib.md": Reference(
+        "RLlib",
+        "A replay buffer for RLlib's DQN and SAC ([guide](../guides/use-with-rllib.md)).",
+        ("reverie.integrations.rllib.*",),
+    ),
+    "reference/tianshou.md": Reference(
+        "tianshou",
+        "Replay buffers for the off-policy algorithms of tianshou.",
+        ("reverie.integrations.tianshou.*",),
+    ),
+    "reference/stored-data.md": Reference(
+        "Stored data",
+        "Data sets of Parquet, Minari and LeRobot into tables and out of them ([guide](../guides/data-sets.md)).",
+        ("reverie.integrations.datasets.*",),
     ),
     "reference/testing.md": Reference(
         "Testing", "Servers and Hypothesis strategies for tests of your own code.", ("reverie.testing.*",)

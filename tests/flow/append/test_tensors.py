@@ -148,7 +148,7 @@ def test_keys_and_priorities_may_be_tensors_also_with_a_gradient(connect, dtype)
 def test_priorities_on_a_device_are_refused_by_their_name(connect):
     client = connect()
     keys = client.insert_batch("t", {"a": np.arange(2)})
-    with pytest.raises(reverie.SignatureError, match="'priorities'.*meta"):
+    with pytest.raises(reverie.SignatureError, match=r"'priorities'.*meta"):
         client.update_priorities("t", keys, torch.ones(2, device="meta"))
-    with pytest.raises(reverie.SignatureError, match="'keys'.*meta"):
+    with pytest.raises(reverie.SignatureError, match=r"'keys'.*meta"):
         client.delete("t", torch.ones(2, dtype=torch.int64, device="meta"))
