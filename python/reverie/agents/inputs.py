@@ -249,7 +249,7 @@ def split(leaves: Sequence[Leaf], frames: int, observations: Tensor) -> list[Ten
     as_bytes = is_mixed(leaves) and observations.dtype == torch.uint8
     widths = [leaf.num_bytes if as_bytes else leaf.count for leaf in leaves]
     # No size of the batch in here: a traced file would keep that of its example.
-    parts = torch.unflatten(observations.flatten(1), 1, (frames, sum(widths))).split(widths, dim=2)
+    parts = torch.split(torch.unflatten(observations.flatten(1), 1, (frames, sum(widths))), widths, dim=2)
     if as_bytes:
         parts = tuple(part.contiguous().view(DTYPES[leaf.dtype]) for leaf, part in zip(leaves, parts, strict=True))
     return [torch.unflatten(part, 2, leaf.stored_shape) for leaf, part in zip(leaves, parts, strict=True)]
