@@ -25,7 +25,7 @@ from reverie.agents.environments import (  # noqa: E402
 from reverie.agents.inputs import Reader, RunningMoments, front, front_sizes  # noqa: E402
 from reverie.agents.layers import initialised  # noqa: E402
 from reverie.agents.observations import leaves_of, pack, part_of  # noqa: E402
-from reverie.runners import plan, train  # noqa: E402
+from reverie.runners import Evaluator, plan, train  # noqa: E402
 
 NEST = spaces.Dict(
     {
@@ -205,6 +205,26 @@ def test_items_of_stacked_frames_end_in_the_stack_after_the_actions():
     assert learner.version == 1
 
 
+def test_a_table_has_each_frame_of_a_stack_once():
+    dqn = agents.find("dqn")
+    spec = describe(id_of("Grey"), EnvSettings(frame_stack=8))
+    config = dataclasses.replace(dqn.load_preset(spec.env_id).config, num_actors=1, envs_per_actor=1, learning_starts=1)
+    (table,) = dqn.make_tables(spec, config, seed=0)
+    table = table.replace(compression="none", rate_limiter=reverie.rate_limiters.MinSize(1))
+    with reverie.Server([table], listen=False) as server:
+        client = server.client()
+        learner = dqn.make_learner(spec, config, client, seed=0, watch=Stopwatch())
+        actor = dqn.make_actor(spec, config, client, learner, index=0, seed=0, watch=Stopwatch())
+        while actor.env_steps < 600:
+            actor.act()
+        actor.settle()
+        info = client.info().tables["replay"]
+        actor.close()
+    frame = 12 * 14
+    # An episode of six steps has seven frames; in each item apart there would be nine.
+    assert frame < info.size_bytes / info.num_inserts < 2 * frame
+
+
 def test_enumerated_choices_are_unique_and_whole():
     numbers = np.arange(6)
     vectors = Enumeration((2, 3)).to_env(numbers)
@@ -317,6 +337,11 @@ def test_every_agent_learns_from_a_nest_with_normalised_numbers_and_rewards_and_
     assert counts
     assert min(counts.values()) > 0
     assert len(set(counts.values())) == 1, "every network has the same statistics"
+    before = {key: one.clone() for key, one in named.items()}
+    evaluator = Evaluator(policy.spec, 1)
+    evaluator.evaluate(policy, [7])
+    evaluator.close()
+    assert all(torch.equal(one, before[key]) for key, one in named.items()), "evaluations change no statistic"
     again = reverie.load_policy(policy.save(tmp_path / "policy.safetensors"))
     NEST.seed(3)
     seen = [NEST.sample() for _ in range(3)]

@@ -108,8 +108,8 @@ class OwnLayers(InitialisesItself):
         try:
             factory = load_part(reference)
             with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-                # The factory's layers draw from PyTorch's generator, which is forked. That of the CPU only: the call for
-                # all devices would seed those of the GPUs, which are not.
+                # The factory's layers draw from PyTorch's generator, which is forked. That of the CPU only: the call
+                # for all devices would seed those of the GPUs, which are not.
                 torch.default_generator.manual_seed(seed)
                 made = factory(self._spec)
         except PartError as error:
