@@ -279,7 +279,8 @@ def test_a_resumed_sweep_skips_finished_runs_and_starts_the_others(reverie, tmp_
         seed = request.seed
         asked[seed] = request.resume
         had(seed + 10, confirmed=True, env_steps=900)
-        return 0, {"mean_return": 490.0, "confirmed": True, "seed": seed, "folder": f"runs/seed-{seed + 10}"}
+        ended = {"mean_return": 490.0, "target_return": 475.0, "confirmed": True}
+        return 0, {**ended, "seed": seed, "folder": f"runs/seed-{seed + 10}"}
 
     monkeypatch.setattr(sweep._Runs, "train", train)
     command = ["train", "dqn", "--env", "CartPole-v1", "--seeds", "0-3", "--out", "runs", "--resume", "--json"]
