@@ -201,7 +201,7 @@ def test_other_output_of_a_run_does_not_hide_its_result(reverie, tmp_path):
         "atexit.register(print, 'goodbye')\n"
     )
     command = ["train", "dqn", "--env", "noisy:Noisy-v0", "--config", "CartPole-v1", "--seeds", "1", "--no-tensorboard"]
-    result = reverie(*command, *SHORT, "--json")
+    result = reverie(*command, *SHORT, "--target-return", "475", "--json")
     assert result.exit_code == 1, result.stderr
     (line,) = result.stdout.splitlines()
     assert [run["seed"] for run in json.loads(line)["runs"]] == [1]
