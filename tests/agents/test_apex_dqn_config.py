@@ -32,7 +32,7 @@ def test_a_single_environment_decays_along_the_ladder_and_stays_at_its_end(confi
 
 @pytest.mark.parametrize("path", PRESETS, ids=lambda p: p.stem)
 def test_every_preset_can_be_read(path):
-    assert isinstance(apex_dqn.load_preset("-", path).config, ApexDqnConfig)
+    assert isinstance(apex_dqn.load_preset(presets.environment_of(path), path).config, ApexDqnConfig)
 
 
 def test_an_unknown_first_priority_is_refused(config):
@@ -40,9 +40,9 @@ def test_an_unknown_first_priority_is_refused(config):
         dataclasses.replace(config, first_priority="mean")
 
 
-def test_an_environment_without_a_preset_names_those_that_have_one():
-    with pytest.raises(presets.PresetError, match=r"Blackjack-v1.*presets for .*CartPole-v1"):
-        apex_dqn.load_preset("Blackjack-v1")
+def test_an_agent_without_any_preset_asks_for_one(tmp_path):
+    with pytest.raises(presets.PresetError, match=r"has no presets: write one, and name the file"):
+        dataclasses.replace(apex_dqn, presets=tmp_path).load_preset("Blackjack-v1")
 
 
 @pytest.mark.parametrize(

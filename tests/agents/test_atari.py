@@ -14,6 +14,7 @@ from reverie.agents.apex_dqn import agent as apex_dqn  # noqa: E402
 from reverie.agents.atari import FrameStacks, GameVector, make_envs  # noqa: E402
 from reverie.agents.core import RunSettings, Stopwatch  # noqa: E402
 from reverie.agents.dqn import agent as dqn  # noqa: E402
+from reverie.agents.env_settings import EnvSettings  # noqa: E402
 from reverie.agents.environments import (  # noqa: E402
     UnknownEnvironmentError,
     UnsupportedEnvironmentError,
@@ -65,7 +66,7 @@ def test_a_frame_is_the_maximum_of_the_last_two():
 def test_an_episode_is_cut_off_after_108000_frames(monkeypatch):
     assert atari.FRAMES_PER_EPISODE == 108_000
     monkeypatch.setattr(atari, "FRAMES_PER_EPISODE", 200)
-    games = make_vector(PONG, 1)
+    games = make_vector(PONG, 1, newest_frames=True)
     games.reset(seed=0)
     ends = [games.step(NO_OP)[2:4] for _ in range(60)]
     truncated = [bool(end[1][0]) for end in ends]
@@ -89,11 +90,29 @@ def test_an_unknown_game_names_the_nearest():
         describe("ALE/Pongg-v5")
 
 
-def test_agents_of_flat_observations_refuse_games_with_those_that_play_them():
+def test_an_agent_whose_networks_read_vectors_only_refuses_games():
     from reverie.agents.ppo import agent as ppo
 
-    with pytest.raises(UnsupportedEnvironmentError, match=r"ppo takes flat ones.*are for dqn and apex-dqn"):
-        ppo.check(describe(PONG))
+    own = dataclasses.replace(ppo, any_space=False, name="mine")
+    with pytest.raises(
+        UnsupportedEnvironmentError, match=r"observation \(image of shape \(84, 84\)\): mine takes vectors"
+    ):
+        own.check(describe(PONG))
+
+
+def test_agents_of_unrolls_play_games_by_stacks_of_frames(tmp_path):
+    from reverie.agents.ppo import agent as ppo
+    from reverie.runners import train
+
+    preset = ppo.load_preset(PONG)
+    config = dataclasses.replace(preset.config, num_actors=1, envs_per_actor=2, unroll_length=4, hidden=(8,))
+    ends = {"max_env_steps": 16, "evaluate_every": 16, "screening_episodes": 1, "confirmation_episodes": 1}
+    run = dataclasses.replace(preset.run, target_return=None, **ends)
+    made = EnvSettings(time_limit=10)
+    result = train(ppo, PONG, config=config, run=run, environment=made, checkpoint_folder=tmp_path)
+    assert result.learner["updates"] > 0
+    assert result.topology.env.obs_shape == (4, 84, 84)
+    assert reverie.load_policy(tmp_path)(np.zeros((3, 4, 84, 84), np.uint8)).shape == (3,)
 
 
 LIVES, LENGTH = 3, 14
@@ -135,7 +154,7 @@ class ScriptedGames:
 
 @pytest.fixture
 def scripted(monkeypatch):
-    monkeypatch.setattr(atari, "make_envs", lambda env_id, num_envs: ScriptedGames(num_envs))
+    monkeypatch.setattr(atari, "make_envs", lambda env_id, num_envs, settings: ScriptedGames(num_envs))
     return dataclasses.replace(describe(PONG))
 
 

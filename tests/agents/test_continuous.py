@@ -10,7 +10,8 @@ torch = pytest.importorskip("torch")
 from reverie.agents.continuous import ActionScale, Critics, follow  # noqa: E402
 from reverie.agents.core import Stopwatch  # noqa: E402
 from reverie.agents.ddpg import agent as ddpg  # noqa: E402
-from reverie.agents.environments import EnvSpec, UnsupportedEnvironmentError, describe, require_continuous  # noqa: E402
+from reverie.agents.environments import EnvSpec, UnsupportedEnvironmentError, describe  # noqa: E402
+from reverie.agents.fitting import require_continuous  # noqa: E402
 from reverie.agents.flat import FlatNetwork  # noqa: E402
 from reverie.agents.layers import initialised  # noqa: E402
 from reverie.agents.sac import agent as sac  # noqa: E402

@@ -202,7 +202,7 @@ def test_other_output_of_a_run_does_not_hide_its_result(reverie, tmp_path):
         "atexit.register(print, 'goodbye')\n"
     )
     command = ["train", "dqn", "--env", "noisy:Noisy-v0", "--config", "CartPole-v1", "--seeds", "1", "--no-tensorboard"]
-    result = reverie(*command, *SHORT, "--json")
+    result = reverie(*command, *SHORT, "--target-return", "475", "--json")
     assert result.exit_code == 1, result.stderr
     (line,) = result.stdout.splitlines()
     assert [run["seed"] for run in json.loads(line)["runs"]] == [1]
@@ -280,7 +280,8 @@ def test_a_resumed_sweep_skips_finished_runs_and_starts_the_others(reverie, tmp_
         seed = request.seed
         asked[seed] = request.resume
         had(seed + 10, confirmed=True, env_steps=900)
-        return 0, {"mean_return": 490.0, "confirmed": True, "seed": seed, "folder": f"runs/seed-{seed + 10}"}
+        ended = {"mean_return": 490.0, "target_return": 475.0, "confirmed": True}
+        return 0, {**ended, "seed": seed, "folder": f"runs/seed-{seed + 10}"}
 
     monkeypatch.setattr(RunProcesses, "train", train)
     command = ["train", "dqn", "--env", "CartPole-v1", "--seeds", "0-3", "--out", "runs", "--resume", "--json"]

@@ -176,7 +176,6 @@ def test_a_checkpoint_that_does_not_fit_a_learner_in_a_process_is_refused_in_one
         (["dqn", "--env", "CartPoel-v1"], ["no environment 'CartPoel-v1'", "did you mean CartPole-v1"]),
         (["dqn", "--env", "Pendulum-v1"], ["continuous actions need", "sac", "CartPole-v1"]),
         (["sac", "--env", "CartPole-v1"], ["discrete actions need", "dqn", "Pendulum-v1"]),
-        (["dqn", "--env", "MountainCar-v0"], ["does not exist; there are presets for ALE/Pong-v5, CartPole-v1: "]),
         (["dqn", "--env", "CartPole-v1", "--set", "batchsize=3"], ["no setting 'batchsize'; did you mean batch_size?"]),
         (["dqn", "--env", "CartPole-v1", "--config", "nowhere.toml"], ["nowhere.toml", "cannot be read"]),
         (["dqn", "--env", "CartPole-v1", "--set", "capacity=10_000_000_000"], ["needs about", "lower the capacity"]),
@@ -444,6 +443,13 @@ def test_a_preset_of_another_environment_works_with_a_given_target(reverie):
     assert result.exit_code == 0, result.stderr
     assert "until -110 is reached and confirmed, at most 100,000 environment steps" in result.stdout
     assert "dqn/presets/CartPole-v1.toml" in result.stdout
+
+
+def test_an_environment_without_a_preset_has_its_own_target_and_the_command_reports_it(reverie):
+    result = reverie("train", "dqn", "--env", "MountainCar-v0", "--set", "time_limit=90", "--dry-run")
+    assert result.exit_code == 0, result.stderr
+    assert "until -110 is reached and confirmed" in result.stdout
+    assert "time_limit 90" in result.stdout
 
 
 def test_an_environment_in_the_working_folder_is_found_and_its_errors_have_their_line(reverie, tmp_path, monkeypatch):

@@ -5,12 +5,11 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reverie.agents.actor_critic import SoftmaxPolicy, draw
 from reverie.agents.atari import Lives
 from reverie.agents.core import (
     ActingSettings,
@@ -22,6 +21,7 @@ from reverie.agents.core import (
     seed_of,
 )
 from reverie.agents.environments import EnvSpec, make_vector
+from reverie.agents.inputs import reward_deviation
 from reverie.agents.replay import ReplaySettings
 from reverie.errors import DeadlineExceededError
 
@@ -34,6 +34,9 @@ Stepped = tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_], NDArray[np.bool_]
 class EnvActor(ABC):
     """Base of actors: steps a vector of environments. Subclasses decide what to do with the steps."""
 
+    NEWEST_FRAMES: ClassVar[bool] = False
+    """Whether it takes the newest frame of observations that are stacks, and stacks them itself."""
+
     def __init__(
         self, spec: EnvSpec, config: ActingSettings, weights: WeightSource, *, index: int, seed: int, watch: Stopwatch
     ) -> None:
@@ -45,9 +48,9 @@ class EnvActor(ABC):
         """Steps of episodes so far, in all environments of this actor."""
         self._weights, self._watch = weights, watch
         self._rng = np.random.default_rng(seed_of(seed, 0))
-        self._env_id = spec.env_id
-        self._envs = make_vector(spec.env_id, n)
-        self._resets_take_a_step = spec.frame_stack is None
+        self._spec = spec
+        self._envs = self._make_envs()
+        self._resets_take_a_step = not (self.NEWEST_FRAMES and spec.frame_stack is not None)
         self._info: dict[str, Any] = {}
         """The `info` of the environments' last step."""
         self._acts = 0
@@ -57,8 +60,12 @@ class EnvActor(ABC):
         self._returns: list[float] = []
         self._begin(seed_of(seed, 1) >> 32)
 
+    def _make_envs(self) -> Any:
+        return make_vector(self._spec, self.num_envs, newest_frames=self.NEWEST_FRAMES)
+
     def _begin(self, seed: int) -> None:
         self._seed, self._steps = seed, 0
+        self._discounted = np.zeros(self.num_envs)
         self._obs, _ = self._envs.reset(seed=seed)
         self._resets = np.zeros(self.num_envs, dtype=bool)
         """Environments whose next step is a reset and not a step of an episode."""
@@ -83,14 +90,14 @@ class EnvActor(ABC):
         return self._obs, reward, terminated, truncated
 
     def _restart(self, error: Exception) -> None:
-        crash = Crash(self._env_id, self._seed, self._steps, f"{type(error).__name__}: {error}")
+        crash = Crash(self._spec.env_id, self._seed, self._steps, f"{type(error).__name__}: {error}")
         self._crashes.append(crash)
         self._crashed_in_a_row += 1
         if self._crashed_in_a_row >= CRASHES_IN_A_ROW:
             raise EnvironmentCrashedError(crash, self._crashed_in_a_row) from error
         with suppress(Exception):  # it is broken, so an error of its `close` is ignored
             self._envs.close()
-        self._envs = make_vector(self._env_id, self.num_envs)
+        self._envs = self._make_envs()
         self._begin(int(self._rng.integers(2**31)))
 
     @abstractmethod
@@ -134,6 +141,18 @@ class EnvActor(ABC):
         self._version = np.full_like(self._version, newer.version)
         return True
 
+    def _bounded(self, reward: NDArray[Any]) -> NDArray[np.float32]:
+        """Rewards for learning."""
+        bound = self._spec.reward_bound
+        return (reward if bound is None else np.clip(reward, -bound, bound)).astype(np.float32)
+
+    def _returns_column(self, reward: NDArray[Any], discount: float) -> dict[str, NDArray[np.float32]]:
+        """The column `discounted_return` `[N]` of episodes so far, whose deviation normalises rewards; else nothing."""
+        if not self._spec.settings.normalise_rewards:
+            return {}
+        self._discounted = np.where(self._resets, 0.0, discount * self._discounted + self._bounded(reward))
+        return {"discounted_return": self._discounted.astype(np.float32)}
+
     def _count(self, reward: NDArray[Any], done: NDArray[np.bool_]) -> int:
         resets = self._resets
         self._running += np.where(resets, 0.0, reward)
@@ -141,6 +160,7 @@ class EnvActor(ABC):
             self._crashed_in_a_row = 0
             self._returns.extend(self._running[done].tolist())
             self._running[done] = 0.0
+            self._discounted[done] = 0.0
         self._resets = done & self._resets_take_a_step
         stepped = len(resets) - int(resets.sum())
         self.env_steps += stepped
@@ -160,13 +180,19 @@ class Choice(NamedTuple):
     """The value of the observations, for items that end in them."""
 
 
+def _times(values: NDArray[np.float32] | None, factor: float) -> NDArray[np.float32] | None:
+    return values if values is None or factor == 1.0 else values * np.float32(factor)
+
+
 class ReplayActor(EnvActor):
     """Writes n-step items into the replay table. Subclasses choose the actions.
 
     The reset step after an episode's end is handled like any other: the true last observation passes through the
-    network, so that a truncated episode bootstraps from it. Atari games have no reset step: if a game was truncated,
-    the value of its last stack is computed separately.
+    network, so that a truncated episode bootstraps from it. Stacks of frames have no reset step: if an episode was
+    truncated, the value of its last stack is computed separately.
     """
+
+    NEWEST_FRAMES = True
 
     def __init__(
         self,
@@ -184,10 +210,10 @@ class ReplayActor(EnvActor):
         priority: float | Literal["max"] = 1.0,
     ) -> None:
         frames = spec.frame_stack is not None
-        self._lives = Lives(config.envs_per_actor, spec.obs_shape) if frames else None
+        self._lives = Lives(config.envs_per_actor, spec.obs_shape, spec.obs_dtype) if frames else None
         super().__init__(spec, config, weights, index=index, seed=seed, watch=watch)
         self._acting_policy, self._weights_period = policy, config.weights_period
-        self._reward_bound = spec.reward_bound
+        self._discount = config.discount
         self._max_in_flight = 2 * config.inserts_per_act
         self._last_value: NDArray[np.float32] | None = None
         self._writer = client.transition_writer(
@@ -223,14 +249,16 @@ class ReplayActor(EnvActor):
                 self._pull(self._acting_policy)
             self._acts += 1
             choice = self._choose(obs if self._lives is None else self._lives.seen)
+            deviation = self._reward_deviation(choice)
         with self._watch("env step"):
             stepped = self._step(choice.env_actions)
         if stepped is None:
             self._writer.end_episodes(bootstrap_value=self._last_value)
             return 0
         _, reward, terminated, truncated = stepped
-        self._last_value = choice.bootstrap_value
-        ended, last = self._ends(terminated, truncated, choice)
+        self._last_value = _times(choice.bootstrap_value, deviation)
+        ended, last = self._ends(terminated, truncated, choice, deviation)
+        returns = self._returns_column(reward, self._discount)
         with self._watch("append"):
             self._writer.append(
                 obs,
@@ -238,15 +266,15 @@ class ReplayActor(EnvActor):
                 self._bounded(reward),
                 ended,
                 truncated,
-                q_taken=choice.q_taken,
-                bootstrap_value=choice.bootstrap_value,
-                extras={"weights_version": self._version},
+                q_taken=_times(choice.q_taken, deviation),
+                bootstrap_value=self._last_value,
+                extras={"weights_version": self._version, **returns},
                 **last,
             )
         return self._count(reward, terminated | truncated)
 
     def _ends(
-        self, terminated: NDArray[np.bool_], truncated: NDArray[np.bool_], choice: Choice
+        self, terminated: NDArray[np.bool_], truncated: NDArray[np.bool_], choice: Choice, deviation: float
     ) -> tuple[NDArray[np.bool_], dict[str, Any]]:
         """The ends of training episodes, and the writer's arguments for them."""
         if self._lives is None:
@@ -257,12 +285,14 @@ class ReplayActor(EnvActor):
         values = np.zeros(self.num_envs, dtype=np.float32)
         if truncated.any():
             with self._watch("act"):
-                values[truncated] = self._values(ends.truncated_stacks)
+                values[truncated] = self._values(ends.truncated_stacks) * deviation
         return ends.terminated, {"final_obs": ends.final_obs, "final_value": values}
 
-    def _bounded(self, reward: NDArray[Any]) -> NDArray[np.float32]:
-        bound = self._reward_bound
-        return (reward if bound is None else np.clip(reward, -bound, bound)).astype(np.float32)
+    def _reward_deviation(self, choice: Choice) -> float:
+        """The unit of the values of a choice: first priorities are in that of the rewards."""
+        if choice.q_taken is None or not self._spec.settings.normalise_rewards:
+            return 1.0
+        return reward_deviation(self._acting_policy.module)
 
     def settle(self, timeout: float | None = None) -> None:
         """Wait until at most the items of two steps are unconfirmed."""
@@ -278,109 +308,3 @@ class ReplayActor(EnvActor):
         super().close()
         with suppress(DeadlineExceededError):
             self._writer.close(timeout=0)
-
-
-Columns = dict[str, NDArray[Any]]
-
-
-class UnrollSettings(ActingSettings, Protocol):
-    """The settings that an actor with unrolls needs from its agent."""
-
-    @property
-    def unroll_length(self) -> int:
-        """T: steps of every environment in an item."""
-
-    @property
-    def discount(self) -> float:
-        """The discount of a step that does not terminate the episode."""
-
-
-class UnrollActor(EnvActor):
-    """Draws actions from the policy, and puts unrolls of T steps into a queue, one item per environment.
-
-    Columns: `obs` `[T, ...]`, `action`, `log_pi` (of the action drawn), `value`, `reward`, `discount` (0 where the
-    episode terminated), `ended` (terminated or truncated), `is_step` (False for the reset after an end) and
-    `weights_version`, all `[T]`. Subclasses decide when to pull weights, and make the item from these columns.
-    """
-
-    def __init__(
-        self,
-        spec: EnvSpec,
-        config: UnrollSettings,
-        client: Any,
-        weights: WeightSource,
-        policy: SoftmaxPolicy,
-        table: str,
-        *,
-        index: int,
-        seed: int,
-        watch: Stopwatch,
-    ) -> None:
-        super().__init__(spec, config, weights, index=index, seed=seed, watch=watch)
-        self._client, self._policy, self._table = client, policy, table
-        self._length, self._discount = config.unroll_length, config.discount
-        self._rows: list[Columns] = []
-        self._unsent: Columns = {}
-
-    @abstractmethod
-    def _take_weights(self) -> None:
-        """Pull weights if that is due. Called before every step."""
-
-    @abstractmethod
-    def _item(self, unrolls: Columns) -> Columns:
-        """The columns to insert, from unrolls `[N, T, ...]` that end before the observations `self._obs`."""
-
-    def act(self) -> int:
-        """Take one step in every environment; returns the number of steps of episodes.
-
-        If the queue has no room for the unroll that ends with it, `settle` waits, and so does the next step.
-        """
-        self.settle()
-        obs, resets = self._obs, self._resets
-        with self._watch("act"):
-            self._take_weights()
-            self._acts += 1
-            log_pi, values = self._policy.outputs(obs)
-            actions = draw(self._rng, log_pi)
-        with self._watch("env step"):
-            after = self._step(actions)
-        if after is None:
-            self._rows.clear()
-            return 0
-        _, reward, terminated, truncated = after
-        self._rows.append(
-            {
-                "obs": obs,
-                "action": actions,
-                "log_pi": np.take_along_axis(log_pi, actions[:, None], axis=1)[:, 0],
-                "value": values,
-                "reward": reward.astype(np.float32),
-                "discount": np.where(terminated, 0.0, self._discount).astype(np.float32),
-                "ended": terminated | truncated,
-                "is_step": ~resets,
-                "weights_version": self._version,
-            }
-        )
-        stepped = self._count(reward, terminated | truncated)
-        if len(self._rows) == self._length:
-            with self._watch("append"):
-                rows, self._rows = self._rows, []
-                unrolls = {name: np.stack([row[name] for row in rows], axis=1) for name in rows[0]}
-                self._unsent = self._item(unrolls)
-                with suppress(DeadlineExceededError):
-                    self.settle(timeout=0)
-        return stepped
-
-    def settle(self, timeout: float | None = None) -> None:
-        """Wait until the whole last unroll is in the queue."""
-        if not self._unsent:
-            return
-        try:
-            self._client.insert_batch(self._table, self._unsent, timeout=timeout)
-        except DeadlineExceededError as error:
-            sent = 0 if error.partial is None else len(error.partial)
-            if sent < len(self._unsent["action"]):
-                self._unsent = {name: rows[sent:] for name, rows in self._unsent.items()}
-                raise
-            # The deadline passed between the last item and its acknowledgement: nothing is left to send.
-        self._unsent = {}

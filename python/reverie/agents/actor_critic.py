@@ -9,9 +9,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from reverie.agents.actions import per_part
 from reverie.agents.core import Weights
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
+from reverie.agents.inputs import front
 from reverie.agents.layers import MlpTorso, initialised
 
 
@@ -21,12 +23,16 @@ class PolicyAndValue(nn.Module):
     def __init__(self, spec: EnvSpec, hidden: tuple[int, ...]) -> None:
         super().__init__()
         assert spec.num_actions is not None
-        self.head = nn.Linear(hidden[-1], spec.num_actions)
-        self.policy = nn.Sequential(MlpTorso(spec.num_inputs, hidden), self.head)
-        self.value = nn.Sequential(MlpTorso(spec.num_inputs, hidden), nn.Linear(hidden[-1], 1))
+        self.head = nn.Linear(hidden[-1], sum(spec.action_sizes) or spec.num_actions)
+        (policy, features), (value, _) = front(spec), front(spec)
+        self.policy = nn.Sequential(*policy, MlpTorso(features, hidden), self.head)
+        self.value = nn.Sequential(*value, MlpTorso(features, hidden), nn.Linear(hidden[-1], 1))
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits `[B, num_actions]` and values `[B]` of observations `[B, ...]`."""
+        """Logits `[B, num_actions]` and values `[B]` of observations `[B, ...]`.
+
+        Logits of vectors of choices are those of all parts, one after the other.
+        """
         return self.policy(observations), self.value(observations).squeeze(1)
 
 
@@ -44,8 +50,8 @@ def policy_and_value(
 class SoftmaxPolicy:
     """Takes the most probable action; actors draw from `outputs`."""
 
-    def __init__(self, network: FlatNetwork[PolicyAndValue]) -> None:
-        self._network = network
+    def __init__(self, network: FlatNetwork[PolicyAndValue], spec: EnvSpec) -> None:
+        self._network, self.sizes = network, spec.action_sizes
 
     @property
     def module(self) -> nn.Module:
@@ -58,9 +64,9 @@ class SoftmaxPolicy:
 
     @torch.inference_mode()
     def outputs(self, observations: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """`log pi` `[N, num_actions]` and values `[N]` for observations `[N, ...]`."""
+        """`log pi` `[N, num_actions]` (of all parts) and values `[N]` for observations `[N, ...]`."""
         logits, values = self._network.module(torch.from_numpy(observations))
-        return torch.log_softmax(logits, dim=1).numpy(), values.numpy()
+        return log_softmax(logits, self.sizes).numpy(), values.numpy()
 
     @torch.inference_mode()
     def values(self, observations: NDArray[Any]) -> NDArray[np.float32]:
@@ -69,23 +75,58 @@ class SoftmaxPolicy:
         return values
 
     def __call__(self, observations: NDArray[Any]) -> NDArray[np.int64]:
-        """Actions `[N]` for observations `[N, ...]`."""
-        actions: NDArray[np.int64] = self.outputs(observations)[0].argmax(axis=1)
-        return actions
+        """Actions `[N]` for observations `[N, ...]`; `[N, A]` of vectors of choices."""
+        return best(self.outputs(observations)[0], self.sizes)
 
     def sample(self, observations: NDArray[Any], rng: np.random.Generator) -> NDArray[np.int64]:
         """Actions `[N]` drawn from the policy."""
-        return draw(rng, self.outputs(observations)[0])
+        return draw(rng, self.outputs(observations)[0], self.sizes)
 
     def forward(self, observations: Tensor) -> Tensor:
-        """`log pi` `[N, num_actions]`."""
-        return torch.log_softmax(self._network.module.policy(observations), dim=1)
+        """`log pi` `[N, num_actions]`, of all parts."""
+        return log_softmax(self._network.module.policy(observations), self.sizes)
+
+    def choose(self, scores: Tensor) -> Tensor:
+        """The most probable actions of `log pi`, for export."""
+        chosen = [one.argmax(dim=1) for one in per_part(scores, self.sizes)]
+        return torch.stack(chosen, dim=1) if self.sizes else chosen[0]
 
 
-def draw(rng: np.random.Generator, log_pi: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Draws one action `[N]` per row of `log pi` `[N, num_actions]`, as the argmax with Gumbel noise (Gumbel 1954)."""
-    actions: NDArray[np.int64] = (log_pi + rng.gumbel(size=log_pi.shape)).argmax(axis=1)
-    return actions
+def log_softmax(logits: Tensor, sizes: tuple[int, ...] = ()) -> Tensor:
+    """`log pi` of logits `[..., num_actions]`; with `sizes`, of each part of an action by itself."""
+    parts = [torch.log_softmax(one, dim=-1) for one in per_part(logits, sizes)]
+    return torch.cat(parts, dim=-1) if sizes else parts[0]
+
+
+def log_pi_of(log_pi: Tensor, actions: Tensor, sizes: tuple[int, ...] = ()) -> Tensor:
+    """`log pi(a)` `[...]` of `log pi` `[..., num_actions]` and actions `[...]`; with `sizes`, of actions `[..., A]`."""
+    indices = actions if sizes else actions.unsqueeze(-1)
+    pairs = zip(per_part(log_pi, sizes), indices.unbind(dim=-1), strict=True)
+    taken = [part.gather(-1, index.unsqueeze(-1)).squeeze(-1) for part, index in pairs]
+    return torch.stack(taken, dim=-1).sum(dim=-1) if sizes else taken[0]
+
+
+def log_pi_taken(
+    log_pi: NDArray[np.float32], actions: NDArray[np.int64], sizes: tuple[int, ...] = ()
+) -> NDArray[np.float32]:
+    """The same `[N]` of arrays, for actors."""
+    taken = log_pi_of(torch.from_numpy(log_pi), torch.from_numpy(actions), sizes)
+    found: NDArray[np.float32] = taken.numpy()
+    return found
+
+
+def best(log_pi: NDArray[Any], sizes: tuple[int, ...] = ()) -> NDArray[np.int64]:
+    """The most probable actions `[N]` of `log pi`; `[N, A]` with `sizes`."""
+    chosen = [one.argmax(axis=1) for one in per_part(log_pi, sizes)]
+    return np.stack(chosen, axis=1) if sizes else chosen[0]
+
+
+def draw(rng: np.random.Generator, log_pi: NDArray[np.float32], sizes: tuple[int, ...] = ()) -> NDArray[np.int64]:
+    """Draws one action `[N]` per row of `log pi` `[N, num_actions]`, as the argmax with Gumbel noise (Gumbel 1954).
+
+    With `sizes` one for each part, `[N, A]`.
+    """
+    return best(log_pi + rng.gumbel(size=log_pi.shape), sizes)
 
 
 def backward_sums(x: Tensor, keep_t: Tensor) -> Tensor:

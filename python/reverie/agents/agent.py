@@ -19,7 +19,8 @@ from reverie.agents.core import (
     TableNeeds,
     WeightSource,
 )
-from reverie.agents.environments import EnvSpec, require_continuous, require_discrete
+from reverie.agents.environments import EnvSpec, UnsupportedEnvironmentError
+from reverie.agents.fitting import require_continuous, require_discrete
 
 Actions = Literal["discrete", "continuous"]
 
@@ -92,8 +93,12 @@ class Agent:
     make_actor: MakeActor
     make_policy: Callable[[EnvSpec, Any], Policy]
     """`make_policy(spec, config)`: the greedy policy, for the evaluator."""
-    frames: bool = False
-    """Whether it can also play stacks of frames."""
+    any_space: bool = False
+    """Whether it plays observations of any space and vectors of choices: its networks begin with `inputs.front`, and
+    its actions pass through `actions`. Otherwise it plays vectors, and actions that are one number or a vector."""
+    factored: bool = False
+    """Whether its policy has a distribution for each part of a vector of choices, instead of a value for each
+    combination."""
     devices: tuple[str, ...] = ("cpu",)
     """The kinds of devices that its learner and policies compute on."""
     parameters: SharedParameters | None = None
@@ -105,17 +110,24 @@ class Agent:
     def check(self, spec: EnvSpec) -> None:
         """Raise `UnsupportedEnvironmentError`, which names what would fit, if it cannot play the environment."""
         if self.actions == "discrete":
-            require_discrete(spec, self.name, frames=self.frames)
+            require_discrete(spec, self.name, any_space=self.any_space, factored=self.factored)
         else:
-            require_continuous(spec, self.name)
+            require_continuous(spec, self.name, any_space=self.any_space)
+        if self.parameters is not None and (spec.settings.normalise_observations or spec.settings.normalise_rewards):
+            raise UnsupportedEnvironmentError(
+                f"normalisation of {spec.env_id} is set, and the learners of {self.name} send gradients only, without"
+                " statistics: leave it out, or train dqn"
+            )
 
     def load_preset(self, env_id: str, path: Path | None = None) -> Preset:
         """The preset of an environment, or the one in the file `path`. Raises `PresetError`.
 
         A `path` can also be a name: "paper" is the agent's other preset `presets/paper/ENV.toml`, and "CartPole-v1" its
-        preset for that environment, used for this one with the target of that preset.
+        preset for that environment. An environment without a preset takes the settings of another one of its kind. The
+        target of another environment is never taken: the preset's `note` tells which one is. Raises what
+        `environments.describe` raises for an environment that has no preset and cannot be made.
         """
-        return presets.load(presets.locate(self.presets, env_id, path), self.config)
+        return presets.for_environment(self.presets, self.config, env_id, path)
 
     def layout(self, config: Any) -> tuple[int, int]:
         """The number of actors, and of environments per actor."""

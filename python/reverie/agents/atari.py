@@ -18,6 +18,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from reverie.agents.env_settings import DEFAULTS, EnvSettings
 from reverie.agents.environments import (
     EnvSpec,
     UnknownEnvironmentError,
@@ -38,9 +39,10 @@ def is_game(env_id: str) -> bool:
     return env_id.startswith("ALE/") or "NoFrameskip-" in env_id
 
 
-def describe(env_id: str) -> EnvSpec:
+def describe(env_id: str, settings: EnvSettings) -> EnvSpec:
     """The description of a game, for `environments.describe`. Raises the same errors."""
-    envs = make_envs(env_id, 1)
+    _refuse_settings(env_id, settings)
+    envs = make_envs(env_id, 1, settings)
     return EnvSpec(
         env_id=env_id,
         obs_shape=(FRAME_STACK, *FRAME_SHAPE),
@@ -50,10 +52,26 @@ def describe(env_id: str) -> EnvSpec:
         reward_threshold=None,
         frame_stack=FRAME_STACK,
         reward_bound=REWARD_BOUND,
+        settings=settings,
     )
 
 
-def make_envs(env_id: str, num_envs: int) -> Any:
+def _refuse_settings(env_id: str, settings: EnvSettings) -> None:
+    """Raise `UnsupportedEnvironmentError` for settings of games that these rules fix."""
+    if settings.wrappers:
+        raise UnsupportedEnvironmentError(
+            f"wrappers is {list(settings.wrappers)}, and {env_id} is played by the rules of the papers, without"
+            " wrappers: leave it out"
+        )
+    for name in ("frame_stack", "normalise_observations"):
+        if value := getattr(settings, name):
+            raise UnsupportedEnvironmentError(
+                f"{name} is {value}, and {env_id} is played by the rules of the papers: stacks of {FRAME_STACK} frames,"
+                " scaled by the network; leave it out"
+            )
+
+
+def make_envs(env_id: str, num_envs: int, settings: EnvSettings = DEFAULTS) -> Any:
     """ale-py's own vector of games with single frames, unclipped rewards and lives, under SAME_STEP autoreset.
 
     Its `episodic_life` is not used: it starts a new game after the first lost life, so that later lives are not played.
@@ -69,11 +87,12 @@ def make_envs(env_id: str, num_envs: int) -> Any:
     known = gymnasium.registry.get(env_id)
     if known is None:
         raise UnknownEnvironmentError(env_id, "ale-py has no game of this id", nearest_environments(env_id))
+    limit = settings.time_limit
     return AtariVectorEnv(
         known.kwargs["game"],
         num_envs,
         num_threads=1,
-        max_num_frames_per_episode=FRAMES_PER_EPISODE,
+        max_num_frames_per_episode=FRAMES_PER_EPISODE if limit is None else limit * FRAME_SKIP,
         repeat_action_probability=known.kwargs["repeat_action_probability"],
         full_action_space=known.kwargs["full_action_space"],
         autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP,
@@ -96,8 +115,8 @@ class GameVector:
     game continues.
     """
 
-    def __init__(self, env_id: str, num_envs: int, *, envs: Any = None) -> None:
-        self._envs = make_envs(env_id, num_envs) if envs is None else envs
+    def __init__(self, env_id: str, num_envs: int, settings: EnvSettings = DEFAULTS, *, envs: Any = None) -> None:
+        self._envs = make_envs(env_id, num_envs, settings) if envs is None else envs
         self._lives = np.zeros(num_envs, dtype=np.int64)
 
     def reset(self, *, seed: int) -> tuple[NDArray[np.uint8], dict[str, Any]]:
@@ -128,8 +147,8 @@ class GameVector:
 class Game(gymnasium.Env[NDArray[np.uint8], np.int64]):
     """One game for the evaluator: whole games with their own points, stacks `[4, 84, 84]`."""
 
-    def __init__(self, env_id: str) -> None:
-        envs = make_envs(env_id, 1)
+    def __init__(self, env_id: str, settings: EnvSettings = DEFAULTS) -> None:
+        envs = make_envs(env_id, 1, settings)
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": 60 // FRAME_SKIP}
         self.action_space = envs.single_action_space
         self.observation_space = spaces.Box(0, 255, (FRAME_STACK, *FRAME_SHAPE), np.uint8)
@@ -162,23 +181,23 @@ class FrameStacks:
     At an episode's start the first frame is repeated.
     """
 
-    def __init__(self, num_envs: int, shape: tuple[int, ...]) -> None:
-        self.now: NDArray[np.uint8] = np.zeros((num_envs, *shape), dtype=np.uint8)
+    def __init__(self, num_envs: int, shape: tuple[int, ...], dtype: str = "uint8") -> None:
+        self.now: NDArray[Any] = np.zeros((num_envs, *shape), dtype=dtype)
         """`[N, K, ...]`; the next call writes into it."""
 
-    def begin(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    def begin(self, frames: NDArray[Any]) -> NDArray[Any]:
         """Begin all episodes with `frames` `[N, ...]`."""
         self.now[:] = frames[:, None]
         return self.now
 
-    def step(self, frames: NDArray[np.uint8], fresh: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    def step(self, frames: NDArray[Any], fresh: NDArray[np.bool_]) -> NDArray[Any]:
         """Add one frame per environment; where `fresh` `[N]` is true it is the first of an episode."""
         self.now[:, :-1] = self.now[:, 1:]
         self.now[:, -1] = frames
         self.now[fresh] = frames[fresh][:, None]
         return self.now
 
-    def after(self, frames: NDArray[np.uint8], which: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    def after(self, frames: NDArray[Any], which: NDArray[np.bool_]) -> NDArray[Any]:
         """The stacks of `which` with one more frame, `[which.sum(), K, ...]`, without changing them."""
         return np.concatenate([self.now[which, 1:], frames[which][:, None]], axis=1)
 
@@ -188,30 +207,30 @@ class Ends(NamedTuple):
 
     terminated: NDArray[np.bool_]
     """True where a game is over or a life was lost."""
-    final_obs: NDArray[np.uint8]
-    """Frames `[N, 84, 84]` after the actions, before any reset."""
-    truncated_stacks: NDArray[np.uint8]
+    final_obs: NDArray[Any]
+    """Frames `[N, ...]` after the actions, before any reset."""
+    truncated_stacks: NDArray[Any]
     """The last stacks of truncated games, `[truncated.sum(), K, ...]`."""
 
 
 class Lives:
     """Frame stacks for acting, and training episodes that end with a lost life."""
 
-    def __init__(self, num_envs: int, shape: tuple[int, ...]) -> None:
-        self._stacks = FrameStacks(num_envs, shape)
+    def __init__(self, num_envs: int, shape: tuple[int, ...], dtype: str = "uint8") -> None:
+        self._stacks = FrameStacks(num_envs, shape, dtype)
 
     @property
-    def seen(self) -> NDArray[np.uint8]:
+    def seen(self) -> NDArray[Any]:
         """Observations `[N, K, ...]` to act on."""
         return self._stacks.now
 
-    def begin(self, frames: NDArray[np.uint8]) -> None:
+    def begin(self, frames: NDArray[Any]) -> None:
         """Begin new games in all environments."""
         self._stacks.begin(frames)
 
     def step(
         self,
-        frames: NDArray[np.uint8],
+        frames: NDArray[Any],
         terminated: NDArray[np.bool_],
         truncated: NDArray[np.bool_],
         info: dict[str, Any],

@@ -20,6 +20,7 @@ from reverie.agents.acting import Choice, ReplayActor
 from reverie.agents.core import Stopwatch, Weights, WeightSource
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
+from reverie.agents.inputs import front, front_sizes
 from reverie.agents.layers import MlpTorso, ParallelLinear, num_parameters
 from reverie.agents.replay import ReplaySettings
 
@@ -43,12 +44,19 @@ class ActionScale:
         return torch.clamp(centre + half * actions, low, high)
 
 
+def torso(spec: EnvSpec, hidden: tuple[int, ...]) -> nn.Module:
+    """The layers of a policy before its head: features `[B, hidden[-1]]`."""
+    first, features = front(spec)
+    mlp = MlpTorso(features, hidden)
+    return nn.Sequential(*first, mlp) if first else mlp
+
+
 class TanhPolicy(nn.Module):
     """Deterministic actions `[B, A]` in `[-1, 1]` of observations `[B, ...]`."""
 
     def __init__(self, spec: EnvSpec, hidden: tuple[int, ...]) -> None:
         super().__init__()
-        self.torso = MlpTorso(spec.num_inputs, hidden)
+        self.torso = torso(spec, hidden)
         self.head = nn.Linear(hidden[-1], spec.action_size)
 
     def forward(self, observations: Tensor) -> Tensor:
@@ -58,16 +66,23 @@ class TanhPolicy(nn.Module):
 
 
 class Critics(nn.Module):
-    """`k` critics that share only their input: q-values `[k, B]` of observations and actions in `[-1, 1]`."""
+    """`k` critics that share only their input, and the layers of `inputs.front`.
+
+    Called, it returns q-values `[k, B]` of observations and actions in `[-1, 1]`.
+    """
 
     def __init__(self, spec: EnvSpec, hidden: tuple[int, ...], k: int) -> None:
         super().__init__()
         self.k = k
-        widths = (spec.num_inputs + spec.action_size, *hidden, 1)
+        first, features = front(spec)
+        self.front = nn.ModuleList(first)
+        widths = (features + spec.action_size, *hidden, 1)
         self.layers = nn.ModuleList(ParallelLinear(k, a, b) for a, b in pairwise(widths))
 
     def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
         """Q-values `[k, B]`."""
+        for layer in self.front:
+            observations = layer(observations)
         x = torch.cat([observations.flatten(1).float(), actions], dim=1).expand(self.k, -1, -1)
         *hidden, last = self.layers
         for layer in hidden:
@@ -176,8 +191,9 @@ def memory(
     spec: EnvSpec, config: ReplaySettings, *, policy: tuple[int, ...], critic: tuple[int, ...], critics: int
 ) -> dict[str, int]:
     """Memory of a run in bytes by part; `policy` and `critic` are hidden widths, `critics` the number of critics."""
-    actor = (spec.num_inputs, *policy, 2 * spec.action_size)
-    judge = (spec.num_inputs + spec.action_size, *critic, 1)
+    features, own, units = front_sizes(spec)
+    actor = (features, *policy, 2 * spec.action_size)
+    judge = (features + spec.action_size, *critic, 1)
     # online, target, gradient, two moments; one policy in each actor
-    parameters = num_parameters(*actor) * (5 + config.num_actors) + 5 * critics * num_parameters(*judge)
-    return replay.memory(spec, config, parameters=parameters, units=sum(actor) + critics * sum(judge))
+    parameters = (own + num_parameters(*actor)) * (5 + config.num_actors) + 5 * critics * (own + num_parameters(*judge))
+    return replay.memory(spec, config, parameters=parameters, units=2 * units + sum(actor) + critics * sum(judge))

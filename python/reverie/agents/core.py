@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reverie.agents import checks
+from reverie.agents.env_settings import DEFAULTS, EnvSettings
 from reverie.agents.log_settings import LogSettings
 
 if TYPE_CHECKING:
@@ -186,8 +187,8 @@ class AheadLearner(Learner, Protocol):
 class RunSettings:
     """The settings of a preset that belong to the run and not to the algorithm."""
 
-    target_return: float
-    """The mean return at which a greedy evaluation reaches the target."""
+    target_return: float | None
+    """The mean return at which a greedy evaluation reaches the target; None has no target, and trains to the end."""
     max_env_steps: int
     """Training ends here, whether the target was reached or not."""
     evaluate_every: int
@@ -218,7 +219,7 @@ class RunSettings:
         checks.above_zero(self, "evaluation_seconds")
         if self.prefetch is not None:
             checks.not_negative(self, "prefetch")
-        if math.isnan(self.target_return):
+        if self.target_return is not None and math.isnan(self.target_return):
             raise ValueError("target_return is nan, and must be a number: no return reaches it")
         if not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
             raise ValueError(f'device is {self.device!r}, and must be "cpu", "cuda" or "cuda:N"')
@@ -226,6 +227,10 @@ class RunSettings:
             raise ValueError(f"gpus_per_actor is {self.gpus_per_actor}, and must be a share from 0 to 1")
         if self.gpus_per_actor and self.device == "cpu":
             raise ValueError(f'gpus_per_actor is {self.gpus_per_actor} and device "cpu": ask for device "cuda" too')
+
+    def reached_by(self, mean_return: float) -> bool:
+        """Whether this mean return reaches the target. Without a target none does."""
+        return self.target_return is not None and mean_return >= self.target_return
 
 
 @dataclass(frozen=True)
@@ -236,6 +241,9 @@ class Preset:
     run: RunSettings
     path: Path
     log: LogSettings = field(default_factory=LogSettings)
+    environment: EnvSettings = DEFAULTS
+    note: str = ""
+    """For the user: the environment whose settings these are, if it is another one."""
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,26 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from reverie.agents.actions import Enumeration
 from reverie.agents.core import Weights
+from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
 
 
 class QPolicy:
     """Takes `argmax_a q(s, a)`; actors explore around `q_values`. `epsilon` is for `sample` only."""
 
-    def __init__(self, network: FlatNetwork[Any], precision: str = "float32", *, epsilon: float = 0.05) -> None:
+    def __init__(
+        self,
+        network: FlatNetwork[Any],
+        precision: str = "float32",
+        *,
+        epsilon: float = 0.05,
+        spec: EnvSpec | None = None,
+    ) -> None:
+        """`spec` is needed for actions that are vectors of choices, whose combinations it numbers."""
         self._network, self._precision, self._epsilon = network, precision, epsilon
+        self.enumeration = Enumeration(() if spec is None else spec.action_sizes)
 
     @property
     def module(self) -> nn.Module:
@@ -38,15 +49,23 @@ class QPolicy:
         values: NDArray[np.float32] = q.float().cpu().numpy()
         return values
 
+    def greedy(self, observations: NDArray[Any]) -> NDArray[np.int64]:
+        """The numbers `[N]` of the greedy actions for observations `[N, ...]`."""
+        numbers: NDArray[np.int64] = self.q_values(observations).argmax(axis=1)
+        return numbers
+
     def __call__(self, observations: NDArray[Any]) -> NDArray[np.int64]:
-        """Actions `[N]` for observations `[N, ...]`."""
-        actions: NDArray[np.int64] = self.q_values(observations).argmax(axis=1)
-        return actions
+        """Actions `[N]` for observations `[N, ...]`; `[N, A]` of vectors of choices."""
+        return self.enumeration.to_env(self.greedy(observations))
 
     def sample(self, observations: NDArray[Any], rng: np.random.Generator) -> NDArray[np.int64]:
-        """Actions `[N]`: greedy ones, each replaced by a random one with probability `epsilon`."""
+        """Actions as greedy ones, each replaced by a random one with probability `epsilon`."""
         q = self.q_values(observations)
-        return epsilon_greedy(rng, q.argmax(axis=1), q.shape[1], self._epsilon)
+        return self.enumeration.to_env(epsilon_greedy(rng, q.argmax(axis=1), q.shape[1], self._epsilon))
+
+    def choose(self, scores: Tensor) -> Tensor:
+        """The actions of the greatest scores `[N, num_actions]`, for export."""
+        return self.enumeration.to_env_tensor(scores.argmax(dim=1))
 
     def forward(self, observations: Tensor) -> Tensor:
         """Q-values `[N, num_actions]` in float32."""

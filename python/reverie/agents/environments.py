@@ -10,9 +10,14 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import FrameStackObservation
+from numpy.typing import NDArray
 
-from reverie.agents import names
+from reverie.agents.env_settings import DEFAULTS, EnvSettings
+from reverie.agents.named_parts import PartError, load_part
+from reverie.agents.observations import AsRows, Leaf, UnsupportedSpaceError, leaves_of, row_form
 
 
 class UnknownEnvironmentError(ValueError):
@@ -49,11 +54,38 @@ class EnvSpec:
     """Number of frames that observations stack along the first axis; environments return only the newest frame."""
     reward_bound: float | None = None
     """Rewards are clipped to `[-reward_bound, reward_bound]` for learning; returns use unclipped rewards."""
+    settings: EnvSettings = DEFAULTS
+    """How the environment is made."""
+    leaves: tuple[Leaf, ...] = ()
+    """The arrays of an observation, as `observations` names and stores them; empty for one vector, and for Atari's
+    frames."""
+    action_sizes: tuple[int, ...] = ()
+    """The number of choices for each part of an action (MultiDiscrete, MultiBinary); empty for other actions. Then
+    `num_actions` is their product."""
+
+    @property
+    def parts(self) -> tuple[Leaf, ...]:
+        """The arrays of an observation without its stack of frames: at least one."""
+        if self.leaves:
+            return self.leaves
+        stacked = self.frame_stack is not None
+        shape = self.obs_shape[1:] if stacked else self.obs_shape
+        return (Leaf((), "image" if stacked and len(shape) == 2 else "numbers", shape, self.obs_dtype),)
+
+    @property
+    def frames_per_stack(self) -> int:
+        """Frames that an observation stacks; 1 without stacks."""
+        return self.frame_stack or 1
 
     @property
     def num_inputs(self) -> int:
         """Numbers in an observation."""
         return math.prod(self.obs_shape)
+
+    @property
+    def has_images(self) -> bool:
+        """Whether observations are images."""
+        return any(leaf.kind == "image" for leaf in self.parts)
 
     @property
     def obs_bytes(self) -> int:
@@ -73,32 +105,40 @@ class EnvSpec:
     @property
     def action_bytes(self) -> int:
         """Bytes of an action in a table: float32 for every number, int64 for a discrete one."""
-        return 4 * self.action_size or 8
+        return 4 * self.action_size or 8 * max(1, len(self.action_sizes))
 
 
-def describe(env_id: str) -> EnvSpec:
-    """Look the environment up and make it once.
+def describe(env_id: str, settings: EnvSettings | None = None) -> EnvSpec:
+    """Look the environment up and make it once, with the wrappers and limits of `settings`.
 
     Raises `UnknownEnvironmentError` if the id is unknown, has no version or a missing one, or names a module that
     cannot be imported; `UnsupportedEnvironmentError` if a package that the environment needs is missing, if making it
     raises, or if no agent here supports its observations or actions; and TypeError if `env_id` is not a str.
     """
+    settings = DEFAULTS if settings is None else settings
     from reverie.agents import atari
 
-    if not isinstance(env_id, str):
-        raise TypeError(
-            f"env_id is a {type(env_id).__name__}, and must be the id of a registered environment: every role of a run"
-            " makes its own; gymnasium.register(id, entry_point=...) takes anything that makes one"
-        )
+    require_id(env_id)
     versioned = {known: known.rpartition("-v") for known in gymnasium.registry}
     versions = [known for known, (name, _, version) in versioned.items() if name == env_id and version.isdecimal()]
     if versions and env_id not in gymnasium.registry:  # a run's name and its presets are for one version
         newest = max(versions, key=lambda known: int(versioned[known][2]))
         raise UnknownEnvironmentError(env_id, "its id has no version", (newest,))
     if atari.is_game(env_id):
-        return atari.describe(env_id)
+        return atari.describe(env_id, settings)
+    env = _made(env_id, settings)
     try:
-        env = gymnasium.make(env_id, disable_env_checker=True)
+        return _description(env_id, env, settings)
+    finally:
+        env.close()
+
+
+def _made(env_id: str, settings: EnvSettings) -> gymnasium.Env[Any, Any]:
+    """The environment with its wrappers; what goes wrong is raised as the error for users."""
+    try:
+        return _wrapped(env_id, settings)
+    except UnsupportedEnvironmentError:
+        raise
     except gymnasium.error.DependencyNotInstalled as error:
         raise UnsupportedEnvironmentError(f"{env_id} needs a package that is not installed: {error}") from error
     except gymnasium.error.NameNotFound as error:  # Gymnasium suggests names too, but worse ones
@@ -108,35 +148,67 @@ def describe(env_id: str) -> EnvSpec:
         raise UnknownEnvironmentError(env_id, _lower(error), nearest_environments(env_id)) from error
     except Exception as error:
         raise _not_made(env_id, error) from error
-    try:
-        space, actions = env.observation_space, env.action_space
-        if not isinstance(space, gymnasium.spaces.Box):
-            raise UnsupportedEnvironmentError(
-                f"observations of {env_id} are {space}; agents here take one array (a Box): wrap the environment with"
-                " gymnasium.wrappers.FlattenObservation"
-            )
-        if not space.shape:
-            raise UnsupportedEnvironmentError(
-                f"observations of {env_id} are single numbers, {space}; agents here take arrays with an axis: wrap the"
-                " environment with gymnasium.wrappers.ReshapeObservation and the shape (1,)"
-            )
-        if isinstance(actions, gymnasium.spaces.Discrete) and actions.start != 0:
-            raise UnsupportedEnvironmentError(f"actions of {env_id} start at {actions.start}; they must start at 0")
-        threshold = env.spec.reward_threshold if env.spec is not None else None
-        box = actions if isinstance(actions, gymnasium.spaces.Box) and len(actions.shape) == 1 else None
-        bounded = box if box is not None and box.is_bounded() else None
-        return EnvSpec(
-            env_id=env_id,
-            obs_shape=tuple(space.shape),
-            obs_dtype=np.dtype(space.dtype).name,
-            num_actions=int(actions.n) if isinstance(actions, gymnasium.spaces.Discrete) else None,
-            action_space=str(actions),
-            reward_threshold=threshold,
-            action_low=() if bounded is None else tuple(bounded.low.tolist()),
-            action_high=() if bounded is None else tuple(bounded.high.tolist()),
+
+
+def _description(env_id: str, env: gymnasium.Env[Any, Any], settings: EnvSettings) -> EnvSpec:
+    leaves, actions = _leaves(env_id, env), env.action_space
+    if isinstance(actions, spaces.Discrete | spaces.MultiDiscrete) and np.any(actions.start):
+        raise UnsupportedEnvironmentError(f"actions of {env_id} start at {actions.start}; they must start at 0")
+    shape, dtype = row_form(leaves)
+    if settings.frame_stack is not None:
+        shape = (settings.frame_stack, *shape)
+    if settings.normalise_observations and not any(leaf.kind == "numbers" for leaf in leaves):
+        raise UnsupportedEnvironmentError(
+            f"normalise_observations is true, and observations of {env_id} have no numbers to normalise: networks scale"
+            " images by themselves; leave it out"
         )
-    finally:
-        env.close()
+    box = actions if isinstance(actions, spaces.Box) and len(actions.shape) == 1 else None
+    bounded = box if box is not None and box.is_bounded() else None
+    sizes = _action_sizes(actions)
+    return EnvSpec(
+        env_id=env_id,
+        obs_shape=shape,
+        obs_dtype=dtype,
+        num_actions=int(actions.n) if isinstance(actions, spaces.Discrete) else math.prod(sizes) if sizes else None,
+        action_space=str(actions),
+        reward_threshold=env.spec.reward_threshold if env.spec is not None else None,
+        action_low=() if bounded is None else tuple(bounded.low.tolist()),
+        action_high=() if bounded is None else tuple(bounded.high.tolist()),
+        frame_stack=settings.frame_stack,
+        settings=settings,
+        leaves=() if _is_vector(leaves) else leaves,
+        action_sizes=sizes,
+    )
+
+
+def _leaves(env_id: str, env: gymnasium.Env[Any, Any]) -> tuple[Leaf, ...]:
+    try:
+        return leaves_of(env.observation_space)
+    except UnsupportedSpaceError as error:
+        raise UnsupportedEnvironmentError(f"observations of {env_id} cannot be read: {error}") from error
+
+
+def _is_vector(leaves: tuple[Leaf, ...]) -> bool:
+    """Whether the observation is one array of numbers, which needs no description and no conversion."""
+    return len(leaves) == 1 and leaves[0].kind == "numbers" and leaves[0].path == () and leaves[0].shape != ()
+
+
+def _action_sizes(actions: spaces.Space[Any]) -> tuple[int, ...]:
+    """The choices for each part of a vector of choices; empty for other spaces."""
+    if isinstance(actions, spaces.MultiDiscrete) and len(actions.shape) == 1:
+        return tuple(map(int, actions.nvec))
+    if isinstance(actions, spaces.MultiBinary) and len(actions.shape) == 1:
+        return (2,) * int(actions.shape[0])
+    return ()
+
+
+def require_id(env_id: object) -> None:
+    """Raise TypeError unless this is a text."""
+    if not isinstance(env_id, str):
+        raise TypeError(
+            f"env_id is a {type(env_id).__name__}, and must be the id of a registered environment: every role of a run"
+            " makes its own; gymnasium.register(id, entry_point=...) takes anything that makes one"
+        )
 
 
 def _not_made(env_id: str, error: Exception) -> ValueError:
@@ -152,67 +224,120 @@ def _not_made(env_id: str, error: Exception) -> ValueError:
     )
 
 
-def require_discrete(spec: EnvSpec, agent: str, *, frames: bool = False) -> None:
-    """Raise `UnsupportedEnvironmentError` for an environment that an agent with discrete actions cannot play.
+def make_one(env: EnvSpec | str, *, render: bool = False) -> gymnasium.Env[Any, Any]:
+    """One environment, for the evaluator: that of a spec, or of an id as it is registered.
 
-    `frames`: whether the agent can play stacks of frames.
+    Its observations are arrays of the spec's `obs_shape` and `obs_dtype`: nests are rows, frames are stacked. With
+    `render` its `render()` returns pictures `[H, W, 3]` uint8.
     """
-    if spec.num_actions is None:
-        raise UnsupportedEnvironmentError(
-            f"actions of {spec.env_id} are {spec.action_space}: {agent} picks one of a set (Discrete); continuous"
-            f" actions need {', '.join(names('continuous'))}. CartPole-v1, Acrobot-v1 and MountainCar-v0 have discrete"
-            " actions"
-        )
-    if not (frames and spec.frame_stack):
-        _require_flat(spec, agent, "CartPole-v1")
-
-
-def require_continuous(spec: EnvSpec, agent: str) -> None:
-    """Raise `UnsupportedEnvironmentError` for an environment that an agent with bounded vectors cannot play."""
-    if spec.num_actions is not None:
-        raise UnsupportedEnvironmentError(
-            f"actions of {spec.env_id} are {spec.action_space}: {agent} gives vectors of numbers (a Box); discrete"
-            f" actions need {', '.join(names('discrete'))}. Pendulum-v1 and MountainCarContinuous-v0 have continuous"
-            " actions"
-        )
-    if not spec.action_low:
-        raise UnsupportedEnvironmentError(
-            f"actions of {spec.env_id} are {spec.action_space}: {agent} gives vectors [A] within bounds; wrap the"
-            " environment with gymnasium.wrappers.TransformAction and a Box that has bounds and one axis"
-        )
-    _require_flat(spec, agent, "Pendulum-v1")
-
-
-def _require_flat(spec: EnvSpec, agent: str, fitting: str) -> None:
-    if len(spec.obs_shape) >= 3:
-        raise UnsupportedEnvironmentError(
-            f"observations of {spec.env_id} are images of shape {spec.obs_shape}: {agent} takes flat ones, such as"
-            f" those of {fitting}; Atari games (ALE/Pong-v5) are for dqn and apex-dqn"
-        )
-
-
-def make_one(env_id: str, *, render: bool = False) -> gymnasium.Env[Any, Any]:
-    """One environment, for the evaluator; with `render` its `render()` returns pictures `[H, W, 3]` uint8."""
     from reverie.agents import atari
 
+    env_id, settings = _id_and_settings(env)
     if atari.is_game(env_id):
-        return atari.Game(env_id)
-    # Environments without a `render_mode` raise for None, too.
-    options: dict[str, Any] = {"render_mode": "rgb_array"} if render else {}
-    return gymnasium.make(env_id, disable_env_checker=True, **options)
+        return atari.Game(env_id, settings)
+    made = _with_arrays(env_id, settings, render=render)
+    if settings.frame_stack is None:
+        return made
+    return FrameStackObservation(made, settings.frame_stack)
 
 
-def make_vector(env_id: str, num_envs: int) -> Any:
+def make_vector(env: EnvSpec | str, num_envs: int, *, newest_frames: bool = False) -> Any:
     """`num_envs` environments, stepped one after the other in this thread, under NEXT_STEP autoreset.
 
     A step that ends an episode returns its true last observation; the next step of that environment ignores the action
-    and returns the first observation of a new episode (Gymnasium >= 1.0). For Atari games, an `atari.GameVector`.
+    and returns the first observation of a new episode (Gymnasium >= 1.0). With `newest_frames`, environments whose
+    observations are stacks return the newest frame only, under SAME_STEP autoreset: Atari games as an
+    `atari.GameVector`, others as a `FrameVector`.
     """
     from reverie.agents import atari
 
-    if atari.is_game(env_id):
-        return atari.GameVector(env_id, num_envs)
-    return SyncVectorEnv([lambda: make_one(env_id)] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
+    env_id, settings = _id_and_settings(env)
+    if newest_frames and atari.is_game(env_id):
+        return atari.GameVector(env_id, num_envs, settings)
+    if newest_frames and settings.frame_stack is not None:
+        return FrameVector(
+            SyncVectorEnv([lambda: _with_arrays(env_id, settings)] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+        )
+    return SyncVectorEnv([lambda: make_one(env)] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
+
+
+class FrameVector:
+    """Environments that step together, as `atari.GameVector` does: the newest frames `[N, ...]` of their stacks.
+
+    The step that ends an episode returns the first frame of the next one, and the last frame of the old one as
+    `info["final_obs"]` (for other environments: the frame itself). `info["life_lost"]` is false everywhere.
+    """
+
+    def __init__(self, envs: SyncVectorEnv) -> None:
+        self._envs = envs
+
+    def reset(self, *, seed: int) -> tuple[NDArray[Any], dict[str, Any]]:
+        """Begin new episodes; environment i has the seed `seed + i`."""
+        frames, _ = self._envs.reset(seed=seed)
+        return np.asarray(frames), {}
+
+    def step(
+        self, actions: NDArray[Any]
+    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
+        """Step every environment; returns frames, rewards, terminated, truncated, info."""
+        frames, reward, terminated, truncated, info = self._envs.step(actions)
+        frames, over = np.asarray(frames), terminated | truncated
+        final = frames
+        if over.any():
+            final = frames.copy()
+            for i in np.flatnonzero(over):
+                final[i] = info["final_obs"][i]
+        return frames, reward, terminated, truncated, {"final_obs": final, "life_lost": np.zeros_like(over)}
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._envs.close()
+
+
+def _id_and_settings(env: EnvSpec | str) -> tuple[str, EnvSettings]:
+    return (env.env_id, env.settings) if isinstance(env, EnvSpec) else (env, DEFAULTS)
+
+
+def _with_arrays(env_id: str, settings: EnvSettings, *, render: bool = False) -> gymnasium.Env[Any, Any]:
+    """The environment with its wrappers, whose observations are arrays without a stack."""
+    env = _wrapped(env_id, settings, render=render)
+    leaves = _leaves(env_id, env)
+    shape, dtype = row_form(leaves)
+    space = env.observation_space
+    kept = isinstance(space, spaces.Box) and space.shape == shape and np.dtype(space.dtype) == dtype
+    return env if kept else AsRows(env, leaves)
+
+
+def _wrapped(env_id: str, settings: EnvSettings, *, render: bool = False) -> gymnasium.Env[Any, Any]:
+    """The environment with its own time limit and wrappers."""
+    # Environments without a `render_mode` raise for None, too.
+    options: dict[str, Any] = {"render_mode": "rgb_array"} if render else {}
+    if settings.time_limit is not None:
+        options["max_episode_steps"] = settings.time_limit
+    env: gymnasium.Env[Any, Any] = gymnasium.make(env_id, disable_env_checker=True, **options)
+    try:
+        for reference in settings.wrappers:
+            env = _wrap(env_id, env, reference)
+    except UnsupportedEnvironmentError:
+        env.close()
+        raise
+    return env
+
+
+def _wrap(env_id: str, env: gymnasium.Env[Any, Any], reference: str) -> gymnasium.Env[Any, Any]:
+    try:
+        wrapped = load_part(reference)(env)
+    except PartError as error:
+        raise UnsupportedEnvironmentError(f"wrapper {error}") from error
+    except Exception as error:
+        raise UnsupportedEnvironmentError(
+            f"wrapper {reference!r} cannot wrap {env_id}: {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(wrapped, gymnasium.Env):
+        raise UnsupportedEnvironmentError(
+            f"wrapper {reference!r} returns a {type(wrapped).__name__}, and must return a gymnasium.Env"
+        )
+    return wrapped
 
 
 def nearest_environments(env_id: str) -> tuple[str, ...]:

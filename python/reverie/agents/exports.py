@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from reverie import _checks
+from reverie.agents.observations import Leaf, is_mixed
 from reverie.agents.policies import PolicyError, TrainedPolicy
 from reverie.agents.policy_files import KEY, describe, replacing
 from reverie.agents.rounding import error_bound
@@ -40,11 +41,16 @@ class Choice(nn.Module):
         super().__init__()
         self.network = policy.module
         self._forward, self._discrete = policy.policy.forward, policy.agent.actions == "discrete"
+        self._choose = getattr(policy.policy, "choose", _argmax)
 
     def forward(self, observations: Tensor) -> tuple[Tensor, ...]:
-        """Actions `[N]` int64 or `[N, A]` float32, and scores `[N, num_actions]` of discrete ones."""
+        """Actions `[N]` int64 or `[N, A]`, and scores `[N, num_actions]` of discrete ones."""
         values = self._forward(observations)
-        return (values.argmax(dim=1), values) if self._discrete else (values,)
+        return (self._choose(values), values) if self._discrete else (values,)
+
+
+def _argmax(scores: Tensor) -> Tensor:
+    return scores.argmax(dim=1)
 
 
 def to_onnx(policy: TrainedPolicy, path: Path | str) -> float:
@@ -119,11 +125,27 @@ def _choice(policy: TrainedPolicy) -> Choice:
 
 
 def _observations(policy: TrainedPolicy, count: int) -> Tensor:
-    """Random observations `[count, ...]`: integers over their whole range, at most 8 bits of it, or normal numbers."""
-    rng, dtype, shape = np.random.default_rng(count), np.dtype(policy.spec.obs_dtype), (count, *policy.spec.obs_shape)
+    """Random observations `[count, ...]`: integers over their whole range, at most 8 bits of it, or normal numbers.
+
+    Leaves of several dtypes are numbers of float32, one leaf after the other, since ONNX has no view of bytes.
+    """
+    rng, spec = np.random.default_rng(count), policy.spec
+    lead = (count,) if spec.frame_stack is None else (count, spec.frame_stack)
+    parts = [_random(rng, (*lead, leaf.count), leaf) for leaf in spec.parts]
+    if is_mixed(spec.parts):
+        return torch.from_numpy(np.concatenate([part.astype(np.float32) for part in parts], axis=-1))
+    return torch.from_numpy(np.concatenate(parts, axis=-1).reshape(count, *spec.obs_shape))
+
+
+def _random(rng: np.random.Generator, shape: tuple[int, ...], leaf: Leaf) -> NDArray[Any]:
+    dtype = np.dtype(leaf.dtype)
+    if leaf.kind == "category":
+        return rng.integers(0, np.broadcast_to(leaf.sizes, shape), dtype=np.int64).astype(dtype)
+    if dtype.kind == "b":
+        return rng.random(shape) < 0.5
     if dtype.kind in "iu":
-        return torch.from_numpy(rng.integers(0, min(255, np.iinfo(dtype).max), shape, endpoint=True).astype(dtype))
-    return torch.from_numpy(rng.standard_normal(shape).astype(dtype))
+        return rng.integers(0, min(255, np.iinfo(dtype).max), shape, endpoint=True).astype(dtype)
+    return rng.standard_normal(shape).astype(dtype)
 
 
 def _onnx_runner(path: Path) -> Callable[[Tensor], Outputs]:
@@ -161,7 +183,8 @@ def _checked(policy: TrainedPolicy, path: Path, run: Callable[[Tensor], Outputs]
                 f"is not written: it differs from PyTorch by {difference[worst]:.3g}, and rounding by at most"
                 f" {bound[worst]:.3g}",
             )
-        if scores and not (action == found.argmax(axis=1)).all():
+        choose = getattr(policy.policy, "choose", _argmax)
+        if scores and not (action == choose(torch.from_numpy(found.copy())).numpy()).all():
             raise PolicyError(path, "is not written: its actions are not those of its greatest scores")
         largest = max(largest, float(difference.max()))
     return largest

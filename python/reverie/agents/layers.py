@@ -31,35 +31,57 @@ class MlpTorso(nn.Module):
         return x
 
 
-class NatureTorso(nn.Module):
-    """Three convolutions over stacks of grey frames `[B, C, H, W]` in [0, 255] (Mnih et al. 2015, Methods).
+Convolutions = tuple[tuple[int, int, int], ...]
+"""Filters, size and stride of each convolution."""
 
-    Computes in channels_last, which takes two thirds of the processor time here. It divides its first weights by 255
-    instead of its inputs: the inputs stay whole numbers, which bfloat16 represents exactly.
+
+class ConvolutionTorso(nn.Module):
+    """Convolutions with ReLU over images `[B, C, H, W]` whose values lie in [0, `largest`].
+
+    Computes in channels_last, which takes two thirds of the processor time here. It divides its first weights by
+    `largest` instead of its inputs: bytes stay whole numbers, which bfloat16 represents exactly.
     """
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
+    def __init__(self, shape: tuple[int, ...], kernels: Convolutions, largest: float) -> None:
         super().__init__()
-        widths = (shape[0], *(filters for filters, _, _ in CONVOLUTIONS))
+        self.kernels, self._largest = kernels, largest
+        widths = (shape[0], *(filters for filters, _, _ in kernels))
         self.convolutions = nn.ModuleList(
-            nn.Conv2d(a, b, size, stride)
-            for (a, b), (_, size, stride) in zip(pairwise(widths), CONVOLUTIONS, strict=True)
+            nn.Conv2d(a, b, size, stride) for (a, b), (_, size, stride) in zip(pairwise(widths), kernels, strict=True)
         )
         self.to(memory_format=torch.channels_last)
 
     def forward(self, observations: Tensor) -> Tensor:
-        """Features `[B, F]`; `nature_sizes` computes F."""
+        """Features `[B, F]`; `convolution_sizes` computes F."""
         x = frames_input(observations)
         first, *others = self.convolutions
         assert isinstance(first, nn.Conv2d)
-        x = torch.relu_(functional.conv2d(x, first.weight / 255, first.bias, first.stride))
+        weight = first.weight if self._largest == 1 else first.weight / self._largest
+        x = torch.relu_(functional.conv2d(x, weight, first.bias, first.stride))
         for convolution in others:
             x = torch.relu_(convolution(x))
         return x.flatten(1)
 
 
-CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
-"""Filters, size and stride of each convolution."""
+CONVOLUTIONS: Convolutions = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+"""Of Atari's frames (Mnih et al. 2015, Methods)."""
+SMALL_CONVOLUTIONS: Convolutions = ((32, 4, 2), (64, 3, 1))
+"""Of images with sides of 12 to 35."""
+GRID_CONVOLUTIONS: Convolutions = ((16, 3, 1),)
+"""Of grids with sides of 3 to 11 (MinAtar: Young & Tian 2019, section 4)."""
+
+
+def convolutions_for(shape: tuple[int, ...]) -> Convolutions:
+    """The convolutions for images `[C, H, W]`, by the shorter side."""
+    side = min(shape[1:])
+    return CONVOLUTIONS if side >= 36 else SMALL_CONVOLUTIONS if side >= 12 else GRID_CONVOLUTIONS
+
+
+class NatureTorso(ConvolutionTorso):
+    """Three convolutions over stacks of grey frames `[B, C, H, W]` in [0, 255] (Mnih et al. 2015, Methods)."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__(shape, CONVOLUTIONS, 255)
 
 
 def frames_input(observations: Tensor) -> Tensor:
@@ -71,9 +93,14 @@ def frames_input(observations: Tensor) -> Tensor:
 
 def nature_sizes(shape: tuple[int, ...]) -> tuple[int, int, int]:
     """The numbers of features and parameters of a `NatureTorso`, and of units that it computes per observation."""
+    return convolution_sizes(shape, CONVOLUTIONS)
+
+
+def convolution_sizes(shape: tuple[int, ...], kernels: Convolutions) -> tuple[int, int, int]:
+    """The same of any `ConvolutionTorso` of images `[C, H, W]`."""
     channels, *axes = shape
     parameters = units = 0
-    for filters, size, stride in CONVOLUTIONS:
+    for filters, size, stride in kernels:
         axes = [(axis - size) // stride + 1 for axis in axes]
         parameters += filters * (channels * size * size + 1)
         units += filters * math.prod(axes)
@@ -100,6 +127,14 @@ def in_float32(device: torch.device) -> AbstractContextManager[Any]:
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
+class InitialisesItself(nn.Module):
+    """A module whose parameters are not those of linear layers and convolutions, for `initialised`."""
+
+    def initialise(self, seed: int) -> None:
+        """Set the initial parameters, which depend on `seed` only. Called on the CPU, after those of other layers."""
+        raise NotImplementedError
+
+
 class ParallelLinear(nn.Module):
     """`k` parallel linear layers, computed as one batched product."""
 
@@ -123,11 +158,17 @@ def initialised(make: Callable[[], Net], seed: int) -> Net:
         module = make()
     module.to_empty(device="cpu")
     generator = torch.Generator().manual_seed(seed)
-    for layer in (m for m in module.modules() if isinstance(m, nn.Linear | ParallelLinear | nn.Conv2d)):
+    theirs = {id(part) for m in module.modules() if isinstance(m, InitialisesItself) for part in m.modules()}
+    ours = (
+        m for m in module.modules() if isinstance(m, nn.Linear | ParallelLinear | nn.Conv2d) and id(m) not in theirs
+    )
+    for layer in ours:
         bound = 1 / math.sqrt(layer.weight[0].numel() if isinstance(layer, nn.Conv2d) else layer.in_features)
         assert layer.bias is not None
         nn.init.uniform_(layer.weight, -bound, bound, generator=generator)
         nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
+    for own in (m for m in module.modules() if isinstance(m, InitialisesItself)):
+        own.initialise(seed)
     return module
 
 

@@ -6,6 +6,7 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any, ClassVar, Literal, Protocol, cast
 
 import numpy as np
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from reverie.agents.core import Stopwatch, Weights
 from reverie.agents.draws import Draws
 from reverie.agents.flat import FlatNetwork
+from reverie.agents.inputs import Statistics
 from reverie.agents.named_parameters import Named, ParameterError, parameters_of
 from reverie.agents.replay import TABLE, PrioritizedSettings
 from reverie.types import Batch
@@ -66,7 +68,8 @@ class NetworkLearner(ABC):
         with self._watch("sample"):
             batch = self._draw()
         with self._watch("learn"):
-            values = update(batch.data)
+            values = update(self._statistics.scaled(batch.data))
+            self._statistics.merge(batch.data)
             self._look_ahead()
             figures = {name: float(figure) for name, figure in values.items()}
         self._check(figures)
@@ -80,9 +83,11 @@ class NetworkLearner(ABC):
             normalise = cast("Literal['batch', 'table']", settings.importance_normalise)
             weights = batch.weights(settings.importance_exponent, normalise=normalise)
         with self._watch("learn"):
-            tensor, values = update(batch.data, float32(weights))
+            deviation = self._statistics.reward_deviation()
+            tensor, values = update(self._statistics.scaled(batch.data), float32(weights))
+            self._statistics.merge(batch.data)
             self._look_ahead()
-            priorities = tensor.double().cpu().numpy()
+            priorities = tensor.double().cpu().numpy() * deviation  # in the unit of the table's rewards
             figures = {name: float(figure) for name, figure in values.items()}
         self._check({**figures, "td error": float(priorities.sum())})
         with self._watch("update"):
@@ -130,6 +135,11 @@ class NetworkLearner(ABC):
         """Fetch the next batch. Called when an update was launched on the GPU, before waiting for its figures."""
         if self._drawing.ahead and self._device.type == "cuda":
             self.fetch()
+
+    @cached_property
+    def _statistics(self) -> Statistics:
+        """The running statistics of its networks, as the environment's settings ask for them."""
+        return Statistics(one.module for one in self._networks.values())
 
     @property
     def _drawing(self) -> Draws:

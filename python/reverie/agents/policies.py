@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from reverie import _checks
 from reverie.agents.agent import Agent
 from reverie.agents.core import Policy
 from reverie.agents.environments import EnvSpec
+from reverie.agents.observations import pack, part_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -35,8 +36,8 @@ class TrainingRun:
     """Environment steps so far."""
     updates: int
     """Updates so far, which is the version of the weights."""
-    target_return: float
-    """The mean return that the run was to reach."""
+    target_return: float | None
+    """The mean return that the run was to reach; None for a run without a target."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,13 +62,14 @@ class TrainedPolicy:
     rng: np.random.Generator
     """Draws sampled actions."""
 
-    def __call__(self, observation: ArrayLike, *, greedy: bool = True) -> NDArray[Any]:
+    def __call__(self, observation: Any, *, greedy: bool = True) -> NDArray[Any]:
         """The action for one observation, or actions for a batch of them.
 
         `observation` is `spec.obs_shape` or `[N, *spec.obs_shape]`, of a dtype that converts to `spec.obs_dtype` within
-        its kind (integers also to floats). The action is as the environment takes it: int64 `[]`, float32 `[A]`, or
-        with a first axis `[N]` for a batch. With `greedy=False` it is drawn from `rng` as an actor draws it at the end
-        of training.
+        its kind (integers also to floats). Where the environment, with its wrappers, returns a dict or a tuple, it is
+        that nest, of one observation or with a first axis `[N]` in each array. The action is as the environment takes
+        it: int64 `[]` (`[A]` for vectors of choices), float32 `[A]`, or with a first axis `[N]` for a batch. With
+        `greedy=False` it is drawn from `rng` as an actor draws it at the end of training.
 
         Raises ValueError for another shape, and TypeError for another kind of dtype.
         """
@@ -94,8 +96,10 @@ class TrainedPolicy:
 
         return write(self, _checks.path("path", path))
 
-    def _batch(self, observation: ArrayLike) -> tuple[NDArray[Any], bool]:
+    def _batch(self, observation: Any) -> tuple[NDArray[Any], bool]:
         """The observations `[N, ...]` as the network takes them, and whether one was given alone."""
+        if self.spec.leaves and not _is_row(observation, self.spec):
+            observation = self._rows(observation)
         given, wanted, shape = np.asarray(observation), np.dtype(self.spec.obs_dtype), self.spec.obs_shape
         if not np.can_cast(given.dtype, wanted, "same_kind"):
             raise TypeError(f"observations are {given.dtype}, and this policy takes {wanted}: convert them first")
@@ -107,6 +111,33 @@ class TrainedPolicy:
             )
         # PyTorch shares the array's memory, and warns about memory that is read-only.
         return np.require(given[None] if single else given, wanted, ["C", "W"]), single
+
+    def _rows(self, observation: Any) -> NDArray[Any]:
+        """Rows of the leaves of an observation, or of a batch of them, as the environment returns it."""
+        stack = () if self.spec.frame_stack is None else (self.spec.frame_stack,)
+        parts = []
+        for leaf in self.spec.leaves:
+            try:
+                part = np.asarray(part_of(observation, leaf))
+            except (KeyError, IndexError, TypeError) as error:
+                raise ValueError(f"the observation lacks {leaf.name}, which this policy reads") from error
+            if not np.can_cast(part.dtype, leaf.dtype, "same_kind") and part.dtype.kind not in "iu":
+                raise TypeError(f"{leaf.name} is {part.dtype}, and this policy takes {leaf.dtype}: convert it first")
+            shape = (*stack, *leaf.shape)
+            if part.shape != shape and part.shape[1:] != shape:
+                raise ValueError(f"{leaf.name} has shape {part.shape}, and this policy takes {shape}, or a batch of it")
+            parts.append(part)
+        leads = {part.shape[: part.ndim - len(leaf.shape)] for part, leaf in zip(parts, self.spec.leaves, strict=True)}
+        if len(leads) > 1:
+            raise ValueError("the parts of the observation have batches of different sizes, and must have one")
+        return pack(self.spec.leaves, parts)
+
+
+def _is_row(observation: Any, spec: EnvSpec) -> bool:
+    """Whether an observation is an array as tables and networks have it, and not a nest."""
+    if not isinstance(observation, np.ndarray) or observation.dtype != spec.obs_dtype:
+        return False
+    return spec.obs_shape in (observation.shape, observation.shape[1:])
 
 
 def _part(policy: Policy, agent: Agent, name: str) -> Any:

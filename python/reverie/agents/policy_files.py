@@ -7,13 +7,15 @@ is pickled, and a file imports no module that its reader does not name.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import numpy as np
 import safetensors
@@ -24,10 +26,11 @@ from reverie import agents
 from reverie.agents import named_parameters, presets
 from reverie.agents.agent import Agent
 from reverie.agents.environments import EnvSpec
+from reverie.agents.observations import row_form
 from reverie.agents.policies import PolicyError, TrainedPolicy, TrainingRun
 
 SUFFIX = ".safetensors"
-FORMAT = 1
+FORMAT = 2
 KEY = "reverie.policy"
 FIELDS = ("format", "agent", "reference", "settings", "environment", "run")
 
@@ -55,6 +58,11 @@ def read(path: Path, agent: Agent | str | None, seed: int) -> TrainedPolicy:
     spec = _record(path, "environment", EnvSpec, fields["environment"])
     run = _record(path, "run", TrainingRun, fields["run"])
     _check_spec(path, spec)
+    module = spec.settings.network.partition(":")[0]
+    if module and module not in sys.modules:
+        raise PolicyError(
+            path, f"has layers made by {spec.settings.network}, and a file imports no module by itself: import {module}"
+        )
     try:
         config = presets.build(path, "settings", found.config, _object(path, "settings", fields["settings"]))
         found.check(spec)
@@ -76,7 +84,7 @@ def describe(policy: TrainedPolicy) -> str:
         "agent": policy.agent.name,
         "reference": policy.reference,
         "settings": settings,
-        "environment": vars(policy.spec),
+        "environment": dataclasses.asdict(policy.spec),
         "run": vars(policy.run),
     }
     return json.dumps(fields)
@@ -167,7 +175,11 @@ def _record(path: Path, section: str, record: type[Record], values: Any) -> Reco
     """A dataclass from a JSON object with exactly its fields, each of the field's type."""
     found, hints = _object(path, section, values), get_type_hints(record)
     _check_names(path, section, found, hints)
-    return record(**{name: _value(path, section, name, hint, found[name]) for name, hint in hints.items()})
+    values = {name: _value(path, section, name, hint, found[name]) for name, hint in hints.items()}
+    try:
+        return record(**values)
+    except (ValueError, TypeError) as error:
+        raise PolicyError(path, f"has an invalid {section}: {error}") from error
 
 
 def _value(path: Path, section: str, name: str, hint: Any, value: Any) -> Any:
@@ -177,8 +189,15 @@ def _value(path: Path, section: str, name: str, hint: Any, value: Any) -> Any:
         return value
     if hint in (float, float | None) and type(value) in (int, float):
         return float(value)
-    if hint is str and isinstance(value, str):
+    if hint in (str, bool) and type(value) is hint:
         return value
+    if dataclasses.is_dataclass(hint):
+        return _record(path, f"{section}.{name}", hint, value)  # type: ignore[arg-type]
+    (items, *_), is_list = get_args(hint) or (None,), isinstance(value, list)
+    if dataclasses.is_dataclass(items) and is_list:
+        return tuple(_record(path, f"{section}.{name}", items, one) for one in value)  # type: ignore[arg-type]
+    if hint == tuple[str, ...] and is_list and all(type(one) is str for one in value):
+        return tuple(value)
     if hint == tuple[int, ...] and isinstance(value, list) and all(type(one) is int for one in value):
         return tuple(value)
     if hint == tuple[float, ...] and isinstance(value, list) and all(type(one) in (int, float) for one in value):
@@ -190,6 +209,11 @@ def _check_spec(path: Path, spec: EnvSpec) -> None:
     """Raise `PolicyError` for values of the right type with which no environment can be described."""
     dtypes = [np.dtype(kind).name for kind in (*np.typecodes["AllInteger"], *np.typecodes["Float"], "?")]
     wanted = {
+        "leaves": (not spec.leaves or _row(spec) == (spec.obs_shape, spec.obs_dtype), "those of obs_shape"),
+        "action_sizes": (
+            not spec.action_sizes or (min(spec.action_sizes) > 0 and math.prod(spec.action_sizes) == spec.num_actions),
+            "sizes whose product is num_actions",
+        ),
         "obs_shape": (bool(spec.obs_shape) and min(spec.obs_shape) > 0, "one or more sizes above 0"),
         "obs_dtype": (spec.obs_dtype in dtypes, "a dtype of numbers"),
         "num_actions": (spec.num_actions is None or spec.num_actions > 0, "above 0, or null"),
@@ -204,6 +228,11 @@ def _check_spec(path: Path, spec: EnvSpec) -> None:
     for name, (fits, what) in wanted.items():
         if not fits:
             raise _wrong(path, "environment", name, getattr(spec, name), what)
+
+
+def _row(spec: EnvSpec) -> tuple[tuple[int, ...], str]:
+    shape, dtype = row_form(spec.leaves)
+    return shape if spec.frame_stack is None else (spec.frame_stack, *shape), dtype
 
 
 def _object(path: Path, section: str, value: Any) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Preset files: one TOML per environment in the agent's folder: `[agent]`, `[run]` and, where wanted, `[log]`."""
+"""Preset files: one TOML per environment in the agent's folder, with the tables `[agent]` and `[run]`.
+
+A table `[environment]` is optional: wrappers, a time limit, and the other fields of `EnvSettings`; so is `[log]`.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
+from reverie.agents.atari import is_game
 from reverie.agents.core import Preset, RunSettings
+from reverie.agents.env_settings import EnvSettings
+from reverie.agents.environments import EnvSpec, describe
 from reverie.agents.log_settings import LogSettings
 
 Settings = TypeVar("Settings")
+
+TABLES = ("agent", "run", "environment")
+DEFAULT_REPLAY_BYTES = 4 * 2**30
+"""The most memory that an environment without a preset gives to its replay buffer."""
+COMMON = ("CartPole-v1", "Pendulum-v1")
+"""Environments whose settings serve others of their kind best: they were tuned first, and learn in few steps."""
 
 
 class PresetError(ValueError):
@@ -34,32 +46,67 @@ def load(path: Path, config_class: type[Any]) -> Preset:
         raise PresetError(path, f"is not TOML: {error}") from error
     except UnicodeDecodeError as error:
         raise PresetError(path, f"is not UTF-8 text: {error}") from error
-    if set(document) - {"log"} != {"agent", "run"}:
-        raise PresetError(path, f"has the tables {sorted(document)}, and needs [agent] and [run], and may have [log]")
+    if not {"agent", "run"} <= set(document) <= {*TABLES, "log"}:
+        wanted = "needs [agent] and [run], and may have [environment] and [log]"
+        raise PresetError(path, f"has the tables {sorted(document)}, and {wanted}")
     return Preset(
         config=build(path, "agent", config_class, document["agent"]),
         run=build(path, "run", RunSettings, document["run"]),
         path=path,
+        environment=build(path, "environment", EnvSettings, document.get("environment", {})),
         log=build(path, "log", LogSettings, document.get("log", {})),
     )
 
 
-def locate(folder: Path, env_id: str, path: Path | None = None) -> Path:
-    """The file of a preset: the environment's in an agent's folder, or the one that `path` names."""
-    return find(folder, env_id) if path is None else _named(folder, env_id, Path(path))
+def for_environment(folder: Path, config_class: type[Any], env_id: str, path: Path | None = None) -> Preset:
+    """The preset of an environment in an agent's folder, or the one that `path` names.
+
+    An environment without one takes the settings of another, of the same kind: images from images. The target of
+    another environment is never taken: it becomes Gymnasium's threshold, or None.
+    Raises `PresetError`, and what `describe` raises for an environment that cannot be made.
+    """
+    if path is not None:
+        named = _named(folder, env_id, Path(path))
+        preset = load(named, config_class)
+        other = environment_of(named)
+        if other == env_id or not named.resolve().is_relative_to(folder.resolve()):
+            return preset
+        return _with_own_target(preset, other, describe(env_id, preset.environment))
+    own = _file(folder, env_id)
+    if own.is_file():
+        return load(own, config_class)
+    spec = describe(env_id)
+    other = _nearest_of_kind(folder, spec)
+    preset = _with_own_target(load(_file(folder, other), config_class), other, spec)
+    return dataclasses.replace(preset, config=_with_less_replay(preset.config, spec))
 
 
-def find(folder: Path, env_id: str) -> Path:
-    """The preset of an environment in an agent's folder. Raises `PresetError`, which lists those that exist."""
-    path = _file(folder, env_id)
-    if not path.is_file():
-        known = _environments(folder)
-        raise PresetError(
-            path,
-            f"does not exist; there are presets for {', '.join(known)}: use one of these (--config {known[-1]})"
-            " with your target (--target-return), or copy one, edit it, and name the file",
-        )
-    return path
+def _with_own_target(preset: Preset, other: str, spec: EnvSpec) -> Preset:
+    target = spec.reward_threshold
+    aim = "it has no target and trains to its last step" if target is None else f"its target is its own, {target:g}"
+    note = f"{spec.env_id} takes the settings of the preset for {other}; {aim}"
+    return dataclasses.replace(preset, run=dataclasses.replace(preset.run, target_return=target), note=note)
+
+
+def _with_less_replay(config: Any, spec: EnvSpec) -> Any:
+    """The settings with a replay buffer that takes at most `DEFAULT_REPLAY_BYTES` for observations."""
+    capacity = getattr(config, "capacity", None)
+    most = max(1, DEFAULT_REPLAY_BYTES // spec.stored_bytes)
+    if capacity is None or capacity <= most:
+        return config
+    starts = min(config.learning_starts, most)
+    return dataclasses.replace(config, capacity=most, learning_starts=starts)
+
+
+def _nearest_of_kind(folder: Path, spec: EnvSpec) -> str:
+    """The environment with a preset that is nearest: of the same kind, then by its name, then the most common."""
+    known = _environments(folder)
+    if not known:
+        raise PresetError(folder, "has no presets: write one, and name the file")
+    alike = [one for one in known if is_game(one) == spec.has_images] or known
+    bare = {one.partition("-v")[0]: one for one in alike}
+    named = difflib.get_close_matches(spec.env_id.partition("-v")[0], bare, n=1)
+    return bare[named[0]] if named else next((one for one in COMMON if one in alike), alike[0])
 
 
 def _named(folder: Path, env_id: str, path: Path) -> Path:
@@ -89,14 +136,18 @@ def environment_of(path: Path) -> str:
 
 
 def dump(preset: Preset) -> str:
-    """The text of a preset file with these settings, for `load`. It leaves out settings that are None."""
-    tables = {"agent": preset.config, "run": preset.run}
+    """The text of a preset file with these settings, for `load`. It leaves out settings that are None.
+
+    A table `[environment]` has only the settings that differ from the defaults.
+    """
+    tables = {"agent": vars(preset.config), "run": vars(preset.run)}
     if preset.log != LogSettings():
-        tables["log"] = preset.log
+        tables["log"] = vars(preset.log)
+    if environment := preset.environment.changed():
+        tables["environment"] = environment
     return "\n".join(
-        f"[{table}]\n"
-        + "".join(f"{name} = {toml(value)}\n" for name, value in vars(settings).items() if value is not None)
-        for table, settings in tables.items()
+        f"[{table}]\n" + "".join(f"{name} = {toml(value)}\n" for name, value in values.items() if value is not None)
+        for table, values in tables.items()
     )
 
 
@@ -112,25 +163,26 @@ def toml(value: Any) -> str:
 def override(preset: Preset, settings: Sequence[str]) -> Preset:
     """The preset with some settings changed, each given as `name=value` with a TOML value.
 
-    A name may be from `[agent]` or `[run]`; no agent has a setting with the name of a run's. Raises `PresetError`.
+    A name may be from `[agent]`, `[run]` or `[environment]`; no two of them have the same name. Raises `PresetError`.
     """
-    changes: dict[str, dict[str, Any]] = {"agent": {}, "run": {}}
-    classes = {"agent": type(preset.config), "run": RunSettings}
+    changes: dict[str, dict[str, Any]] = {table: {} for table in TABLES}
+    classes = {"agent": type(preset.config), "run": RunSettings, "environment": EnvSettings}
+    hints = {table: get_type_hints(settings_class) for table, settings_class in classes.items()}
     for setting in settings:
         name, equals, text = (part.strip() for part in setting.partition("="))
         if not equals:
             raise PresetError(preset.path, f"{setting!r} is not a setting; write name=value")
-        tables = [table for table, settings_class in classes.items() if name in get_type_hints(settings_class)]
+        tables = [table for table, known in hints.items() if name in known]
         if not tables:
-            known = [*get_type_hints(classes["agent"]), *get_type_hints(RunSettings)]
+            known = [one for names in hints.values() for one in names]
             raise PresetError(preset.path, f"has no setting {name!r}{_nearest(name, known)}")
-        hint = get_type_hints(classes[tables[0]])[name]
-        changes[tables[0]][name] = _convert(preset.path, f"[{tables[0]}] {name}", hint, _value(text))
+        changes[tables[0]][name] = _convert(preset.path, f"[{tables[0]}] {name}", hints[tables[0]][name], _value(text))
     try:
         return dataclasses.replace(
             preset,
             config=dataclasses.replace(preset.config, **changes["agent"]),
             run=dataclasses.replace(preset.run, **changes["run"]),
+            environment=dataclasses.replace(preset.environment, **changes["environment"]),
         )
     except ValueError as error:
         raise PresetError(preset.path, f"with {', '.join(settings)}: {error}") from error
@@ -178,11 +230,13 @@ def build(path: Path, table: str, settings: type[Settings], values: dict[str, An
         if name not in hints:
             raise PresetError(path, f"[{table}] has an unknown setting {name!r}{_nearest(name, list(hints))}")
         converted[name] = _convert(path, f"[{table}] {name}", hints[name], value)
-    missing = [
-        f.name
-        for f in dataclasses.fields(settings)  # type: ignore[arg-type]
-        if f.default is dataclasses.MISSING and f.name not in values
+    required = [
+        field.name
+        for field in dataclasses.fields(settings)  # type: ignore[arg-type]
+        if field.default is dataclasses.MISSING and field.name not in values
     ]
+    missing = [name for name in required if hints[name] not in OPTIONAL]
+    converted |= {name: None for name in required if hints[name] in OPTIONAL}  # TOML has no None
     if missing:
         raise PresetError(path, f"[{table}] is missing {', '.join(missing)}")
     try:
@@ -191,21 +245,24 @@ def build(path: Path, table: str, settings: type[Settings], values: dict[str, An
         raise PresetError(path, f"[{table}] {error}") from error
 
 
+OPTIONAL = {int | None: int, float | None: float}
+"""Types of settings that a file may leave out, which is None."""
+
+
 def _convert(path: Path, name: str, hint: Any, value: Any) -> Any:
-    if hint == int | None:  # TOML has no None: such settings are left out
-        hint = int
+    hint = OPTIONAL.get(hint, hint)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if hint is int and isinstance(value, float) and value.is_integer():  # 1e6
         return int(value)
-    if hint == tuple[int, ...]:
-        if isinstance(value, list) and all(type(v) is int for v in value):
-            return tuple(value)
-        raise PresetError(path, f"{name} is {value!r}, and must be a list of integers such as [128, 128]")
-    if hint == tuple[str, ...]:
-        if isinstance(value, list) and all(type(v) is str for v in value):
-            return tuple(value)
-        raise PresetError(path, f'{name} is {value!r}, and must be a list of words such as ["one", "two"]')
+    for lists, kind, example in (
+        (tuple[int, ...], int, "integers such as [128, 128]"),
+        (tuple[str, ...], str, 'texts such as ["one", "two"]'),
+    ):
+        if hint == lists:
+            if isinstance(value, list) and all(type(v) is kind for v in value):
+                return tuple(value)
+            raise PresetError(path, f"{name} is {value!r}, and must be a list of {example}")
     if type(value) is hint:
         return value
     raise PresetError(path, f"{name} is {value!r}, and must be {getattr(hint, '__name__', hint)}")

@@ -16,8 +16,8 @@ EXIT_REFUSED = 2
 EXIT_INTERRUPTED = 130
 
 EPILOG = (
-    "Exit codes: 0 the target was reached and confirmed; 1 training ended without reaching it; 2 invalid arguments, or"
-    " this machine cannot run it; 130 interrupted."
+    "Exit codes: 0 the target was reached and confirmed, or there is none; 1 training ended without reaching it; 2"
+    " invalid arguments, or this machine cannot run it; 130 interrupted."
 )
 
 LAST_LINE_JSON = "Print one JSON object as the last line of stdout; all else goes to stderr."
@@ -31,6 +31,21 @@ def duration(seconds: float) -> str:
         if whole >= size:
             return f"{whole // size} {unit} {whole % size // part} {smaller}"
     return f"{whole} s"
+
+
+def of_target(target: float | None) -> str:
+    """The end of a text about a return; empty without a target."""
+    return "" if target is None else f" of {target:g}"
+
+
+def outcome(confirmed: bool, target: float | None) -> str:
+    """How a run ended, in a word or two."""
+    return "trained" if target is None else "confirmed" if confirmed else "not reached"
+
+
+def exit_code(confirmed: bool, target: float | None) -> int:
+    """The exit code of a run that has ended."""
+    return EXIT_REACHED if confirmed or target is None else EXIT_NOT_REACHED
 
 
 def refuse(reason: object) -> NoReturn:

@@ -51,7 +51,8 @@ def save(result: Result, path: Path) -> str:
         label=f"greedy, {result.topology.run.screening_episodes} episodes",
     )
     target = result.topology.run.target_return
-    axes.axhline(target, color="#718096", linestyle="--", linewidth=1, label=f"target {target:g}")
+    if target is not None:
+        axes.axhline(target, color="#718096", linestyle="--", linewidth=1, label=f"target {target:g}")
     evaluation = result.evaluation
     axes.plot(
         [result.env_steps],

@@ -12,8 +12,8 @@ import typer
 from reverie.cli.common import (
     EXIT_INTERRUPTED,
     EXIT_NOT_REACHED,
-    EXIT_REACHED,
     LastLineJson,
+    exit_code,
     print_error,
     refuse,
     require_agents,
@@ -69,7 +69,7 @@ def demo(
     report.show(result, curve.save(result, path), to_stderr=as_json)
     if as_json:
         print(json.dumps(as_object(result)), flush=True)
-    raise typer.Exit(EXIT_REACHED if result.confirmed else EXIT_NOT_REACHED)
+    raise typer.Exit(exit_code(result.confirmed, result.topology.run.target_return))
 
 
 def as_object(result: Result) -> dict[str, object]:

@@ -16,7 +16,11 @@ def show_plan(topology: Topology, nodes: Sequence[Node] | None, *, as_json: bool
     from reverie.runners.planning.nodes import gib
 
     placed, problem = _placed(topology, nodes)
-    settings = {"agent": vars(topology.config), "run": {**vars(topology.run), "prefetch": topology.prefetch}}
+    settings = {
+        "agent": vars(topology.config),
+        "run": {**vars(topology.run), "prefetch": topology.prefetch},
+        "environment": vars(topology.env.settings),
+    }
     if as_json:
         plan = {
             "agent": topology.agent,

@@ -70,17 +70,18 @@ def evaluate(
     except (ValueError, OSError, ImportError) as error:
         refuse(error)
     env_id, run = policy.spec.env_id, policy.run
-    with closing(Evaluator(env_id, episodes)) as evaluator:
+    target = "no target" if run.target_return is None else f"target {run.target_return:g}"
+    with closing(Evaluator(policy.spec, episodes)) as evaluator:
         evaluation = evaluator.evaluate(policy, range(first_seed, first_seed + episodes))
     print(
         f"{policy.agent.name} on {env_id} after {run.env_steps:,} environment steps: mean return"
         f" {evaluation.mean_return:.1f} over {episodes} greedy episodes ({min(evaluation.returns):.1f} to"
-        f" {max(evaluation.returns):.1f}; target {run.target_return:g})",
+        f" {max(evaluation.returns):.1f}; {target})",
         file=stream,
     )
     if video is not None:
         try:
-            score, frames = videos.record(env_id, policy, first_seed, video)
+            score, frames = videos.record(policy.spec, policy, first_seed, video)
         except videos.VideoError as error:
             refuse(error)
         print(f"video: {video}, {frames:,} frames, return {score:.1f}, seed {first_seed}", file=stream)
@@ -110,8 +111,8 @@ def _check_environment(trained: EnvSpec) -> None:
     """Raise ValueError if the environment cannot be made here, or is another one than a policy was trained in."""
     from reverie.agents.environments import describe
 
-    here = describe(trained.env_id)
-    for name in ("obs_shape", "obs_dtype", "num_actions", "action_low", "action_high"):
+    here = describe(trained.env_id, trained.settings)
+    for name in ("obs_shape", "obs_dtype", "leaves", "num_actions", "action_sizes", "action_low", "action_high"):
         if getattr(here, name) != getattr(trained, name):
             raise ValueError(
                 f"{trained.env_id} has {name} {getattr(here, name)} here, and the policy was trained with"

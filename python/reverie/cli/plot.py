@@ -12,7 +12,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from reverie.cli.common import print_error, refuse, require_agents
+from reverie.cli.common import outcome, print_error, refuse, require_agents
 from reverie.cli.curve import marker
 
 if TYPE_CHECKING:
@@ -120,20 +120,25 @@ def _folders(named: list[Path]) -> list[Path]:
     return list(found.values())
 
 
+def _first_reached(run: RunLog) -> str:
+    """When a run reached its target first."""
+    target = run.target_return
+    if target is None:
+        return "no target"
+    points = zip(run.env_steps, run.returns, strict=True)
+    reached = next((step for step, value in points if value >= target), 0)
+    return f"reached {target:g} after {reached:,} steps" if reached else f"never reached {target:g}"
+
+
 def summary(run: RunLog) -> str:
     """A run in one line."""
-    reached = next(
-        (step for step, value in zip(run.env_steps, run.returns, strict=True) if value >= run.target_return), 0
-    )
-    first = (
-        f"reached {run.target_return:g} after {reached:,} steps" if reached else f"never reached {run.target_return:g}"
-    )
+    first = _first_reached(run)
     if run.finished is None and not run.returns:
         end = "not finished, and never evaluated"
     elif run.finished is None:
         end = f"not finished; last greedy return {run.returns[-1]:.1f} after {run.env_steps[-1]:,} steps"
     else:
-        word = "confirmed" if run.finished["confirmed"] else "not reached"
+        word = outcome(run.finished["confirmed"], run.target_return)
         end = f"{word}: {run.finished['mean_return']:.1f} after {run.finished['env_steps']:,} steps"
     return f"{run.agent} on {run.env_id}, seed {run.seed}: {first}; {end}"
 
@@ -211,7 +216,7 @@ def _panel(axes: Any, env_id: str, runs: Sequence[RunLog], over: Over) -> None:
             _draw_band(axes, own, over, look)
             label = f"{name}, median and quartiles of {len(own)} seeds"
         axes.plot([], [], label=label, **look)
-    for target in sorted({run.target_return for run in runs}):
+    for target in sorted({run.target_return for run in runs if run.target_return is not None}):
         axes.axhline(target, color="#718096", linestyle="--", linewidth=1, label=f"target {target:g}")
     axes.set_title(env_id)
     axes.set_xlabel("environment steps" if over is Over.steps else "seconds")

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from reverie.cli import exits
-from reverie.cli.common import duration
+from reverie.cli.common import duration, of_target, outcome
 from reverie.runners import (
     CurvePoint,
     EnvironmentRestarted,
@@ -149,7 +149,7 @@ class Progress:
         grid.add_row("training episodes", training)
         greedy = [point.mean_return for point in self._curve]
         if greedy:
-            grid.add_row("greedy evaluation", f"{greedy[-1]:.1f} of {run.target_return:g}")
+            grid.add_row("greedy evaluation", f"{greedy[-1]:.1f}{of_target(run.target_return)}")
             grid.add_row("", Text(sparkline(greedy[-60:]), style="green"))
         grid.add_row("time", f"{event.seconds:.1f} s{self._time_left(event, run.max_env_steps)}")
         return grid
@@ -179,11 +179,11 @@ def show(result: Result, plot: str, *, to_stderr: bool, quiet: bool = False) -> 
     evaluation, target = result.evaluation, result.topology.run.target_return
     if not quiet:
         console.print()
+    aim = "no target" if target is None else f"target {target:g}"
     console.print(
-        f"{'confirmed' if result.confirmed else 'not reached'}: {evaluation.mean_return:.1f} over"
-        f" {evaluation.num_episodes} greedy episodes (lowest {min(evaluation.returns):g}, target {target:g}) after"
-        f" {result.env_steps:,} environment steps",
-        style="bold green" if result.confirmed else "bold red",
+        f"{outcome(result.confirmed, target)}: {evaluation.mean_return:.1f} over {evaluation.num_episodes} greedy"
+        f" episodes (lowest {min(evaluation.returns):g}, {aim}) after {result.env_steps:,} environment steps",
+        style="bold green" if result.confirmed or target is None else "bold red",
         soft_wrap=True,
     )
     if quiet:

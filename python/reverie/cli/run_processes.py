@@ -16,7 +16,7 @@ from typing import Any, cast
 import typer
 
 from reverie.cli import running, train_request
-from reverie.cli.common import EXIT_INTERRUPTED, EXIT_NOT_REACHED, EXIT_REACHED, find_modules_here
+from reverie.cli.common import EXIT_INTERRUPTED, exit_code, find_modules_here
 from reverie.cli.exits import stop_signals
 from reverie.cli.train_request import TrainRequest
 
@@ -111,7 +111,7 @@ def serve() -> None:
         except KeyboardInterrupt:  # before training began, or more than once
             sys.exit(EXIT_INTERRUPTED)
         connection.send(running.as_object(result, folder))
-    sys.exit(EXIT_REACHED if result.confirmed else EXIT_NOT_REACHED)
+    sys.exit(exit_code(result.confirmed, result.topology.run.target_return))
 
 
 @contextmanager

@@ -64,6 +64,7 @@ def run(
             preset=preset.path,
             config=preset.config,
             run=preset.run,
+            environment=preset.environment,
             num_shards=planned.topology.num_shards,
             address=address,
             stop_when_confirmed=stop_when_confirmed,

@@ -13,7 +13,7 @@ from typing import Any
 
 from reverie import agents
 from reverie.cli import short_flags, sweep_view
-from reverie.cli.common import EXIT_INTERRUPTED, EXIT_NOT_REACHED, EXIT_REACHED, refuse
+from reverie.cli.common import EXIT_INTERRUPTED, EXIT_NOT_REACHED, EXIT_REACHED, exit_code, outcome, refuse
 from reverie.cli.run_processes import RunProcesses, signals_as_ctrl_c
 from reverie.cli.train_request import TrainRequest
 
@@ -77,7 +77,7 @@ def run(request: TrainRequest, wanted: Sequence[int], jobs: int, *, as_json: boo
         print(f"reverie: no result from seed {', '.join(map(str, without))}", file=sys.stderr)
         return max(without.values()) or EXIT_NOT_REACHED
     _print_results(found, folder, as_json=as_json)
-    return EXIT_REACHED if all(one["confirmed"] for one in found) else EXIT_NOT_REACHED
+    return max(exit_code(one["confirmed"], one["target_return"]) for one in found)
 
 
 def continues(request: TrainRequest, wanted: Sequence[int]) -> bool:
@@ -130,7 +130,7 @@ def _summary(result: dict[str, Any]) -> str:
     try:
         return plot.summary(logs.read(Path(result["folder"])))
     except (logs.LogError, OSError):
-        word = "confirmed" if result["confirmed"] else "not reached"
+        word = outcome(result["confirmed"], result["target_return"])
         end = f"{word}: {result['mean_return']:.1f} after {result['env_steps']:,} steps"
         return f"{result['agent']} on {result['env_id']}, seed {result['seed']}: {end}"
 
@@ -165,9 +165,10 @@ def _print_results(found: list[dict[str, Any]], folder: Path, *, as_json: bool) 
     low, high = bootstrap_interval(scores)
     confirmed = sum(one["confirmed"] for one in found)
     stream = sys.stderr if as_json else sys.stdout
+    aimless = all(one["target_return"] is None for one in found)
+    end = f"{len(found)} seeds trained" if aimless else f"{confirmed} of {len(found)} seeds confirmed"
     print(
-        f"interquartile mean {interquartile_mean(scores):.1f} (95 % bootstrap interval {low:.1f} to {high:.1f});"
-        f" {confirmed} of {len(found)} seeds confirmed",
+        f"interquartile mean {interquartile_mean(scores):.1f} (95 % bootstrap interval {low:.1f} to {high:.1f}); {end}",
         file=stream,
     )
     drawn = []

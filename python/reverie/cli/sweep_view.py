@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from reverie.cli.common import duration
+from reverie.cli.common import duration, of_target
 
 TAIL_BYTES = 1 << 16
 """The end of a log that is read: the progress of a few minutes."""
@@ -65,7 +65,7 @@ def state(folder: Path) -> str:
     text = f"{last['env_steps']:,} of at most {most:,} steps"
     returns = [line["mean_return"] for line in lines if line.get("event") == "evaluated"]
     if returns:
-        text += f", greedy return {returns[-1]:.1f} of {started['target_return']:g}"
+        text += f", greedy return {returns[-1]:.1f}{of_target(started['target_return'])}"
     steps, seconds = (last[name] - progress[0][name] for name in ("env_steps", "seconds"))
     if steps > 0 and seconds > 0:
         text += f", at most {duration((most - last['env_steps']) * seconds / steps)} left"

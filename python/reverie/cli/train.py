@@ -13,8 +13,7 @@ from reverie import agents
 from reverie.cli import log_choice, running, short_flags, sweep, train_request
 from reverie.cli import train_flags as flags
 from reverie.cli.common import (
-    EXIT_NOT_REACHED,
-    EXIT_REACHED,
+    exit_code,
     find_modules_here,
     refuse,
     require_agents,
@@ -108,7 +107,7 @@ def train(
     result, folder = train_request.run(request)
     if as_json:
         print(json.dumps(running.as_object(result, folder)), flush=True)
-    raise typer.Exit(EXIT_REACHED if result.confirmed else EXIT_NOT_REACHED)
+    raise typer.Exit(exit_code(result.confirmed, result.topology.run.target_return))
 
 
 def _refuse_conflicting_flags(given: Mapping[str, Any]) -> None:

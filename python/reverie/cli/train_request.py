@@ -105,12 +105,10 @@ def nodes(request: TrainRequest) -> list[Node] | None:
 def lay_out(request: TrainRequest, config: Path | None) -> tuple[Topology, Preset, Agent]:
     """The plan of the run with the preset `config`, its settings and its agent; errors end the command."""
     from reverie.agents import presets
-    from reverie.agents.environments import describe
     from reverie.runners import plan
 
     try:
         agent = agents.find(request.agent)
-        agent.check(describe(request.env))
         preset = agent.load_preset(request.env, config)
         preset = presets.override(preset, short_flags.changed_settings(request, agent, preset))
         topology = plan(
@@ -120,6 +118,7 @@ def lay_out(request: TrainRequest, config: Path | None) -> tuple[Topology, Prese
             preset=preset.path,
             config=preset.config,
             run=preset.run,
+            environment=preset.environment,
             num_shards=request.num_shards,
             runner=request.runner,
             nodes=nodes(request),
@@ -144,8 +143,8 @@ def prepare(request: TrainRequest) -> PlannedRun:
         run_folders.require_replaceable(folder)
     earlier = run_folders.find_earlier(folder, request.resume)
     topology, preset, agent = lay_out(request, request.config or earlier.preset)
-    if earlier.note:
-        print(f"reverie: {earlier.note}", file=sys.stderr)
+    for note in filter(None, (earlier.note, preset.note)):
+        print(f"reverie: {note}", file=sys.stderr)
     if not (request.resume or request.overwrite):
         run_folders.refuse_existing(folder)
     if earlier.checkpoint is not None:

@@ -6,10 +6,13 @@ import importlib.util
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from reverie.agents.environments import EnvSpec
 
 DEFAULT_FPS = 30
 
@@ -30,7 +33,7 @@ def check(path: Path) -> None:
         raise VideoError(f"video {path} cannot be written: name a file in a writable folder")
 
 
-def record(env_id: str, policy: Callable[[NDArray[Any]], NDArray[Any]], seed: int, path: Path) -> tuple[float, int]:
+def record(spec: EnvSpec, policy: Callable[[NDArray[Any]], NDArray[Any]], seed: int, path: Path) -> tuple[float, int]:
     """Play one episode from `seed` and write it; returns its undiscounted return, and the number of frames.
 
     Atari games show the agent's observations: a grey frame for every four of the game. Frames go to the encoder one
@@ -41,7 +44,7 @@ def record(env_id: str, policy: Callable[[NDArray[Any]], NDArray[Any]], seed: in
     from reverie.agents.environments import make_one
 
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # nothing is shown: no display is needed
-    env = make_one(env_id, render=True)
+    env = make_one(spec, render=True)
     writer, frames, total, over = None, 0, 0.0, False
     try:
         obs, _ = env.reset(seed=seed)

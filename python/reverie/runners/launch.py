@@ -10,6 +10,7 @@ from typing import Any
 from reverie import _checks
 from reverie.agents.agent import Agent
 from reverie.agents.core import RunSettings
+from reverie.agents.env_settings import EnvSettings
 from reverie.agents.named_parameters import ParameterError
 from reverie.runners import checkpoints
 from reverie.runners.checked_run import CheckedRun
@@ -28,6 +29,7 @@ def train(
     preset: Path | str | None = None,
     config: Any = None,
     run: RunSettings | None = None,
+    environment: EnvSettings | None = None,
     num_shards: int = 1,
     address: str | None = None,
     stop_when_confirmed: bool = True,
@@ -41,7 +43,10 @@ def train(
 ) -> Result:
     """Train until the target is confirmed or `run.max_env_steps` are done.
 
-    `agent` is an agent, e.g. `reverie.agents.find("apex-dqn")`. `runner` selects where its roles run:
+    `agent` is an agent, e.g. `reverie.agents.find("apex-dqn")`. `config`, `run` and `environment` (wrappers, a time
+    limit) replace those of the preset. Without a target (`run.target_return` None) the run trains to its last step.
+
+    `runner` selects where its roles run:
 
     - "local": in this thread, taking turns. The same seed gives the same run, except for times.
     - "process": each role in a process of its own on this machine. The order of events differs from run to run, so no
@@ -100,6 +105,7 @@ def train(
         preset=preset,
         config=config,
         run=run,
+        environment=environment,
         num_shards=num_shards,
         runner=runner,
         nodes=nodes,

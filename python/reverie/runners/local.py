@@ -91,7 +91,7 @@ class _Loop:
         run = topology.run
         self.screening = screening_seeds(run.screening_episodes)
         self.confirming = confirmation_seeds(run.confirmation_episodes)
-        self.evaluator = Evaluator(env.env_id, max(len(self.screening), len(self.confirming)))
+        self.evaluator = Evaluator(env, max(len(self.screening), len(self.confirming)))
 
     def run(self, stop_when_confirmed: bool, should_stop: Callable[[], bool]) -> Result:
         run, account = self.topology.run, self.account
@@ -141,7 +141,7 @@ class _Loop:
         """Evaluate the last weights for the curve; if they reach the target, confirm them on other seeds."""
         self.policy.load(self._weights())
         screening = self._timed_evaluation(self.screening)
-        reached = screening.mean_return >= self.topology.run.target_return
+        reached = self.topology.run.reached_by(screening.mean_return)
         confirmation = self._timed_evaluation(self.confirming) if reached else None
         self.emit(self.account.evaluated(self.account.env_steps, screening, confirmation))
 

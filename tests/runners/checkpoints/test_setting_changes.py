@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 
 from reverie import agents  # noqa: E402
 from reverie.agents.core import RunSettings, Stopwatch  # noqa: E402
+from reverie.agents.env_settings import EnvSettings  # noqa: E402
 from reverie.runners import Evaluated, Saved, checkpoints, plan, train  # noqa: E402
 from reverie.runners.checkpoints import setting_changes  # noqa: E402
 from reverie.runners.checkpoints.setting_changes import MAY_CHANGE, MUST_STAY, ChangedSettingsError  # noqa: E402
@@ -41,7 +42,7 @@ def undecided(classes):
 
 
 def all_settings():
-    return [RunSettings, *(agents.find(name).config for name in agents.BUILT_IN)]
+    return [RunSettings, EnvSettings, *(agents.find(name).config for name in agents.BUILT_IN)]
 
 
 def test_every_setting_of_every_agent_is_either_changeable_or_has_a_reason_why_not():
@@ -143,7 +144,8 @@ def test_settings_that_may_not_change_are_named_with_both_values_and_the_reason(
 
 @pytest.mark.parametrize("name", sorted(MUST_STAY))
 def test_each_setting_that_must_stay_is_refused(name, runs):
-    config = next(one for one in all_settings()[1:] if name in NO_SETTING or name in names_of(one))
+    of_all = NO_SETTING | names_of(EnvSettings)
+    config = next(one for one in all_settings()[2:] if name in of_all or name in names_of(one))
     agent = next(agents.find(one) for one in agents.BUILT_IN if agents.find(one).config is config)
     topology = plan(**options(agent.name, 900))
     before = {**topology.identity, name: "another"}

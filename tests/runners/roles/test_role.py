@@ -3,15 +3,18 @@
 import dataclasses
 import threading
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from reverie import Table, rate_limiters, selectors, testing  # noqa: E402
+from reverie.agents.core import Weights  # noqa: E402
 from reverie.agents.dqn import agent as dqn  # noqa: E402
+from reverie.agents.env_settings import EnvSettings  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
 from reverie.errors import DamagedError, DeadlineExceededError, UnavailableError  # noqa: E402
-from reverie.runners.links.messages import Endpoint, Failed, Ready, RoleName, Setup, Stop  # noqa: E402
+from reverie.runners.links.messages import Endpoint, Evaluate, Failed, Ready, RoleName, Setup, Stop  # noqa: E402
 from reverie.runners.roles import heap_trim, learners, role, role_loop  # noqa: E402
 
 
@@ -44,6 +47,17 @@ def torch_threads():
 def test_only_the_learner_has_more_than_one_torch_thread(kind, threads, torch_threads):
     Idle(setup_of(kind))
     assert torch.get_num_threads() == threads
+
+
+def test_the_evaluator_plays_the_environment_of_the_run_with_its_wrappers_and_limit(torch_threads):
+    setup = setup_of("evaluator")
+    spec = describe("CartPole-v1", EnvSettings(wrappers=("gymnasium.wrappers:TimeAwareObservation",), time_limit=3))
+    evaluator = role.GreedyEvaluator(dataclasses.replace(setup, env=spec))
+    flat = np.zeros(sum(one.numel() for one in dqn.make_policy(spec, setup.config).module.parameters()), np.float32)
+    played = evaluator.handle(Evaluate(4, Weights(1, flat), confirm=False))
+    evaluator.close()
+    assert played.number == 4
+    assert set(played.screening.returns) == {3.0}, "each episode is cut off after the third step"
 
 
 class Line:

@@ -60,9 +60,10 @@ class Actor(ReplayActor):
         q = self._policy.q_values(obs)
         epsilons = epsilon_alone(self.env_steps, self._config) if self._alone else self.epsilons
         actions = epsilon_greedy(self._rng, q.argmax(axis=1), self._num_actions, epsilons)
+        env_actions = self._policy.enumeration.to_env(actions)
         if not self._sends_errors:
-            return Choice(actions, actions)
-        return Choice(actions, actions, q[self._rows, actions], q.max(axis=1))
+            return Choice(actions, env_actions)
+        return Choice(actions, env_actions, q[self._rows, actions], q.max(axis=1))
 
     def _values(self, obs: NDArray[Any]) -> NDArray[np.float32]:
         values: NDArray[np.float32] = self._policy.q_values(obs).max(axis=1)

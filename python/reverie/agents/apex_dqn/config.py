@@ -11,7 +11,8 @@ from reverie import selectors
 from reverie.agents import checks, replay
 from reverie.agents.discrete import PRECISIONS
 from reverie.agents.environments import EnvSpec
-from reverie.agents.layers import nature_sizes, num_parameters
+from reverie.agents.inputs import front_sizes
+from reverie.agents.layers import num_parameters
 from reverie.tables import Table
 
 
@@ -72,13 +73,9 @@ def make_tables(spec: EnvSpec, config: ApexDqnConfig, *, seed: int) -> list[Tabl
 def memory(spec: EnvSpec, config: ApexDqnConfig) -> dict[str, int]:
     """Memory of a run in bytes by part, an upper estimate."""
     actions = spec.num_actions or 0
-    if spec.frame_stack is None:
-        widths = (spec.num_inputs, *config.hidden, actions + 1)
-        parameters, units = num_parameters(*widths), sum(widths)
-    else:
-        features, parameters, units = nature_sizes(spec.obs_shape)
-        streams = [(features, *config.hidden, outputs) for outputs in (1, actions)]
-        parameters += sum(num_parameters(*widths) for widths in streams)
-        units += spec.num_inputs + sum(sum(widths) for widths in streams)
+    features, parameters, units = front_sizes(spec)
+    streams = [(features, *config.hidden, outputs) for outputs in ((1, actions) if spec.has_images else (actions + 1,))]
+    parameters += sum(num_parameters(*widths) for widths in streams)
+    units += sum(sum(widths) for widths in streams)
     networks = 5 + config.num_actors  # online, target, gradient, two moments; one in each actor
     return replay.memory(spec, config, parameters=parameters * networks, units=units)

@@ -1,4 +1,4 @@
-"""The dueling networks, of flat observations and of Atari's frames, and the policy that reads them."""
+"""The dueling networks, of vectors and of images, and the policy that reads them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from reverie.agents.apex_dqn.config import ApexDqnConfig, epsilon_alone
 from reverie.agents.discrete import QPolicy
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
-from reverie.agents.layers import MlpTorso, NatureTorso, ValueLinear, in_float32, initialised, nature_sizes
+from reverie.agents.inputs import front
+from reverie.agents.layers import MlpTorso, ValueLinear, in_float32, initialised
 
 
 class DuelingHead(nn.Module):
@@ -53,10 +54,10 @@ def make_network(spec: EnvSpec, config: ApexDqnConfig, *, seed: int, trainable: 
     num_actions = spec.num_actions
 
     def make() -> nn.Sequential:
-        if spec.frame_stack is None:
-            return nn.Sequential(MlpTorso(spec.num_inputs, config.hidden), DuelingHead(config.hidden[-1], num_actions))
-        features, _, _ = nature_sizes(spec.obs_shape)
-        return nn.Sequential(NatureTorso(spec.obs_shape), DuelingStreams(features, config.hidden, num_actions))
+        first, features = front(spec)
+        if spec.has_images:
+            return nn.Sequential(*first, DuelingStreams(features, config.hidden, num_actions))
+        return nn.Sequential(*first, MlpTorso(features, config.hidden), DuelingHead(config.hidden[-1], num_actions))
 
     return FlatNetwork(initialised(make, seed), trainable=trainable)
 
@@ -66,4 +67,5 @@ class GreedyPolicy(QPolicy):
 
     def __init__(self, spec: EnvSpec, config: ApexDqnConfig) -> None:
         network = make_network(spec, config, seed=0, trainable=False)
-        super().__init__(network, config.precision, epsilon=epsilon_alone(config.single_env_decay_steps, config))
+        epsilon = epsilon_alone(config.single_env_decay_steps, config)
+        super().__init__(network, config.precision, epsilon=epsilon, spec=spec)

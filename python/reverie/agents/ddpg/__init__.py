@@ -22,4 +22,5 @@ agent = Agent(
     make_learner=Learner,
     make_actor=Actor,
     make_policy=GreedyPolicy,
+    any_space=True,
 )

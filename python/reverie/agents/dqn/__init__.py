@@ -22,6 +22,6 @@ agent = Agent(
     make_learner=Learner,
     make_actor=Actor,
     make_policy=GreedyPolicy,
-    frames=True,
+    any_space=True,
     devices=("cpu", "cuda"),
 )

@@ -36,5 +36,5 @@ class Actor(ReplayActor):
     def _choose(self, obs: NDArray[Any]) -> Choice:
         # An actor knows only its own steps: the others are assumed to have taken as many.
         now = epsilon(self.env_steps * self._config.num_actors, self._config)
-        actions = epsilon_greedy(self._rng, self._policy(obs), self._num_actions, now)
-        return Choice(actions, actions)
+        actions = epsilon_greedy(self._rng, self._policy.greedy(obs), self._num_actions, now)
+        return Choice(actions, self._policy.enumeration.to_env(actions))

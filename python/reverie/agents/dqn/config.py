@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from reverie.agents import checks, replay
 from reverie.agents.discrete import PRECISIONS
 from reverie.agents.environments import EnvSpec
-from reverie.agents.layers import nature_sizes, num_parameters
+from reverie.agents.inputs import front_sizes
+from reverie.agents.layers import num_parameters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +47,9 @@ def epsilon(step: int, config: DqnConfig) -> float:
 
 def sizes(spec: EnvSpec, config: DqnConfig) -> tuple[int, int]:
     """The number of parameters, and the sum of the widths of all layers that one observation passes through."""
-    frames = spec.frame_stack is not None
-    features, parameters, units = nature_sizes(spec.obs_shape) if frames else (spec.num_inputs, 0, 0)
+    features, parameters, units = front_sizes(spec)
     widths = (features, *config.hidden, spec.num_actions or 0)
-    return parameters + num_parameters(*widths), units + spec.num_inputs + sum(widths)
+    return parameters + num_parameters(*widths), units + sum(widths)
 
 
 def memory(spec: EnvSpec, config: DqnConfig) -> dict[str, int]:

@@ -8,7 +8,8 @@ from reverie.agents.discrete import QPolicy
 from reverie.agents.dqn.config import DqnConfig
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
-from reverie.agents.layers import MlpTorso, NatureTorso, ValueLinear, initialised, nature_sizes
+from reverie.agents.inputs import front
+from reverie.agents.layers import MlpTorso, ValueLinear, initialised
 
 
 def make_network(spec: EnvSpec, config: DqnConfig, *, seed: int, trainable: bool) -> FlatNetwork[nn.Sequential]:
@@ -17,10 +18,8 @@ def make_network(spec: EnvSpec, config: DqnConfig, *, seed: int, trainable: bool
     num_actions = spec.num_actions
 
     def make() -> nn.Sequential:
-        frames = spec.frame_stack is not None
-        torso = [NatureTorso(spec.obs_shape)] if frames else []
-        features = nature_sizes(spec.obs_shape)[0] if frames else spec.num_inputs
-        return nn.Sequential(*torso, MlpTorso(features, config.hidden), ValueLinear(config.hidden[-1], num_actions))
+        first, features = front(spec)
+        return nn.Sequential(*first, MlpTorso(features, config.hidden), ValueLinear(config.hidden[-1], num_actions))
 
     return FlatNetwork(initialised(make, seed), trainable=trainable)
 
@@ -30,5 +29,8 @@ class GreedyPolicy(QPolicy):
 
     def __init__(self, spec: EnvSpec, config: DqnConfig) -> None:
         super().__init__(
-            make_network(spec, config, seed=0, trainable=False), config.precision, epsilon=config.epsilon_end
+            make_network(spec, config, seed=0, trainable=False),
+            config.precision,
+            epsilon=config.epsilon_end,
+            spec=spec,
         )

@@ -21,4 +21,6 @@ agent = Agent(
     make_learner=Learner,
     make_actor=Actor,
     make_policy=GreedyPolicy,
+    any_space=True,
+    factored=True,
 )

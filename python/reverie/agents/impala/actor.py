@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from reverie.agents.acting import Columns, UnrollActor
 from reverie.agents.core import Stopwatch, WeightSource
 from reverie.agents.environments import EnvSpec
 from reverie.agents.impala.config import TABLE, ImpalaConfig
 from reverie.agents.impala.networks import GreedyPolicy
+from reverie.agents.unrolls import Columns, UnrollActor
 
 
 class Actor(UnrollActor):

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from reverie.agents.actor_critic import log_pi_of, log_softmax
 from reverie.agents.core import Stopwatch
 from reverie.agents.environments import EnvSpec
 from reverie.agents.impala.config import TABLE, ImpalaConfig
@@ -23,7 +24,7 @@ class Learner(NetworkLearner):
 
     def __init__(self, spec: EnvSpec, config: ImpalaConfig, client: Any, *, seed: int, watch: Stopwatch) -> None:
         super().__init__(client, watch=watch)
-        self._config = config
+        self._config, self._sizes = config, spec.action_sizes
         self._network = make_network(spec, config, seed=seed, trainable=True)
         self._optimizer = rmsprop(self._network, config.learning_rate, config.rmsprop_decay, config.rmsprop_epsilon)
         self._networks = {"network": self._network}
@@ -34,7 +35,8 @@ class Learner(NetworkLearner):
         with self._watch("sample"):
             batch = self._client.sample_batch(TABLE, self._config.batch_size, timeout=0)
         with self._watch("learn"):
-            figures = self._update(batch.data)
+            figures = self._update(self._statistics.scaled(batch.data))
+            self._statistics.merge(batch.data, batch.data["is_step"])
         self._check(figures)
         ages = self.version - batch.data["weights_version"][:, 0]  # one policy made all of an unroll
         self._last = {"age_in_updates": float(ages.mean()), "oldest_in_updates": float(ages.max()), **figures}
@@ -44,12 +46,12 @@ class Learner(NetworkLearner):
         config = self._config
         for group in self._optimizer.param_groups:
             group["lr"] = config.rate(self.version)
-        unrolls, length = data["action"].shape
+        unrolls, length = data["reward"].shape
         obs, actions = torch.from_numpy(data["obs"]), torch.from_numpy(data["action"])
         logits, values = self._network.module(obs.flatten(0, 1))
         logits, values = logits.view(unrolls, length + 1, -1)[:, :-1], values.view(unrolls, length + 1)
         with torch.no_grad():
-            log_pi = torch.log_softmax(logits, dim=2).gather(2, actions.unsqueeze(2)).squeeze(2)
+            log_pi = log_pi_of(log_softmax(logits, self._sizes), actions, self._sizes)
             log_rho = log_pi - float32(data["log_mu"])
             targets = vtrace(
                 log_rho,
@@ -69,6 +71,7 @@ class Learner(NetworkLearner):
             targets.advantage[steps],
             value_coefficient=config.value_coefficient,
             entropy_coefficient=config.entropy_coefficient,
+            sizes=self._sizes,
         )
         descend(self._network, self._optimizer, loss.loss, config.max_grad_norm)
         figures = torch.stack([loss.loss.detach(), loss.entropy, -log_rho[steps].mean()])

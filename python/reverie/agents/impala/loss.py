@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from reverie.agents.actor_critic import backward_sums
+from reverie.agents.actor_critic import backward_sums, log_pi_of, log_softmax
 
 
 class VTrace(NamedTuple):
@@ -60,13 +60,15 @@ def impala_loss(
     *,
     value_coefficient: float,
     entropy_coefficient: float,
+    sizes: tuple[int, ...] = (),
 ) -> ImpalaLoss:
     """Means over the steps of `-advantage log pi`, of half the squared value errors, and of the entropy (section 4.2).
 
-    No gradient flows into `v_s` and `advantage`.
+    No gradient flows into `v_s` and `advantage`. `sizes` are those of the parts of actions `[M, A]`, which are
+    independent.
     """
-    log_pi = torch.log_softmax(logits, dim=1)
-    policy_loss = -(advantage.detach() * log_pi.gather(1, actions.unsqueeze(1)).squeeze(1)).mean()
+    log_pi = log_softmax(logits, sizes)
+    policy_loss = -(advantage.detach() * log_pi_of(log_pi, actions, sizes)).mean()
     value_loss = 0.5 * torch.mean((v_s.detach() - values) ** 2)
     entropy = -(log_pi.exp() * log_pi).sum(dim=1).mean()
     loss = policy_loss + value_coefficient * value_loss - entropy_coefficient * entropy

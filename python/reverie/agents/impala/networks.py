@@ -17,4 +17,4 @@ class GreedyPolicy(SoftmaxPolicy):
     """Takes the most probable action; actors draw from `outputs`."""
 
     def __init__(self, spec: EnvSpec, config: ImpalaConfig) -> None:
-        super().__init__(make_network(spec, config, seed=0, trainable=False))
+        super().__init__(make_network(spec, config, seed=0, trainable=False), spec)

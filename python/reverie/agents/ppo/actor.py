@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from reverie.agents.acting import Columns, UnrollActor
 from reverie.agents.core import Stopwatch, WeightSource
 from reverie.agents.environments import EnvSpec
 from reverie.agents.ppo.config import TABLE, PpoConfig
 from reverie.agents.ppo.networks import GreedyPolicy
+from reverie.agents.unrolls import Columns, UnrollActor
 
 
 class Actor(UnrollActor):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from reverie.agents import checks
 from reverie.agents.core import TableNeeds
 from reverie.agents.environments import EnvSpec
+from reverie.agents.inputs import front_sizes
 from reverie.agents.layers import num_parameters
 from reverie.tables import Table
 
@@ -74,10 +75,11 @@ def memory(spec: EnvSpec, config: PpoConfig) -> dict[str, int]:
     """Memory of a run in bytes by part, an upper estimate."""
     steps = config.batch_size * config.unroll_length
     step = spec.obs_bytes + spec.action_bytes + 4 * 6
-    policy, value = ((spec.num_inputs, *config.hidden, out) for out in (spec.num_actions or 0, 1))
-    parameters = num_parameters(*policy) + num_parameters(*value)
+    features, own, units = front_sizes(spec)  # policy and value network have their own
+    policy, value = ((features, *config.hidden, out) for out in (sum(spec.action_sizes) or spec.num_actions or 0, 1))
+    parameters = 2 * own + num_parameters(*policy) + num_parameters(*value)
     return {
         f"queue of {config.batch_size} unrolls": 2 * steps * step,  # in the queue, and in the actors
         "networks and optimiser": 4 * parameters * (4 + config.num_actors),
-        "batches": steps * (step + 16 * (sum(policy) + sum(value))),
+        "batches": steps * (step + 16 * (2 * units + sum(policy) + sum(value))),
     }

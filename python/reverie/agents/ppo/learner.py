@@ -24,7 +24,7 @@ class Learner(NetworkLearner):
 
     def __init__(self, spec: EnvSpec, config: PpoConfig, client: Any, *, seed: int, watch: Stopwatch) -> None:
         super().__init__(client, watch=watch)
-        self._config = config
+        self._config, self._sizes = config, spec.action_sizes
         self._network = make_network(spec, config, seed=seed_of(seed, 0), trainable=True)
         self._optimizer = adam(self._network, config.learning_rate, config.adam_epsilon)
         self._networks = {"network": self._network}
@@ -36,7 +36,8 @@ class Learner(NetworkLearner):
         with self._watch("sample"):
             batch = self._client.sample_batch(TABLE, self._config.batch_size, timeout=0)
         with self._watch("learn"):
-            figures = self._update(batch.data)
+            figures = self._update(self._statistics.scaled(batch.data))
+            self._statistics.merge(batch.data, batch.data["is_step"])
         self._check(figures)
         age = self.version - float(batch.data["weights_version"].mean())
         self._last = {"age_in_updates": age, **figures}
@@ -69,6 +70,7 @@ class Learner(NetworkLearner):
                     clip=config.clip * left,
                     value_coefficient=config.value_coefficient,
                     entropy_coefficient=config.entropy_coefficient,
+                    sizes=self._sizes,
                 )
                 descend(self._network, self._optimizer, loss.loss, config.max_grad_norm)
                 figures.append(torch.stack([loss.loss.detach(), *loss[1:]]))

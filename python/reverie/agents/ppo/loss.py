@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from reverie.agents.actor_critic import backward_sums
+from reverie.agents.actor_critic import backward_sums, log_pi_of, log_softmax
 
 
 def advantages(r_t: Tensor, discount_t: Tensor, lambda_t: Tensor, v: Tensor) -> Tensor:
@@ -48,10 +48,14 @@ def ppo_loss(
     clip: float,
     value_coefficient: float,
     entropy_coefficient: float,
+    sizes: tuple[int, ...] = (),
 ) -> PpoLoss:
-    """`-L^CLIP + c1 L^VF - c2 S` (Schulman et al. 2017, equations 7 and 9), with `L^VF` half the mean squared error."""
-    log_pi = torch.log_softmax(logits, dim=1)
-    log_ratio = log_pi.gather(1, actions.unsqueeze(1)).squeeze(1) - old_log_pi
+    """`-L^CLIP + c1 L^VF - c2 S` (Schulman et al. 2017, equations 7 and 9), with `L^VF` half the mean squared error.
+
+    `sizes` are those of the parts of actions `[M, A]`, which are independent.
+    """
+    log_pi = log_softmax(logits, sizes)
+    log_ratio = log_pi_of(log_pi, actions, sizes) - old_log_pi
     ratio = log_ratio.exp()
     surrogate = torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage).mean()
     value_loss = 0.5 * torch.mean((value_target - values) ** 2)

@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from reverie.agents.continuous import Critics, GreedyActions
+from reverie.agents.continuous import Critics, GreedyActions, torso
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
-from reverie.agents.layers import MlpTorso, initialised
+from reverie.agents.layers import initialised
 from reverie.agents.sac.config import NUM_CRITICS, SacConfig
 
 LOG_SIGMA = (-20.0, 2.0)
@@ -24,7 +24,7 @@ class GaussianPolicy(nn.Module):
 
     def __init__(self, spec: EnvSpec, hidden: tuple[int, ...]) -> None:
         super().__init__()
-        self.torso = MlpTorso(spec.num_inputs, hidden)
+        self.torso = torso(spec, hidden)
         self.head = nn.Linear(hidden[-1], 2 * spec.action_size)
 
     def distribution(self, observations: Tensor) -> tuple[Tensor, Tensor]:

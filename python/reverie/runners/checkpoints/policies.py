@@ -37,8 +37,8 @@ def _of_checkpoint(path: Path, agent: Agent | str | None, seed: int) -> TrainedP
             path,
             f"is of the agent {identity['agent']}, and {found.name} was named: name the agent of the checkpoint",
         )
-    spec = describe(identity["env_id"])
-    preset = found.load_preset(spec.env_id, path / PRESET)
+    preset = found.load_preset(identity["env_id"], path / PRESET)
+    spec = describe(identity["env_id"], preset.environment)
     policy = found.make_policy(spec, preset.config)
     try:
         named_parameters.load(policy.module, weights["parameters"], "its agent")

@@ -36,7 +36,7 @@ def save_run(folder: Path, agent: Agent, topology: Topology, state: dict[str, An
 
     `state["weights"]` are the `Weights` of actors; the checkpoint has them by the names of the policy's parameters.
     """
-    preset = presets.dump(Preset(topology.config, topology.run, topology.preset))
+    preset = presets.dump(Preset(topology.config, topology.run, topology.preset, environment=topology.env.settings))
     paths = [os.path.relpath(one, folder) for one in tables]
     weights = _named(agent, topology, state["weights"])
     path = save(folder, state["env_steps"], {**state, "weights": weights, REPLAY: paths}, preset)

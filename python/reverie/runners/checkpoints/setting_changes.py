@@ -86,8 +86,9 @@ MAY_CHANGE = frozenset(
 )
 
 _ACTORS = "each actor continues with its own counts and random state from the checkpoint"
-_NETWORKS = "the networks of the checkpoint have these widths"
+_NETWORKS = "the networks of the checkpoint have these layers"
 _LIMITER = "the table's limiter counts draws and inserts since the run began, and would block one side for long"
+_ENVIRONMENT = "its stored steps, its networks and its curve are from environments that were made so"
 _LEARNERS = "each learner and each parameter shard continues from its own state in the checkpoint"
 
 MUST_STAY = {
@@ -109,6 +110,12 @@ MUST_STAY = {
     "initial_temperature": "the temperature has been learnt since, and continues from the checkpoint",
     "num_learners": _LEARNERS,
     "num_parameter_shards": _LEARNERS,
+    "wrappers": _ENVIRONMENT,
+    "time_limit": _ENVIRONMENT,
+    "frame_stack": _ENVIRONMENT,
+    "normalise_observations": _ENVIRONMENT,
+    "normalise_rewards": _ENVIRONMENT,
+    "network": _NETWORKS,
     "bundled": "it decides how many tables the checkpoint has",
 }
 """The reason why each of these settings cannot change, as the end of a message about the checkpoint."""
@@ -154,7 +161,8 @@ def changes(before: dict[str, Any], agent: Agent, topology: Topology) -> list[Se
     if before["agent"] != now["agent"]:
         return [SettingChange("agent", before["agent"], now["agent"], MUST_STAY["agent"])]
     # A checkpoint of a version without some setting was made as if that setting had its default.
-    later = {field.name: field.default for field in dataclasses.fields(topology.config)}
+    known = (*dataclasses.fields(topology.config), *dataclasses.fields(topology.env.settings))
+    later = {field.name: field.default for field in known}
     found = []
     for name, value in now.items():
         was = before.get(name, later.get(name))

@@ -16,7 +16,8 @@ import torch
 from reverie import _checks
 from reverie.agents.agent import Agent
 from reverie.agents.core import RunSettings, TableNeeds
-from reverie.agents.environments import EnvSpec, describe
+from reverie.agents.env_settings import EnvSettings
+from reverie.agents.environments import EnvSpec, describe, require_id
 from reverie.runners.planning.nodes import PROCESSES, Node, gib, memory_of_role, place
 from reverie.sharding import shard_table
 
@@ -103,7 +104,7 @@ class Topology:
     def identity(self) -> dict[str, Any]:
         """The settings that are compared when a run is resumed: see `checkpoints.setting_changes`."""
         names = {"agent": self.agent, "env_id": self.env.env_id, "seed": self.seed}
-        return {**names, **vars(self.config)}
+        return {**names, **vars(self.config), **vars(self.env.settings)}
 
     @property
     def prefetch(self) -> int:
@@ -162,11 +163,14 @@ class Topology:
             tables += "bundles of their own" if self.needs.bundled else _counted(self.num_shards, "shard")
         if self.needs.num_parameter_shards:
             learners += f" on {_counted(self.needs.num_parameter_shards, 'parameter shard')}"
+        target, run = self.run.target_return, self.run
+        end = f"until {target:g} is reached and confirmed, at most" if target is not None else "without a target,"
+        made = "".join(f", {name} {value!r}" for name, value in self.env.settings.changed().items())
+        memory = f"about {gib(self.memory_bytes)} of memory"
         return (
-            f"{self.agent} on {self.env.env_id}, seed {self.seed}: {actors}, {learners}, one greedy evaluator,"
+            f"{self.agent} on {self.env.env_id}, seed {self.seed}{made}: {actors}, {learners}, one greedy evaluator,"
             f" {tables}\n"
-            f"until {self.run.target_return:g} is reached and confirmed, at most {self.run.max_env_steps:,} environment"
-            f" steps; about {gib(self.memory_bytes)} of memory; on {self.run.device}; preset {self.preset}"
+            f"{end} {run.max_env_steps:,} environment steps; {memory}; on {self.run.device}; preset {self.preset}"
         )
 
 
@@ -178,6 +182,7 @@ def plan(
     preset: Path | str | None = None,
     config: Any = None,
     run: RunSettings | None = None,
+    environment: EnvSettings | None = None,
     num_shards: int = 1,
     runner: RunnerName = "local",
     available_bytes: int | None = None,
@@ -186,10 +191,10 @@ def plan(
 ) -> Topology:
     """Plan a run without starting anything.
 
-    `config` and `run` replace those of the preset. The run must fit `available_bytes` (by default the memory that this
-    process may still take). With the runner "ray" each node of `nodes` must have room for the roles that are placed on
-    it; without `nodes`, memory is not checked here, since the cluster need not exist yet: a run on Ray asks it.
-    `check_memory=False` skips both checks.
+    `config`, `run` and `environment` replace those of the preset. The run must fit `available_bytes` (by default the
+    memory that this process may still take). With the runner "ray" each node of `nodes` must have room for the roles
+    that are placed on it; without `nodes`, memory is not checked here, since the cluster need not exist yet: a run on
+    Ray asks it. `check_memory=False` skips both checks.
 
     Raises `UnknownEnvironmentError`, `UnsupportedEnvironmentError`, `PresetError`, `DeviceError`, `DoesNotFitError` and
     `NoRoomError` if memory does not suffice, and TypeError for arguments of another type.
@@ -197,10 +202,11 @@ def plan(
     if not isinstance(agent, Agent):
         raise TypeError(f"agent is {agent!r}, and must be an Agent: reverie.agents.find gives it by name")
     seed, num_shards = _checks.integer("seed", seed), _checks.count("num_shards", num_shards, 1)
-    env = describe(env_id)
-    # Checked before the preset: no preset helps with an environment that the agent cannot play.
-    agent.check(env)
+    require_id(env_id)
     found = agent.load_preset(env_id, None if preset is None else _checks.path("preset", preset))
+    _require_settings("environment", environment, found.environment, "a run")
+    env = describe(env_id, found.environment if environment is None else environment)
+    agent.check(env)
     _require_settings("config", config, found.config, agent.name)
     _require_settings("run", run, found.run, "a run")
     _require_device(agent, found.run if run is None else run, runner)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reverie.agents.core import Crash, EnvironmentCrashedError
-from reverie.agents.environments import make_one
+from reverie.agents.environments import EnvSpec, make_one
 
 
 def screening_seeds(num_episodes: int) -> tuple[int, ...]:
@@ -45,9 +45,10 @@ class Evaluation:
 class Evaluator:
     """Runs evaluations in environments that it makes once. Not thread-safe."""
 
-    def __init__(self, env_id: str, num_envs: int) -> None:
-        self._env_id = env_id
-        self._envs = [make_one(env_id) for _ in range(num_envs)]
+    def __init__(self, env: EnvSpec | str, num_envs: int) -> None:
+        """`env` is a description (`Topology.env`, `TrainedPolicy.spec`), or the id of an environment as it is."""
+        self._env = env
+        self._envs = [make_one(env) for _ in range(num_envs)]
 
     def evaluate(self, policy: Callable[[NDArray[Any]], NDArray[Any]], seeds: Sequence[int]) -> Evaluation:
         """Play one episode per seed in lockstep; `policy` gets the observations of running episodes, `[n, ...]`.
@@ -85,8 +86,9 @@ class Evaluator:
         for i, env in enumerate(self._envs):
             with suppress(Exception):  # one that raised may do so again
                 env.close()
-            self._envs[i] = make_one(self._env_id)
-        return EnvironmentCrashedError(Crash(self._env_id, seed, step, f"{type(error).__name__}: {error}"), 1)
+            self._envs[i] = make_one(self._env)
+        env_id = self._env if isinstance(self._env, str) else self._env.env_id
+        return EnvironmentCrashedError(Crash(env_id, seed, step, f"{type(error).__name__}: {error}"), 1)
 
     def close(self) -> None:
         """Close the environments."""

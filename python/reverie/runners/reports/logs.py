@@ -128,6 +128,7 @@ def as_line(event: Event) -> dict[str, Any]:
                 "target_return": topology.run.target_return,
                 "config": vars(topology.config),
                 "run": vars(topology.run),
+                "environment": topology.env.settings.changed(),
             }
         case Progress():
             return {"event": "progress", **vars(event), "learner": dict(event.learner)}
@@ -186,7 +187,7 @@ class RunLog:
     agent: str
     env_id: str
     seed: int
-    target_return: float
+    target_return: float | None
     env_steps: tuple[int, ...]
     """Environment steps of the points of the curve."""
     returns: tuple[float, ...]
@@ -195,7 +196,7 @@ class RunLog:
     seconds: tuple[float, ...] = ()
     """Times of the points of the curve, from the run's start."""
     config: Mapping[str, Any] = field(default_factory=dict)
-    """The agent's settings."""
+    """The settings of the agent, and of the environment where they differ from the defaults."""
 
 
 def read(path: Path) -> RunLog:
@@ -220,7 +221,7 @@ def read(path: Path) -> RunLog:
             returns=tuple(float(point["mean_return"]) for point in points),
             finished=next((line for line in lines if line.get("event") == "finished"), None),
             seconds=tuple(float(point["seconds"]) for point in points),
-            config=first["config"],
+            config={**first["config"], **first.get("environment", {})},
         )
     except KeyError as error:
         raise LogError(file, f"is not the log of a run: a line lacks {error}") from error

@@ -51,7 +51,7 @@ class RunProgress:
     def confirmed(self) -> bool:
         """Whether the last evaluation reached the target on the screening seeds and on the confirmation seeds."""
         last = self.confirmation
-        return last is not None and last.mean_return >= self.topology.run.target_return
+        return last is not None and self.topology.run.reached_by(last.mean_return)
 
     @property
     def evaluation_due(self) -> bool:

@@ -161,7 +161,7 @@ def _description(event: Started) -> RunDescription:
     named = {"agent": topology.agent, "env_id": topology.env.env_id, "seed": topology.seed, "runner": topology.runner}
     return RunDescription(
         name=f"{topology.agent}-{topology.env.env_id}-seed-{topology.seed}",
-        settings={**named, **vars(topology.config), **vars(topology.run)},
+        settings={**named, **vars(topology.config), **vars(topology.run), **topology.env.settings.changed()},
         env_steps=event.env_steps,
     )
 

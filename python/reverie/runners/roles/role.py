@@ -217,7 +217,7 @@ class GreedyEvaluator(Role):
         self._confirming = confirmation_seeds(run.confirmation_episodes)
         with networks_on(setup.run.device):
             self._policy = self.agent.make_policy(setup.env, setup.config)
-        self._evaluator = Evaluator(setup.env.env_id, max(len(self._screening), len(self._confirming)))
+        self._evaluator = Evaluator(setup.env, max(len(self._screening), len(self._confirming)))
 
     def turn(self, link: Link) -> None:
         """Pause: it works on command only."""
@@ -233,7 +233,7 @@ class GreedyEvaluator(Role):
         began = time.perf_counter()
         self._policy.load(command.weights)
         screening = self._evaluator.evaluate(self._policy, self._screening)
-        reached = screening.mean_return >= self.setup.run.target_return
+        reached = self.setup.run.reached_by(screening.mean_return)
         confirmation = None
         if reached or command.confirm:
             confirmation = self._evaluator.evaluate(self._policy, self._confirming)

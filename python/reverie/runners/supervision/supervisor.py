@@ -285,14 +285,14 @@ class Supervisor:
         env_steps, weights = self._account.env_steps, self._source.latest(newer_than=-1)
         assert weights is not None
         evaluated = self._evaluate_weights(weights)
-        if evaluated.screening.mean_return >= self._topology.run.target_return:
+        if self._topology.run.reached_by(evaluated.screening.mean_return):
             held = self._hold()
             if held.version != weights.version:
                 env_steps, evaluated = self._account.env_steps, self._evaluate_weights(held)
         self._emit_evaluation(env_steps, evaluated)
 
     def _emit_evaluation(self, env_steps: int, evaluated: EvaluationDone) -> None:
-        reached = evaluated.screening.mean_return >= self._topology.run.target_return
+        reached = self._topology.run.reached_by(evaluated.screening.mean_return)
         self._emit(self._account.evaluated(env_steps, evaluated.screening, evaluated.confirmation if reached else None))
 
     def _evaluate_weights(self, weights: Weights, *, confirm: bool = False) -> EvaluationDone:

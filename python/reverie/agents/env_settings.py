@@ -1,0 +1,61 @@
+"""`EnvSettings`: how a run's environments are made, the `[environment]` table of a preset."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from reverie.agents import checks
+from reverie.agents.named_parts import PartError, reference_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvSettings:
+    """How environments are made, the same in actors and evaluators. Part of checkpoints and of a policy's file."""
+
+    wrappers: tuple[str, ...] = ()
+    """Wrappers, the innermost first, each as `module:name` or with literal arguments: `module:name(size=3)`. Each is
+    called with the environment. In Python a class or function may be given, and is kept by its name."""
+    time_limit: int | None = None
+    """Steps after which an episode is truncated, in place of the environment's own limit."""
+    frame_stack: int | None = None
+    """Newest observations that networks read together, oldest first; an episode's first is repeated. Replay tables
+    store each once."""
+    normalise_observations: bool = False
+    """Whether networks normalise numbers by their running mean and deviation, which the learner updates."""
+    normalise_rewards: bool = False
+    """Whether the learner divides rewards by the running deviation of discounted returns; tables store them as they
+    are, and returns are reported so."""
+    network: str = ""
+    """A factory as `module:name` of the layers in front of the agent's own: called with the `EnvSpec`, it returns a
+    `torch.nn.Module` that computes features `[B, F]` of observations `[B, ...]`. In Python a function may be given."""
+
+    def __post_init__(self) -> None:
+        wrappers: object = self.wrappers  # in Python a list, and classes in it, may be given
+        if not isinstance(wrappers, tuple | list):
+            raise ValueError(f"wrappers is {wrappers!r}, and must be a list")
+        try:
+            object.__setattr__(self, "wrappers", tuple(reference_of(one) for one in wrappers))
+        except PartError as error:
+            raise ValueError(f"wrappers: {error}") from error
+        try:
+            object.__setattr__(self, "network", reference_of(self.network) if self.network else "")
+        except PartError as error:
+            raise ValueError(f"network: {error}") from error
+        if self.network and (self.normalise_observations or self.normalise_rewards):
+            raise ValueError(
+                f"network is {self.network!r}, which reads observations by itself: leave normalisation out"
+            )
+        if self.time_limit is not None:
+            checks.at_least_one(self, "time_limit")
+        if self.frame_stack is not None:
+            checks.at_least_one(self, "frame_stack")
+
+    def changed(self) -> dict[str, Any]:
+        """The settings that differ from the defaults."""
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        return {name: value for name, value in vars(self).items() if value != defaults[name]}
+
+
+DEFAULTS = EnvSettings()

@@ -1,0 +1,320 @@
+"""The first layers of a network: what it reads of an environment's observations, of any space.
+
+`front(spec)` is the one place that decides. Numbers pass, categories become one-hot vectors, convolutions read images,
+and running statistics normalise numbers. Plain vectors need no layer of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from reverie.agents.environments import EnvSpec
+from reverie.agents.layers import ConvolutionTorso, InitialisesItself, convolution_sizes, convolutions_for
+from reverie.agents.named_parts import PartError, load_part
+from reverie.agents.observations import Leaf, channels_and_sides, channels_last, is_mixed
+
+LARGEST = 10.0
+"""Normalised numbers are clipped to this many deviations."""
+EPSILON = 1e-8
+"""Added to variances."""
+
+
+def front(spec: EnvSpec) -> tuple[list[nn.Module], int]:
+    """The layers in front of the fully connected ones, and the number of features `[B, F]` that they return.
+
+    No layer for plain vectors; for stacks of grey frames (Atari) the convolutions alone; else a `Reader`.
+    """
+    if spec.settings.network:
+        own = OwnLayers(spec)
+        return [own], own.num_features
+    if not _needs_reader(spec):
+        (leaf,) = spec.parts
+        if leaf.kind == "numbers":
+            return [], spec.num_inputs
+        torso = _torso(leaf, spec.frames_per_stack)
+        return [torso], convolution_sizes(_image_shape(leaf, spec.frames_per_stack), torso.kernels)[0]
+    reader = Reader(spec)
+    return [reader], reader.num_features
+
+
+def front_sizes(spec: EnvSpec) -> tuple[int, int, int]:
+    """Features, parameters and units (widths of all layers together) of the layers of `front`."""
+    if spec.settings.network:
+        layers = OwnLayers(spec)
+        count = sum(one.numel() for one in layers.parameters())
+        return layers.num_features, count, spec.num_inputs + count
+    features = parameters = 0
+    units = spec.num_inputs
+    for leaf in spec.parts:
+        if leaf.kind == "image":
+            shape = _image_shape(leaf, spec.frames_per_stack)
+            one, own, inner = convolution_sizes(shape, convolutions_for(shape))
+            features, parameters, units = features + one, parameters + own, units + inner
+        else:
+            features += spec.frames_per_stack * (sum(leaf.sizes) or leaf.count)
+    if spec.settings.normalise_observations:
+        parameters += 1 + 2 * _num_numbers(spec)
+    return features, parameters + (3 if spec.settings.normalise_rewards else 0), units
+
+
+def _needs_reader(spec: EnvSpec) -> bool:
+    if spec.settings.normalise_observations or spec.settings.normalise_rewards or len(spec.parts) > 1:
+        return True
+    (leaf,) = spec.parts
+    bare_image = leaf.kind == "image" and len(leaf.shape) == 2 and spec.frame_stack is not None
+    return leaf.kind != "numbers" and not bare_image
+
+
+def _num_numbers(spec: EnvSpec) -> int:
+    return spec.frames_per_stack * sum(leaf.count for leaf in spec.parts if leaf.kind == "numbers")
+
+
+def _image_shape(leaf: Leaf, frames: int) -> tuple[int, int, int]:
+    channels, height, width = channels_and_sides(leaf.shape)
+    return frames * channels, height, width
+
+
+def _torso(leaf: Leaf, frames: int) -> ConvolutionTorso:
+    shape = _image_shape(leaf, frames)
+    return ConvolutionTorso(shape, convolutions_for(shape), 255 if leaf.dtype == "uint8" else 1)
+
+
+class OwnLayers(InitialisesItself):
+    """The layers that the factory of `EnvSettings.network` makes of the spec, initialised as the factory does it."""
+
+    def __init__(self, spec: EnvSpec) -> None:
+        super().__init__()
+        self._spec = spec
+        self.layers = self._made(0)
+        self.num_features = self._features()
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Features `[B, F]`."""
+        features: Tensor = self.layers(observations)
+        return features
+
+    @torch.no_grad()
+    def initialise(self, seed: int) -> None:
+        """Take the parameters of the layers that the factory makes under this seed."""
+        for own, made in zip(self.layers.parameters(), self._made(seed).parameters(), strict=True):
+            own.copy_(made)
+
+    def _made(self, seed: int) -> nn.Module:
+        reference = self._spec.settings.network
+        try:
+            factory = load_part(reference)
+            with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+                # The factory's layers draw from PyTorch's generator, which is forked. That of the CPU only: the call
+                # for all devices would seed those of the GPUs, which are not.
+                torch.default_generator.manual_seed(seed)
+                made = factory(self._spec)
+        except PartError as error:
+            raise NetworkError(f"network {error}") from error
+        except Exception as error:
+            raise NetworkError(f"network {reference!r} raised {type(error).__name__}: {error}") from error
+        if not isinstance(made, nn.Module):
+            raise NetworkError(f"network {reference!r} returns a {type(made).__name__}, and must return a nn.Module")
+        buffers = [name for name, _ in made.named_buffers()]
+        if buffers:
+            raise NetworkError(
+                f"network {reference!r} has the buffer {buffers[0]}, and only parameters reach actors and files: use"
+                " layers without running state, such as LayerNorm"
+            )
+        return made
+
+    def _features(self) -> int:
+        seen = torch.zeros((2, *self._spec.obs_shape), dtype=DTYPES[self._spec.obs_dtype], device="cpu")
+        reference = self._spec.settings.network
+        try:
+            with torch.no_grad():
+                features = self.layers(seen)
+        except Exception as error:
+            raise NetworkError(
+                f"network {reference!r} cannot read {seen.dtype} observations of shape {tuple(seen.shape)}: {error}"
+            ) from error
+        if not (
+            isinstance(features, Tensor) and features.dim() == 2 and len(features) == 2 and features.is_floating_point()
+        ):
+            raise NetworkError(
+                f"network {reference!r} must return floating-point features [B, F] of observations [B, ...]"
+            )
+        return features.shape[1]
+
+
+class NetworkError(ValueError):
+    """The factory of `EnvSettings.network` cannot be used. The text names it."""
+
+
+def parts_of(spec: EnvSpec, observations: Tensor) -> dict[str, Tensor]:
+    """The arrays `[B, K, *shape]` of observations by name, K frames each (1 without a stack)."""
+    return dict(
+        zip((leaf.name for leaf in spec.parts), split(spec.parts, spec.frames_per_stack, observations), strict=True)
+    )
+
+
+class RunningMoments(InitialisesItself):
+    """Count, mean and variance of numbers so far, merged batch by batch (Chan et al. 1979, equation 2.1).
+
+    They are parameters without a gradient: so they reach actors, checkpoints and files with the weights. Only a
+    learner changes them.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.count, self.mean, self.variance = (nn.Parameter(torch.empty(n)) for n in (1, size, size))
+
+    @torch.no_grad()
+    def initialise(self, seed: int) -> None:
+        """No numbers yet: mean 0 and variance 1, which change nothing."""
+        self.count.zero_()
+        self.mean.zero_()
+        self.variance.fill_(1.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Numbers `[B, size]` less their mean, in deviations, within `LARGEST`. No gradient reaches the moments."""
+        deviation = (self.variance.detach() + EPSILON).sqrt()
+        return ((x - self.mean.detach()) / deviation).clamp(-LARGEST, LARGEST)
+
+    @torch.no_grad()
+    def merge(self, x: Tensor) -> None:
+        """Add numbers `[N, size]`, computed in float64."""
+        if not len(x):
+            return
+        x = x.double()
+        own, more = self.count.double(), float(len(x))
+        total = own + more
+        delta = x.mean(dim=0) - self.mean.double()
+        squares = self.variance.double() * own + x.var(dim=0, correction=0) * more + delta**2 * own * more / total
+        self.mean.copy_(self.mean.double() + delta * more / total)
+        self.variance.copy_(squares / total)
+        self.count.copy_(total)
+
+    def deviation(self) -> Tensor:
+        """The deviations `[size]`."""
+        return (self.variance.detach() + EPSILON).sqrt()
+
+
+class Reader(nn.Module):
+    """Reads observations `[B, ...]`, rows of `observations.pack` or stacks of them; returns features `[B, F]`.
+
+    The features are the numbers of all leaves (normalised, if the environment's settings say so), their categories as
+    one-hot vectors, and the features of each image.
+    """
+
+    def __init__(self, spec: EnvSpec) -> None:
+        super().__init__()
+        self._leaves, self._frames = spec.parts, spec.frames_per_stack
+        images = [leaf for leaf in self._leaves if leaf.kind == "image"]
+        self.images = nn.ModuleList(_torso(leaf, self._frames) for leaf in images)
+        settings = spec.settings
+        self.moments = RunningMoments(_num_numbers(spec)) if settings.normalise_observations else None
+        self.returns = RunningMoments(1) if settings.normalise_rewards else None
+        """The moments of discounted returns: rewards are divided by their deviation."""
+        self.num_features = front_sizes(spec)[0]
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Features `[B, F]`."""
+        parts = list(zip(self._leaves, self._split(observations), strict=True))
+        features = [part.flatten(1).float() for leaf, part in parts if leaf.kind == "numbers"]
+        if self.moments is not None:
+            features = [self.moments(torch.cat(features, dim=1))]
+        for leaf, part in parts:
+            if leaf.kind == "category":
+                values = torch.unflatten(part.flatten(1), 1, (self._frames, len(leaf.sizes))).long()
+                features += [
+                    nn.functional.one_hot(values[..., i], size).flatten(1).float() for i, size in enumerate(leaf.sizes)
+                ]
+        images = [_channels_first(leaf, part) for leaf, part in parts if leaf.kind == "image"]
+        features += [torso(image).float() for torso, image in zip(self.images, images, strict=True)]
+        return torch.cat(features, dim=1)
+
+    def numbers(self, observations: Tensor) -> Tensor:
+        """The numbers `[B, N]` of all leaves, as they are."""
+        parts = zip(self._leaves, self._split(observations), strict=True)
+        return torch.cat([part.flatten(1).float() for leaf, part in parts if leaf.kind == "numbers"], dim=1)
+
+    def _split(self, observations: Tensor) -> list[Tensor]:
+        return split(self._leaves, self._frames, observations)
+
+
+def split(leaves: Sequence[Leaf], frames: int, observations: Tensor) -> list[Tensor]:
+    """The parts `[B, frames, *shape]` of observations `[B, ...]`, one for each leaf.
+
+    Rows of leaves of several dtypes are bytes, or numbers of one dtype: exported files take those.
+    """
+    as_bytes = is_mixed(leaves) and observations.dtype == torch.uint8
+    widths = [leaf.num_bytes if as_bytes else leaf.count for leaf in leaves]
+    # No size of the batch in here: a traced file would keep that of its example.
+    parts = torch.split(torch.unflatten(observations.flatten(1), 1, (frames, sum(widths))), widths, dim=2)
+    if as_bytes:
+        parts = tuple(part.contiguous().view(DTYPES[leaf.dtype]) for leaf, part in zip(leaves, parts, strict=True))
+    return [torch.unflatten(part, 2, leaf.stored_shape) for leaf, part in zip(leaves, parts, strict=True)]
+
+
+DTYPES = {
+    str(one).removeprefix("torch."): one
+    for one in (
+        torch.uint8,
+        torch.int8,
+        torch.int16,
+        torch.int32,
+        torch.int64,
+        torch.float16,
+        torch.float32,
+        torch.float64,
+        torch.bool,
+    )
+}
+"""Dtypes of PyTorch by the names of NumPy's."""
+
+
+def _channels_first(leaf: Leaf, part: Tensor) -> Tensor:
+    """An image `[B, K C, H, W]` of `[B, K, *shape]`."""
+    if len(leaf.shape) == 2:
+        return part
+    return (part.permute(0, 1, 4, 2, 3) if channels_last(leaf.shape) else part).flatten(1, 2)
+
+
+class Statistics:
+    """The running statistics of all networks of a learner, which are the same in each of them."""
+
+    def __init__(self, modules: Iterable[nn.Module]) -> None:
+        readers = [one for module in modules for one in module.modules() if isinstance(one, Reader)]
+        self._readers = [one for one in readers if one.moments is not None or one.returns is not None]
+
+    def scaled(self, data: dict[str, Any]) -> dict[str, Any]:
+        """A batch with rewards in deviations of the discounted returns, if rewards are normalised."""
+        deviation = self.reward_deviation()
+        return data if deviation == 1.0 else {**data, "reward": data["reward"] / deviation}
+
+    def reward_deviation(self) -> float:
+        """The number that rewards are divided by; 1 if they are not normalised."""
+        returns = [one.returns for one in self._readers if one.returns is not None]
+        return float(returns[0].deviation()) if returns else 1.0
+
+    def merge(self, data: dict[str, Any], steps: Any = None) -> None:
+        """Add the observations and returns of a batch, which was learnt from with the statistics before.
+
+        `steps` selects rows of unrolls `[B, T]`, without those of resets.
+        """
+        if not self._readers:
+            return
+        chosen = slice(None) if steps is None else steps
+        obs = torch.as_tensor(data["obs"])
+        obs = obs if steps is None else obs[:, : steps.shape[1]][chosen]
+        numbers = next((one.numbers(obs) for one in self._readers if one.moments is not None), None)
+        for reader in self._readers:
+            if reader.moments is not None and numbers is not None:
+                reader.moments.merge(numbers)
+            if reader.returns is not None:
+                returns = torch.as_tensor(data["discounted_return"])[chosen]
+                reader.returns.merge(returns.reshape(-1, 1))
+
+
+def reward_deviation(module: nn.Module) -> float:
+    """The number that rewards are divided by for the values of this network; 1 if they are not normalised."""
+    return Statistics([module]).reward_deviation()

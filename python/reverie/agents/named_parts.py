@@ -1,0 +1,73 @@
+"""Functions and classes of a user's own code that settings name as `module:name`, with arguments if they have any."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+
+class PartError(ValueError):
+    """A part that a setting names is malformed or cannot be imported. `.reference`"""
+
+    def __init__(self, reference: object, reason: str) -> None:
+        self.reference = reference
+        super().__init__(f"{reference!r} {reason}")
+
+
+def reference_of(part: object) -> str:
+    """The text `module:name` of a part, which may be that text already, with arguments: `module:name(size=3)`.
+
+    Raises `PartError` for a malformed text and for a function or class that other processes cannot import by its name.
+    """
+    if isinstance(part, str):
+        _parsed(part)
+        return part
+    module, name = getattr(part, "__module__", None), getattr(part, "__qualname__", None)
+    if not callable(part) or module is None or name is None:
+        raise PartError(part, "is neither a text module:name nor a function or class")
+    if "<" in name:
+        raise PartError(
+            part,
+            "is defined within a function, and other processes import it by name: define it at the top of a module",
+        )
+    return f"{module}:{name}"
+
+
+def load_part(reference: str) -> Callable[..., Any]:
+    """The part, which fills in the arguments of its reference. Raises `PartError` if it cannot be imported."""
+    module, names, arguments, options = _parsed(reference)
+    try:
+        found: Any = importlib.import_module(module)
+        for name in names:
+            found = getattr(found, name)
+    except (ImportError, AttributeError) as error:
+        raise PartError(reference, f"cannot be imported: {error}") from error
+    if not callable(found):
+        raise PartError(reference, f"is a {type(found).__name__}, and must be a function or class")
+    part: Callable[..., Any] = found
+    return lambda *first, **more: (
+        part(*first, *arguments, **{**options, **more}) if arguments or options else part(*first, **more)
+    )
+
+
+def _parsed(reference: str) -> tuple[str, list[str], list[Any], dict[str, Any]]:
+    """Module, the names within it, and the literal arguments."""
+    module, _, call = reference.partition(":")
+    try:
+        tree = ast.parse(call, mode="eval").body
+        arguments: list[Any] = []
+        options: dict[str, Any] = {}
+        if isinstance(tree, ast.Call):
+            arguments = [ast.literal_eval(one) for one in tree.args]
+            options = {str(one.arg): ast.literal_eval(one.value) for one in tree.keywords if one.arg is not None}
+            if len(options) < len(tree.keywords):
+                raise ValueError
+            tree = tree.func
+        names = ast.unparse(tree).split(".")
+    except (SyntaxError, ValueError):
+        names = []
+    if not names or not all(one.isidentifier() for one in [*module.split("."), *names]):
+        raise PartError(reference, "is malformed: write module:name, or module:name(size=3) with literal arguments")
+    return module, names, arguments, options

@@ -1,0 +1,188 @@
+"""Observations of any space as one array: the form in which vectors of environments, tables and networks have them.
+
+A nest of arrays (Dict, Tuple) becomes one row: the leaves in the space's order, one after the other. Leaves of one
+dtype stay of that dtype; leaves of several dtypes become bytes (uint8), so that an image next to float32 numbers takes
+one byte for each of its values in the table. `inputs.Reader` takes the row apart again, within the network.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+SMALLEST_IMAGE = 3
+"""Sides of the smallest array with three axes that counts as an image."""
+SMALLEST_GREY = 8
+"""Sides of the smallest array with two axes that does."""
+MOST_CHANNELS = 32
+KINDS = ("numbers", "image", "category")
+
+Array = NDArray[Any]
+
+
+class UnsupportedSpaceError(ValueError):
+    """A space that no network here reads. The text names it and its place in the observation."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array of an observation."""
+
+    path: tuple[str, ...]
+    """Its keys and indices from the root of the observation; empty for an observation that is one array."""
+    kind: str
+    """"numbers", "image" (convolutions read it), or "category" (whole numbers, read as one of a set each)."""
+    shape: tuple[int, ...]
+    """Its shape as the environment returns it; `()` for a single number."""
+    dtype: str
+    """Its dtype in tables."""
+    sizes: tuple[int, ...] = ()
+    """The number of values of each category."""
+    starts: tuple[int, ...] = ()
+    """The smallest value of each category."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS or any(size < 1 for size in (*self.shape, *self.sizes)):
+            raise ValueError(f"leaf {self.name} is {self.kind!r} of shape {self.shape} and sizes {self.sizes}")
+
+    @property
+    def name(self) -> str:
+        """Its path as text: `camera/left`."""
+        return "/".join(self.path) or "observation"
+
+    @property
+    def count(self) -> int:
+        """Numbers in it."""
+        return math.prod(self.shape)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of it."""
+        return self.count * np.dtype(self.dtype).itemsize
+
+    @property
+    def stored_shape(self) -> tuple[int, ...]:
+        """Its shape in a table, alone: a single number has one axis."""
+        return self.shape or (1,)
+
+
+def leaves_of(space: spaces.Space[Any], path: tuple[str, ...] = ()) -> tuple[Leaf, ...]:
+    """The leaves of an observation space, in its order. Raises `UnsupportedSpaceError`."""
+    match space:
+        case spaces.Dict():
+            return tuple(leaf for key, one in space.spaces.items() for leaf in leaves_of(one, (*path, str(key))))
+        case spaces.Tuple():
+            return tuple(leaf for i, one in enumerate(space.spaces) for leaf in leaves_of(one, (*path, str(i))))
+        case spaces.Discrete():
+            return (Leaf(path, "category", (), "int32", (int(space.n),), (int(space.start),)),)
+        case spaces.MultiDiscrete():
+            sizes, starts = (tuple(map(int, np.ravel(one))) for one in (space.nvec, space.start))
+            return (Leaf(path, "category", tuple(space.shape), "int32", sizes, starts),)
+        case spaces.MultiBinary():
+            return (Leaf(path, "numbers", tuple(space.shape), "int8"),)
+        case spaces.Box():
+            return (_box(space, path),)
+    place = f"the part {'/'.join(path)}" if path else "the space"
+    raise UnsupportedSpaceError(
+        f"{place} is {space}, and networks here read Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple: name a"
+        " wrapper that converts it"
+    )
+
+
+def _box(space: spaces.Box, path: tuple[str, ...]) -> Leaf:
+    shape, dtype = tuple(space.shape), np.dtype(space.dtype)
+    if 0 in shape:
+        raise UnsupportedSpaceError(f"{'/'.join(path) or 'the observation'} has shape {shape}, and so no numbers")
+    if _is_image(shape, dtype, space):
+        return Leaf(path, "image", shape, dtype.name if dtype.kind in "ub" else "float32")
+    return Leaf(path, "numbers", shape, "float32" if path and dtype == np.float64 else dtype.name)
+
+
+def _is_image(shape: tuple[int, ...], dtype: np.dtype[Any], space: spaces.Box) -> bool:
+    """Whether an array is an image: bytes, booleans, or numbers within [0, 1] on a grid, with few channels."""
+    within = dtype.kind == "f" and bool((space.low >= 0).all() and (space.high <= 1).all())
+    if not (dtype in (np.uint8, np.bool_) or (within and len(shape) == 3)):
+        return False
+    if len(shape) == 2:
+        return min(shape) >= SMALLEST_GREY
+    if len(shape) != 3:
+        return False
+    channels, height, width = channels_and_sides(shape)
+    return min(height, width) >= SMALLEST_IMAGE and channels <= MOST_CHANNELS
+
+
+def channels_and_sides(shape: Sequence[int]) -> tuple[int, int, int]:
+    """Channels, height and width of an image `[H, W]`, `[H, W, C]` or `[C, H, W]`: channels are the shorter end."""
+    if len(shape) == 2:
+        return 1, shape[0], shape[1]
+    if channels_last(shape):
+        return shape[2], shape[0], shape[1]
+    return shape[0], shape[1], shape[2]
+
+
+def channels_last(shape: Sequence[int]) -> bool:
+    """Whether the channels of an image are its last axis."""
+    return len(shape) == 3 and shape[2] <= shape[0]
+
+
+def is_mixed(leaves: Sequence[Leaf]) -> bool:
+    """Whether the row of these leaves is bytes, since they have several dtypes."""
+    return len({leaf.dtype for leaf in leaves}) > 1
+
+
+def row_form(leaves: Sequence[Leaf]) -> tuple[tuple[int, ...], str]:
+    """Shape and dtype of the array of one observation."""
+    if len(leaves) == 1:
+        return leaves[0].stored_shape, leaves[0].dtype
+    if is_mixed(leaves):
+        return (sum(leaf.num_bytes for leaf in leaves),), "uint8"
+    return (sum(leaf.count for leaf in leaves),), leaves[0].dtype
+
+
+def pack(leaves: Sequence[Leaf], parts: Sequence[Array]) -> Array:
+    """The array of observations: `parts` has an array `[..., *shape]` for each leaf; the result is `[..., *row]`."""
+    lead = parts[0].shape[: parts[0].ndim - len(leaves[0].shape)]
+    rows = [_stored(leaf, part, lead) for leaf, part in zip(leaves, parts, strict=True)]
+    if len(leaves) == 1:
+        return rows[0].reshape(*lead, *leaves[0].stored_shape)
+    if is_mixed(leaves):
+        rows = [np.ascontiguousarray(row).view(np.uint8) for row in rows]
+    return np.concatenate(rows, axis=-1)
+
+
+def _stored(leaf: Leaf, part: Array, lead: tuple[int, ...]) -> Array:
+    """The part as `[..., count]` of the leaf's dtype; categories count from 0."""
+    flat = np.asarray(part).reshape(*lead, leaf.count)
+    return (flat - np.array(leaf.starts) if leaf.starts else flat).astype(leaf.dtype)
+
+
+def part_of(observation: Any, leaf: Leaf) -> Any:
+    """A leaf's part of a nest of dicts and tuples. Raises KeyError or IndexError if it is missing."""
+    for key in leaf.path:
+        observation = observation[key] if isinstance(observation, Mapping) else observation[int(key)]
+    return observation
+
+
+class AsRows(gymnasium.ObservationWrapper[Array, Any, Any]):
+    """An environment whose observations are arrays of `row_form`."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], leaves: tuple[Leaf, ...]) -> None:
+        super().__init__(env)
+        self._leaves = leaves
+        shape, name = row_form(leaves)
+        dtype = np.dtype(name)
+        low, high = (0, 1) if dtype.kind == "b" else (-np.inf, np.inf)
+        if dtype.kind in "iu":
+            low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+        self.observation_space = spaces.Box(low, high, shape, dtype.type)
+
+    def observation(self, observation: Any) -> Array:
+        """The array of an observation."""
+        return pack(self._leaves, [np.asarray(part_of(observation, leaf)) for leaf in self._leaves])

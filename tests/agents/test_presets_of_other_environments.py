@@ -1,0 +1,199 @@
+"""Environments without a preset: the settings of the nearest one, a target of their own, wrappers and time limits."""
+
+import dataclasses
+import pickle
+
+import gymnasium
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from reverie import agents
+from reverie.agents import presets
+from reverie.agents.env_settings import EnvSettings
+from reverie.agents.environments import UnsupportedEnvironmentError, describe, make_one
+from reverie.runners import Evaluator, plan, train
+
+DQN, APEX, SAC = (agents.find(name) for name in ("dqn", "apex-dqn", "sac"))
+
+
+class Halved(gymnasium.ObservationWrapper):
+    """Observations with half their numbers, times `factor`."""
+
+    def __init__(self, env, factor=1.0):
+        super().__init__(env)
+        self.factor, n = factor, env.observation_space.shape[0] // 2
+        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (n,), np.float32)
+
+    def observation(self, observation):
+        return (self.factor * observation[: len(observation) // 2]).astype(np.float32)
+
+
+def broken(env):
+    raise RuntimeError("no such thing")
+
+
+def nothing(env):
+    return None
+
+
+HALVED = f"{__name__}:Halved"
+
+
+def test_an_environment_without_a_preset_takes_settings_of_its_kind_and_its_own_target():
+    found = DQN.load_preset("MountainCar-v0")
+    cartpole = DQN.load_preset("CartPole-v1")
+    assert found.config == cartpole.config
+    assert found.run == dataclasses.replace(cartpole.run, target_return=-110.0)
+    assert found.note == (
+        "MountainCar-v0 takes the settings of the preset for CartPole-v1; its target is its own, -110"
+    )
+    assert cartpole.note == ""
+    assert APEX.load_preset("CartPole-v0").path.stem == "CartPole-v1", "the nearest by name"
+    assert SAC.load_preset("MountainCarContinuous-v0").run.target_return == 90.0
+
+
+def test_images_take_the_settings_of_images_and_a_game_without_a_threshold_has_no_target():
+    pytest.importorskip("ale_py")
+    found = APEX.load_preset("ALE/Breakout-v5")
+    assert found.path.stem == "ALE_Pong-v5"
+    assert found.run.target_return is None
+    assert found.note.endswith("it has no target and trains to its last step")
+    assert "without a target, 3,000,000" in plan(APEX, "ALE/Breakout-v5", check_memory=False).describe()
+
+
+@pytest.mark.parametrize("named", ["CartPole-v1", DQN.presets / "CartPole-v1.toml"])
+def test_a_preset_of_another_environment_gives_its_settings_and_never_its_target(named):
+    found = DQN.load_preset("Acrobot-v1", named)
+    assert found.config == DQN.load_preset("CartPole-v1").config
+    assert found.run.target_return == -100.0
+    assert plan(DQN, "Acrobot-v1", preset=named).run.target_return == -100.0
+
+
+def test_a_file_of_ones_own_keeps_its_target_and_one_without_has_none(tmp_path):
+    text = (DQN.presets / "CartPole-v1.toml").read_text()
+    own = tmp_path / "own.toml"
+    own.write_text(text)
+    assert DQN.load_preset("Acrobot-v1", own).run.target_return == 475.0
+    own.write_text("\n".join(line for line in text.splitlines() if "target_return" not in line))
+    assert DQN.load_preset("CartPole-v1", own).run.target_return is None
+
+
+def test_the_replay_of_an_environment_without_a_preset_is_cut_to_what_its_observations_need(monkeypatch):
+    monkeypatch.setattr(presets, "DEFAULT_REPLAY_BYTES", 64 * 2_000)
+    found = DQN.load_preset("Acrobot-v1")  # 6 float32, stored twice at most
+    assert found.config.capacity == 64 * 2_000 // 48
+    assert DQN.load_preset("CartPole-v1").config.capacity == 50_000, "a preset of its own stays as it is"
+
+
+def test_wrappers_and_time_limit_come_from_the_preset_and_return_to_it(tmp_path):
+    own = tmp_path / "own.toml"
+    text = (DQN.presets / "CartPole-v1.toml").read_text()
+    own.write_text(f'{text}\n[environment]\nwrappers = ["{HALVED}(factor=2.0)"]\ntime_limit = 7\n')
+    preset = DQN.load_preset("CartPole-v1", own)
+    assert preset.environment == EnvSettings(wrappers=(f"{HALVED}(factor=2.0)",), time_limit=7)
+    (tmp_path / "again.toml").write_text(presets.dump(preset))
+    assert DQN.load_preset("CartPole-v1", tmp_path / "again.toml").environment == preset.environment
+    changed = presets.override(preset, ["time_limit=9", f'wrappers=["{HALVED}"]'])
+    assert changed.environment == EnvSettings(wrappers=(HALVED,), time_limit=9)
+    spec = plan(DQN, "CartPole-v1", preset=own).env
+    assert spec.obs_shape == (2,)
+    assert pickle.loads(pickle.dumps(spec)) == spec
+    env = make_one(spec)
+    plain = gymnasium.make("CartPole-v1")
+    assert np.allclose(env.reset(seed=3)[0], 2 * plain.reset(seed=3)[0][:2])
+    ends = [env.step(i % 2)[3] for i in range(7)]
+    assert ends == [False] * 6 + [True]
+
+
+def test_classes_may_be_given_as_wrappers_in_python_and_are_kept_by_name():
+    assert EnvSettings(wrappers=[Halved]).wrappers == (HALVED,)
+    with pytest.raises(ValueError, match="defined within a function"):
+        EnvSettings(wrappers=(lambda env: env,))
+    with pytest.raises(ValueError, match="wrappers: 3 is neither a text module:name nor a function or class"):
+        EnvSettings(wrappers=(3,))
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "reason"),
+    [
+        ("gymnasium.wrappers:Flatten", "cannot be imported: .*Flatten"),
+        ("no_such_module:Wrapper", "cannot be imported: No module named 'no_such_module'"),
+        (f"{__name__}:broken", "cannot wrap CartPole-v1: RuntimeError: no such thing"),
+        (f"{__name__}:nothing", "returns a NoneType, and must return a gymnasium.Env"),
+        (f"{__name__}:HALVED", "is a str, and must be a function or class"),
+    ],
+)
+def test_a_wrapper_that_does_not_work_is_named_before_anything_starts(wrapper, reason):
+    with pytest.raises(UnsupportedEnvironmentError, match=reason) as caught:
+        plan(DQN, "CartPole-v1", environment=EnvSettings(wrappers=(wrapper,)))
+    assert wrapper in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["FlattenObservation", "a:b(c=d)", "a:b(*[1])", "a:b(**{})", "a b:c", ":c", "a:"])
+def test_a_malformed_wrapper_is_refused_where_it_is_given(text):
+    with pytest.raises(ValueError, match="is malformed: write module:name"):
+        EnvSettings(wrappers=(text,))
+    with pytest.raises(presets.PresetError, match="is malformed"):
+        presets.override(DQN.load_preset("CartPole-v1"), [f"wrappers=['{text}']"])
+
+
+def test_invalid_settings_of_environments_are_refused_by_name():
+    with pytest.raises(ValueError, match="time_limit is 0, and must be at least 1"):
+        EnvSettings(time_limit=0)
+    with pytest.raises(ValueError, match="wrappers is 'a:b', and must be a list"):
+        EnvSettings(wrappers="a:b")
+    with pytest.raises(presets.PresetError, match=r"\[environment\] wrappers is 3, and must be a list of texts"):
+        presets.override(DQN.load_preset("CartPole-v1"), ["wrappers=3"])
+    with pytest.raises(TypeError, match="environment is a dict"):
+        plan(DQN, "CartPole-v1", environment={"time_limit": 3})
+
+
+def test_atari_games_take_a_time_limit_and_no_wrappers():
+    pytest.importorskip("ale_py")
+    with pytest.raises(UnsupportedEnvironmentError, match="without wrappers: leave it out"):
+        describe("ALE/Pong-v5", EnvSettings(wrappers=(HALVED,)))
+    game = make_one(describe("ALE/Pong-v5", EnvSettings(time_limit=5)))
+    game.reset(seed=1)
+    assert [game.step(0)[3] for _ in range(5)][-1]
+
+
+def test_a_run_without_a_target_trains_to_its_last_step_and_a_wrapper_reaches_actors_and_evaluators(tmp_path):
+    config = dataclasses.replace(DQN.load_preset("CartPole-v1").config, learning_starts=50, hidden=(8,))
+    run = dataclasses.replace(
+        DQN.load_preset("CartPole-v1").run,
+        target_return=None,
+        max_env_steps=200,
+        evaluate_every=100,
+        screening_episodes=1,
+        confirmation_episodes=1,
+    )
+    made = EnvSettings(wrappers=(HALVED,), time_limit=10)
+    result = train(DQN, "CartPole-v1", config=config, run=run, environment=made, checkpoint_folder=tmp_path)
+    assert not result.confirmed
+    assert result.env_steps >= 200
+    assert max(result.evaluation.returns) <= 10
+    import reverie
+
+    policy = reverie.load_policy(tmp_path)
+    assert policy.spec.settings == made
+    assert policy(np.zeros(2, np.float32)).shape == ()
+    again = reverie.load_policy(policy.save(tmp_path / "policy.safetensors"))
+    assert again.spec == policy.spec
+    evaluator = Evaluator(again.spec, 1)
+    assert evaluator.evaluate(again, [1]).mean_return <= 10
+    evaluator.close()
+    from reverie.runners.checkpoints import ChangedSettingsError
+
+    longer = dataclasses.replace(run, max_env_steps=300)
+    with pytest.raises(ChangedSettingsError, match="time_limit is None, and was 10, which cannot change"):
+        train(
+            DQN,
+            "CartPole-v1",
+            config=config,
+            run=longer,
+            environment=EnvSettings(wrappers=(HALVED,)),
+            checkpoint_folder=tmp_path,
+            resume=True,
+        )
