@@ -257,7 +257,7 @@ def _convert(path: Path, name: str, hint: Any, value: Any) -> Any:
         return int(value)
     for lists, kind, example in (
         (tuple[int, ...], int, "integers such as [128, 128]"),
-        (tuple[str, ...], str, 'texts such as ["one", "two"]'),
+        (tuple[str, ...], str, 'words such as ["one", "two"]'),
     ):
         if hint == lists:
             if isinstance(value, list) and all(type(v) is kind for v in value):
