@@ -144,7 +144,7 @@ def test_invalid_settings_of_environments_are_refused_by_name():
         EnvSettings(time_limit=0)
     with pytest.raises(ValueError, match="wrappers is 'a:b', and must be a list"):
         EnvSettings(wrappers="a:b")
-    with pytest.raises(presets.PresetError, match=r"\[environment\] wrappers is 3, and must be a list of texts"):
+    with pytest.raises(presets.PresetError, match=r"\[environment\] wrappers is 3, and must be a list of words"):
         presets.override(DQN.load_preset("CartPole-v1"), ["wrappers=3"])
     with pytest.raises(TypeError, match="environment is a dict"):
         plan(DQN, "CartPole-v1", environment={"time_limit": 3})
