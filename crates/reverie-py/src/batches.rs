@@ -14,6 +14,9 @@ use reverie_core::sample::{Drawn, MAX_SAMPLES, Mixture, Schedule, Share};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+/// A seed; and for each table its first and last share, the batch at which it begins to change, and for how many.
+type MixtureArgument = (u64, Vec<(f64, f64, i64, u64)>);
+
 /// The engine's side of `reverie.datasets.Batches`, which documents it.
 #[pyclass(frozen, module = "reverie._native")]
 pub struct Prefetch {
@@ -41,7 +44,7 @@ impl Prefetch {
         without_replacement: bool,
         windows: Option<WindowsArgument>,
         widens: bool,
-        mixture: Option<(u64, Vec<(f64, f64, i64, u64)>)>,
+        mixture: Option<MixtureArgument>,
     ) -> PyResult<Self> {
         let reading = Reading::new(columns, ragged)?;
         let size = |(table, count): (String, Count)| Ok((table, count.within("batch_size", 1, MAX_SAMPLES)?));

@@ -400,6 +400,7 @@ async fn a_client_whose_first_question_was_withdrawn_is_heard_at_its_second() {
 async fn a_pipeline_keeps_so_many_requests_in_flight_and_gives_back_what_was_not_taken() {
     let fake = Fake::start();
     let schedule = Schedule {
+        mixture: None,
         parts: vec![("replay".to_owned(), 4)],
         without_replacement: false,
         windows: None,
@@ -567,6 +568,7 @@ async fn on_a_new_connection_the_server_is_told_all_that_is_open() {
 async fn a_pipeline_over_a_long_way_asks_for_more_than_the_least_within_its_bytes() {
     let fake = Fake::start();
     let schedule = Schedule {
+        mixture: None,
         parts: vec![("replay".to_owned(), 4)],
         without_replacement: false,
         windows: None,

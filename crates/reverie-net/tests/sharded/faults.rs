@@ -265,7 +265,15 @@ async fn batches_ahead_that_meet_a_defect_end_with_an_error() {
 /// Batches of four, without an end.
 fn schedule() -> Schedule {
     let parts = vec![("t".to_owned(), 4)];
-    Schedule { parts, without_replacement: false, windows: None, max_samples: None, ahead: 2, budget: None }
+    Schedule {
+        parts,
+        mixture: None,
+        without_replacement: false,
+        windows: None,
+        max_samples: None,
+        ahead: 2,
+        budget: None,
+    }
 }
 
 #[tokio::test]
