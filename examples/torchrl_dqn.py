@@ -13,7 +13,7 @@ from torchrl.objectives import DQNLoss, SoftUpdate
 
 from reverie.integrations.torchrl import PrioritizedReplayBuffer
 
-STEPS = 2_000
+STEPS = 1_000
 
 torch.manual_seed(1)
 env = TransformedEnv(GymEnv("CartPole-v1", categorical_action_encoding=True), StepCounter())
@@ -45,7 +45,7 @@ for steps in collector:
     longest = max(longest, int(steps["next", "step_count"].max()))
     if len(replay) < 200:
         continue
-    for _ in range(25):
+    for _ in range(10):
         sample = replay.sample()
         loss = (loss_of(sample)["loss"] * sample["priority_weight"]).mean()
         optimizer.zero_grad()
