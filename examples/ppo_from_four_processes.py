@@ -5,12 +5,12 @@ import multiprocessing
 import gymnasium
 import numpy as np
 import torch
-from torch import nn
-from torch.distributions import Categorical
+from torch import distributions, nn
 
 import reverie
 
 NUM_ACTORS, NUM_ENVS, LENGTH, UPDATES, DISCOUNT, CLIP = 4, 8, 32, 30, 0.98, 0.2
+torch.set_num_threads(1)  # In each process: more threads than cores wait for one another.
 network = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 3))
 
 
@@ -24,7 +24,7 @@ def act(address: str, index: int) -> None:
         network.load_state_dict(subscriber.get().state_dict())
         steps = []
         for _ in range(LENGTH):
-            policy = Categorical(logits=network(torch.from_numpy(obs)).detach()[:, :2])
+            policy = distributions.Categorical(logits=network(torch.from_numpy(obs)).detach()[:, :2])
             action, before = policy.sample(), obs
             obs, reward, terminated, truncated, _ = envs.step(action.numpy())
             steps.append((before, action, policy.log_prob(action), np.float32(reward), ~(terminated | truncated), obs))
@@ -50,7 +50,7 @@ if __name__ == "__main__":
             for rows in torch.cat([torch.randperm(len(data[0])) for _ in range(4)]).split(256):
                 obs, action, log_prob, goal, gain = (column[rows] for column in data)
                 output = network(obs)  # The logits of two actions, and the value.
-                ratio = (Categorical(logits=output[:, :2]).log_prob(action) - log_prob).exp()
+                ratio = (distributions.Categorical(logits=output[:, :2]).log_prob(action) - log_prob).exp()
                 gains = torch.minimum(ratio * gain, ratio.clamp(1 - CLIP, 1 + CLIP) * gain)
                 optimizer.zero_grad()
                 ((output[:, 2] - goal).square() / data[3].var() - gains).mean().backward()
