@@ -2,6 +2,7 @@
 
 use super::codec::{Coding, ENTRY, Method, Packed, RAW, Section, delta};
 use super::slab::Slab;
+use std::ops::Range;
 
 /// The compression of a column group's chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -118,7 +119,7 @@ impl Chooser {
         for column in 0..columns {
             let cells = slab.len(column);
             let start = bodies.len();
-            let holes = hole_bits(slab, column, cells);
+            let holes = hole_bits(slab, column, 0..cells);
             bodies.extend_from_slice(&holes);
             let (coding, stored) = self.pack_column(slab, column, cells, &mut bodies);
             sections.push(Section { cells: cells as u32, coding, holes: !holes.is_empty(), start, stored });
@@ -213,11 +214,14 @@ impl Chooser {
 }
 
 /// One bit per cell, set if it holds no value; empty if all hold values.
-pub(super) fn hole_bits(slab: &Slab, column: usize, cells: usize) -> Vec<u8> {
-    if !slab.has_holes() || (0..cells).all(|cell| slab.has(column, cell)) {
+pub(super) fn hole_bits(slab: &Slab, column: usize, cells: Range<usize>) -> Vec<u8> {
+    if !slab.has_holes() || cells.clone().all(|cell| slab.has(column, cell)) {
         return Vec::new();
     }
-    let mut bits = vec![0_u8; cells.div_ceil(8)];
-    (0..cells).filter(|cell| !slab.has(column, *cell)).for_each(|cell| bits[cell / 8] |= 1 << (cell % 8));
+    let mut bits = vec![0_u8; cells.len().div_ceil(8)];
+    for (at, cell) in cells.enumerate().filter(|(_, cell)| !slab.has(column, *cell)) {
+        debug_assert!(cell >= at);
+        bits[at / 8] |= 1 << (at % 8);
+    }
     bits
 }

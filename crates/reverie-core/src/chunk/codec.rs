@@ -140,11 +140,6 @@ impl Packed {
         end.is_some_and(|end| !section.holes || !(first..end).any(|cell| bits()[cell / 8] & (1 << (cell % 8)) != 0))
     }
 
-    /// The number of cells of all columns together.
-    pub(super) fn cells(&self) -> u64 {
-        self.sections.iter().map(|section| u64::from(section.cells)).sum()
-    }
-
     /// The contiguous bytes of a column's cells; `None` if they are packed.
     pub(super) fn raw(&self, column: usize) -> Option<&[u8]> {
         let section = &self.sections[column];

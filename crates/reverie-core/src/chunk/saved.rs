@@ -28,50 +28,59 @@ impl Chunk {
 
     /// Appends the chunk as bytes to `out`; returns the [`Chunk::published`] of these bytes.
     pub fn save(&self, out: &mut Vec<u8>) -> u64 {
+        let saved = self.save_from(&[], out).expect("a chunk has a first part");
+        saved.into_iter().map(u64::from).sum()
+    }
+
+    /// Appends the cells of each column from these on as bytes to `out`; returns where the next part begins.
+    ///
+    /// [`Restorer::joined`] makes the chunk of its parts. A packed chunk has one part: `None` for a later one, and then
+    /// `out` is as it was.
+    pub fn save_from(&self, from: &[u32], out: &mut Vec<u8>) -> Option<Vec<u32>> {
         let layout = self.layout();
-        let cells: Vec<_> = layout.places().iter().map(|place| (place.width, place.itemsize)).collect();
-        let by_column = Layout::columnar(&cells, layout.capacity()) == **layout;
-        let mut head = |plain: bool| {
-            out.extend([u8::from(!by_column), u8::from(plain)]);
-            out.extend((cells.len() as u32).to_le_bytes());
-            out.extend((layout.capacity() as u32).to_le_bytes());
-            for (width, itemsize) in &cells {
-                out.extend((*width as u64).to_le_bytes());
-                out.extend((*itemsize as u64).to_le_bytes());
-            }
-        };
         let form = match &self.storage {
-            Storage::Plain(slab) => Ok(raw_form(slab)),
+            Storage::Plain(slab) => Ok(raw_form(slab, from)),
             Storage::Packable(packable) => match packable.form() {
-                Form::Raw(slab) => Ok(raw_form(&slab)),
+                Form::Raw(slab) => Ok(raw_form(&slab, from)),
+                Form::Packed(_) if !from.is_empty() => return None,
                 Form::Packed(packed) => Err(packed),
             },
         };
-        head(form.is_ok());
+        let cells: Vec<_> = layout.places().iter().map(|place| (place.width, place.itemsize)).collect();
+        let by_column = Layout::columnar(&cells, layout.capacity()) == **layout;
+        out.extend([u8::from(!by_column), u8::from(form.is_ok())]);
+        out.extend((cells.len() as u32).to_le_bytes());
+        out.extend((layout.capacity() as u32).to_le_bytes());
+        for (width, itemsize) in &cells {
+            out.extend((*width as u64).to_le_bytes());
+            out.extend((*itemsize as u64).to_le_bytes());
+        }
         let packed = match &form {
             Ok(packed) => packed,
             Err(packed) => &**packed,
         };
         out.extend_from_slice(packed.bytes());
-        packed.cells()
+        let before = |column: usize| from.get(column).copied().unwrap_or(0);
+        Some((0..layout.num_columns()).map(|column| before(column) + packed.len(column) as u32).collect())
     }
 }
 
-/// The published cells, not packed.
-fn raw_form(slab: &Slab) -> Packed {
-    let mut bodies = Vec::with_capacity(slab.layout().size_bytes());
+/// The published cells of each column from these on, not packed.
+fn raw_form(slab: &Slab, from: &[u32]) -> Packed {
+    let mut bodies = Vec::new();
     let mut sections = Vec::with_capacity(slab.layout().num_columns());
     for column in 0..slab.layout().num_columns() {
-        let (cells, start) = (slab.len(column), bodies.len());
-        let holes = hole_bits(slab, column, cells);
+        let (first, start) = (from.get(column).map_or(0, |first| *first as usize), bodies.len());
+        let cells = first..slab.len(column).max(first);
+        let holes = hole_bits(slab, column, cells.clone());
         bodies.extend_from_slice(&holes);
-        let before = bodies.len();
-        match slab.run(column, 0, cells) {
+        let (before, n) = (bodies.len(), cells.len());
+        match slab.run(column, first, n) {
             Some(run) => bodies.extend_from_slice(run),
-            None => (0..cells).filter_map(|cell| slab.cell(column, cell)).for_each(|cell| bodies.extend(cell)),
+            None => cells.filter_map(|cell| slab.cell(column, cell)).for_each(|cell| bodies.extend(cell)),
         }
         let stored = bodies.len() - before;
-        sections.push(Section { cells: cells as u32, coding: RAW, holes: !holes.is_empty(), start, stored });
+        sections.push(Section { cells: n as u32, coding: RAW, holes: !holes.is_empty(), start, stored });
     }
     Packed::new(sections, &bodies)
 }
@@ -91,26 +100,45 @@ impl Restorer {
 
     /// The sealed chunk from the bytes that [`Chunk::save`] wrote. `Damaged` if they cannot be those of a chunk.
     pub fn chunk(&mut self, bytes: &[u8]) -> Result<Arc<Chunk>> {
+        let part = SavedPart::parse(bytes)?;
+        let layout = self.layout(part.by_column, part.entries, part.capacity)?;
+        if !part.plain {
+            return Chunk::from_packed(layout, part.form, &self.meter);
+        }
+        let packed = Packed::parse(part.form.into(), &layout)?;
+        let longest = (0..layout.num_columns()).map(|column| packed.len(column)).max().unwrap_or(0).max(1);
+        let layout = self.layout(part.by_column, part.entries, longest)?;
+        if layout.size_bytes() > ROOM * part.form.len() + ROOM_MORE {
+            return Chunk::from_packed(layout, part.form, &self.meter);
+        }
+        plain(layout, &[packed], &self.meter)
+    }
+
+    /// The sealed chunk from the parts that [`Chunk::save_from`] wrote, in order.
+    ///
+    /// `Damaged` if they cannot be those of one chunk.
+    pub fn joined(&mut self, parts: &[Vec<u8>]) -> Result<Arc<Chunk>> {
         let damaged = |what: &str| Error::Damaged(what.to_owned());
-        let head = bytes.get(..HEAD).ok_or_else(|| damaged("it ends within its head"))?;
-        let number = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes")) as usize;
-        let (columns, capacity) = (number(2), number(6));
-        if head[0] > 1 || head[1] > 1 || capacity == 0 {
-            return Err(damaged("its head is that of no chunk"));
+        let [first, more @ ..] = parts else { return Err(damaged("it has no part")) };
+        if more.is_empty() {
+            return self.chunk(first);
         }
-        let end = columns.checked_mul(ENTRY).and_then(|entries| entries.checked_add(HEAD));
-        let entries = end.and_then(|end| bytes.get(HEAD..end)).ok_or_else(|| damaged("it ends within its columns"))?;
-        let form = &bytes[HEAD + entries.len()..];
-        let layout = self.layout(head[0] == 0, entries, capacity)?;
-        if head[1] == 0 {
-            return Chunk::from_packed(layout, form, &self.meter);
+        let of = SavedPart::parse(first)?;
+        let whole = self.layout(of.by_column, of.entries, of.capacity)?;
+        let mut packed = Vec::with_capacity(parts.len());
+        for part in parts {
+            let part = SavedPart::parse(part)?;
+            if !part.plain || (part.by_column, part.entries, part.capacity) != (of.by_column, of.entries, of.capacity) {
+                return Err(damaged("its parts are of several chunks"));
+            }
+            packed.push(Packed::parse(part.form.into(), &whole)?);
         }
-        let packed = Packed::parse(form.into(), &layout)?;
-        let longest = (0..columns).map(|column| packed.len(column)).max().unwrap_or(0).max(1);
-        let layout = self.layout(head[0] == 0, entries, longest)?;
-        if layout.size_bytes() > ROOM * form.len() + ROOM_MORE {
-            return Chunk::from_packed(layout, form, &self.meter);
+        let cells = |column: usize| packed.iter().map(|part| part.len(column)).sum::<usize>();
+        let longest = (0..whole.num_columns()).map(cells).max().unwrap_or(0).max(1);
+        if longest > of.capacity {
+            return Err(damaged("its parts have more cells than it has room for"));
         }
+        let layout = self.layout(of.by_column, of.entries, longest)?;
         plain(layout, &packed, &self.meter)
     }
 
@@ -139,10 +167,36 @@ impl Restorer {
     }
 }
 
-/// Creates a chunk that is read without unpacking.
-fn plain(layout: Arc<Layout>, packed: &Packed, meter: &Arc<Meter>) -> Result<Arc<Chunk>> {
+/// The bytes of a chunk or of a part of it, split.
+struct SavedPart<'a> {
+    by_column: bool,
+    plain: bool,
+    capacity: usize,
+    entries: &'a [u8],
+    form: &'a [u8],
+}
+
+impl<'a> SavedPart<'a> {
+    fn parse(bytes: &'a [u8]) -> Result<Self> {
+        let damaged = |what: &str| Error::Damaged(what.to_owned());
+        let head = bytes.get(..HEAD).ok_or_else(|| damaged("it ends within its head"))?;
+        let number = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes")) as usize;
+        let (columns, capacity) = (number(2), number(6));
+        if head[0] > 1 || head[1] > 1 || capacity == 0 {
+            return Err(damaged("its head is that of no chunk"));
+        }
+        let end = columns.checked_mul(ENTRY).and_then(|entries| entries.checked_add(HEAD));
+        let entries = end.and_then(|end| bytes.get(HEAD..end)).ok_or_else(|| damaged("it ends within its columns"))?;
+        let form = &bytes[HEAD + entries.len()..];
+        Ok(Self { by_column: head[0] == 0, plain: head[1] == 1, capacity, entries, form })
+    }
+}
+
+/// Creates a chunk of these parts that is read without unpacking.
+fn plain(layout: Arc<Layout>, parts: &[Packed], meter: &Arc<Meter>) -> Result<Arc<Chunk>> {
     let mut writer = ChunkWriter::new(Arc::clone(&layout), Compression::None, meter);
-    for column in 0..layout.num_columns() {
+    let columns = (0..layout.num_columns()).flat_map(|column| parts.iter().map(move |packed| (column, packed)));
+    for (column, packed) in columns {
         let Some(cells) = packed.raw(column) else {
             return Err(Error::Damaged(format!("column {column} of a plain chunk is packed")));
         };
