@@ -39,6 +39,8 @@ pub trait Output: Send {
     fn write(&mut self, bytes: &[u8]) -> io::Result<()>;
     /// Waits until what was written is on the disk.
     fn sync(&mut self) -> io::Result<()>;
+    /// Another handle of the same open file, so that one thread can sync it while another writes.
+    fn duplicate(&self) -> io::Result<Box<dyn Output>>;
 }
 
 /// A file that is read at any offset.
@@ -133,6 +135,10 @@ impl Output for File {
     fn sync(&mut self) -> io::Result<()> {
         self.sync_all()
     }
+
+    fn duplicate(&self) -> io::Result<Box<dyn Output>> {
+        Ok(Box::new(self.try_clone()?))
+    }
 }
 
 impl Input for Read {
@@ -146,12 +152,12 @@ impl Input for Read {
 }
 
 /// Converts an error of the file system.
-pub(super) fn storage<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Error + 'a {
+pub(crate) fn storage<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Error + 'a {
     move |error| Error::Storage { path: path.display().to_string(), action: action.into(), reason: error.to_string() }
 }
 
 /// As [`storage`], for reads: a file that is missing or too short is damaged.
-pub(super) fn reading<'a>(path: &'a Path, offset: u64) -> impl FnOnce(io::Error) -> Error + 'a {
+pub(crate) fn reading<'a>(path: &'a Path, offset: u64) -> impl FnOnce(io::Error) -> Error + 'a {
     move |error| match error.kind() {
         ErrorKind::NotFound => damaged(path, "the file is missing", 0),
         ErrorKind::UnexpectedEof => damaged(path, "the file ends too early", offset),
@@ -160,12 +166,12 @@ pub(super) fn reading<'a>(path: &'a Path, offset: u64) -> impl FnOnce(io::Error)
 }
 
 /// The error for a file whose content is not what was written.
-pub(super) fn damaged(path: &Path, what: impl Into<String>, offset: u64) -> Error {
+pub(crate) fn damaged(path: &Path, what: impl Into<String>, offset: u64) -> Error {
     Error::DamagedFile { path: path.display().to_string(), what: what.into(), offset }
 }
 
 /// The names in a folder; empty if there is no folder.
-pub(super) fn names(disk: &dyn Disk, folder: &Path) -> Result<Vec<String>> {
+pub(crate) fn names(disk: &dyn Disk, folder: &Path) -> Result<Vec<String>> {
     match disk.list(folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
         other => other.map_err(storage("list", folder)),
@@ -173,7 +179,7 @@ pub(super) fn names(disk: &dyn Disk, folder: &Path) -> Result<Vec<String>> {
 }
 
 /// The folder of a file.
-pub(super) fn folder_of(path: &Path) -> PathBuf {
+pub(crate) fn folder_of(path: &Path) -> PathBuf {
     path.parent().map_or_else(PathBuf::new, Path::to_path_buf)
 }
 

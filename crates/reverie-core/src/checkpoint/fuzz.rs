@@ -125,6 +125,7 @@ fn heads() {
         chunk_bytes: 1 << 33,
         manifest_bytes: 0,
         segments: vec![1, 2, 300],
+        journal: None,
         tables: vec![table; 2],
     };
     fuzz(&whole, |from| from.record(), Bytes::record);

@@ -19,11 +19,11 @@ pub struct Checkpoint {
     /// Its summary.
     pub summary: Summary,
     /// The content of each table; times are those of the clock that the checkpoint was taken with.
-    pub(super) tables: Vec<Restoring>,
+    pub(crate) tables: Vec<Restoring>,
     /// Senders of whose inserts the checkpoint no longer knows which are done, although they may be retried.
-    pub(super) forgotten: Vec<Sender>,
+    pub(crate) forgotten: Vec<Sender>,
     /// Every chunk and its place on the disk.
-    pub(super) chunks: Vec<(Weak<Chunk>, Place)>,
+    pub(crate) chunks: Vec<(Weak<Chunk>, Place)>,
 }
 
 /// The result of [`verify`].
@@ -41,13 +41,34 @@ pub struct Verified {
 ///
 /// Its chunks count in `meter` for as long as they live. `DamagedFile` names the part that is not as it was written.
 pub fn load(disk: &dyn Disk, path: &Path, meter: &Arc<Meter>) -> Result<Checkpoint> {
-    let mut manifest = Manifest::read(disk, path)?;
+    load_manifest(disk, Manifest::read(disk, path)?, meter)
+}
+
+/// The checkpoint of a manifest whose chunks are in the segments of its folder.
+pub(crate) fn load_manifest(disk: &dyn Disk, mut manifest: Manifest, meter: &Arc<Meter>) -> Result<Checkpoint> {
+    let root = folder_of(&manifest.summary.path);
     let mut chunks: Vec<Option<Arc<Chunk>>> = vec![None; manifest.chunks.len()];
     let mut restorer = Restorer::new(meter);
-    read_chunks(disk, &folder_of(path), &manifest.chunks, |number, bytes| {
-        chunks[number] = Some(restorer.chunk(bytes)?);
+    let mut parts: HashMap<usize, Vec<Vec<u8>>> = HashMap::new();
+    read_chunks(disk, &root, &manifest.chunks, |number, bytes| {
+        match manifest.parts.contains_key(&(number as u32)) {
+            true => _ = parts.insert(number, vec![bytes.to_vec()]),
+            false => chunks[number] = Some(restorer.chunk(bytes)?),
+        }
         Ok(())
     })?;
+    let later: Vec<(usize, Place)> =
+        manifest.parts.iter().flat_map(|(number, of)| of.iter().map(|place| (*number as usize, *place))).collect();
+    let places: Vec<Place> = later.iter().map(|(_, place)| *place).collect();
+    // Of one chunk, a later part has a later place.
+    read_chunks(disk, &root, &places, |at, bytes| {
+        parts.get_mut(&later[at].0).expect("the first part was read").push(bytes.to_vec());
+        Ok(())
+    })?;
+    for (number, parts) in parts {
+        let joined = restorer.joined(&parts).map_err(|error| manifest.damaged(format!("a chunk of parts: {error}")))?;
+        chunks[number] = Some(joined);
+    }
     let chunk = |number: u32| Arc::clone(chunks[number as usize].as_ref().expect("every chunk was read"));
     let (mut episodes, mut streams) = (HashMap::new(), HashMap::new());
     let mut further = std::mem::take(&mut manifest.episodes).into_iter().peekable();
@@ -89,7 +110,10 @@ pub fn load(disk: &dyn Disk, path: &Path, meter: &Arc<Meter>) -> Result<Checkpoi
         });
         tables.push(restoring(&manifest, number, rows.collect::<Result<_>>()?));
     }
-    let chunks = chunks.iter().flatten().map(Arc::downgrade).zip(manifest.chunks).collect();
+    // A chunk of several parts is written again as a whole.
+    let whole = |number: usize| !manifest.parts.contains_key(&(number as u32));
+    let chunks = chunks.iter().flatten().map(Arc::downgrade).zip(manifest.chunks.iter().copied()).enumerate();
+    let chunks = chunks.filter(|(number, _)| whole(*number)).map(|(_, chunk)| chunk).collect();
     Ok(Checkpoint { summary: manifest.summary, tables, forgotten: manifest.forgotten, chunks })
 }
 

@@ -1,6 +1,6 @@
 //! **Manifests**: the files of one checkpoint each.
 //!
-//! Sections in this order: `head`, then any number of `patt`, `chun`, `span`, `epis`, `item`, `strm`, `copy`, `sent` and
+//! Sections in this order: `head`, then any number of `patt`, `chun`, `numb`, `span`, `epis`, `item`, `strm`, `copy`, `sent` and
 //! `forg`, and `end.`. The first has what users ask for most.
 
 use super::bytes::{Decoded, Reader};
@@ -17,6 +17,7 @@ use crate::item::Pattern;
 use crate::table::limiter::Counters;
 use crate::table::{Arrivals, Cuts, Sender, Stats, TableCut, TableOptions};
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -46,8 +47,20 @@ pub struct Summary {
     pub manifest_bytes: u64,
     /// Numbers of the segments that the chunks are in.
     pub segments: Vec<u64>,
+    /// Where the journal continues; `None` without a journal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub journal: Option<LogStart>,
     /// The tables, in their server's order.
     pub tables: Vec<TableSummary>,
+}
+
+/// Where the journal continues after a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogStart {
+    /// The first segment that has commits which are not in the checkpoint.
+    pub segment: u64,
+    /// The number of the first of these commits.
+    pub commit: u64,
 }
 
 /// A table of a checkpoint, without its items.
@@ -61,33 +74,37 @@ pub struct TableSummary {
     pub stats: Stats,
     /// Number of items.
     pub size: u64,
-    pub(super) order: u64,
-    pub(super) allocated: u32,
+    pub(crate) order: u64,
+    pub(crate) allocated: u32,
 }
 
 /// A whole manifest; its items refer to chunks by number, and these are not read yet.
 #[derive(Debug)]
-pub(super) struct Manifest {
-    pub(super) summary: Summary,
-    pub(super) patterns: Vec<Pattern>,
-    pub(super) chunks: Vec<Place>,
-    pub(super) spans: Vec<Vec<SavedPart>>,
+pub(crate) struct Manifest {
+    pub(crate) summary: Summary,
+    pub(crate) patterns: Vec<Pattern>,
+    pub(crate) chunks: Vec<Place>,
+    /// The later parts of chunks that have several, by the chunks' numbers; never in a file.
+    pub(crate) parts: HashMap<u32, Vec<Place>>,
+    /// The number of each chunk in the journal; empty without a journal.
+    pub(crate) numbers: Vec<u64>,
+    pub(crate) spans: Vec<Vec<SavedPart>>,
     /// The further episodes of the items of spans, by the spans' numbers, ascending.
-    pub(super) episodes: Vec<(u32, Box<[u32]>)>,
+    pub(crate) episodes: Vec<(u32, Box<[u32]>)>,
     /// The items of each table.
-    pub(super) items: Vec<Vec<SavedItem>>,
+    pub(crate) items: Vec<Vec<SavedItem>>,
     /// The streams of each table's items; empty if the checkpoint has none.
-    pub(super) streams: Vec<Vec<u32>>,
+    pub(crate) streams: Vec<Vec<u32>>,
     /// The slots of each table's copies, ascending, with the keys of the originals.
-    pub(super) copies: Vec<Vec<(u32, i64)>>,
+    pub(crate) copies: Vec<Vec<(u32, i64)>>,
     /// The inserted part of each table's inserts that may be retried; empty in checkpoints of older versions.
-    pub(super) sent: Vec<Vec<(Sender, Arrivals)>>,
+    pub(crate) sent: Vec<Vec<(Sender, Arrivals)>>,
     /// Senders for which this part is no longer known.
-    pub(super) forgotten: Vec<Sender>,
+    pub(crate) forgotten: Vec<Sender>,
 }
 
 /// The segments of the chunks, ascending.
-pub(super) fn segments(places: &[Place]) -> Vec<u64> {
+pub(crate) fn segments(places: &[Place]) -> Vec<u64> {
     let mut segments: Vec<u64> = places.iter().map(|place| place.segment).collect();
     segments.sort_unstable();
     segments.dedup();
@@ -95,13 +112,14 @@ pub(super) fn segments(places: &[Place]) -> Vec<u64> {
 }
 
 /// Writes the manifest of a cut, whose chunks are at `places`; returns its size in bytes.
-pub(super) fn write(
+pub(crate) fn write(
     mut out: SectionWriter,
     number: u64,
     created: Duration,
     cuts: &Cuts,
     plan: &Plan<'_>,
     places: &[Place],
+    journal: Option<(LogStart, &[u64])>,
 ) -> Result<u64> {
     let segments = segments(places);
     let index = |segment: u64| segments.partition_point(|known| *known < segment) as u32;
@@ -114,6 +132,7 @@ pub(super) fn write(
         chunk_bytes: places.iter().map(Place::size).sum(),
         manifest_bytes: 0,
         segments: segments.clone(),
+        journal: journal.map(|(start, _)| start),
         tables: cuts.tables.iter().map(TableSummary::of).collect(),
     };
     out.section(Tag::Head, |out| out.record(&summary))?;
@@ -129,6 +148,9 @@ pub(super) fn write(
                 out.u32(place.crc);
             });
         })?;
+    }
+    for numbers in journal.map_or(&[][..], |(_, numbers)| numbers).chunks(AT_ONCE) {
+        out.section(Tag::Numbers, |out| out.all(numbers, |out, number| out.u64(*number)))?;
     }
     for spans in plan.spans.chunks(AT_ONCE) {
         out.section(Tag::Spans, |out| {
@@ -247,6 +269,7 @@ pub fn list(disk: &dyn Disk, root: &Path) -> Result<Vec<(PathBuf, Result<Summary
 enum Part {
     Patterns(Vec<Pattern>),
     Chunks(Vec<Place>),
+    Numbers(Vec<u64>),
     Spans(Vec<Vec<SavedPart>>),
     Episodes(Vec<(u32, Box<[u32]>)>),
     Items(usize, Vec<SavedItem>),
@@ -274,6 +297,7 @@ fn part(tag: Tag, from: &mut Reader<'_>, summary: &Summary) -> Decoded<Part> {
                 *summary.segments.get(from.u32()? as usize).ok_or("a chunk of a segment that there is not")?;
             Ok(Place { segment, offset: from.u64()?, length: from.u64()?, crc: from.u32()? })
         })?),
+        Tag::Numbers => Part::Numbers(from.all(Reader::u64)?),
         Tag::Spans => Part::Spans(from.all(rows::span)?),
         Tag::Episodes => Part::Episodes(from.all(rows::episodes)?),
         Tag::Items => Part::Items(number(from, summary)?, from.all(rows::item)?),
@@ -288,18 +312,32 @@ fn part(tag: Tag, from: &mut Reader<'_>, summary: &Summary) -> Decoded<Part> {
 
 impl Manifest {
     /// Reads and checks a whole manifest.
-    pub(super) fn read(disk: &dyn Disk, path: &Path) -> Result<Self> {
+    pub(crate) fn read(disk: &dyn Disk, path: &Path) -> Result<Self> {
         let mut from = SectionReader::open(disk, path)?;
         let summary = summary(&mut from, path)?;
         let (items, streams) = summary.tables.iter().map(|_| (Vec::new(), Vec::new())).unzip();
         let copies = vec![Vec::new(); summary.tables.len()];
         let sent = vec![Vec::new(); summary.tables.len()];
-        let (patterns, chunks, spans, episodes, forgotten) = Default::default();
-        let mut all = Self { summary, patterns, chunks, spans, episodes, items, streams, copies, sent, forgotten };
+        let (patterns, chunks, parts, numbers, spans, episodes, forgotten) = Default::default();
+        let mut all = Self {
+            summary,
+            patterns,
+            chunks,
+            parts,
+            numbers,
+            spans,
+            episodes,
+            items,
+            streams,
+            copies,
+            sent,
+            forgotten,
+        };
         loop {
             match from.section(|tag, from| part(tag, from, &all.summary))? {
                 Part::Patterns(patterns) => all.patterns.extend(patterns),
                 Part::Chunks(chunks) => all.chunks.extend(chunks),
+                Part::Numbers(numbers) => all.numbers.extend(numbers),
                 Part::Spans(spans) => all.spans.extend(spans),
                 Part::Episodes(episodes) => all.episodes.extend(episodes),
                 Part::Items(table, items) => all.items[table].extend(items),
@@ -316,10 +354,14 @@ impl Manifest {
     }
 
     /// Checks all numbers against the number of the things that they refer to.
-    fn check(&self) -> Decoded<()> {
+    pub(crate) fn check(&self) -> Decoded<()> {
         let (chunks, spans, patterns) = (self.chunks.len(), self.spans.len(), self.patterns.len());
         if chunks as u64 != self.summary.num_chunks {
             return Err(format!("{chunks} chunks, {} are promised", self.summary.num_chunks));
+        }
+        let numbers = self.numbers.len();
+        if numbers != if self.summary.journal.is_some() { chunks } else { 0 } {
+            return Err(format!("{numbers} numbers of {chunks} chunks"));
         }
         let parts = || self.spans.iter().flatten();
         if parts().flat_map(|part| &part.chunks).any(|chunk| *chunk as usize >= chunks) {
@@ -369,7 +411,7 @@ impl Manifest {
     }
 
     /// The error for an invalid item; `self` was read from the file that the error names.
-    pub(super) fn damaged(&self, what: String) -> Error {
+    pub(crate) fn damaged(&self, what: String) -> Error {
         super::disk::damaged(&self.summary.path, what, 0)
     }
 }

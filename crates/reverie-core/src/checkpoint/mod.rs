@@ -7,24 +7,25 @@
 //!
 //! All access goes through [`Disk`]; wall time is an argument.
 
-mod bytes;
-mod disk;
+pub(crate) mod bytes;
+pub(crate) mod chunk_log;
+pub(crate) mod disk;
 #[cfg(test)]
 mod fuzz;
-mod load;
-mod manifest;
-mod names;
+pub(crate) mod load;
+pub(crate) mod manifest;
+pub(crate) mod names;
 mod periodic;
-mod plan;
-mod records;
+pub(crate) mod plan;
+pub(crate) mod records;
 mod restore;
-mod retain;
-mod rows;
+pub(crate) mod retain;
+pub(crate) mod rows;
 mod saver;
 mod section;
-mod segment;
-mod sent;
-mod store;
+pub(crate) mod segment;
+pub(crate) mod sent;
+pub(crate) mod store;
 mod version;
 
 pub use disk::{Disk, Folder, Input, Output};

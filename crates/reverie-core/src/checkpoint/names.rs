@@ -10,7 +10,7 @@ const DIGITS: usize = 10;
 
 /// The kind of a file in a checkpoint's folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// A checkpoint.
     Manifest(u64),
     /// Chunks.
@@ -20,7 +20,7 @@ pub(super) enum Kind {
 }
 
 /// The kind of the file with this name; `None` for other files.
-pub(super) fn kind(name: &str) -> Option<Kind> {
+pub(crate) fn kind(name: &str) -> Option<Kind> {
     let (number, suffix) = name.split_once('.')?;
     if number.len() < DIGITS || !number.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
@@ -34,20 +34,20 @@ pub(super) fn kind(name: &str) -> Option<Kind> {
     }
 }
 
-pub(super) fn manifest(root: &Path, number: u64) -> PathBuf {
+pub(crate) fn manifest(root: &Path, number: u64) -> PathBuf {
     path(root, number, MANIFEST)
 }
 
-pub(super) fn segment(root: &Path, number: u64) -> PathBuf {
+pub(crate) fn segment(root: &Path, number: u64) -> PathBuf {
     path(root, number, SEGMENT)
 }
 
-pub(super) fn unfinished(root: &Path, number: u64) -> PathBuf {
+pub(crate) fn unfinished(root: &Path, number: u64) -> PathBuf {
     path(root, number, UNFINISHED)
 }
 
 /// The file that the server that writes to the folder locks.
-pub(super) fn lock(root: &Path) -> PathBuf {
+pub(crate) fn lock(root: &Path) -> PathBuf {
     root.join("lock")
 }
 

@@ -11,7 +11,7 @@ use super::rows::SavedBody;
 
 /// A hash for addresses: they need no strong hash, and a million of them need a fast one.
 #[derive(Default)]
-struct AddressHasher(u64);
+pub(crate) struct AddressHasher(u64);
 
 impl Hasher for AddressHasher {
     fn write(&mut self, bytes: &[u8]) {
@@ -29,14 +29,14 @@ impl Hasher for AddressHasher {
     }
 }
 
-type Numbers = HashMap<usize, u32, BuildHasherDefault<AddressHasher>>;
+pub(crate) type Numbers = HashMap<usize, u32, BuildHasherDefault<AddressHasher>>;
 
 /// Numbers for the objects that items share.
 #[derive(Default)]
-pub(super) struct Plan<'a> {
-    pub(super) chunks: Vec<&'a Arc<Chunk>>,
-    pub(super) spans: Vec<&'a Arc<Span>>,
-    pub(super) patterns: Vec<&'a Pattern>,
+pub(crate) struct Plan<'a> {
+    pub(crate) chunks: Vec<&'a Arc<Chunk>>,
+    pub(crate) spans: Vec<&'a Arc<Span>>,
+    pub(crate) patterns: Vec<&'a Pattern>,
     chunk_numbers: Numbers,
     span_numbers: Numbers,
     pattern_numbers: Numbers,
@@ -53,7 +53,7 @@ fn number<T>(numbers: &mut Numbers, all: &mut Vec<T>, address: usize, value: T) 
 
 impl<'a> Plan<'a> {
     /// Visits every item of the cuts.
-    pub(super) fn of(tables: &'a [TableCut]) -> Self {
+    pub(crate) fn of(tables: &'a [TableCut]) -> Self {
         let mut plan = Self::default();
         let (mut last_chunk, mut last_form): (_, Option<&'a Form>) = (std::ptr::null(), None);
         for (_, slot, _) in tables.iter().flat_map(|table| table.items.iter()) {
@@ -85,12 +85,12 @@ impl<'a> Plan<'a> {
     }
 
     /// The number of a chunk of the cuts.
-    pub(super) fn chunk(&self, chunk: &Arc<Chunk>) -> u32 {
+    pub(crate) fn chunk(&self, chunk: &Arc<Chunk>) -> u32 {
         self.chunk_numbers[&(Arc::as_ptr(chunk) as usize)]
     }
 
     /// The numbers of an item's pattern and body.
-    pub(super) fn item(&self, item: &Item) -> (u32, SavedBody) {
+    pub(crate) fn item(&self, item: &Item) -> (u32, SavedBody) {
         let pattern = self.pattern_numbers[&(std::ptr::from_ref::<Pattern>(&item.pattern) as usize)];
         let body = match &item.body {
             Body::Chunk(chunk) => SavedBody::Chunk(self.chunk(chunk)),

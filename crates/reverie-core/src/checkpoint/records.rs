@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 impl Bytes {
     /// Appends a record, the last value of its section.
-    pub(super) fn record<T: Serialize>(&mut self, value: &T) {
+    pub(crate) fn record<T: Serialize>(&mut self, value: &T) {
         rmp_serde::encode::write_named(&mut self.0, value).expect("a record is written to memory");
     }
 }
@@ -21,7 +21,7 @@ impl Reader<'_> {
     /// Reads the record that the rest of the bytes are.
     ///
     /// Refuses bytes that this version would write in another way, so that no field of a newer version is passed over.
-    pub(super) fn record<T: Serialize + DeserializeOwned>(&mut self) -> Decoded<T> {
+    pub(crate) fn record<T: Serialize + DeserializeOwned>(&mut self) -> Decoded<T> {
         let bytes = self.rest();
         let value = rmp_serde::from_slice(bytes).map_err(|error| error.to_string())?;
         let mut again = Bytes(Vec::with_capacity(bytes.len()));
@@ -31,7 +31,7 @@ impl Reader<'_> {
 }
 
 /// Reads patterns.
-pub(super) fn patterns(from: &mut Reader<'_>) -> Decoded<Vec<Pattern>> {
+pub(crate) fn patterns(from: &mut Reader<'_>) -> Decoded<Vec<Pattern>> {
     let patterns: Vec<Pattern> = from.record()?;
     patterns.iter().try_for_each(check_pattern)?;
     Ok(patterns)

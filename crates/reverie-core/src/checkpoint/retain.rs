@@ -19,32 +19,32 @@ pub struct Keep {
 
 /// The content of a folder.
 #[derive(Debug, Default)]
-pub(super) struct Found {
-    pub(super) manifests: Vec<u64>,
-    pub(super) segments: HashSet<u64>,
+pub(crate) struct Found {
+    pub(crate) manifests: Vec<u64>,
+    pub(crate) segments: HashSet<u64>,
     /// Left by a process that ended while it wrote them.
-    pub(super) unfinished: Vec<u64>,
+    pub(crate) unfinished: Vec<u64>,
 }
 
 /// The checkpoint that was just taken.
-pub(super) struct Newest {
-    pub(super) number: u64,
-    pub(super) segments: Vec<u64>,
+pub(crate) struct Newest {
+    pub(crate) number: u64,
+    pub(crate) segments: Vec<u64>,
     /// The segment that is still written.
-    pub(super) open: Option<u64>,
+    pub(crate) open: Option<u64>,
 }
 
 impl Found {
-    pub(super) fn next_manifest(&self) -> u64 {
+    pub(crate) fn next_manifest(&self) -> u64 {
         self.manifests.iter().chain(&self.unfinished).max().map_or(1, |number| number + 1)
     }
 
-    pub(super) fn next_segment(&self) -> u64 {
+    pub(crate) fn next_segment(&self) -> u64 {
         self.segments.iter().max().map_or(1, |number| number + 1)
     }
 }
 
-pub(super) fn scan(disk: &dyn Disk, root: &Path) -> Result<Found> {
+pub(crate) fn scan(disk: &dyn Disk, root: &Path) -> Result<Found> {
     let mut found = Found::default();
     for name in names_in(disk, root)? {
         match names::kind(&name) {
@@ -61,7 +61,7 @@ pub(super) fn scan(disk: &dyn Disk, root: &Path) -> Result<Found> {
 /// Removes the checkpoints that need not be kept, and then the segments that no other checkpoint refers to.
 ///
 /// A kept checkpoint that cannot be read is an error, and then all segments are kept: some may belong to it.
-pub(super) fn retain(
+pub(crate) fn retain(
     disk: &dyn Disk,
     root: &Path,
     keep: &Keep,
@@ -111,7 +111,7 @@ pub(super) fn retain(
 /// These are its manifest if that was not renamed, segments that no checkpoint refers to, and the new bytes of the
 /// segment that existed before (`kept`: its number and end). Does nothing if the manifest may be in its place, and
 /// reports no error: the files do no harm, and the next checkpoint removes those that are left.
-pub(super) fn clean_up(disk: &dyn Disk, root: &Path, before: &Found, kept: Option<(u64, u64)>) {
+pub(crate) fn clean_up(disk: &dyn Disk, root: &Path, before: &Found, kept: Option<(u64, u64)>) {
     let Ok(now) = scan(disk, root) else { return };
     if now.manifests.last() > before.manifests.last() {
         return;

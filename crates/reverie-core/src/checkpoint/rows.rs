@@ -5,41 +5,41 @@ use crate::item::{Item, Part};
 use crate::table::{Age, Slot};
 
 /// Items of a section.
-pub(super) const ITEMS_AT_ONCE: usize = 4096;
+pub(crate) const ITEMS_AT_ONCE: usize = 4096;
 
 /// One item, with its references as numbers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SavedItem {
-    pub(super) slot: u32,
-    pub(super) generation: u32,
-    pub(super) priority: f64,
-    pub(super) version: u32,
-    pub(super) times_sampled: u32,
-    pub(super) inserted_at: u64,
-    pub(super) inserted: u64,
-    pub(super) updated: u64,
-    pub(super) episode: u32,
-    pub(super) anchor: u32,
-    pub(super) pattern: u32,
-    pub(super) body: SavedBody,
+pub(crate) struct SavedItem {
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+    pub(crate) priority: f64,
+    pub(crate) version: u32,
+    pub(crate) times_sampled: u32,
+    pub(crate) inserted_at: u64,
+    pub(crate) inserted: u64,
+    pub(crate) updated: u64,
+    pub(crate) episode: u32,
+    pub(crate) anchor: u32,
+    pub(crate) pattern: u32,
+    pub(crate) body: SavedBody,
 }
 
 /// The body of a saved item, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SavedBody {
+pub(crate) enum SavedBody {
     Chunk(u32),
     Span(u32),
 }
 
 /// One part of a span.
 #[derive(Debug)]
-pub(super) struct SavedPart {
-    pub(super) chunks: Vec<u32>,
-    pub(super) starts: Vec<i64>,
+pub(crate) struct SavedPart {
+    pub(crate) chunks: Vec<u32>,
+    pub(crate) starts: Vec<i64>,
 }
 
 /// The item in an occupied slot; the numbers are those of its pattern and body.
-pub(super) fn saved(index: u32, slot: &Slot, age: &Age, item: &Item, (pattern, body): (u32, SavedBody)) -> SavedItem {
+pub(crate) fn saved(index: u32, slot: &Slot, age: &Age, item: &Item, (pattern, body): (u32, SavedBody)) -> SavedItem {
     SavedItem {
         slot: index,
         generation: slot.generation,
@@ -56,7 +56,7 @@ pub(super) fn saved(index: u32, slot: &Slot, age: &Age, item: &Item, (pattern, b
     }
 }
 
-pub(super) fn put_saved(out: &mut Bytes, item: &SavedItem) {
+pub(crate) fn put_saved(out: &mut Bytes, item: &SavedItem) {
     out.u32(item.slot);
     out.u32(item.generation);
     out.f64(item.priority);
@@ -76,7 +76,7 @@ pub(super) fn put_saved(out: &mut Bytes, item: &SavedItem) {
     out.u32(number);
 }
 
-pub(super) fn item(from: &mut Reader<'_>) -> Decoded<SavedItem> {
+pub(crate) fn item(from: &mut Reader<'_>) -> Decoded<SavedItem> {
     Ok(SavedItem {
         slot: from.u32()?,
         generation: from.u32()?,
@@ -98,7 +98,7 @@ pub(super) fn item(from: &mut Reader<'_>) -> Decoded<SavedItem> {
 }
 
 /// Writes a span; `number` returns the number of a chunk.
-pub(super) fn put_span(out: &mut Bytes, parts: &[Part], number: impl Fn(&std::sync::Arc<crate::chunk::Chunk>) -> u32) {
+pub(crate) fn put_span(out: &mut Bytes, parts: &[Part], number: impl Fn(&std::sync::Arc<crate::chunk::Chunk>) -> u32) {
     out.all(parts, |out, part| {
         out.all(&part.chunks, |out, chunk| out.u32(number(chunk)));
         out.all(&part.starts, |out, start| out.u64(*start as u64));
@@ -106,12 +106,12 @@ pub(super) fn put_span(out: &mut Bytes, parts: &[Part], number: impl Fn(&std::sy
 }
 
 /// Writes the number of a span, and the further episodes of its items.
-pub(super) fn put_episodes(out: &mut Bytes, (span, episodes): &(u32, Box<[u32]>)) {
+pub(crate) fn put_episodes(out: &mut Bytes, (span, episodes): &(u32, Box<[u32]>)) {
     out.u32(*span);
     out.all(episodes, |out, episode| out.u32(*episode));
 }
 
-pub(super) fn episodes(from: &mut Reader<'_>) -> Decoded<(u32, Box<[u32]>)> {
+pub(crate) fn episodes(from: &mut Reader<'_>) -> Decoded<(u32, Box<[u32]>)> {
     let (span, episodes) = (from.u32()?, from.all(Reader::u32)?);
     match episodes.contains(&0) {
         true => Err(format!("the run {span} of an episode that there is not")),
@@ -119,7 +119,7 @@ pub(super) fn episodes(from: &mut Reader<'_>) -> Decoded<(u32, Box<[u32]>)> {
     }
 }
 
-pub(super) fn span(from: &mut Reader<'_>) -> Decoded<Vec<SavedPart>> {
+pub(crate) fn span(from: &mut Reader<'_>) -> Decoded<Vec<SavedPart>> {
     from.all(|from| {
         let chunks = from.all(Reader::u32)?;
         let starts = from.all(|from| Ok(from.u64()? as i64))?;

@@ -18,10 +18,11 @@ const AT_ONCE: usize = 1 << 20;
 
 /// The kind of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tag {
+pub(crate) enum Tag {
     Head,
     Patterns,
     Chunks,
+    Numbers,
     Spans,
     Episodes,
     Items,
@@ -33,10 +34,11 @@ pub(super) enum Tag {
 }
 
 impl Tag {
-    const ALL: [(Tag, &'static [u8; 4]); 11] = [
+    const ALL: [(Tag, &'static [u8; 4]); 12] = [
         (Tag::Head, b"head"),
         (Tag::Patterns, b"patt"),
         (Tag::Chunks, b"chun"),
+        (Tag::Numbers, b"numb"),
         (Tag::Spans, b"span"),
         (Tag::Episodes, b"epis"),
         (Tag::Items, b"item"),
@@ -64,7 +66,7 @@ fn crc(number: u64, section: &[u8]) -> u32 {
 }
 
 /// A manifest that is being written.
-pub(super) struct SectionWriter {
+pub(crate) struct SectionWriter {
     path: PathBuf,
     output: Box<dyn Output>,
     waiting: Bytes,
@@ -73,7 +75,7 @@ pub(super) struct SectionWriter {
 }
 
 impl SectionWriter {
-    pub(super) fn create(disk: &dyn Disk, path: PathBuf) -> Result<Self> {
+    pub(crate) fn create(disk: &dyn Disk, path: PathBuf) -> Result<Self> {
         let output = disk.create(&path).map_err(storage("create", &path))?;
         let mut waiting = Bytes(FORMAT.head().to_vec());
         waiting.u32(crc32fast::hash(&waiting.0));
@@ -81,7 +83,7 @@ impl SectionWriter {
     }
 
     /// Appends a section, whose payload `fill` appends.
-    pub(super) fn section(&mut self, tag: Tag, fill: impl FnOnce(&mut Bytes)) -> Result<()> {
+    pub(crate) fn section(&mut self, tag: Tag, fill: impl FnOnce(&mut Bytes)) -> Result<()> {
         let start = self.waiting.0.len();
         self.waiting.0.extend_from_slice(tag.bytes());
         self.waiting.u64(0);
@@ -102,7 +104,7 @@ impl SectionWriter {
     }
 
     /// Waits until everything is on the disk; returns the file's size in bytes.
-    pub(super) fn finish(mut self) -> Result<u64> {
+    pub(crate) fn finish(mut self) -> Result<u64> {
         self.write()?;
         self.output.sync().map_err(storage("sync", &self.path))?;
         Ok(self.written)
@@ -110,7 +112,7 @@ impl SectionWriter {
 }
 
 /// A manifest that is being read.
-pub(super) struct SectionReader {
+pub(crate) struct SectionReader {
     path: PathBuf,
     input: Box<dyn Input>,
     /// The offset of the next section.
@@ -122,7 +124,7 @@ pub(super) struct SectionReader {
 }
 
 impl SectionReader {
-    pub(super) fn open(disk: &dyn Disk, path: &Path) -> Result<Self> {
+    pub(crate) fn open(disk: &dyn Disk, path: &Path) -> Result<Self> {
         let input = disk.open(path).map_err(reading(path, 0))?;
         let mut head = [0; 12];
         input.read_at(0, &mut head).map_err(reading(path, 0))?;
@@ -132,7 +134,7 @@ impl SectionReader {
     }
 
     /// Reads and checks the next section, and returns the result of `decode`.
-    pub(super) fn section<T>(&mut self, decode: impl FnOnce(Tag, &mut Reader<'_>) -> Decoded<T>) -> Result<T> {
+    pub(crate) fn section<T>(&mut self, decode: impl FnOnce(Tag, &mut Reader<'_>) -> Decoded<T>) -> Result<T> {
         self.start = self.at;
         let size = self.input.size();
         let mut head = [0; HEAD];
@@ -160,7 +162,7 @@ impl SectionReader {
     }
 
     /// Refuses bytes after the last section.
-    pub(super) fn end(&self) -> Result<()> {
+    pub(crate) fn end(&self) -> Result<()> {
         match self.input.size() - self.at {
             0 => Ok(()),
             more => Err(damaged(&self.path, format!("{more} bytes behind its end"), self.at)),
@@ -168,12 +170,12 @@ impl SectionReader {
     }
 
     /// The manifest's size in bytes.
-    pub(super) fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         self.input.size()
     }
 
     /// The error for an invalid section, the one read last.
-    pub(super) fn damaged(&self, what: &str) -> crate::error::Error {
+    pub(crate) fn damaged(&self, what: &str) -> crate::error::Error {
         damaged(&self.path, what, self.start)
     }
 }

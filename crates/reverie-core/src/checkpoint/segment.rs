@@ -1,12 +1,13 @@
-//! **Segments**: append-only files of chunks.
+//! **Segments**: append-only files of chunks, and of the commits of a journal.
 //!
-//! `head: "REVSEGM\x01" | number u64 | crc u32 of the 16 bytes before`, then records: `crc u32 | length u64 | payload`,
-//! the CRC (CRC-32, IEEE) over length and payload.
+//! `head: "REVSEGM\x01" | number u64 | crc u32 of the 16 bytes before`, then records: `crc u32 | length 7 bytes |
+//! kind u8 | payload`, the CRC (CRC-32, IEEE) over everything behind it.
 
 use super::disk::{Disk, Input, Output, damaged, reading, storage};
 use super::names;
 use super::version::Format;
 use crate::error::{Error, Result};
+use std::io;
 use std::path::{Path, PathBuf};
 
 const FORMAT: Format = Format { magic: *b"REVSEGM", version: 1, name: "segment" };
@@ -17,77 +18,125 @@ const AT_ONCE: usize = 1 << 20;
 
 /// The place of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) segment: u64,
+pub(crate) struct Place {
+    pub(crate) segment: u64,
     /// The offset of the record.
-    pub(super) offset: u64,
+    pub(crate) offset: u64,
     /// Bytes of the payload.
-    pub(super) length: u64,
-    pub(super) crc: u32,
+    pub(crate) length: u64,
+    pub(crate) crc: u32,
 }
 
 impl Place {
     /// Bytes of the whole record.
-    pub(super) fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         self.length + RECORD as u64
     }
 }
 
+/// Bytes before those of the chunk in a record of [`Kind::Part`]: its number, and 1 if they follow those before.
+const PART: usize = 9;
+
+/// What a record contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A chunk, as a checkpoint refers to it.
+    Chunk = 0,
+    /// A chunk or a part of it with its number, for the commits of a journal.
+    Part = 1,
+    /// The changes of all tables, see `journal/commit.rs`.
+    Commit = 2,
+}
+
+impl Kind {
+    fn of(byte: u8) -> Option<Self> {
+        [Self::Chunk, Self::Part, Self::Commit].into_iter().find(|kind| *kind as u8 == byte)
+    }
+
+    /// Length and kind as they are written.
+    fn with(self, length: u64) -> [u8; 8] {
+        (length | (self as u64) << 56).to_le_bytes()
+    }
+}
+
+/// Records that are written together.
+#[derive(Default)]
+pub(crate) struct Records {
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Records {
+    /// Appends a record, whose payload `fill` appends to its argument; returns its place, its offset being that in
+    /// these records. `None` if `fill` returns `None`: there is no record then.
+    pub(crate) fn append<T>(&mut self, kind: Kind, fill: impl FnOnce(&mut Vec<u8>) -> Option<T>) -> Option<(Place, T)> {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(&[0; RECORD]);
+        let Some(filled) = fill(&mut self.bytes) else {
+            self.bytes.truncate(start);
+            return None;
+        };
+        let record = &mut self.bytes[start..];
+        let length = (record.len() - RECORD) as u64;
+        record[4..RECORD].copy_from_slice(&kind.with(length));
+        let crc = crc32fast::hash(&record[4..]);
+        record[..4].copy_from_slice(&crc.to_le_bytes());
+        Some((Place { segment: 0, offset: start as u64, length, crc }, filled))
+    }
+}
+
 /// A segment that is being written.
-pub(super) struct SegmentWriter {
-    pub(super) number: u64,
+pub(crate) struct SegmentWriter {
+    pub(crate) number: u64,
     path: PathBuf,
     output: Box<dyn Output>,
     /// The offset of the next record.
-    pub(super) end: u64,
-    /// Bytes that are not written yet.
-    waiting: Vec<u8>,
+    pub(crate) end: u64,
 }
 
 impl SegmentWriter {
-    pub(super) fn create(disk: &dyn Disk, root: &Path, number: u64) -> Result<Self> {
+    pub(crate) fn create(disk: &dyn Disk, root: &Path, number: u64) -> Result<Self> {
         let path = names::segment(root, number);
-        let output = disk.create(&path).map_err(storage("create", &path))?;
-        let mut waiting = Vec::with_capacity(AT_ONCE);
-        waiting.extend_from_slice(&FORMAT.head());
-        waiting.extend_from_slice(&number.to_le_bytes());
-        waiting.extend_from_slice(&crc32fast::hash(&waiting).to_le_bytes());
-        Ok(Self { number, path, output, end: HEAD, waiting })
+        let mut output = disk.create(&path).map_err(storage("create", &path))?;
+        let mut head = FORMAT.head().to_vec();
+        head.extend_from_slice(&number.to_le_bytes());
+        head.extend_from_slice(&crc32fast::hash(&head).to_le_bytes());
+        output.write(&head).map_err(storage("write", &path))?;
+        Ok(Self { number, path, output, end: HEAD })
     }
 
-    /// Appends a record, whose payload `fill` appends to its argument.
-    pub(super) fn append(&mut self, fill: impl FnOnce(&mut Vec<u8>)) -> Result<Place> {
-        let start = self.waiting.len();
-        self.waiting.extend_from_slice(&[0; RECORD]);
-        fill(&mut self.waiting);
-        let record = &mut self.waiting[start..];
-        let length = (record.len() - RECORD) as u64;
-        record[4..RECORD].copy_from_slice(&length.to_le_bytes());
-        let crc = crc32fast::hash(&record[4..]);
-        record[..4].copy_from_slice(&crc.to_le_bytes());
-        let place = Place { segment: self.number, offset: self.end, length, crc };
-        self.end += place.size();
-        if self.waiting.len() >= AT_ONCE {
-            self.write()?;
-        }
-        Ok(place)
+    /// Writes records; returns the offset of the first. After an error an unknown part of them is in the file.
+    pub(crate) fn write(&mut self, records: &Records) -> io::Result<u64> {
+        self.output.write(&records.bytes)?;
+        let at = self.end;
+        self.end += records.bytes.len() as u64;
+        Ok(at)
     }
 
-    fn write(&mut self) -> Result<()> {
-        self.output.write(&self.waiting).map_err(storage("write", &self.path))?;
-        self.waiting.clear();
-        Ok(())
+    /// Removes what a failed write left.
+    pub(crate) fn cut(&mut self, disk: &dyn Disk) -> Result<()> {
+        disk.shorten(&self.path, self.end).map_err(storage("shorten", &self.path))?;
+        self.sync()
+    }
+
+    /// Another handle of the file, see [`Output::duplicate`].
+    pub(crate) fn duplicate(&self) -> Result<(PathBuf, Box<dyn Output>)> {
+        let output = self.output.duplicate().map_err(storage("duplicate the handle of", &self.path))?;
+        Ok((self.path.clone(), output))
+    }
+
+    /// The file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Waits until all records are on the disk; the file's name is on the disk once its folder is synced.
-    pub(super) fn sync(&mut self) -> Result<()> {
-        self.write()?;
+    pub(crate) fn sync(&mut self) -> Result<()> {
         self.output.sync().map_err(storage("sync", &self.path))
     }
 }
 
 /// A segment that is being read, best from front to back.
-pub(super) struct SegmentReader {
+pub(crate) struct SegmentReader {
     number: u64,
     path: PathBuf,
     input: Box<dyn Input>,
@@ -97,7 +146,7 @@ pub(super) struct SegmentReader {
 }
 
 impl SegmentReader {
-    pub(super) fn open(disk: &dyn Disk, root: &Path, number: u64) -> Result<Self> {
+    pub(crate) fn open(disk: &dyn Disk, root: &Path, number: u64) -> Result<Self> {
         let path = names::segment(root, number);
         let input = disk.open(&path).map_err(reading(&path, 0))?;
         let mut reader = Self { number, path: path.clone(), input, ahead: Vec::new(), start: 0 };
@@ -111,7 +160,7 @@ impl SegmentReader {
     }
 
     /// The payload of a record.
-    pub(super) fn read(&mut self, place: &Place) -> Result<&[u8]> {
+    pub(crate) fn read(&mut self, place: &Place) -> Result<&[u8]> {
         debug_assert_eq!(place.segment, self.number);
         let (path, offset) = (self.path.clone(), place.offset);
         // Check before memory is allocated for a length that only a damaged file has.
@@ -124,15 +173,59 @@ impl SegmentReader {
         if crc != place.crc.to_le_bytes() || crc32fast::hash(rest) != place.crc {
             return Err(damaged(&path, "a chunk is not what was written", offset));
         }
-        let (length, payload) = rest.split_at(8);
-        if length != place.length.to_le_bytes() {
+        let (length, mut payload) = rest.split_at(8);
+        if length[7] == Kind::Part as u8 {
+            payload = payload.get(PART..).ok_or_else(|| damaged(&path, "a chunk without its number", offset))?;
+        }
+        if length[..7] != place.length.to_le_bytes()[..7] {
             return Err(damaged(&path, "a chunk of another length", offset));
         }
         Ok(payload)
     }
 
+    /// The record at `offset`, checked; `None` if there is no whole record.
+    pub(crate) fn record(&mut self, offset: u64) -> Result<Option<(Kind, Place, &[u8])>> {
+        let number = self.number;
+        let left = self.input.size().saturating_sub(offset);
+        if left < RECORD as u64 {
+            return Ok(None);
+        }
+        let head = self.bytes(offset, RECORD)?;
+        let crc = u32::from_le_bytes(head[..4].try_into().expect("four bytes"));
+        let word = u64::from_le_bytes(head[4..].try_into().expect("eight bytes"));
+        let length = word & ((1 << 56) - 1);
+        let Some(kind) = Kind::of((word >> 56) as u8).filter(|_| length <= left - RECORD as u64) else {
+            return Ok(None);
+        };
+        let record = self.bytes(offset, RECORD + length as usize)?;
+        if crc32fast::hash(&record[4..]) != crc {
+            return Ok(None);
+        }
+        Ok(Some((kind, Place { segment: number, offset, length, crc }, &record[RECORD..])))
+    }
+
+    /// The size of the file in bytes.
+    pub(crate) fn size(&self) -> u64 {
+        self.input.size()
+    }
+
+    /// The offset of the first record.
+    pub(crate) const fn first() -> u64 {
+        HEAD
+    }
+
+    /// The bytes from `offset` to the end of the file.
+    pub(crate) fn rest(&mut self, offset: u64) -> Result<&[u8]> {
+        let length = self.input.size().saturating_sub(offset) as usize;
+        self.bytes(offset, length)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Adds this segment to an error about a chunk that was read from it.
-    pub(super) fn named(&self, place: &Place, error: Error) -> Error {
+    pub(crate) fn named(&self, place: &Place, error: Error) -> Error {
         match error {
             Error::Damaged(what) => damaged(&self.path, format!("a chunk is none: {what}"), place.offset),
             other => other,

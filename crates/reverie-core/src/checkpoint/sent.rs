@@ -4,7 +4,7 @@ use super::bytes::{Bytes, Decoded, Reader};
 use crate::item::Key;
 use crate::table::{Arrivals, Sender};
 
-pub(super) fn put_sender(out: &mut Bytes, (sender, arrivals): &(Sender, Arrivals)) {
+pub(crate) fn put_sender(out: &mut Bytes, (sender, arrivals): &(Sender, Arrivals)) {
     out.0.extend_from_slice(sender);
     out.all(arrivals, |out, (number, keys)| {
         out.u64(*number);
@@ -12,12 +12,12 @@ pub(super) fn put_sender(out: &mut Bytes, (sender, arrivals): &(Sender, Arrivals
     });
 }
 
-pub(super) fn name(from: &mut Reader<'_>) -> Decoded<Sender> {
+pub(crate) fn name(from: &mut Reader<'_>) -> Decoded<Sender> {
     let bytes = from.take(size_of::<Sender>())?;
     Ok(bytes.try_into().expect("so many were taken"))
 }
 
-pub(super) fn sender(from: &mut Reader<'_>) -> Decoded<(Sender, Arrivals)> {
+pub(crate) fn sender(from: &mut Reader<'_>) -> Decoded<(Sender, Arrivals)> {
     let sender = name(from)?;
     let arrivals = from.all(|from| {
         let number = from.u64()?;

@@ -1,19 +1,19 @@
 //! Takes checkpoints.
 
+use super::chunk_log::ChunkLog;
 use super::disk::{Disk, folder_of, storage};
 use super::load::Checkpoint;
-use super::manifest;
+use super::manifest::{self, LogStart};
 use super::names;
 use super::plan::Plan;
 use super::retain::{Found, Keep, Newest, clean_up, retain, scan};
 use super::section::SectionWriter;
-use super::segment::{Place, SegmentWriter};
-use crate::chunk::Chunk;
+use super::segment::Place;
 use crate::error::{Error, Result};
 use crate::table::{Cuts, Tables};
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The size in bytes after which a new segment begins.
@@ -23,6 +23,9 @@ const SEGMENT_BYTES: u64 = 256 << 20;
 /// The used part is written again, so that the disk holds at most about this many times the live bytes, and not a
 /// segment for each remaining chunk.
 const SPARSE: u64 = 4;
+
+/// Chunks that are written or looked up under one hold of the log's lock.
+const CHUNKS_AT_ONCE: usize = 256;
 
 /// The outcome of taking a checkpoint.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,11 +57,12 @@ pub struct Store {
     disk: Arc<dyn Disk>,
     root: PathBuf,
     keep: Keep,
-    segment_bytes: u64,
-    /// Guards the record of what this store wrote to the disk.
+    /// Guards what this store knows of its checkpoints.
     ///
     /// It is held while a checkpoint is taken, so that there is one at a time. No table waits for it.
     written: Mutex<Written>,
+    /// The chunks on the disk. Held while bytes are written; a journal's commits take turns with a checkpoint's chunks.
+    log: Mutex<ChunkLog>,
 }
 
 #[derive(Default)]
@@ -67,25 +71,6 @@ struct Written {
     lock: Option<Box<dyn Send>>,
     /// The number of the latest checkpoint.
     newest: Option<u64>,
-    segment: Option<SegmentWriter>,
-    /// The places of the newest checkpoint's chunks, by their addresses, ascending.
-    ///
-    /// The weak references prevent the reuse of the addresses.
-    chunks: Vec<OnDisk>,
-}
-
-#[derive(Clone)]
-struct OnDisk {
-    chunk: Weak<Chunk>,
-    /// The number of saved cells, see [`Chunk::published`].
-    cells: u64,
-    place: Place,
-}
-
-impl OnDisk {
-    fn address(&self) -> usize {
-        self.chunk.as_ptr() as usize
-    }
 }
 
 impl Store {
@@ -94,12 +79,14 @@ impl Store {
         if keep.count == 0 {
             return Err(Error::InvalidArgument("keep must be at least 1: the newest checkpoint stays".to_owned()));
         }
-        Ok(Self { disk, root, keep, segment_bytes: SEGMENT_BYTES, written: Mutex::default() })
+        let log = Mutex::new(ChunkLog::new(Arc::clone(&disk), root.clone(), SEGMENT_BYTES));
+        Ok(Self { disk, root, keep, written: Mutex::default(), log })
     }
 
     /// The same with smaller segments, for tests.
     pub fn with_segment_bytes(self, segment_bytes: u64) -> Self {
-        Self { segment_bytes, ..self }
+        self.log().set_segment_bytes(segment_bytes);
+        self
     }
 
     /// The folder.
@@ -114,14 +101,16 @@ impl Store {
         if folder_of(&checkpoint.summary.path) != self.root {
             return;
         }
-        let on_disk = |(chunk, place): &(Weak<Chunk>, Place)| {
-            let cells = chunk.upgrade()?.published();
-            Some(OnDisk { chunk: chunk.clone(), cells, place: *place })
-        };
-        let mut chunks: Vec<OnDisk> = checkpoint.chunks.iter().filter_map(on_disk).collect();
-        chunks.sort_unstable_by_key(OnDisk::address);
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        *written = Written { newest: Some(checkpoint.summary.number), chunks, ..Written::default() };
+        *written = Written { newest: Some(checkpoint.summary.number), ..Written::default() };
+        let mut log = self.log();
+        log.clear();
+        checkpoint.chunks.iter().for_each(|(chunk, place)| log.adopt(chunk, *place));
+    }
+
+    /// The chunks on the disk.
+    pub(crate) fn log(&self) -> MutexGuard<'_, ChunkLog> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a checkpoint of all tables. Blocks until it is on the disk, and while another is being taken.
@@ -132,17 +121,24 @@ impl Store {
     /// that it is no fuller than before. `Closed` for tables that are closed, `Storage` if another server saves in the
     /// folder.
     pub fn save(&self, tables: &Tables, now: Duration) -> Result<Saved> {
-        self.take(tables, now, false)
+        self.take(tables, now, false, || Ok((tables.cut()?, None)))
     }
 
     /// As [`save`](Self::save), for closed tables, before the folder is released.
     ///
     /// This checkpoint contains everything that was ever acknowledged.
     pub fn save_last(&self, tables: &Tables, now: Duration) -> Result<Saved> {
-        self.take(tables, now, true)
+        self.take(tables, now, true, || Ok((tables.last_cut()?, None)))
     }
 
-    fn take(&self, tables: &Tables, now: Duration, last: bool) -> Result<Saved> {
+    /// Takes a checkpoint of the tables as `cut` returns them, with the place where the journal continues after it.
+    pub(crate) fn take(
+        &self,
+        tables: &Tables,
+        now: Duration,
+        last: bool,
+        cut: impl FnOnce() -> Result<(Cuts, Option<LogStart>)>,
+    ) -> Result<Saved> {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         if !last {
             // Check before the folder is locked: a closed server has released it.
@@ -155,17 +151,20 @@ impl Store {
             return Err(self.refusal("another server took a checkpoint there since this one's last"));
         }
         // Another process may have deleted files.
-        written.segment.take_if(|segment| !before.segments.contains(&segment.number));
+        let journaled = {
+            let mut log = self.log();
+            log.begin_after(before.next_segment());
+            log.segment.take_if(|segment| !before.segments.contains(&segment.number));
+            log.is_journaled()
+        };
         // Nothing changes a closed table.
         let spared = (!last).then(|| tables.spare());
-        let cuts = if last { tables.last_cut() } else { tables.cut() }?;
-        let kept = written.segment.as_ref().map(|segment| (segment.number, segment.end));
-        let saved = self.write(&mut written, &before, &cuts, now);
-        drop(cuts);
+        let kept = self.log().segment.as_ref().map(|segment| (segment.number, segment.end));
+        let saved = cut().and_then(|(cuts, start)| self.write(&mut written, &before, &cuts, start, now));
         let spare = spared.map_or((0, 0), |spared| (spared.size_bytes(), spared.take_back()));
-        if saved.is_err() {
+        if saved.is_err() && !journaled {
             // The content after its last sync is unknown: the next checkpoint begins another segment.
-            written.segment = None;
+            self.log().undo();
             clean_up(&*self.disk, &self.root, &before, kept);
         }
         let (mut saved, newest) = saved?;
@@ -194,7 +193,14 @@ impl Store {
         self.written.lock().unwrap_or_else(PoisonError::into_inner).lock = None;
     }
 
-    fn write(&self, written: &mut Written, before: &Found, cuts: &Cuts, now: Duration) -> Result<(Saved, Newest)> {
+    fn write(
+        &self,
+        written: &mut Written,
+        before: &Found,
+        cuts: &Cuts,
+        start: Option<LogStart>,
+        now: Duration,
+    ) -> Result<(Saved, Newest)> {
         let plan = Plan::of(&cuts.tables);
         let number = before.next_manifest();
         let path = names::manifest(&self.root, number);
@@ -214,80 +220,51 @@ impl Store {
             spare_used: 0,
             left_behind: None,
         };
-        let mut chunks = Vec::with_capacity(plan.chunks.len());
-        for (chunk, known) in plan.chunks.iter().zip(known(written, before, &plan)) {
-            let (place, cells) = match known {
-                Some(known) => known,
-                None => {
-                    let (place, cells) = self.append(&mut written.segment, before, chunk)?;
+        let sparse = self.sparse(before, &plan);
+        let is_there = |place: &Place| before.segments.contains(&place.segment) && !sparse.contains(&place.segment);
+        for chunks in plan.chunks.chunks(CHUNKS_AT_ONCE) {
+            let mut log = self.log();
+            for chunk in chunks {
+                if !log
+                    .find(chunk)
+                    .is_some_and(|place| start.is_some_and(|start| place.segment >= start.segment) || is_there(&place))
+                {
+                    saved.written += log.append(chunk)?;
                     saved.new_chunks += 1;
-                    saved.written += place.size();
-                    (place, cells)
                 }
-            };
-            chunks.push(OnDisk { chunk: Arc::downgrade(chunk), cells, place });
+            }
         }
-        if let Some(segment) = &mut written.segment {
-            segment.sync()?;
-        }
+        self.log().sync()?;
         let sync_folder = || self.disk.sync_folder(&self.root).map_err(storage("sync", &self.root));
         sync_folder()?;
+        let mut chunks = Vec::with_capacity(plan.chunks.len());
+        for some in plan.chunks.chunks(CHUNKS_AT_ONCE) {
+            let log = self.log();
+            chunks.extend(some.iter().map(|chunk| log.first_part(chunk)));
+        }
+        let (numbers, places): (Vec<u64>, Vec<Place>) = chunks.into_iter().unzip();
         let unfinished = names::unfinished(&self.root, number);
         let out = SectionWriter::create(&*self.disk, unfinished.clone())?;
-        let places: Vec<Place> = chunks.iter().map(|chunk| chunk.place).collect();
-        saved.written += manifest::write(out, number, now, cuts, &plan, &places)?;
+        saved.written +=
+            manifest::write(out, number, now, cuts, &plan, &places, start.map(|start| (start, &numbers[..])))?;
         // Counts as this store's from here on, also if it is unknown whether the disk has it.
         written.newest = Some(number);
         self.disk.rename(&unfinished, &path).map_err(storage("rename", &unfinished))?;
         sync_folder()?;
         let segments = manifest::segments(&places);
-        // From now on this is what is known to be on the disk; chunks that left the tables are forgotten.
-        chunks.sort_unstable_by_key(OnDisk::address);
-        written.chunks = chunks;
-        let open = written.segment.as_ref().map(|segment| segment.number);
+        let mut log = self.log();
+        log.settle();
+        let open = log.segment.as_ref().map(|segment| segment.number);
         Ok((saved, Newest { number, segments, open }))
     }
 
-    /// Writes a chunk; returns its place, and the number of its published cells.
-    fn append(&self, segment: &mut Option<SegmentWriter>, before: &Found, chunk: &Chunk) -> Result<(Place, u64)> {
-        let next = match segment {
-            Some(segment) if segment.end >= self.segment_bytes => {
-                segment.sync()?;
-                Some(segment.number + 1)
-            }
-            Some(_) => None,
-            None => Some(before.next_segment()),
-        };
-        if let Some(number) = next {
-            *segment = Some(SegmentWriter::create(&*self.disk, &self.root, number)?);
-        }
-        let segment = segment.as_mut().expect("a segment was begun");
-        let mut cells = 0;
-        let place = segment.append(|out| cells = chunk.save(out))?;
-        Ok((place, cells))
+    /// The segments that are abandoned, see [`SPARSE`].
+    fn sparse(&self, before: &Found, plan: &Plan<'_>) -> HashSet<u64> {
+        let log = self.log();
+        let known = plan.chunks.iter().filter_map(|chunk| log.find(chunk));
+        let bytes = log.live_bytes(known.filter(|place| before.segments.contains(&place.segment)));
+        let open = log.segment.as_ref().map(|segment| segment.number);
+        let is_sparse = |(segment, (live, end)): &(u64, (u64, u64))| Some(*segment) != open && *live * SPARSE < *end;
+        bytes.into_iter().filter(is_sparse).map(|(segment, _)| segment).collect()
     }
-}
-
-/// The place of every chunk of the plan, and the number of its saved cells; `None` if it must be written.
-fn known(written: &Written, before: &Found, plan: &Plan<'_>) -> Vec<Option<(Place, u64)>> {
-    let find = |chunk: &&Arc<Chunk>| {
-        let address = Arc::as_ptr(chunk) as usize;
-        let at = written.chunks.binary_search_by_key(&address, OnDisk::address).ok()?;
-        let OnDisk { cells, place, .. } = written.chunks[at];
-        (chunk.published() == cells && before.segments.contains(&place.segment)).then_some((place, cells))
-    };
-    let mut known: Vec<Option<(Place, u64)>> = plan.chunks.iter().map(find).collect();
-    // For each segment: bytes still in use, and bytes in total.
-    let mut bytes: HashMap<u64, (u64, u64)> = HashMap::new();
-    for OnDisk { place, .. } in &written.chunks {
-        let (_, end) = bytes.entry(place.segment).or_default();
-        *end = (*end).max(place.offset + place.size());
-    }
-    for (place, _) in known.iter().flatten() {
-        bytes.entry(place.segment).or_default().0 += place.size();
-    }
-    let open = written.segment.as_ref().map(|segment| segment.number);
-    bytes.retain(|segment, (live, end)| Some(*segment) != open && *live * SPARSE < *end);
-    known.iter_mut().for_each(|found| _ = found.take_if(|(place, _)| bytes.contains_key(&place.segment)));
-    known
 }

@@ -5,16 +5,16 @@ use crate::error::{Error, Result};
 use std::path::Path;
 
 /// A kind of files: seven bytes that each begins with, and the version that is written, which follows them.
-pub(super) struct Format {
-    pub(super) magic: [u8; 7],
-    pub(super) version: u8,
+pub(crate) struct Format {
+    pub(crate) magic: [u8; 7],
+    pub(crate) version: u8,
     /// The name for users.
-    pub(super) name: &'static str,
+    pub(crate) name: &'static str,
 }
 
 impl Format {
     /// The first eight bytes.
-    pub(super) fn head(&self) -> [u8; 8] {
+    pub(crate) fn head(&self) -> [u8; 8] {
         let mut head = [self.version; 8];
         head[..7].copy_from_slice(&self.magic);
         head
@@ -23,7 +23,7 @@ impl Format {
     /// Checks the first bytes of a file; the four behind `head` are its CRC.
     ///
     /// `DamagedFile` for bytes that no version wrote, `Storage` for another version.
-    pub(super) fn check(&self, path: &Path, head: &[u8], crc: &[u8]) -> Result<()> {
+    pub(crate) fn check(&self, path: &Path, head: &[u8], crc: &[u8]) -> Result<()> {
         if head[..7] != self.magic || crc != crc32fast::hash(head).to_le_bytes() {
             return Err(damaged(path, format!("this is not the head of a {}", self.name), 0));
         }

@@ -49,6 +49,8 @@ pub enum Names {
 pub enum Tail {
     None,
     Half,
+    /// The second half, behind zeros: a disk writes what was not synced in any order.
+    SecondHalf,
     All,
 }
 
@@ -116,12 +118,17 @@ impl FakeDisk {
         left.extend(more.map(|(path, data)| (path.clone(), data.clone())));
         let cut = |data: &Shared| {
             let Data { bytes, synced } = data.lock().unwrap().clone();
+            let half = synced + (bytes.len() - synced) / 2;
             let kept = match tail {
                 Tail::None => synced,
-                Tail::Half => synced + (bytes.len() - synced) / 2,
-                Tail::All => bytes.len(),
+                Tail::Half => half,
+                Tail::SecondHalf | Tail::All => bytes.len(),
             };
-            Arc::new(Mutex::new(Data { bytes: bytes[..kept].to_vec(), synced: kept }))
+            let mut bytes = bytes[..kept].to_vec();
+            if let Tail::SecondHalf = tail {
+                bytes[synced..half].fill(0);
+            }
+            Arc::new(Mutex::new(Data { bytes, synced: kept }))
         };
         let names: BTreeMap<_, _> = left.iter().map(|(path, data)| (path.clone(), cut(data))).collect();
         Self(Arc::new(Mutex::new(State { synced: names.clone(), names, ..State::default() })))
@@ -268,6 +275,11 @@ impl Output for Open {
         let mut data = self.data.lock().unwrap();
         data.synced = data.bytes.len();
         Ok(())
+    }
+
+    fn duplicate(&self) -> io::Result<Box<dyn Output>> {
+        drop(self.disk.operation()?);
+        Ok(Box::new(Open { disk: self.disk.clone(), data: self.data.clone() }))
     }
 }
 

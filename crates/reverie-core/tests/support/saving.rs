@@ -82,35 +82,56 @@ pub fn draw(tables: &Tables, name: &str, n: usize) -> Vec<f64> {
 
 /// Trajectories over several chunks and two column groups, with cells that hold no value; the last chunk stays open.
 pub fn write_steps(tables: &Arc<Tables>, name: &str, compression: Compression, steps: u64) -> StepWriter {
-    let sink: Arc<dyn Sink> = tables.clone();
-    let options = WriterOptions { keep_alive: 20, chunk_length: Some(4), compression };
-    let mut writer = StepWriter::new(sink, options).unwrap();
-    writer.configure("1", WriterOptions { chunk_length: Some(3), ..options }).unwrap();
-    let columns = vec![spec("0", DType::Float64, &[64]), spec("1", DType::Int16, &[]), spec("2", DType::Str, &[])];
-    let structure = Arc::new(Structure::List(vec![Structure::Leaf; 3]));
-    let numbers = writer.resolve(&Schema { columns, structure: (*structure).clone() }).unwrap();
-    for step in 0..steps {
-        let (wide, narrow) = ([step as f64; 64].map(f64::to_ne_bytes).concat(), (step as i16).to_ne_bytes());
+    let mut writing = Steps::new(tables, name, compression);
+    (0..steps).for_each(|_| writing.step());
+    writing.writer
+}
+
+/// A writer of such trajectories, step by step.
+pub struct Steps {
+    tables: Arc<Tables>,
+    name: String,
+    writer: StepWriter,
+    numbers: Vec<usize>,
+    step: u64,
+}
+
+impl Steps {
+    pub fn new(tables: &Arc<Tables>, name: &str, compression: Compression) -> Self {
+        let sink: Arc<dyn Sink> = tables.clone();
+        let options = WriterOptions { keep_alive: 20, chunk_length: Some(4), compression };
+        let mut writer = StepWriter::new(sink, options).unwrap();
+        writer.configure("1", WriterOptions { chunk_length: Some(3), ..options }).unwrap();
+        let columns = vec![spec("0", DType::Float64, &[64]), spec("1", DType::Int16, &[]), spec("2", DType::Str, &[])];
+        let structure = Structure::List(vec![Structure::Leaf; 3]);
+        let numbers = writer.resolve(&Schema { columns, structure }).unwrap();
+        Self { tables: tables.clone(), name: name.to_owned(), writer, numbers, step: 0 }
+    }
+
+    /// Appends a step, and inserts an item that ends with it.
+    pub fn step(&mut self) {
+        let Self { tables, name, writer, numbers, step } = self;
+        let (wide, narrow) = ([*step as f64; 64].map(f64::to_ne_bytes).concat(), (*step as i16).to_ne_bytes());
         let cells = [
             Cells { itemsize: 8, bytes: &wide },
             Cells { itemsize: 2, bytes: &narrow },
             Cells { itemsize: 12, bytes: b"a\0\0\0b\0\0\0c\0\0\0" },
         ];
         // Every third step lacks the last column.
-        let written = if step % 3 == 2 { 2 } else { 3 };
+        let written = if *step % 3 == 2 { 2 } else { 3 };
         writer.append(&numbers[..written], &cells[..written], false).unwrap();
-        let length = 1 + step % 6;
-        let start = (step + 1).saturating_sub(length).max(writer.base());
-        let cells = item::Cells::range(0, (step + 1 - start) as i32);
+        let length = 1 + *step % 6;
+        let start = (*step + 1).saturating_sub(length).max(writer.base());
+        let cells = item::Cells::range(0, (*step + 1 - start) as i32);
         let column = |column: usize| ItemColumn { column, start, cells: cells.clone(), squeeze: false };
         let two = Arc::new(Structure::List(vec![Structure::Leaf; 2]));
         let item = writer.item(&two, &[column(numbers[0]), column(numbers[1])]).unwrap();
-        insert(tables, name, [(item, step as f64)]);
-        if step % 11 == 10 {
+        insert(tables, name, [(item, *step as f64)]);
+        if *step % 11 == 10 {
             writer.end_episode(true);
         }
+        *step += 1;
     }
-    writer
 }
 
 /// A server whose tables hold items of every kind, used for a while.

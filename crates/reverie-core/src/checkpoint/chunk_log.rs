@@ -1,0 +1,379 @@
+//! The chunks that are in the segments of a folder, and the segment that is being written.
+
+use super::disk::{Disk, Output, storage};
+use super::plan::AddressHasher;
+use super::segment::{Kind, Place, Records, SegmentWriter};
+use crate::chunk::Chunk;
+use crate::error::Result;
+use smallvec::SmallVec;
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+
+/// Bytes that are buffered before they are written.
+const AT_ONCE: usize = 1 << 20;
+/// Chunks that may be gone before they are looked for.
+const FEW: usize = 1024;
+/// The segment of a place that is not written yet; its offset is that among the waiting records.
+const WAITING: u64 = u64::MAX;
+
+/// A file's path and another handle of it.
+pub(crate) type SyncHandle = (PathBuf, Box<dyn Output>);
+
+/// The places of chunks on the disk, and the segment that the next records go to.
+pub(crate) struct ChunkLog {
+    disk: Arc<dyn Disk>,
+    root: PathBuf,
+    /// The size in bytes after which a new segment begins.
+    segment_bytes: u64,
+    pub(crate) segment: Option<SegmentWriter>,
+    /// A write failed: the segment's end must be cut before anything else is written.
+    torn: bool,
+    /// The last write failed because the disk is full.
+    full: bool,
+    next_segment: u64,
+    next_number: u64,
+    /// A journal writes commits that refer to chunks by their numbers.
+    journaled: bool,
+    /// Grows with each [`ChunkLog::rotate`].
+    epoch: u64,
+    /// By address. The weak references prevent the reuse of the addresses.
+    chunks: HashMap<usize, OnDisk, BuildHasherDefault<AddressHasher>>,
+    /// Above so many chunks, those that are gone are forgotten.
+    most: usize,
+    waiting: Records,
+    /// The addresses of chunks with a place among the waiting records.
+    placed: Vec<usize>,
+    /// Those with a record since the last [`ChunkLog::settle`].
+    written: Vec<usize>,
+    /// Bytes written since the last [`ChunkLog::take_bytes`].
+    bytes: u64,
+}
+
+/// A chunk on the disk.
+#[derive(Clone)]
+pub(crate) struct OnDisk {
+    chunk: Weak<Chunk>,
+    /// The number that commits refer to it by.
+    number: u64,
+    /// The number of saved cells, see [`Chunk::published`].
+    cells: u64,
+    /// See [`ChunkLog::epoch`]. A commit cannot rely on a record of an earlier one, which the next recovery may not read.
+    epoch: u64,
+    /// One for a chunk that was written at once.
+    parts: SmallVec<[Place; 1]>,
+    /// Where the next part of a chunk that may still grow begins.
+    next: Option<Box<[u32]>>,
+}
+
+impl ChunkLog {
+    pub(crate) fn new(disk: Arc<dyn Disk>, root: PathBuf, segment_bytes: u64) -> Self {
+        Self {
+            disk,
+            root,
+            segment_bytes,
+            segment: None,
+            torn: false,
+            full: false,
+            next_segment: 1,
+            next_number: 1,
+            journaled: false,
+            epoch: 0,
+            chunks: HashMap::default(),
+            most: FEW,
+            waiting: Records::default(),
+            placed: Vec::new(),
+            written: Vec::new(),
+            bytes: 0,
+        }
+    }
+
+    pub(crate) fn set_segment_bytes(&mut self, segment_bytes: u64) {
+        self.segment_bytes = segment_bytes;
+    }
+
+    /// Segments that are begun later have at least this number.
+    pub(crate) fn begin_after(&mut self, next_segment: u64) {
+        self.next_segment = self.next_segment.max(next_segment);
+    }
+
+    /// Chunks that are written later have at least this number.
+    pub(crate) fn number_after(&mut self, next_number: u64) {
+        self.next_number = self.next_number.max(next_number);
+    }
+
+    /// Forgets all chunks and the segment.
+    pub(crate) fn clear(&mut self) {
+        let Self { next_segment, next_number, journaled, epoch, .. } = *self;
+        let new = Self::new(Arc::clone(&self.disk), self.root.clone(), self.segment_bytes);
+        *self = Self { next_segment, next_number, journaled, epoch, ..new };
+    }
+
+    /// From now on records of chunks say the chunk's number, for a journal.
+    pub(crate) fn set_journaled(&mut self) {
+        self.journaled = true;
+    }
+
+    pub(crate) fn is_journaled(&self) -> bool {
+        self.journaled
+    }
+
+    /// Adds a chunk that is on the disk as one record.
+    pub(crate) fn adopt(&mut self, chunk: &Weak<Chunk>, place: Place) {
+        let Some(cells) = chunk.upgrade().map(|chunk| chunk.published()) else { return };
+        let number = self.take_number();
+        let parts = SmallVec::from_iter([place]);
+        let on_disk = OnDisk { chunk: chunk.clone(), number, cells, epoch: self.epoch, parts, next: None };
+        self.chunks.insert(chunk.as_ptr() as usize, on_disk);
+    }
+
+    fn take_number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number - 1
+    }
+
+    /// The place of a chunk of which all present cells are on the disk in one record.
+    pub(crate) fn find(&self, chunk: &Arc<Chunk>) -> Option<Place> {
+        let known = self.chunks.get(&(Arc::as_ptr(chunk) as usize))?;
+        match known.parts[..] {
+            [place] if place.segment != WAITING && known.cells == chunk.published() => Some(place),
+            _ => None,
+        }
+    }
+
+    /// The number of a chunk, and the place of its first record.
+    ///
+    /// That has the cells of a cut if the chunk was found or appended after the cut. Panics if it was not.
+    pub(crate) fn first_part(&self, chunk: &Arc<Chunk>) -> (u64, Place) {
+        let known = self.chunks.get(&(Arc::as_ptr(chunk) as usize)).expect("the chunk was found or appended");
+        (known.number, known.parts[0])
+    }
+
+    /// Appends a chunk as one record; returns the bytes of the record.
+    pub(crate) fn append(&mut self, chunk: &Arc<Chunk>) -> Result<u64> {
+        let number = self.chunks.get(&(Arc::as_ptr(chunk) as usize)).map(|known| known.number);
+        let number = number.unwrap_or_else(|| self.take_number());
+        let place = if self.journaled {
+            self.put_whole(chunk, number)
+        } else {
+            let mut cells = 0;
+            let fill = |out: &mut Vec<u8>| {
+                cells = chunk.save(out);
+                Some(())
+            };
+            let (place, ()) = self.waiting.append(Kind::Chunk, fill).expect("a chunk can be saved");
+            self.place(
+                chunk,
+                OnDisk {
+                    chunk: Arc::downgrade(chunk),
+                    number,
+                    cells,
+                    epoch: self.epoch,
+                    parts: [place].into(),
+                    next: None,
+                },
+            );
+            place
+        };
+        let waiting = self.waiting.bytes.len();
+        if waiting >= AT_ONCE || self.end().1 + waiting as u64 >= self.segment_bytes {
+            self.write()?;
+        }
+        Ok(place.size())
+    }
+
+    /// The number of a chunk, after a record with its cells that are not on the disk yet, if there are any.
+    pub(crate) fn put(&mut self, chunk: &Arc<Chunk>) -> u64 {
+        let Some(known) = self.chunks.get(&(Arc::as_ptr(chunk) as usize)) else {
+            let number = self.take_number();
+            self.put_whole(chunk, number);
+            return number;
+        };
+        let number = known.number;
+        if known.epoch != self.epoch {
+            self.put_whole(chunk, number);
+            return number;
+        }
+        if known.cells == chunk.published() {
+            return number;
+        }
+        let more = known.next.as_ref().and_then(|from| {
+            let fill = |out: &mut Vec<u8>| {
+                out.extend(number.to_le_bytes());
+                out.push(1);
+                chunk.save_from(from, out)
+            };
+            self.waiting.append(Kind::Part, fill)
+        });
+        match more {
+            Some((place, next)) => {
+                let mut parts = known.parts.clone();
+                parts.push(place);
+                self.place_grown(chunk, number, parts, next);
+            }
+            // A packed chunk replaces the parts that were written while it was raw.
+            None => _ = self.put_whole(chunk, number),
+        }
+        number
+    }
+
+    fn put_whole(&mut self, chunk: &Arc<Chunk>, number: u64) -> Place {
+        let fill = |out: &mut Vec<u8>| {
+            out.extend(number.to_le_bytes());
+            out.push(0);
+            chunk.save_from(&[], out)
+        };
+        let (place, next) = self.waiting.append(Kind::Part, fill).expect("a chunk has a first part");
+        self.place_grown(chunk, number, [place].into(), next);
+        place
+    }
+
+    fn place_grown(&mut self, chunk: &Arc<Chunk>, number: u64, parts: SmallVec<[Place; 1]>, next: Vec<u32>) {
+        let cells = next.iter().map(|cells| u64::from(*cells)).sum();
+        let full = next.iter().all(|cells| *cells as usize >= chunk.layout().capacity());
+        let next = (!full).then(|| next.into());
+        self.place(chunk, OnDisk { chunk: Arc::downgrade(chunk), number, cells, epoch: self.epoch, parts, next });
+    }
+
+    /// Notes a chunk whose last part is among the waiting records.
+    fn place(&mut self, chunk: &Arc<Chunk>, mut on_disk: OnDisk) {
+        let address = Arc::as_ptr(chunk) as usize;
+        on_disk.parts.last_mut().expect("a chunk that was written has a part").segment = WAITING;
+        self.chunks.insert(address, on_disk);
+        self.placed.push(address);
+        self.written.push(address);
+    }
+
+    /// Appends a commit.
+    pub(crate) fn commit(&mut self, payload: &[u8]) {
+        let fill = |out: &mut Vec<u8>| {
+            out.extend_from_slice(payload);
+            Some(())
+        };
+        self.waiting.append(Kind::Commit, fill);
+    }
+
+    /// Writes what waits. On an error it stays, and the next call tries again.
+    pub(crate) fn write(&mut self) -> Result<()> {
+        if self.waiting.bytes.is_empty() {
+            return Ok(());
+        }
+        let segment = self.begin()?;
+        let (number, path) = (segment.number, segment.path().to_owned());
+        let segment = self.segment.as_mut().expect("it was just begun");
+        let at = segment.write(&self.waiting).map_err(|error| {
+            self.torn = true;
+            self.full = matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
+            storage("write", &path)(error)
+        })?;
+        self.full = false;
+        self.bytes += self.waiting.bytes.len() as u64;
+        self.waiting.bytes.clear();
+        for address in self.placed.drain(..) {
+            let Some(known) = self.chunks.get_mut(&address) else { continue };
+            for place in known.parts.iter_mut().filter(|place| place.segment == WAITING) {
+                (place.segment, place.offset) = (number, place.offset + at);
+            }
+        }
+        Ok(())
+    }
+
+    /// The segment for the next records, a new one if the last is full or was cut.
+    fn begin(&mut self) -> Result<&mut SegmentWriter> {
+        if let Some(segment) = &mut self.segment {
+            if self.torn {
+                segment.cut(&*self.disk)?;
+                self.segment = None;
+            } else if segment.end >= self.segment_bytes {
+                segment.sync()?;
+                self.segment = None;
+            }
+        }
+        self.torn = false;
+        if self.segment.is_none() {
+            let number = self.next_segment;
+            // A number is used once, also if creating the file fails halfway.
+            self.next_segment += 1;
+            self.segment = Some(SegmentWriter::create(&*self.disk, &self.root, number)?);
+            self.disk.sync_folder(&self.root).map_err(storage("sync", &self.root))?;
+        }
+        Ok(self.segment.as_mut().expect("it was just begun"))
+    }
+
+    /// Writes what waits, and waits until all of it is on the disk.
+    pub(crate) fn sync(&mut self) -> Result<()> {
+        self.write()?;
+        if self.torn {
+            self.begin()?;
+        }
+        self.segment.as_mut().map_or(Ok(()), SegmentWriter::sync)
+    }
+
+    /// True if records wait because a write failed.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.torn
+    }
+
+    /// True if the last write failed because the disk is full: there may be room later.
+    pub(crate) fn is_full(&self) -> bool {
+        self.full
+    }
+
+    /// Writes what waits; returns a handle to sync it by, and the end of what is then on the disk.
+    pub(crate) fn write_to_sync(&mut self) -> Result<Option<(SyncHandle, (u64, u64))>> {
+        self.write()?;
+        let end = self.end();
+        self.segment.as_ref().map(|segment| Ok((segment.duplicate()?, end))).transpose()
+    }
+
+    /// The segment and the offset up to which everything is written.
+    pub(crate) fn end(&self) -> (u64, u64) {
+        self.segment.as_ref().map_or((0, 0), |segment| (segment.number, segment.end))
+    }
+
+    /// The next record begins a new segment; returns its number. What was written is on the disk.
+    pub(crate) fn rotate(&mut self) -> Result<u64> {
+        self.sync()?;
+        self.segment = None;
+        self.epoch += 1;
+        Ok(self.next_segment)
+    }
+
+    /// Keeps what was written since the last call.
+    pub(crate) fn settle(&mut self) {
+        self.written.clear();
+        // Chunks that are gone are forgotten, so that their addresses can be used again.
+        if self.chunks.len() > self.most {
+            self.chunks.retain(|_, known| known.chunk.strong_count() > 0);
+            self.most = (2 * self.chunks.len()).max(FEW);
+        }
+    }
+
+    /// Forgets what was written since the last [`ChunkLog::settle`]: it may not be there.
+    pub(crate) fn undo(&mut self) {
+        self.waiting.bytes.clear();
+        self.placed.clear();
+        for address in std::mem::take(&mut self.written) {
+            self.chunks.remove(&address);
+        }
+        (self.segment, self.torn) = (None, false);
+    }
+
+    /// Bytes written since the last call.
+    pub(crate) fn take_bytes(&mut self) -> u64 {
+        std::mem::take(&mut self.bytes)
+    }
+
+    /// For each segment: bytes of the chunks in it that are still in use, and its size as far as it is known.
+    pub(crate) fn live_bytes(&self, used: impl Iterator<Item = Place>) -> HashMap<u64, (u64, u64)> {
+        let mut bytes: HashMap<u64, (u64, u64)> = HashMap::new();
+        for place in self.chunks.values().flat_map(|known| &known.parts) {
+            let (_, end) = bytes.entry(place.segment).or_default();
+            *end = (*end).max(place.offset + place.size());
+        }
+        used.for_each(|place| bytes.entry(place.segment).or_default().0 += place.size());
+        bytes
+    }
+}
