@@ -4,7 +4,9 @@ use super::{Batches, Info, Link, Replay, Waits};
 use crate::batch::{Options, Planner};
 use crate::error::{Error, Result};
 use crate::sample::{Allocate, Drawn, Draws, Prefetcher, SampleRequest, Sampled, Schedule, Source, Windows};
-use crate::table::{Change, Condition, Desk, Keys, Query, Seen, TableOptions, Tables, Tally, Ticket, Updated, Updates};
+use crate::table::{
+    Change, Condition, Desk, Keys, Query, Seen, SharedTable, TableOptions, Tables, Tally, Ticket, Updated, Updates,
+};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -18,6 +20,18 @@ fn asked(tables: &Tables, table: &str, request: SampleRequest) -> Ticket<Draws> 
 /// The draws that a request has made; ends the request.
 fn made_now(mut ticket: Ticket<Draws>) -> Result<Draws> {
     ticket.poll().unwrap_or_else(|| ticket.cancel())
+}
+
+/// The outcome of a change of a table, which is done once it is durable.
+fn durably<T: Default + Send + Sync + Unpin + 'static>(
+    tables: &Tables,
+    table: &str,
+    change: impl FnOnce(&SharedTable) -> Result<T>,
+) -> Ticket<T> {
+    match Tables::get(tables, table) {
+        Ok(table) => table.once_durable(Ticket::done(change(table))),
+        Err(error) => Ticket::done(Err(error)),
+    }
 }
 
 /// Of a checkpoint: it goes on when its caller stops waiting.
@@ -130,11 +144,15 @@ impl Replay for Tables {
     }
 
     fn mutate(&self, table: &str, updates: &Updates<'_>, deletes: &[i64], _: bool) -> Ticket<(Updated, Updated)> {
-        Ticket::done(Tables::get(self, table).and_then(|table| table.mutate(updates, deletes)))
+        match deletes.is_empty() {
+            // Priorities are written in intervals.
+            true => Ticket::done(Tables::get(self, table).and_then(|table| table.mutate(updates, deletes))),
+            false => durably(self, table, |table| table.mutate(updates, deletes)),
+        }
     }
 
     fn delete_where(&self, table: &str, keys: Option<&[i64]>, conditions: &[Condition]) -> Ticket<Updated> {
-        Ticket::done(Tables::get(self, table).and_then(|table| table.delete_where(keys, conditions)))
+        durably(self, table, |table| table.delete_where(keys, conditions))
     }
 
     fn can_sample(&self, table: &str, num_samples: u64) -> Ticket<bool> {
@@ -146,11 +164,11 @@ impl Replay for Tables {
     }
 
     fn reset(&self, table: &str) -> Ticket<()> {
-        Ticket::done(Tables::get(self, table).and_then(|table| table.reset()))
+        durably(self, table, SharedTable::reset)
     }
 
     fn configure(&self, table: &str, change: Change) -> Ticket<()> {
-        Ticket::done(Tables::get(self, table).and_then(|table| table.configure(change)))
+        durably(self, table, |table| table.configure(change))
     }
 
     fn tally(&self, table: &str, grant: Option<(u64, u64)>) -> Ticket<Tally> {

@@ -11,6 +11,8 @@ const MOST: usize = 1 << 16;
 pub struct Forgotten {
     order: VecDeque<Sender>,
     known: HashSet<Sender>,
+    /// The number of changes.
+    revision: u64,
 }
 
 impl Forgotten {
@@ -19,6 +21,7 @@ impl Forgotten {
         if !self.known.insert(id) {
             return;
         }
+        self.revision += 1;
         self.order.push_back(id);
         if self.order.len() > MOST
             && let Some(oldest) = self.order.pop_front()
@@ -30,6 +33,7 @@ impl Forgotten {
     /// Removes a sender that was notified.
     pub fn remove(&mut self, id: &Sender) {
         if self.known.remove(id) {
+            self.revision += 1;
             self.order.retain(|other| other != id);
         }
     }
@@ -37,6 +41,11 @@ impl Forgotten {
     /// All of them, the oldest first.
     pub fn names(&self) -> Vec<Sender> {
         self.order.iter().copied().collect()
+    }
+
+    /// Grows with each change.
+    pub fn revision(&self) -> u64 {
+        self.revision
     }
 
     /// True if the sender is one of the forgotten.

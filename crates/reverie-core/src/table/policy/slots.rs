@@ -2,6 +2,7 @@
 //!
 //! A consistent cut copies the list of pages; a page that a cut still holds is copied at its first change.
 
+pub(in crate::table) mod changed;
 pub(in crate::table) mod page;
 pub(in crate::table) mod slot;
 
@@ -9,6 +10,7 @@ use super::pages::Pages;
 use crate::item::{Item, Key};
 use crate::prefetch::prefetch;
 use crate::table::types::restoring::Row;
+use changed::Changed;
 use page::{Cut, NO_COPY, PAGE, PAGE_BITS, Page, Spares};
 use slot::{Age, Slot};
 use std::collections::{HashMap, VecDeque};
@@ -31,6 +33,8 @@ pub struct Slots {
     restored: Vec<u64>,
     /// The slots of copied items, by the keys of the originals.
     copies: HashMap<i64, u32>,
+    /// The slots that changed, if a journal asks for them.
+    changed: Option<Box<Changed>>,
     shard: u8,
 }
 
@@ -46,8 +50,50 @@ impl Slots {
             first_generation,
             restored: Vec::new(),
             copies: HashMap::new(),
+            changed: None,
             shard,
         }
+    }
+
+    /// Notes the slots that change from now on.
+    pub fn track_changes(&mut self) {
+        self.changed = Some(Box::default());
+    }
+
+    /// The slots that changed; `None` if nothing is noted.
+    pub fn changed(&mut self) -> Option<&mut Changed> {
+        self.changed.as_deref_mut()
+    }
+
+    #[inline]
+    fn note_item(&mut self, index: u32) {
+        if let Some(changed) = &mut self.changed {
+            changed.item(index);
+        }
+    }
+
+    #[inline]
+    fn note_counts(&mut self, index: u32) {
+        if let Some(changed) = &mut self.changed {
+            changed.counts(index);
+        }
+    }
+
+    /// The slot as a row; `None` if it is free.
+    pub fn row(&self, index: u32) -> Option<Row> {
+        let (slot, age) = (self.slot(index), self.age(index));
+        Some(Row {
+            item: slot.item.clone()?,
+            slot: index,
+            generation: slot.generation,
+            priority: slot.priority,
+            version: slot.version,
+            times_sampled: slot.times_sampled,
+            inserted_at: slot.inserted_at,
+            inserted: age.inserted,
+            updated: age.updated,
+            copy_of: self.copy_of(index),
+        })
     }
 
     /// Fills the slots, which must be empty, with a checkpoint's items, each in the slot that it had.
@@ -170,6 +216,7 @@ impl Slots {
     /// Counts a draw; returns the item's number of draws, with this one. Saturates.
     #[inline]
     pub fn count_draw(&mut self, index: u32) -> u32 {
+        self.note_counts(index);
         let slot = self.slot_mut(index);
         slot.times_sampled = slot.times_sampled.saturating_add(1);
         slot.times_sampled
@@ -177,6 +224,7 @@ impl Slots {
 
     /// Undoes a count; returns the item's number of draws, without this one.
     pub fn uncount_draw(&mut self, index: u32) -> u32 {
+        self.note_counts(index);
         let slot = self.slot_mut(index);
         slot.times_sampled = slot.times_sampled.saturating_sub(1);
         slot.times_sampled
@@ -190,6 +238,7 @@ impl Slots {
     /// Sets the priority; `order` is the update's position in the order of updates.
     #[inline]
     pub fn set_priority(&mut self, index: u32, priority: f64, order: u64) {
+        self.note_counts(index);
         let (page, within) = (self.page_mut(index), index as usize & (PAGE - 1));
         let slot = &mut page.slots[within];
         slot.priority = priority;
@@ -223,6 +272,7 @@ impl Slots {
             true => self.free.pop_front().expect("the list is not empty"),
             false => self.allocate(),
         };
+        self.note_item(index);
         let page = self.page_mut(index);
         let within = index as usize & (PAGE - 1);
         let generation = page.slots[within].generation;
@@ -268,6 +318,7 @@ impl Slots {
         let slot = self.slot_mut(index);
         let item = slot.item.take().expect("the slot holds an item");
         slot.generation = next;
+        self.note_item(index);
         self.free.push_back(index);
         self.len -= 1;
         item
@@ -277,6 +328,10 @@ impl Slots {
     pub fn clear(&mut self, first_generation: u32) -> Cut {
         let mut emptied = std::mem::replace(self, Self::new(self.shard, first_generation));
         self.exchange_spares(emptied.exchange_spares(Spares::default()));
+        self.changed = emptied.changed.take();
+        if let Some(changed) = &mut self.changed {
+            changed.clear();
+        }
         Cut::of(emptied.pages.into_shared())
     }
 

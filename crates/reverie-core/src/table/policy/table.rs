@@ -3,6 +3,7 @@
 mod bytes;
 mod change;
 mod copy;
+mod delta;
 mod draw;
 mod lease;
 mod ration;
@@ -62,6 +63,8 @@ pub struct Table {
     emptied: Vec<Emptied>,
     /// Items drawn for the first time since the last call of [`Table::take_first_draws`], if these are collected.
     first_draws: Option<Vec<FirstDraw>>,
+    /// The options changed since the last [`Table::delta`].
+    configured: bool,
     /// The last form that matched the signature: items of one writer share it.
     accepted: Option<Form>,
     picks: Vec<Pick>,
@@ -91,6 +94,7 @@ impl Table {
             dropped: Dropped::new(),
             emptied: Vec::new(),
             first_draws: None,
+            configured: false,
             accepted: None,
             picks: Vec::new(),
             // The sampler's own random numbers do not change.
@@ -345,6 +349,7 @@ impl Table {
             self.ration = self.counters.inserts;
         }
         self.options = options;
+        self.configured = true;
         self.spares = false;
         self.evict_some();
         Ok(())

@@ -6,6 +6,7 @@
 pub(super) mod blocks;
 pub(super) mod changes;
 pub(super) mod copies;
+pub(super) mod delta;
 pub(super) mod info;
 pub(super) mod inserts;
 pub(super) mod limiter;

@@ -6,6 +6,7 @@
 mod after;
 mod budget;
 mod copies;
+pub(super) mod durable;
 mod insert_queue;
 mod queues;
 mod reason;

@@ -3,6 +3,7 @@
 //! They are stored with the items, under the same lock, so that a checkpoint has both as they were at one moment: a
 //! server that starts from it knows what it has, and inserts nothing twice.
 
+use crate::table::types::delta::SenderChange;
 use crate::table::types::inserts::Keys;
 use crate::table::types::senders::{Arrivals, Sender, Sent};
 use std::collections::{HashMap, VecDeque};
@@ -54,9 +55,39 @@ pub(super) struct Senders {
     pub(super) all: HashMap<Sender, Known>,
     /// The number of senders ever known.
     count: u64,
+    /// What changed since [`Senders::take_changes`], if a journal asks for it.
+    changes: Option<Vec<SenderChange>>,
 }
 
 impl Senders {
+    /// Notes what changes from now on.
+    pub(super) fn track_changes(&mut self) {
+        self.changes = Some(Vec::new());
+    }
+
+    /// The changes since the last call.
+    pub(super) fn take_changes(&mut self) -> Vec<SenderChange> {
+        self.changes.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// True if [`Senders::take_changes`] would return any.
+    pub(super) fn has_changes(&self) -> bool {
+        self.changes.as_ref().is_some_and(|changes| !changes.is_empty())
+    }
+
+    fn note(&mut self, change: impl FnOnce() -> SenderChange) {
+        if let Some(changes) = &mut self.changes {
+            changes.push(change());
+        }
+    }
+
+    /// Forgets a sender; the caller drops what was known of it outside the lock.
+    pub(super) fn forget(&mut self, sender: &Sender) -> Option<Known> {
+        let known = self.all.remove(sender)?;
+        self.note(|| SenderChange::Forgotten(*sender));
+        Some(known)
+    }
+
     /// Returns the origin of an insert; its sender is known from now on.
     pub(super) fn origin(&mut self, sent: Sent) -> Origin {
         let known = self.all.entry(sent.sender).or_insert_with(|| {
@@ -75,6 +106,7 @@ impl Senders {
     /// Notes a complete insert. Nothing is kept if its sender was forgotten: no client would ever receive it.
     pub(super) fn arrived(&mut self, origin: Origin, keys: &Keys) {
         let Some(sent) = self.known(origin) else { return };
+        self.note(|| SenderChange::Arrived(sent.sender, sent.number, keys.clone()));
         let Some(Known { arrivals, received, .. }) = self.all.get_mut(&sent.sender) else { return };
         let keys = Some(keys.clone());
         match arrivals.back() {
@@ -88,6 +120,10 @@ impl Senders {
     }
 
     pub(super) fn received(&mut self, sender: &Sender, below: u64, numbers: &[u64]) {
+        if !self.all.contains_key(sender) {
+            return;
+        }
+        self.note(|| SenderChange::Received(*sender, below, numbers.to_vec()));
         let Some(known) = self.all.get_mut(sender) else { return };
         while let Some((_, keys)) = known.arrivals.front().filter(|(number, _)| *number < below) {
             known.received -= usize::from(keys.is_none());

@@ -5,6 +5,7 @@
 
 mod changing;
 mod copying;
+mod durable;
 mod figures;
 mod leases;
 mod querying;
@@ -17,6 +18,7 @@ mod withdrawing;
 use super::after::After;
 use super::budget::Budget;
 use super::copies::Copying;
+use super::durable::Durable;
 use super::insert_queue::{InsertQueue, PendingInsert};
 use super::queues::{DRAWS_AT_ONCE, MEASURED_EVERY, Rest, State};
 use super::sample_queue::{PendingSample, SampleQueue};
@@ -44,6 +46,8 @@ pub struct SharedTable {
     pub(super) budget: Option<Arc<Budget>>,
     /// Tables that get copies of its items.
     pub(super) copying: OnceLock<Vec<Copying>>,
+    /// The journal that what is done here is written to.
+    durable: OnceLock<Arc<dyn Durable>>,
     /// Guards the table and both queues. Only decisions run under it.
     ///
     /// Never under it: copying or decoding bytes, waiting, waking, dropping items, taking any other lock.
@@ -94,8 +98,8 @@ impl SharedTable {
             driven: false,
             moved: false,
         };
-        let copying = OnceLock::new();
-        Ok(Arc::new(Self { name, clock, budget, copying, state: Mutex::new(state) }))
+        let (copying, durable) = (OnceLock::new(), OnceLock::new());
+        Ok(Arc::new(Self { name, clock, budget, copying, durable, state: Mutex::new(state) }))
     }
 
     /// The table's name.
@@ -189,12 +193,13 @@ impl SharedTable {
         sent: Option<Sent>,
         before: Keys,
     ) -> Result<Ticket<Keys>> {
+        self.check_durable()?;
         if let Some(budget) = &self.budget {
             budget.refuse_hopeless(&self.name, &**self, &items)?;
         }
         // Refused items are dropped after the decision.
         let mut offered = items;
-        self.decide(|state, now| {
+        let ticket = self.decide(|state, now| {
             state.check(&self.name, &offered)?;
             let mut items = std::mem::take(&mut offered).into_iter();
             let mut keys = before;
@@ -221,13 +226,15 @@ impl SharedTable {
             let pending = PendingInsert { id, items, next, keys, origin, since: now, cell: cell_of, copy: None };
             state.inserts.put(pending);
             Ok(Ticket::waiting(self.clone(), id, cell, false))
-        })
+        })?;
+        Ok(self.once_durable(ticket))
     }
 
     /// Enqueues a request for draws; never blocks. The ticket is done when all draws are made.
     pub fn sample(self: &Arc<Self>, request: SampleRequest) -> Result<Ticket<Draws>> {
         // Refused draws, and their lease, are dropped after the decision.
         let mut draws = Draws::with_capacity(request.num_samples);
+        let leases = request.lease;
         let waiting = self.decide(|state, now| {
             state.open(&self.name)?;
             draws.is_leased = request.lease && state.table.options().max_times_sampled > 0;
@@ -247,7 +254,7 @@ impl SharedTable {
             state.samples.push_back(PendingSample { id, request, draws, since: now, cell: Arc::clone(&cell), lender });
             Ok(Some((id, cell)))
         })?;
-        Ok(match waiting {
+        let ticket = match waiting {
             Some((id, cell)) => Ticket::waiting(self.clone(), id, cell, true),
             None => {
                 if draws.is_leased {
@@ -255,7 +262,9 @@ impl SharedTable {
                 }
                 Ticket::done(Ok(draws))
             }
-        })
+        };
+        // A leased draw is undone after a crash until its client acknowledges it.
+        Ok(if leases { ticket } else { self.once_consumed(ticket) })
     }
 
     /// Looks items up; does not count as sampling.

@@ -57,6 +57,6 @@ impl SharedTable {
     /// [`withdrawn`](SharedTable::withdraw_sender) before.
     pub fn forget_sender(&self, sender: &Sender) {
         // Dropped after the lock.
-        let _gone = lock(&self.state).senders.all.remove(sender);
+        let _gone = lock(&self.state).senders.forget(sender);
     }
 }

@@ -1,0 +1,86 @@
+//! What changed at a table since a journal asked last.
+
+use super::Table;
+use crate::table::policy::slots::changed::Changed;
+use crate::table::types::delta::{Counts, TableDelta};
+use crate::table::types::info::Stats;
+use crate::table::types::limiter::Counters;
+use crate::table::types::restoring::Row;
+
+impl Table {
+    /// Notes what changes from now on, for [`Table::delta`].
+    pub fn track_changes(&mut self) {
+        self.slots.track_changes();
+        self.configured = false;
+    }
+
+    /// True if [`Table::delta`] would return more than counts.
+    pub fn has_delta(&mut self) -> bool {
+        self.configured || self.slots.changed().is_some_and(|changed| changed.has_items())
+    }
+
+    /// The changes since the last call, as the table would be without the leased draws; with `counts` also priorities
+    /// and counts of draws. The owner of its queues fills in the senders.
+    ///
+    /// A leased draw is undone here, as in [`Table::snapshot`]: a server that starts from the journal does not know the
+    /// clients that hold the draws.
+    pub fn delta(&mut self, counts: bool) -> TableDelta {
+        let (mut cleared, mut items, mut changed) = (false, Vec::new(), Vec::new());
+        if let Some(noted) = self.slots.changed() {
+            (cleared, items) = (noted.take_cleared(), noted.take_items());
+            changed = if counts { Changed::take_counts(noted) } else { Vec::new() };
+        }
+        let (mut gone, mut rows) = (Vec::new(), Vec::with_capacity(items.len()));
+        for slot in items {
+            match self.row(slot) {
+                Some(row) => rows.push(row),
+                None => gone.push(slot),
+            }
+        }
+        let counts_of = |slot: u32| {
+            let Row { slot, generation, priority, version, times_sampled, updated, .. } = self.row(slot)?;
+            Some(Counts { slot, generation, priority, version, times_sampled, updated })
+        };
+        let stats = counts.then(|| self.unleased_stats());
+        TableDelta {
+            cleared,
+            counters: self.unleased_counters(),
+            stats,
+            order: self.order,
+            allocated: self.slots.allocated(),
+            gone,
+            counts: changed.into_iter().filter_map(counts_of).collect(),
+            rows,
+            senders: Vec::new(),
+            options: std::mem::take(&mut self.configured).then(|| self.options.clone()),
+        }
+    }
+
+    /// The row of a slot, without its leased draws; `None` if it is free.
+    fn row(&self, slot: u32) -> Option<Row> {
+        let mut row = self.slots.row(slot)?;
+        if self.leases.draws > 0
+            && let Some(leased) = self.leases.by_key.get(&self.slots.key(slot))
+        {
+            row.times_sampled = row.times_sampled.saturating_sub(leased.ages.len() as u32);
+        }
+        Some(row)
+    }
+
+    fn unleased_counters(&self) -> Counters {
+        let Counters { inserts, samples, deletes } = self.counters;
+        Counters { inserts, samples: samples - self.leases.draws, deletes: deletes - self.leases.used_up }
+    }
+
+    fn unleased_stats(&self) -> Stats {
+        let mut stats = self.stats.clone();
+        for (key, leased) in &self.leases.by_key {
+            leased.ages.iter().for_each(|age| stats.age_histogram[usize::from(*age)] -= 1);
+            let present = self.slots.find(*key).map(|slot| self.slots.slot(slot).times_sampled());
+            if present.is_some_and(|times| times == leased.ages.len() as u32) {
+                stats.sampled_unique -= 1;
+            }
+        }
+        stats
+    }
+}

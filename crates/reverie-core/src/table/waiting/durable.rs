@@ -1,0 +1,15 @@
+//! What a table needs of a journal: when what was done outlives the process.
+
+use super::ticket::Ticket;
+use crate::error::Result;
+
+/// A journal of tables.
+pub trait Durable: Send + Sync {
+    /// A ticket that is done once everything that was done before this call is as durable as the journal promises.
+    ///
+    /// Fails with `Storage` if the journal has stopped.
+    fn barrier(&self) -> Ticket<()>;
+
+    /// `Storage` if the journal has stopped: nothing more is made durable.
+    fn check(&self) -> Result<()>;
+}

@@ -1,0 +1,75 @@
+//! A shared table's part in a journal.
+
+use super::SharedTable;
+use crate::error::Result;
+use crate::sync::{Arc, lock};
+use crate::table::types::delta::{SenderChange, TableDelta};
+use crate::table::waiting::driven::Withdrawal;
+use crate::table::waiting::durable::Durable;
+use crate::table::waiting::ticket::Ticket;
+
+impl SharedTable {
+    /// Notes what changes from now on, for [`SharedTable::delta`].
+    pub fn track_changes(&self) {
+        let mut state = lock(&self.state);
+        state.table.track_changes();
+        state.senders.track_changes();
+    }
+
+    /// Completes inserts and consuming draws from now on only once they are durable. False if that was set before.
+    pub fn set_durable(&self, durable: Arc<dyn Durable>) -> bool {
+        self.durable.set(durable).is_ok()
+    }
+
+    /// The changes since the last call, with `counts` also priorities and counts of draws; `None` if there are none.
+    ///
+    /// An insert that waits with a part of its items in the table is among the senders' changes with that part.
+    pub fn delta(&self, counts: bool) -> Option<TableDelta> {
+        let mut state = lock(&self.state);
+        if !counts && !state.table.has_delta() && !state.senders.has_changes() {
+            return None;
+        }
+        let mut delta = state.table.delta(counts);
+        delta.senders = state.senders.take_changes();
+        let begun = state.inserts.begun().filter_map(|pending| Some((pending.origin?, &pending.keys)));
+        let begun = begun.filter_map(|(origin, keys)| Some((state.senders.known(origin)?, keys)));
+        delta.senders.extend(begun.map(|(sent, keys)| SenderChange::Arrived(sent.sender, sent.number, keys.clone())));
+        Some(delta)
+    }
+
+    /// See [`Durable::barrier`]; `None` without a journal.
+    pub fn barrier(&self) -> Option<Ticket<()>> {
+        self.durable.get().map(|durable| durable.barrier())
+    }
+
+    /// Fails if what is done here can no longer be made durable.
+    pub(super) fn check_durable(&self) -> Result<()> {
+        self.durable.get().map_or(Ok(()), |durable| durable.check())
+    }
+
+    /// The same request, which is done once it is durable.
+    pub fn once_durable<T: Default + Send + Sync + Unpin + 'static>(&self, ticket: Ticket<T>) -> Ticket<T> {
+        let Some(durable) = self.durable.get().map(Arc::clone) else { return ticket };
+        let withdrawal = Withdrawal::default();
+        let seen = withdrawal.clone();
+        let steps = async move {
+            let mut ticket = ticket;
+            let outcome = match seen.or(&mut ticket).await {
+                Some(outcome) => outcome?,
+                None => ticket.cancel()?,
+            };
+            // Who withdraws it now gets all of it; that it is durable is then not known.
+            seen.or(durable.barrier()).await.unwrap_or(Ok(()))?;
+            Ok(outcome)
+        };
+        Ticket::driven(steps, withdrawal)
+    }
+
+    /// The same draws, which are done once it is durable that their items are used up.
+    pub(super) fn once_consumed<T: Default + Send + Sync + Unpin + 'static>(&self, ticket: Ticket<T>) -> Ticket<T> {
+        match self.durable.get() {
+            Some(_) if self.deletes_sampled() => self.once_durable(ticket),
+            _ => ticket,
+        }
+    }
+}
