@@ -35,5 +35,6 @@ pub mod replay;
 
 // Data that outlives the process.
 pub mod checkpoint;
+pub mod journal;
 
 pub use error::{Error, Result};

@@ -10,7 +10,7 @@ use crate::proto::{self, Done, reply::Body, request};
 use futures_util::FutureExt;
 use reverie_core::batch::INFO_ARRAYS;
 use reverie_core::replay::Waits;
-use reverie_core::table::{Tally, Updates};
+use reverie_core::table::{Tally, Ticket, Updates};
 use reverie_core::{Error, Result};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -63,12 +63,27 @@ impl Session {
             Some(request::Body::Checkpoint(_)) => self.checkpoint(id),
             Some(request::Body::Grant(grant)) if grant.unlike.is_some() => self.look(id, grant, timeout),
             Some(body) => {
+                let table = changed_table(&body).and_then(|name| self.shared.tables.get(name).ok().cloned());
                 let (done, keep) = self.at_once(body);
                 let reply = done.map_or_else(|error| refusal(id, &error), |body| proto::Reply { id, body: Some(body) });
-                self.reply(reply, keep);
+                match table.and_then(|table| table.barrier()) {
+                    None => self.reply(reply, keep),
+                    Some(barrier) => self.reply_once_durable(reply, barrier),
+                }
             }
         }
         Ok(())
+    }
+
+    /// Replies once the barrier of the tables' journal is passed.
+    fn reply_once_durable(&mut self, reply: proto::Reply, barrier: Ticket<()>) {
+        let (sender, _) = oneshot::channel();
+        let id = reply.id;
+        self.cancels.insert(id, Cancel { sender, consumes: false });
+        self.waiting.push(Box::pin(async move {
+            let durable = barrier.await;
+            Finished::Reply(durable.map_or_else(|error| refusal(id, &error), |()| reply))
+        }));
     }
 
     /// Sends the remembered outcome of a request again.
@@ -292,6 +307,18 @@ impl Session {
 /// The reply that refuses a request.
 pub(super) fn refusal(id: u64, error: &Error) -> proto::Reply {
     proto::Reply { id, body: Some(Body::Error(convert::error::encode(error))) }
+}
+
+/// The table that a request changes so that its reply must wait until the change is durable, if there is a journal.
+fn changed_table(body: &request::Body) -> Option<&str> {
+    match body {
+        // Priorities are written in intervals.
+        request::Body::Mutate(mutate) => (!mutate.deletes.is_empty()).then_some(&mutate.table),
+        request::Body::Delete(delete) => Some(&delete.table),
+        request::Body::Reset(table) => Some(table),
+        request::Body::Configure(configure) => Some(&configure.table),
+        _ => None,
+    }
 }
 
 fn timeout(seconds: Option<f64>) -> Result<Option<Duration>> {

@@ -1,0 +1,279 @@
+//! The thread that makes commits for all who wait: what was done meanwhile is one commit, and one sync.
+
+use super::log::Log;
+use super::recover::JournalEnd;
+use crate::checkpoint::{Saved, Store};
+use crate::error::{Error, Result};
+use crate::table::{Desk, Durable, Promise, Tables, Ticket};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// When a journal waits for the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Syncs {
+    /// Never: what was acknowledged survives the end of the process, not that of the machine.
+    Os,
+    /// After each interval: what was acknowledged survives the end of the process, and older than that the machine's.
+    Interval(Duration),
+    /// Before anything is acknowledged.
+    Always,
+}
+
+/// The settings of a journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JournalOptions {
+    /// When it waits for the disk.
+    pub syncs: Syncs,
+    /// The time between writes of priorities and counts of draws.
+    pub interval: Duration,
+    /// Bytes that may be written and not on the disk yet: the next commit then waits for the disk.
+    pub max_unsynced_bytes: u64,
+}
+
+impl Default for JournalOptions {
+    fn default() -> Self {
+        let interval = Duration::from_secs(1);
+        Self { syncs: Syncs::Interval(interval), interval, max_unsynced_bytes: 256 << 20 }
+    }
+}
+
+impl JournalOptions {
+    /// Refuses settings without a meaning.
+    pub fn validate(&self) -> Result<()> {
+        let zero = |what: &str| Err(Error::InvalidArgument(format!("a journal's {what} must be above 0")));
+        if self.interval.is_zero() || self.syncs == Syncs::Interval(Duration::ZERO) {
+            return zero("interval");
+        }
+        if self.max_unsynced_bytes == 0 {
+            return zero("max_unsynced_bytes");
+        }
+        Ok(())
+    }
+}
+
+/// How often a full disk is tried again.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// The figures of a journal.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JournalInfo {
+    /// Groups of requests that were made durable together.
+    pub rounds: u64,
+    /// Bytes written that may not be on the disk.
+    pub unsynced_bytes: u64,
+    /// Why nothing is written any more, or why it waits.
+    pub error: Option<Error>,
+    /// True if it waits for room on the disk.
+    pub is_full: bool,
+}
+
+/// The journal of a server's tables: a thread that makes commits.
+pub struct Journal {
+    log: Log,
+    options: JournalOptions,
+    /// Guards who waits for what. Nothing is written under it.
+    progress: Mutex<Progress>,
+    changed: Condvar,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct Progress {
+    /// The number of the round that begins next: what is done before it begins is in it.
+    next: u64,
+    /// Who waits for a round to be written, and for one to be on the disk.
+    written: Vec<(u64, Promise<()>)>,
+    synced: Vec<(u64, Promise<()>)>,
+    info: JournalInfo,
+    failed: Option<Error>,
+    ended: bool,
+}
+
+/// Of a barrier: nothing is withdrawn with it.
+struct NotCancellable;
+
+impl Desk<()> for NotCancellable {
+    fn withdraw(&self, _: u64) -> Option<()> {
+        Some(())
+    }
+}
+
+impl Journal {
+    /// Begins a journal in the folder of the store, see [`Log::begin`], and its thread.
+    ///
+    /// From now on inserts and consuming draws are done once they are as durable as the settings say.
+    pub fn begin(
+        tables: Arc<Tables>,
+        store: Arc<Store>,
+        from: JournalEnd,
+        options: JournalOptions,
+        now: impl Fn() -> Duration + Send + Sync + 'static,
+    ) -> Result<Arc<Self>> {
+        options.validate()?;
+        let log = Log::begin(Arc::clone(&tables), store, from, now)?;
+        let (progress, thread) = (Mutex::default(), Mutex::default());
+        let journal = Arc::new(Self { log, options, progress, changed: Condvar::new(), thread });
+        let theirs = Arc::clone(&journal);
+        let spawned = std::thread::Builder::new().name("journal".to_owned()).spawn(move || theirs.run());
+        let thread = spawned.map_err(|error| {
+            let path = "the thread of the journal".to_owned();
+            Error::Storage { path, action: "start".into(), reason: error.to_string() }
+        })?;
+        *journal.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        for table in tables.iter() {
+            let durable: Arc<dyn Durable> = journal.clone();
+            table.set_durable(durable);
+        }
+        Ok(journal)
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A ticket that is done once everything that was done before is on the disk, whatever the settings are.
+    pub fn durable(&self) -> Ticket<()> {
+        self.wait_for(|progress| &mut progress.synced)
+    }
+
+    fn wait_for(&self, who: impl FnOnce(&mut Progress) -> &mut Vec<(u64, Promise<()>)>) -> Ticket<()> {
+        let mut progress = self.progress();
+        if let Some(error) = &progress.failed {
+            return Ticket::done(Err(error.clone()));
+        }
+        if progress.ended {
+            return Ticket::done(Ok(()));
+        }
+        let (ticket, promise) = Ticket::promised(Arc::new(NotCancellable), 0, false);
+        let round = progress.next;
+        who(&mut progress).push((round, promise));
+        drop(progress);
+        self.changed.notify_all();
+        ticket
+    }
+
+    /// The figures.
+    pub fn info(&self) -> JournalInfo {
+        let progress = self.progress();
+        let error = progress.failed.clone().or_else(|| progress.info.error.clone());
+        JournalInfo { error, ..progress.info.clone() }
+    }
+
+    /// Takes a checkpoint, see [`Log::save`]. Blocks.
+    pub fn save(&self) -> Result<Saved> {
+        self.check()?;
+        self.log.save()
+    }
+
+    /// Writes what is left, waits for the disk, and ends the thread. Idempotent.
+    ///
+    /// Fails if something that was acknowledged may not be on the disk.
+    pub fn stop(&self) -> Result<()> {
+        self.progress().ended = true;
+        self.changed.notify_all();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // A panic there failed all who waited.
+            let _ = thread.join();
+        }
+        self.progress().failed.clone().map_or(Ok(()), Err)
+    }
+
+    fn run(&self) {
+        let _end = End(self);
+        let mut next_counts = Instant::now().checked_add(self.options.interval);
+        loop {
+            let (round, ends, counts, syncs) = self.next_round(next_counts);
+            if counts {
+                next_counts = Instant::now().checked_add(self.options.interval);
+            }
+            let by_time = counts && matches!(self.options.syncs, Syncs::Interval(_));
+            let outcome = self.log.commit(counts || ends).and_then(|unsynced| {
+                let far = unsynced > self.options.max_unsynced_bytes;
+                let syncs = syncs || ends || by_time || far || self.options.syncs == Syncs::Always;
+                if syncs { self.log.sync().map(|()| (true, 0)) } else { Ok((false, unsynced)) }
+            });
+            match outcome {
+                Ok((synced, unsynced)) => self.finish(round, synced, unsynced),
+                // Who waits goes on to wait: there may be room later.
+                Err(error) if self.log.is_full() && !ends => self.wait_for_room(error),
+                Err(error) => return self.fail(error),
+            }
+            if ends {
+                return;
+            }
+        }
+    }
+
+    /// Waits for a reason to commit; returns the round, and whether the thread ends, counts are written, and somebody
+    /// waits for the disk.
+    fn next_round(&self, next_counts: Option<Instant>) -> (u64, bool, bool, bool) {
+        let mut progress = self.progress();
+        loop {
+            let left = next_counts.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
+            let counts = left.is_zero();
+            if progress.ended || counts || !progress.written.is_empty() || !progress.synced.is_empty() {
+                let round = progress.next;
+                progress.next += 1;
+                return (round, progress.ended, counts, !progress.synced.is_empty());
+            }
+            let waited = self.changed.wait_timeout(progress, left.min(Duration::from_secs(3600)));
+            progress = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn finish(&self, round: u64, synced: bool, unsynced: u64) {
+        let take = |waiting: &mut Vec<(u64, Promise<()>)>| {
+            let (done, later) = std::mem::take(waiting).into_iter().partition(|(of, _)| *of <= round);
+            *waiting = later;
+            done
+        };
+        let (written, on_disk): (Vec<_>, Vec<_>) = {
+            let mut progress = self.progress();
+            progress.info = JournalInfo { rounds: round + 1, unsynced_bytes: unsynced, ..JournalInfo::default() };
+            let written = take(&mut progress.written);
+            (written, if synced { take(&mut progress.synced) } else { Vec::new() })
+        };
+        written.into_iter().chain(on_disk).for_each(|(_, promise)| promise.fill(Ok(())));
+    }
+
+    fn wait_for_room(&self, error: Error) {
+        let mut progress = self.progress();
+        (progress.info.error, progress.info.is_full) = (Some(error), true);
+        drop(self.changed.wait_timeout(progress, RETRY));
+    }
+
+    fn fail(&self, error: Error) {
+        let waiting: Vec<_> = {
+            let mut progress = self.progress();
+            progress.failed.get_or_insert(error);
+            let written = std::mem::take(&mut progress.written);
+            written.into_iter().chain(std::mem::take(&mut progress.synced)).collect()
+        };
+        let error = self.progress().failed.clone().expect("it was just set");
+        waiting.into_iter().for_each(|(_, promise)| promise.fill(Err(error.clone())));
+    }
+}
+
+/// Fails who waits if the thread panics.
+struct End<'a>(&'a Journal);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let reason = "its thread ended by a defect in reverie's engine, please report it".to_owned();
+            self.0.fail(Error::Storage { path: "the journal".to_owned(), action: "write".into(), reason });
+        }
+    }
+}
+
+impl Durable for Journal {
+    fn barrier(&self) -> Ticket<()> {
+        self.wait_for(|progress| &mut progress.written)
+    }
+
+    fn check(&self) -> Result<()> {
+        self.progress().failed.clone().map_or(Ok(()), Err)
+    }
+}

@@ -1,0 +1,150 @@
+//! Makes commits: takes what changed from the tables, and writes it.
+
+use super::encode::{Head, encode};
+use super::recover::JournalEnd;
+use crate::checkpoint::disk::storage;
+use crate::checkpoint::manifest::LogStart;
+use crate::checkpoint::{Saved, Store};
+use crate::error::Result;
+use crate::table::{TableDelta, Tables};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The journal of the tables of one server, without a thread: each call does its work before it returns.
+pub struct Log {
+    tables: Arc<Tables>,
+    store: Arc<Store>,
+    /// Time since the Unix epoch.
+    now: Box<dyn Fn() -> Duration + Send + Sync>,
+    /// Guards the order of the commits. Taken before the tables' locks, and before that of the store's chunks.
+    state: Mutex<State>,
+}
+
+struct State {
+    /// The number of the next commit.
+    next: u64,
+    /// The segment and offset up to which everything is on the disk.
+    synced: (u64, u64),
+    /// The revision of the forgotten senders that was written.
+    forgotten: u64,
+    /// Bytes written that may not be on the disk.
+    unsynced: u64,
+}
+
+impl Log {
+    /// Begins a journal in the folder of the store, with a checkpoint of the tables as they are.
+    ///
+    /// `from` is the end of the journal that the tables were restored from. `now` returns the time since the Unix epoch.
+    /// Every later change of the tables is in the next commit.
+    pub fn begin(
+        tables: Arc<Tables>,
+        store: Arc<Store>,
+        from: JournalEnd,
+        now: impl Fn() -> Duration + Send + Sync + 'static,
+    ) -> Result<Self> {
+        {
+            let mut log = store.log();
+            log.set_journaled();
+            log.number_after(from.chunk);
+        }
+        tables.iter().for_each(|table| table.track_changes());
+        let state = Mutex::new(State { next: from.commit, synced: (0, 0), forgotten: 0, unsynced: 0 });
+        let log = Self { tables, store, now: Box::new(now), state };
+        log.take(false, false)?;
+        Ok(log)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The store of its checkpoints.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// Writes what changed since the last commit; with `counts` also priorities and counts of draws.
+    ///
+    /// What was done at a table before the call then survives the end of this process. Returns the bytes that were
+    /// written and may not be on the disk. On an error nothing is lost: the next call writes what this one could not.
+    pub fn commit(&self, counts: bool) -> Result<u64> {
+        let mut state = self.state();
+        self.commit_held(&mut state, counts)?;
+        Ok(state.unsynced)
+    }
+
+    fn commit_held(&self, state: &mut State, counts: bool) -> Result<()> {
+        if self.store.log().is_behind() {
+            // Nothing more is taken from the tables before the disk has this.
+            self.store.log().write()?;
+        }
+        let deltas: Vec<(&str, TableDelta)> =
+            self.tables.iter().filter_map(|table| Some((table.name(), table.delta(counts)?))).collect();
+        // After the tables, as in a cut.
+        let (revision, names) = {
+            let forgotten = self.tables.forgotten();
+            let revision = forgotten.revision();
+            (revision, (revision != state.forgotten).then(|| forgotten.names()))
+        };
+        if deltas.is_empty() && names.is_none() {
+            return Ok(());
+        }
+        let (number, synced) = (state.next, state.synced);
+        let head = Head { number, synced, clock: self.tables.now(), wall: (self.now)(), forgotten: names };
+        let mut log = self.store.log();
+        let commit = encode(&mut log, &head, &deltas);
+        log.commit(&commit);
+        (state.next, state.forgotten) = (number + 1, revision);
+        let written = log.write();
+        state.unsynced += log.take_bytes();
+        log.settle();
+        drop(log);
+        // The items' references: chunks may be freed here, under no table's lock.
+        drop(deltas);
+        written
+    }
+
+    /// Waits until all commits so far are on the disk. Other threads may commit meanwhile.
+    pub fn sync(&self) -> Result<()> {
+        let handle = self.store.log().write_to_sync()?;
+        let before = std::mem::take(&mut self.state().unsynced);
+        let Some(((path, mut output), end)) = handle else { return Ok(()) };
+        let synced = output.sync().map_err(storage("sync", &path));
+        let mut state = self.state();
+        match &synced {
+            Ok(()) => state.synced = state.synced.max(end),
+            Err(_) => state.unsynced += before,
+        }
+        synced
+    }
+
+    /// True if the last commit failed because the disk is full: the next may succeed.
+    pub fn is_full(&self) -> bool {
+        self.store.log().is_full()
+    }
+
+    /// Takes a checkpoint: recovery then begins with it, and the commits before it are not needed.
+    pub fn save(&self) -> Result<Saved> {
+        self.take(false, true)
+    }
+
+    /// As [`Log::save`], for closed tables.
+    pub fn save_last(&self) -> Result<Saved> {
+        self.take(true, true)
+    }
+
+    fn take(&self, last: bool, commits: bool) -> Result<Saved> {
+        let cut = || {
+            // No commit between the end of a segment and the cut: the first commit of the next segment is after it.
+            let mut state = self.state();
+            if commits {
+                self.commit_held(&mut state, false)?;
+            }
+            let segment = self.store.log().rotate()?;
+            let cuts = if last { self.tables.last_cut() } else { self.tables.cut() }?;
+            (state.synced, state.unsynced) = ((segment, 0), 0);
+            Ok((cuts, Some(LogStart { segment, commit: state.next })))
+        };
+        self.store.take(&self.tables, (self.now)(), last, cut)
+    }
+}

@@ -1,0 +1,20 @@
+//! **Journal**: what is done at the tables, on the disk before it is acknowledged.
+//!
+//! A *commit* has what changed at all tables since the commit before: the present rows of slots that changed, counters,
+//! and the inserts that may be retried. It is a record of the segments that checkpoints use, behind the records of the
+//! chunks that it refers to. So bytes are written once, and a checkpoint is a manifest and the number of the commit that
+//! follows it. A server that starts applies the commits after the newest manifest to the rows of that manifest.
+//!
+//! A commit has states, not operations: it can be applied twice, an item that came and left between two commits is not
+//! written, and no random state is needed.
+
+mod commit;
+mod encode;
+mod group;
+mod log;
+mod recover;
+mod replay;
+
+pub use group::{Journal, JournalInfo, JournalOptions, Syncs};
+pub use log::Log;
+pub use recover::{JournalEnd, Recovered, recover};

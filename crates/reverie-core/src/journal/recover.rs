@@ -1,0 +1,125 @@
+//! What a server that starts finds: the newest manifest, and the commits after it.
+
+use super::commit::{Commit, MAGIC};
+use super::replay::Replayed;
+use crate::checkpoint::bytes::Reader;
+use crate::checkpoint::disk::{Disk, damaged};
+use crate::checkpoint::load::{Checkpoint, load_manifest};
+use crate::checkpoint::manifest::{LogStart, Manifest, latest};
+use crate::checkpoint::retain::scan;
+use crate::checkpoint::segment::{Kind, SegmentReader};
+use crate::chunk::Meter;
+use crate::error::Result;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The content of a journal.
+#[derive(Debug)]
+pub struct Recovered {
+    /// The tables' content as of the last commit.
+    pub checkpoint: Checkpoint,
+    /// The number of commits that were applied to the newest checkpoint.
+    pub commits: u64,
+    /// The file and the offset where the journal ends within a record: a write that did not finish.
+    pub torn: Option<(PathBuf, u64)>,
+    /// Where a journal continues that begins on this content.
+    pub end: JournalEnd,
+}
+
+/// The numbers with which a journal continues. Those of the journal before are not used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JournalEnd {
+    pub(super) commit: u64,
+    pub(super) chunk: u64,
+}
+
+impl Default for JournalEnd {
+    /// The start of a journal.
+    fn default() -> Self {
+        Self { commit: 1, chunk: 1 }
+    }
+}
+
+/// Reads the newest checkpoint of a folder and the commits after it; `None` if there is no checkpoint.
+///
+/// What was acknowledged is in it. A record at the end that is not whole was never acknowledged and is left out, and so
+/// is everything after it that was not on the disk yet. `DamagedFile` for damage before that.
+pub fn recover(disk: &dyn Disk, root: &Path, meter: &Arc<Meter>) -> Result<Option<Recovered>> {
+    let Some(path) = latest(disk, root)? else { return Ok(None) };
+    let manifest = Manifest::read(disk, &path)?;
+    let start = manifest.summary.journal;
+    let mut replayed = Replayed::of(manifest);
+    let mut torn = None;
+    let mut next_commit = start.map_or(1, |start| start.commit);
+    let first = next_commit;
+    if let Some(LogStart { segment, .. }) = start {
+        let mut segments: Vec<u64> = scan(disk, root)?.segments.into_iter().filter(|of| *of >= segment).collect();
+        segments.sort_unstable();
+        for (at, number) in segments.iter().enumerate() {
+            let Some(end) = read_segment(disk, root, *number, &mut replayed, &mut next_commit)? else { continue };
+            // A record that is not whole: the end of the journal, unless a later commit says that it was on the disk.
+            refuse_synced(disk, root, (*number, end.1), &segments[at..], &end.0)?;
+            torn = Some(end);
+            break;
+        }
+    }
+    let end = JournalEnd { commit: next_commit, chunk: replayed.next_chunk() };
+    let checkpoint = load_manifest(disk, replayed.into_manifest()?, meter)?;
+    Ok(Some(Recovered { checkpoint, commits: next_commit - first, torn, end }))
+}
+
+/// Applies the records of a segment; returns the offset of the first that is not whole.
+fn read_segment(
+    disk: &dyn Disk,
+    root: &Path,
+    number: u64,
+    replayed: &mut Replayed,
+    next_commit: &mut u64,
+) -> Result<Option<(PathBuf, u64)>> {
+    let mut reader = match SegmentReader::open(disk, root, number) {
+        Ok(reader) => reader,
+        // Created, and its head not written: nothing of it was acknowledged unless a later commit says so.
+        Err(crate::error::Error::DamagedFile { path, .. }) => return Ok(Some((path.into(), 0))),
+        Err(other) => return Err(other),
+    };
+    let path = reader.path().to_owned();
+    let mut offset = SegmentReader::first();
+    while offset < reader.size() {
+        let Some((kind, place, payload)) = reader.record(offset)? else { return Ok(Some((path, offset))) };
+        match kind {
+            Kind::Chunk => {}
+            Kind::Part => replayed.part(payload, place).map_err(|what| damaged(&path, what, offset))?,
+            Kind::Commit => {
+                let commit = Commit::read(payload).map_err(|what| damaged(&path, what, offset))?;
+                if commit.number != *next_commit {
+                    let what = format!("the commit {} where {next_commit} must be", commit.number);
+                    return Err(damaged(&path, what, offset));
+                }
+                *next_commit += 1;
+                replayed.apply(commit).map_err(|what| damaged(&path, what, offset))?;
+            }
+        }
+        offset += place.size();
+    }
+    Ok(None)
+}
+
+/// Fails if a whole commit of these segments says that more than `end` was on the disk.
+fn refuse_synced(disk: &dyn Disk, root: &Path, end: (u64, u64), segments: &[u64], path: &Path) -> Result<()> {
+    for number in segments {
+        let Ok(mut reader) = SegmentReader::open(disk, root, *number) else { continue };
+        let from = if *number == end.0 { end.1 } else { SegmentReader::first() };
+        let rest = reader.rest(from)?;
+        // The magic follows the head of its record.
+        let found = rest.windows(MAGIC.len()).enumerate().filter(|(_, bytes)| **bytes == MAGIC);
+        let offsets: Vec<u64> = found.filter_map(|(at, _)| (from + at as u64).checked_sub(12)).collect();
+        for offset in offsets {
+            let Some((Kind::Commit, _, payload)) = reader.record(offset)? else { continue };
+            let Ok((_, synced)) = Commit::head(&mut Reader::new(payload)) else { continue };
+            if synced > end {
+                return Err(damaged(path, "a record is not what was written", end.1));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,189 @@
+//! The thread of a journal: who waits for it, and what happens when the disk does not take what it writes.
+
+mod support;
+
+use reverie_core::checkpoint::{Keep, Store};
+use reverie_core::error::Error;
+use reverie_core::journal::{Journal, JournalEnd, JournalOptions, Syncs, recover};
+use reverie_core::replay::Replay;
+use reverie_core::sample::SampleRequest;
+use reverie_core::table::{Tables, Ticket};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use support::disk::{FakeDisk, Names, Tail};
+use support::saving::{NOW, ROOT, contents};
+use support::{Rows, options, queue, tables};
+
+const LONG: Duration = Duration::from_secs(60);
+
+fn options_of(syncs: Syncs) -> JournalOptions {
+    // So that nothing is written but for who waits.
+    JournalOptions { syncs, interval: LONG, ..JournalOptions::default() }
+}
+
+struct Server {
+    disk: FakeDisk,
+    tables: Arc<Tables>,
+    journal: Arc<Journal>,
+    rows: Rows,
+}
+
+fn all() -> Vec<reverie_core::table::TableOptions> {
+    vec![options("rows", 10), queue("queue", 10)]
+}
+
+fn server(options: JournalOptions) -> Server {
+    let (tables, _) = tables(all());
+    let disk = FakeDisk::default();
+    let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), Keep { count: 1, max_age: None }).unwrap();
+    let journal = Journal::begin(Arc::clone(&tables), Arc::new(store), JournalEnd::default(), options, || NOW).unwrap();
+    Server { rows: Rows::new(&tables), disk, tables, journal }
+}
+
+/// What a server that starts on this disk has in its tables.
+fn left(disk: &FakeDisk) -> Vec<String> {
+    let (tables, _) = tables(all());
+    let recovered = recover(disk, Path::new(ROOT), tables.bytes().0).unwrap().expect("a checkpoint");
+    recovered.checkpoint.restore(&tables, NOW).unwrap();
+    tables.iter().map(|table| contents(&tables, table.name())).collect()
+}
+
+fn now(server: &Server) -> Vec<String> {
+    server.tables.iter().map(|table| contents(&server.tables, table.name())).collect()
+}
+
+fn wait<T>(mut ticket: Ticket<T>) -> Result<T, Error> {
+    (0..60).find_map(|_| ticket.wait(Duration::from_secs(1))).expect("it ends")
+}
+
+impl Server {
+    fn insert(&mut self, table: &str, value: f64) -> Ticket<reverie_core::table::Keys> {
+        self.tables.get(table).unwrap().insert(self.rows.inserts(&[value])).unwrap()
+    }
+
+    fn draw(&self, table: &str) -> Ticket<reverie_core::sample::Draws> {
+        let request = SampleRequest { num_samples: 1, ..SampleRequest::default() };
+        self.tables.get(table).unwrap().sample(request).unwrap()
+    }
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_the_end_of_the_process_and_with_always_after_that_of_the_machine() {
+    for syncs in [Syncs::Os, Syncs::Interval(LONG), Syncs::Always] {
+        let mut server = server(options_of(syncs));
+        wait(server.insert("rows", 1.0)).unwrap();
+        wait(server.insert("queue", 2.0)).unwrap();
+        wait(server.insert("queue", 3.0)).unwrap();
+        wait(server.draw("queue")).unwrap();
+        let names = |tail| left(&server.disk.after_crash(Names::Synced, tail));
+        let counters = |state: &[String]| state[1].split(" Stats").next().map(str::to_owned);
+        assert_eq!(counters(&names(Tail::All)), counters(&now(&server)), "{syncs:?}");
+        let lines = |state: &[String]| state.iter().map(|table| table.lines().count()).collect::<Vec<_>>();
+        assert_eq!(lines(&names(Tail::All)), lines(&now(&server)), "{syncs:?}");
+        let is_there = lines(&names(Tail::None)) == lines(&now(&server));
+        assert_eq!(is_there, syncs == Syncs::Always, "{syncs:?}");
+        wait(server.journal.durable()).unwrap();
+        assert_eq!(lines(&names(Tail::None)), lines(&now(&server)), "{syncs:?}: who asks for the disk has it");
+        server.journal.stop().unwrap();
+        assert_eq!(names(Tail::None), now(&server), "{syncs:?}: counts of draws, too, once it is stopped");
+    }
+}
+
+#[test]
+fn deletes_resets_and_configurations_are_written_before_they_are_acknowledged() {
+    let mut server = server(options_of(Syncs::Always));
+    let keys: Vec<i64> = wait(server.insert("rows", 1.0)).unwrap().iter().map(|key| key.get()).collect();
+    wait(server.insert("queue", 1.0)).unwrap();
+    let count = |server: &Server| left(&server.disk.after_crash(Names::Synced, Tail::None))[0].lines().count();
+    assert_eq!(count(&server), 3);
+    wait(server.tables.delete_where("rows", Some(&keys), &[])).unwrap();
+    assert_eq!(count(&server), 1);
+    wait(server.insert("rows", 1.0)).unwrap();
+    assert_eq!(count(&server), 3);
+    wait(Replay::reset(&*server.tables, "rows")).unwrap();
+    assert_eq!(count(&server), 1);
+    server.journal.stop().unwrap();
+}
+
+#[test]
+fn a_full_disk_holds_inserts_back_and_lets_them_go_on_when_there_is_room() {
+    let mut server = server(options_of(Syncs::Interval(LONG)));
+    wait(server.insert("rows", 1.0)).unwrap();
+    server.disk.set_capacity(Some(server.disk.size() + 20));
+    let mut waiting = server.insert("rows", 2.0);
+    while !server.journal.info().is_full {
+        std::thread::yield_now();
+    }
+    assert!(waiting.poll().is_none());
+    assert!(matches!(server.journal.info().error, Some(Error::Storage { .. })));
+    // Draws from a table that keeps its items go on.
+    wait(server.draw("rows")).unwrap();
+    server.disk.set_capacity(None);
+    wait(waiting).unwrap();
+    assert!(!server.journal.info().is_full);
+    wait(server.insert("rows", 3.0)).unwrap();
+    let state = left(&server.disk.after_crash(Names::All, Tail::All));
+    assert_eq!(state[0].lines().count(), now(&server)[0].lines().count());
+    server.journal.stop().unwrap();
+}
+
+#[test]
+fn a_write_that_fails_stops_the_journal_and_inserts_with_it_while_draws_go_on() {
+    let mut server = server(options_of(Syncs::Always));
+    wait(server.insert("rows", 1.0)).unwrap();
+    server.disk.stop_after(0);
+    assert!(matches!(wait(server.insert("rows", 2.0)), Err(Error::Storage { .. })));
+    let refused = server.tables.get("rows").unwrap().insert(server.rows.inserts(&[3.0]));
+    assert!(matches!(refused, Err(Error::Storage { .. })), "the next is refused at once");
+    assert!(matches!(server.journal.info().error, Some(Error::Storage { .. })));
+    assert!(matches!(wait(server.journal.durable()), Err(Error::Storage { .. })));
+    wait(server.draw("rows")).unwrap();
+    assert!(matches!(server.journal.save(), Err(Error::Storage { .. })));
+    assert!(server.journal.stop().is_err(), "the end says that not all is on the disk");
+}
+
+#[test]
+fn an_insert_that_is_withdrawn_while_the_disk_is_full_gives_its_keys() {
+    let mut server = server(options_of(Syncs::Os));
+    server.disk.set_capacity(Some(server.disk.size() + 20));
+    let waiting = server.insert("rows", 2.0);
+    assert_eq!(waiting.cancel().unwrap().len(), 1, "it is in the table");
+    server.disk.set_capacity(None);
+    server.journal.stop().unwrap();
+    assert_eq!(left(&server.disk)[0].lines().count(), 3);
+}
+
+#[test]
+fn a_checkpoint_shortens_the_journal_and_the_next_start_goes_on_from_it() {
+    let mut server = server(options_of(Syncs::Os));
+    for value in 0..30 {
+        wait(server.insert("rows", f64::from(value))).unwrap();
+    }
+    let before = server.disk.size();
+    server.journal.save().unwrap();
+    assert!(server.disk.size() < before / 2, "{} of {before}", server.disk.size());
+    wait(server.insert("rows", 30.0)).unwrap();
+    server.journal.stop().unwrap();
+    assert_eq!(left(&server.disk), now(&server));
+}
+
+#[test]
+fn settings_without_a_meaning_are_refused() {
+    let refused = |options: JournalOptions| assert!(matches!(options.validate(), Err(Error::InvalidArgument(_))));
+    refused(JournalOptions { interval: Duration::ZERO, ..JournalOptions::default() });
+    refused(JournalOptions { syncs: Syncs::Interval(Duration::ZERO), ..JournalOptions::default() });
+    refused(JournalOptions { max_unsynced_bytes: 0, ..JournalOptions::default() });
+    JournalOptions::default().validate().unwrap();
+}
+
+#[test]
+fn beyond_the_bytes_that_may_be_lost_a_commit_waits_for_the_disk() {
+    for (most, is_there) in [(1, true), (1 << 20, false)] {
+        let mut server = server(JournalOptions { max_unsynced_bytes: most, ..options_of(Syncs::Os) });
+        wait(server.insert("rows", 1.0)).unwrap();
+        let found = left(&server.disk.after_crash(Names::Synced, Tail::None))[0].lines().count();
+        assert_eq!(found == 3, is_there, "{most}");
+        server.journal.stop().unwrap();
+    }
+}

@@ -1,0 +1,238 @@
+//! Machines that stop at any operation of a disk: the journal brings back all that it acknowledged, once.
+
+mod support;
+
+use rand_core::{RngCore, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use reverie_core::checkpoint::{Keep, Store};
+use reverie_core::chunk::Compression;
+use reverie_core::journal::{JournalEnd, Log, Recovered, recover};
+use reverie_core::sample::SampleRequest;
+use reverie_core::table::selector::SelectorOptions;
+use reverie_core::table::{Change, Inserts, Keys, Priority, Sender, Sent, SharedTable, TableOptions, Tables};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use support::disk::{FakeDisk, Names, Tail};
+use support::saving::{NOW, ROOT, Steps, contents, insert};
+use support::{Rows, options, queue, tables};
+
+/// What a crash of the machine leaves.
+const POWER_LOSSES: [(Names, Tail); 6] = [
+    (Names::SyncedAndCheckpoints, Tail::SecondHalf),
+    (Names::Synced, Tail::None),
+    (Names::Synced, Tail::SecondHalf),
+    (Names::All, Tail::None),
+    (Names::All, Tail::Half),
+    (Names::All, Tail::SecondHalf),
+];
+/// What the end of a process leaves.
+const KILLED: (Names, Tail) = (Names::All, Tail::All);
+
+fn all() -> Vec<TableOptions> {
+    let kinds = |name: &str, sampler, remover| TableOptions { sampler, remover, ..options(name, 12) };
+    vec![
+        queue("queue", 10),
+        kinds("heaps", SelectorOptions::MaxHeap, SelectorOptions::MinHeap),
+        kinds("per", SelectorOptions::Prioritized { exponent: 0.6 }, SelectorOptions::Fifo),
+        kinds("steps", SelectorOptions::Uniform, SelectorOptions::Fifo),
+        kinds("packed", SelectorOptions::Lifo, SelectorOptions::Lifo),
+    ]
+}
+
+/// Operations of a program.
+const ACTS: usize = 60;
+const SENDERS: [Sender; 2] = [[1; 16], [2; 16]];
+
+/// Everything that must come back.
+fn all_contents(tables: &Tables) -> String {
+    let sent = tables.cut().unwrap().tables.into_iter().map(|cut| cut.sent);
+    let of = |(table, sent): (&Arc<SharedTable>, _)| format!("{}{sent:?}\n", contents(tables, table.name()));
+    tables.iter().zip(sent).map(of).collect()
+}
+
+fn store(disk: &FakeDisk, segment_bytes: u64) -> Arc<Store> {
+    let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), Keep { count: 1, max_age: None }).unwrap();
+    Arc::new(store.with_segment_bytes(segment_bytes))
+}
+
+/// A server with a journal.
+struct Server {
+    tables: Arc<Tables>,
+    log: Log,
+    rows: Rows,
+    steps: Steps,
+    packed: Steps,
+    sent: u64,
+}
+
+impl Server {
+    /// Starts on what the disk has.
+    fn start(disk: &FakeDisk) -> reverie_core::Result<Self> {
+        let (tables, _) = tables(all());
+        let recovered = recover(disk, Path::new(ROOT), tables.bytes().0)?;
+        let store = store(disk, 900);
+        let mut from = JournalEnd::default();
+        if let Some(Recovered { checkpoint, end, .. }) = recovered {
+            from = end;
+            store.adopt(&checkpoint);
+            checkpoint.restore(&tables, NOW)?;
+        }
+        let log = Log::begin(Arc::clone(&tables), store, from, || NOW)?;
+        let (rows, steps) = (Rows::new(&tables), Steps::new(&tables, "steps", Compression::None));
+        let packed = Steps::new(&tables, "packed", Compression::Zstd);
+        Ok(Self { tables, log, rows, steps, packed, sent: 0 })
+    }
+
+    fn keys(&self, table: &str) -> Vec<i64> {
+        let table = self.tables.get(table).unwrap();
+        table
+            .cut()
+            .iter()
+            .map(|(index, slot, _)| reverie_core::item::Key::new(0, slot.generation, index).get())
+            .collect()
+    }
+
+    /// One random operation.
+    fn act(&mut self, random: &mut impl RngCore) {
+        let name = ["queue", "heaps", "per"][random.next_u32() as usize % 3];
+        let value = f64::from(random.next_u32() % 100);
+        let some = |keys: Vec<i64>, random: &mut dyn RngCore| -> Vec<i64> {
+            keys.into_iter().filter(|_| random.next_u32() % 3 == 0).collect()
+        };
+        let table = Arc::clone(self.tables.get(name).unwrap());
+        match random.next_u32() % 16 {
+            0..=2 => {
+                // A queue that is full lets it wait, with a part of its items in the table.
+                let items: Inserts = (0..1 + random.next_u32() % 4)
+                    .map(|more| (self.rows.item(value + f64::from(more)), Priority::Value(value)))
+                    .collect();
+                self.sent += 1;
+                let sent = Sent { sender: SENDERS[random.next_u32() as usize % 2], number: self.sent };
+                drop(table.insert_sent(items, sent, Keys::new()).unwrap());
+            }
+            3 => insert(&self.tables, "per", [(self.rows.item(value), value)]).clear(),
+            4 => self.rows.close(),
+            5..=7 => self.steps.step(),
+            8 | 9 => self.packed.step(),
+            10 => {
+                let keys = some(self.keys(name), random);
+                table.update(&keys, &vec![value; keys.len()], None).unwrap();
+            }
+            11 => _ = table.delete(&some(self.keys(name), random)).unwrap(),
+            12 => {
+                let request = SampleRequest { num_samples: 1 + random.next_u32() as usize % 3, ..Default::default() };
+                drop(table.sample(request).unwrap().cancel());
+            }
+            13 => {
+                let sender = SENDERS[random.next_u32() as usize % 2];
+                table.received(&sender, self.sent.saturating_sub(3), &[self.sent]);
+            }
+            14 => match random.next_u32() % 4 {
+                0 => table.reset().unwrap(),
+                1 => table.forget_sender(&SENDERS[0]),
+                2 => self.tables.forgotten().add(SENDERS[1]),
+                _ => {
+                    let max_size = Some(8 + random.next_u64() % 5);
+                    table.configure(Change { max_size, ..Change::default() }).unwrap();
+                }
+            },
+            _ => {}
+        }
+    }
+}
+
+/// What was written when, and what of it must be there after a crash.
+#[derive(Default)]
+struct History {
+    /// The tables at each commit, from the state at the start on.
+    states: Vec<String>,
+    /// The last of them that a killed process has at least, and the last that a stopped machine has.
+    written: usize,
+    synced: usize,
+    /// The disk did not stop before the end of the program.
+    finished: bool,
+}
+
+/// Runs a program of random operations until the disk stops. `known` are its states if it ran before.
+fn run(server: &mut Server, random: &mut impl RngCore, acts: usize, known: Option<&History>) -> History {
+    let mut history = History { states: vec![all_contents(&server.tables)], ..History::default() };
+    for _ in 0..acts {
+        server.act(random);
+        let commits = random.next_u32() % 3;
+        let (saves, syncs) = (random.next_u32() % 20 == 0, random.next_u32() % 3 == 0);
+        if commits == 0 && !saves {
+            continue;
+        }
+        let last = history.states.len();
+        history.states.push(known.map_or_else(|| all_contents(&server.tables), |known| known.states[last].clone()));
+        if server.log.commit(true).is_err() {
+            return history;
+        }
+        history.written = last;
+        if saves {
+            if server.log.save().is_err() {
+                return history;
+            }
+            history.synced = last;
+        }
+        if syncs {
+            if server.log.sync().is_err() {
+                return history;
+            }
+            history.synced = last;
+        }
+    }
+    history.finished = true;
+    history
+}
+
+/// Checks what a server that starts on this disk has; returns the server.
+fn check(left: &FakeDisk, history: &History, least: usize, place: &str) -> Server {
+    let server = Server::start(left).unwrap_or_else(|error| panic!("{place}: {error}"));
+    let got = all_contents(&server.tables);
+    let found = history.states.iter().rposition(|state| *state == got);
+    assert!(found.is_some(), "{place}: no state of the tables:\n{got}\nwanted\n{}", history.states[least]);
+    let found = found.unwrap();
+    let want = &history.states[least];
+    assert!(found >= least, "{place}: the state {found}, and {least} was acknowledged:\n{got}\nwanted\n{want}");
+    server
+}
+
+fn crash_points(seed: u64) -> u64 {
+    let random = || Xoshiro256PlusPlus::seed_from_u64(seed);
+    let whole = run(&mut Server::start(&FakeDisk::default()).unwrap(), &mut random(), ACTS, None);
+    let mut points = 0;
+    for stop in 0.. {
+        let disk = FakeDisk::default();
+        let (mut random, mut server) = (random(), Server::start(&disk).unwrap());
+        disk.stop_after(stop);
+        let history = run(&mut server, &mut random, ACTS, Some(&whole));
+        for (names, tail) in POWER_LOSSES.into_iter().chain([KILLED]) {
+            let left = disk.after_crash(names, tail);
+            let place = format!("seed {seed}, stopped after {stop}, {names:?} {tail:?}");
+            let killed = matches!((names, tail), (Names::All, Tail::All));
+            let least = if killed { history.written } else { history.synced };
+            let mut server = check(&left, &history, least, &place);
+            points += 1;
+            if killed && stop % 5 == 0 {
+                server.sent = 1000;
+                // And the journal that goes on there is as good.
+                let history = run(&mut server, &mut random.clone(), 6, None);
+                let left = left.after_crash(Names::All, Tail::All);
+                check(&left, &history, history.written, &format!("{place}, and once more"));
+            }
+        }
+        if history.finished {
+            return points;
+        }
+    }
+    unreachable!("a program ends");
+}
+
+#[test]
+fn a_machine_that_stops_at_any_operation_of_the_disk_loses_nothing_acknowledged_and_brings_nothing_back_twice() {
+    let seeds = std::env::var("REVERIE_CRASHES").map_or(4, |seeds| seeds.parse().expect("a number of programs"));
+    let points: u64 = (0..seeds).map(crash_points).sum();
+    println!("{points} crashes");
+    assert!(points > 200 * seeds, "{points}");
+}
