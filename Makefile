@@ -54,7 +54,8 @@ test-long: setup ## tests that start processes or a Ray cluster, kill them, or t
 	$(PYTEST) -m "long and not slow" $(ARGS) || \
 		{ [ $$? -eq 1 ] && $(AGAIN) && $(PYTEST) -m "long and not slow" --last-failed --last-failed-no-failures none $(ARGS); }
 
-test-all: setup test-rust wheel ## all tests: also the learning runs, 10,000 simulated networks, the wheel in an empty environment
+test-all: setup test-rust wheel ## all tests: also the learning runs, 10,000 simulated networks, 100,000 crashes of a journal, the wheel in an empty environment
+	REVERIE_CRASHES=48 cargo test --locked --quiet --profile quick --package reverie-core --test journal_crash -- --nocapture
 	REVERIE_SIMULATIONS=10000 cargo test --locked --quiet --profile quick --package reverie-net --test simulation -- --nocapture
 	$(PYTEST) -m "slow or long or not long" $(ARGS)
 	tools/isa.sh $(ARGS)

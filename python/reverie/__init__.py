@@ -30,6 +30,7 @@ from reverie.errors import (
     UnknownOutcomeError,
     UnknownTableError,
 )
+from reverie.journal import Journal
 from reverie.policies import load_policy
 from reverie.ported import hook as _hook
 from reverie.server import Server
@@ -95,6 +96,7 @@ __all__ = [
     "EpisodeWriter",
     "ForkedError",
     "InternalError",
+    "Journal",
     "PatternDataset",
     "ProtocolError",
     "RaggedError",

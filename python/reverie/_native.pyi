@@ -95,6 +95,22 @@ class Checkpoints:
     def restore(self, path: str) -> dict[str, Any]:
         """Puts a checkpoint's items into the server's tables, which must be unused."""
 
+    def recover(self) -> dict[str, Any] | None:
+        """Puts the items of the newest checkpoint and of the journal after it into the tables, which must be unused.
+
+        As `restore`, with the number of `commits` after the checkpoint, and in `torn` the file and the offset of a last
+        record that is not whole, or None. None if the folder has no checkpoint.
+        """
+
+    def begin_journal(self, sync: str, interval: float, max_unsynced_bytes: int) -> None:
+        """Begins a journal in the folder. What the folder has must have been loaded by `recover` before."""
+
+    def end_journal(self) -> None:
+        """Writes what is left of the journal, waits for the disk, and ends it. Idempotent."""
+
+    def journal_info(self) -> dict[str, Any] | None:
+        """The figures of the journal; None without one."""
+
     def save(self) -> dict[str, Any]:
         """Takes a checkpoint; its path and what it came to, `pause` in seconds.
 

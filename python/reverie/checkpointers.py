@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import Literal, final
 
 from reverie import _checks, _native
+from reverie.journal import Journal
 from reverie.tables import Table
 
 __all__ = ["CheckpointerBase", "DefaultCheckpointer", "TempDirCheckpointer", "default_checkpointer"]
@@ -154,17 +155,39 @@ def as_saved(tables: Iterable[Table], path: str) -> list[Table]:
     return known + [Table._described(table) for table in saved.values()]
 
 
-def start(checkpointer: CheckpointerBase, server: _native.Server, checkpoint: str | None) -> _native.Checkpoints:
-    """Starts the checkpoints of a new server: restores `checkpoint`, and logs that in one line."""
+def of_journal(journal: Journal, checkpointer: CheckpointerBase | None) -> CheckpointerBase:
+    """The checkpointer of a server with this journal, whose folder it shares."""
+    if checkpointer is None:
+        return DefaultCheckpointer(journal.path, period=journal.checkpoint_period)
+    if os.path.realpath(checkpointer.path) != os.path.realpath(journal.path):
+        raise ValueError(
+            f"a journal and its checkpoints are in one folder: the journal's is {journal.path!r}, the other's is "
+            f"{checkpointer.path!r}"
+        )
+    return checkpointer
+
+
+def start(
+    checkpointer: CheckpointerBase, server: _native.Server, checkpoint: str | None, journal: Journal | None
+) -> _native.Checkpoints:
+    """Starts the checkpoints of a new server: restores `checkpoint` or a journal, and logs that in one line."""
     checkpoints = _native.Checkpoints(server, checkpointer.path, keep=checkpointer.keep, max_age=checkpointer.max_age)
-    if checkpoint is not None:
+    restored = None if journal is None else checkpoints.recover()
+    if restored is None and checkpoint is not None:
         restored = checkpoints.restore(checkpoint)
+    if restored is not None:
         taken = datetime.datetime.fromtimestamp(restored["created"]).isoformat(" ", "seconds")
         sizes = ", ".join(f"{size} items of '{table}'" for table, size in restored["tables"])
-        text = f"restored {restored['path']}, taken {taken}: {sizes or 'no items'}"
+        after = f", and {restored['commits']} commits of the journal after it" if restored.get("commits") else ""
+        text = f"restored {restored['path']}{after}, of {taken}: {sizes or 'no items'}"
         differences = restored["differences"]
+        if restored.get("torn") is not None:
+            path, offset = restored["torn"]
+            differences = [*differences, f"{path} ends at byte {offset} within a record that was never acknowledged"]
         level = logging.WARNING if differences else logging.INFO
         _LOG.log(level, "%s", "; ".join([text, *differences]))
+    if journal is not None:
+        checkpoints.begin_journal(journal.sync, journal.interval, journal.max_unsynced_bytes)
     if checkpointer.period is not None:
         checkpoints.start(checkpointer.period)
     return checkpoints

@@ -15,6 +15,7 @@ from typing import final
 from reverie import _checks, _memory, _native, checkpointers, tokens
 from reverie import tls as pem
 from reverie.client import _LISTENING, Client
+from reverie.journal import Journal
 from reverie.tables import Table
 from reverie.tls import ServerTLS
 from reverie.tokens import Token
@@ -47,6 +48,9 @@ class Server:
             6 GiB, for connections (batches in transit, inserts that wait, responses that were not received); requests
             beyond it are refused. None is three quarters of the memory that this process may use: of its control
             group's limit, or of the machine's memory. The log and `client.info()` report the figures.
+        journal: writes every change to the disk before it is acknowledged, see `reverie.Journal`; None has no journal.
+            Where its folder has one, the tables start with what it has, and the log reports that in one line. The
+            folder of `checkpointer`, if both are given, must be the same.
         restore_config: the source of a restored table's options. "constructor": those given here; the log names the
             differences from the checkpoint, a smaller `max_size` evicts through the remover, and tables that are not
             given here are left out. "checkpoint": those of the checkpoint, which adds its other tables.
@@ -64,7 +68,8 @@ class Server:
     Raises:
         ValueError: for no tables, two tables with one name, limits that can never work, and an address that is in use,
             or not safe.
-        DamagedError: for a damaged checkpoint; no item of it was used.
+        DamagedError: for a damaged checkpoint or journal; no item of it was used.
+        StorageError: for a journal that another server writes to, or that cannot be written.
         SignatureError, ValueError: for items of the checkpoint that a table's signature or selectors refuse.
         OSError: for certificates and tokens that cannot be read.
     """
@@ -82,6 +87,7 @@ class Server:
         insecure: bool = False,
         max_bytes: int | None = None,
         max_memory: int | None = None,
+        journal: Journal | None = None,
         restore_config: checkpointers.RestoreConfig = "constructor",
         grace: float = 5.0,
         session_timeout: float = 60.0,
@@ -100,6 +106,10 @@ class Server:
         memory = _memory.divide(max_memory, max_bytes) if listen or max_memory is not None else None
         if _checks.count("shard", shard, 0) > 63:
             raise ValueError(f"shard must be between 0 and 63, got {shard}")
+        if journal is not None and not isinstance(journal, Journal):
+            raise TypeError(f"journal must be a reverie.Journal, got {journal!r}")
+        if journal is not None:
+            checkpointer = checkpointers.of_journal(journal, checkpointer)
         checkpointer = checkpointers.default_checkpointer() if checkpointer is None else checkpointer
         if not isinstance(checkpointer, checkpointers.CheckpointerBase):
             raise TypeError(f"checkpointer must be one of reverie.checkpointers, got {checkpointer!r}")
@@ -115,7 +125,7 @@ class Server:
             tables, max_bytes=max_bytes if memory is None else memory.tables, seed=seed, shard=shard
         )
         # Before a client can reach the tables.
-        self._checkpoints = checkpointers.start(checkpointer, self._native, checkpoint)
+        self._checkpoints = checkpointers.start(checkpointer, self._native, checkpoint, journal)
         self._stopped = threading.Event()
         self._host = host
         self._like: functools.partial[Client] | None = None
@@ -213,7 +223,8 @@ class Server:
             the path of the last checkpoint; None without one, and where the server was already stopped.
 
         Raises:
-            StorageError: the file system refused the checkpoint; the server is stopped all the same.
+            StorageError: the file system refused the checkpoint, or the end of the journal; the server is stopped all
+                the same.
         """
         if self._stopped.is_set():
             return None
@@ -222,7 +233,9 @@ class Server:
         self._checkpoints.stop()
         self._native.close()
         try:
-            return str(self._checkpoints.save_last()["path"]) if checkpoint else None
+            path = str(self._checkpoints.save_last()["path"]) if checkpoint else None
+            self._checkpoints.end_journal()
+            return path
         finally:
             self._checkpoints.release()
             self._stopped.set()

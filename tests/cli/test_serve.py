@@ -114,6 +114,10 @@ def test_a_file_of_tables_is_served(served, tmp_path):
             ["--priority-exponent", "0.6"],
             "--priority-exponent is for --sampler prioritized, and --sampler is 'uniform'",
         ),
+        (["--journal", "/proc/kept"], "--journal /proc/kept cannot be written to"),
+        (["--sync", "always"], "--sync needs --journal FOLDER"),
+        (["--sync-interval", "2"], "--sync-interval needs --journal FOLDER"),
+        (["--journal", "kept", "--sync", "often"], "sync must be"),
         (["--sampler", "best"], "unknown kind 'best'; known are fifo"),
         (["--shard", "64"], "--shard"),
         (["--shard", "1", "--samples-per-insert", "2", "--error-buffer", "8"], "--shard"),
@@ -147,10 +151,13 @@ def test_every_flag_of_the_server_reaches_it(tmp_path, monkeypatch):
          "--tls-cert", str(files["cert"]), "--tls-key", str(files["key"]), "--client-ca", str(files["ca"]),
          "--insecure", "--max-bytes", "12345", "--max-memory", "67890", "--grace", "7.5", "--shard", "3",
          "--max-connections", "17", "--session-timeout", "2.5",
-         "--checkpoints", str(tmp_path / "kept"), "--checkpoint-every", "60"],
+         "--checkpoints", str(tmp_path / "kept"), "--checkpoint-every", "60",
+         "--journal", str(tmp_path / "kept"), "--sync", "always", "--sync-interval", "0.25"],
     )  # fmt: skip
     assert (done.exit_code, "enough was seen" in done.stderr) == (2, True), done.output
     checkpointer, tls = given.pop("checkpointer"), given.pop("tls")
+    journal = given.pop("journal")
+    assert (journal.path, journal.sync, journal.interval) == (str(tmp_path / "kept"), "always", 0.25)
     assert (checkpointer.path, checkpointer.period) == (str(tmp_path / "kept"), 60.0)
     assert (tls.cert, tls.key, tls.client_ca) == tuple(files.values())
     assert given == {
@@ -230,6 +237,18 @@ def test_a_server_with_checkpoints_restores_the_items_of_the_stopped_server(serv
     assert refused.returncode == 2
     assert newest.name in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+def test_a_server_with_a_journal_comes_back_after_a_kill(served):
+    held = 0
+    for added in (3, 2, 4):
+        process, hello = served("--journal", "kept")
+        with reach(hello) as client:
+            assert client.info().tables["replay"].current_size == held
+            client.insert_batch("replay", {"x": np.zeros((added, 2))})
+            held += added
+            process.kill()
+            process.wait(timeout=200)
 
 
 def test_checkpoints_are_taken_at_the_given_period(served, tmp_path):

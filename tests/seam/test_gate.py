@@ -162,6 +162,7 @@ PUBLIC = [
     "EpisodeWriter",
     "ForkedError",
     "InternalError",
+    "Journal",
     "PatternDataset",
     "ProtocolError",
     "RaggedError",

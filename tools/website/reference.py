@@ -91,9 +91,9 @@ PAGES = {
         ("reverie.sharding.*",),
     ),
     "reference/checkpointers.md": Reference(
-        "Checkpointers",
+        "Checkpointers and the journal",
         "Folders in which a server saves its tables ([guide](../guides/checkpoints.md)).",
-        ("reverie.checkpointers.*",),
+        ("reverie.checkpointers.*", "reverie.Journal"),
     ),
     "reference/parameters.md": Reference(
         "Parameters",

@@ -3,10 +3,11 @@
 mod support;
 
 use reverie_core::append::next_episode;
-use reverie_core::checkpoint::{Difference, Saver, Store, load, verify};
+use reverie_core::checkpoint::{Difference, Store, load, verify};
 use reverie_core::chunk::Compression;
 use reverie_core::clock::ManualClock;
 use reverie_core::item::{self, Item};
+use reverie_core::journal::Saver;
 use reverie_core::sample::SampleRequest;
 use reverie_core::spec::{ColumnSignature, DType, Signature, Structure};
 use reverie_core::table::limiter::Limiter;

@@ -187,3 +187,33 @@ fn beyond_the_bytes_that_may_be_lost_a_commit_waits_for_the_disk() {
         server.journal.stop().unwrap();
     }
 }
+
+#[test]
+fn a_flipped_bit_of_what_was_on_the_disk_is_refused_or_harmless_wherever_it_is() {
+    let mut server = server(options_of(Syncs::Interval(LONG)));
+    for value in 0..4 {
+        wait(server.insert("rows", f64::from(value))).unwrap();
+    }
+    server.journal.stop().unwrap();
+    let want = left(&server.disk);
+    let (mut refused, mut harmless) = (0, 0);
+    for (path, bytes) in server.disk.files() {
+        for at in 0..bytes.len() {
+            let disk = server.disk.copy();
+            disk.edit(&path, |bytes| bytes[at] ^= 1 << (at % 8));
+            let (tables, _) = tables(all());
+            match recover(&disk, Path::new(ROOT), tables.bytes().0) {
+                Err(Error::DamagedFile { .. } | Error::Storage { .. }) => refused += 1,
+                Err(other) => panic!("{path:?} {at}: {other}"),
+                Ok(found) => {
+                    found.expect("a checkpoint").checkpoint.restore(&tables, NOW).unwrap();
+                    let got: Vec<_> = tables.iter().map(|table| contents(&tables, table.name())).collect();
+                    assert_eq!(got, want, "{path:?} {at}");
+                    harmless += 1;
+                }
+            }
+        }
+    }
+    // Of the last mark nothing depends on.
+    assert!(refused > 500 && harmless < 200, "{refused} refused, {harmless} harmless");
+}

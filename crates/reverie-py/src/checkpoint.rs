@@ -10,10 +10,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use reverie_core::Error;
 use reverie_core::checkpoint::{
-    Difference, Folder, Keep, Periodic, Restored, Saved, Saver, Store, Summary, TableSummary, describe, latest, list,
-    verify,
+    Difference, Folder, Keep, Periodic, Restored, Saved, Store, Summary, TableSummary, describe, latest, list, verify,
 };
 use reverie_core::clock::SystemClock;
+use reverie_core::journal::{JournalOptions, Saver, Syncs};
 use reverie_core::table::Checkpointer;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -60,6 +60,53 @@ impl Checkpoints {
         let (saver, clock) = self.parts.get(py)?;
         let (summary, restored) = detached(py, || saver.restore(&path, |by| clock.forward(by)))?;
         restored_dict(py, &summary, &restored)
+    }
+
+    /// Loads the newest checkpoint of the folder and the journal after it; None if the folder has no checkpoint.
+    fn recover<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let (saver, clock) = self.parts.get(py)?;
+        let Some(found) = detached(py, || saver.recover(|by| clock.forward(by)))? else { return Ok(None) };
+        let dict = restored_dict(py, &found.summary, &found.restored)?;
+        dict.set_item("commits", found.commits)?;
+        let torn = found.torn.map(|(path, offset)| (path.display().to_string(), offset));
+        dict.set_item("torn", torn)?;
+        Ok(Some(dict))
+    }
+
+    /// Begins a journal in the folder. What the folder has must have been loaded by `recover` before.
+    #[pyo3(signature = (sync, interval, max_unsynced_bytes))]
+    fn begin_journal(&self, py: Python<'_>, sync: &str, interval: f64, max_unsynced_bytes: Count) -> PyResult<()> {
+        let (saver, _) = self.parts.get(py)?;
+        let interval = seconds("interval", interval)?;
+        let syncs = match sync {
+            "os" => Syncs::Os,
+            "interval" => Syncs::Interval(interval),
+            "always" => Syncs::Always,
+            other => {
+                let reason = format!("sync must be \"os\", \"interval\" or \"always\", got {other:?}");
+                return Err(PyValueError::new_err(reason));
+            }
+        };
+        let max_unsynced_bytes = max_unsynced_bytes.at_least("max_unsynced_bytes", 1)? as u64;
+        detached(py, || saver.begin_journal(JournalOptions { syncs, interval, max_unsynced_bytes }))
+    }
+
+    /// Writes what is left of the journal, waits for the disk, and ends it.
+    fn end_journal(&self, py: Python<'_>) -> PyResult<()> {
+        let (saver, _) = self.parts.get(py)?;
+        detached(py, || saver.end_journal())
+    }
+
+    /// The figures of the journal; None without one.
+    fn journal_info<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let (saver, _) = self.parts.get(py)?;
+        let Some(info) = quick(py, || Ok(saver.journal_info()))? else { return Ok(None) };
+        let dict = PyDict::new(py);
+        dict.set_item("rounds", info.rounds)?;
+        dict.set_item("unsynced_bytes", info.unsynced_bytes)?;
+        dict.set_item("is_full", info.is_full)?;
+        dict.set_item("error", info.error.map(|error| error.to_string()))?;
+        Ok(Some(dict))
     }
 
     /// Takes a checkpoint; returns its path and a summary.

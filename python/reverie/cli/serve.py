@@ -54,6 +54,9 @@ def serve(
     max_memory: flags.MaxMemory = None,
     checkpoints: flags.Checkpoints = None,
     checkpoint_every: flags.CheckpointEvery = None,
+    journal: flags.Journal = None,
+    sync: flags.Sync = "interval",
+    sync_interval: flags.SyncInterval = 1.0,
     token_file: flags.TokenFile = None,
     tls_cert: flags.TlsCert = None,
     tls_key: flags.TlsKey = None,
@@ -75,11 +78,13 @@ def serve(
     try:
         _refuse_flags_without_effect(ctx, tables, sampler)
         _check_safe(host, token_file, tls_cert, insecure=insecure)
-        checkpointer = _checkpointer(checkpoints, checkpoint_every)
+        checkpointer = _checkpointer(checkpoints, checkpoint_every, journal)
+        kept = _journal(ctx, journal, sync, sync_interval, checkpoint_every)
         server = reverie.Server(
             [_one_table(ctx.params)] if tables is None else table_files.load(tables),
             port=port,
             checkpointer=checkpointer,
+            journal=kept,
             host=host,
             token=None if token_file is None else _token(token_file),
             tls=_tls(tls_cert, tls_key, client_ca),
@@ -156,20 +161,37 @@ def _client_expression(server: reverie.Server, token: Path | None, cert: Path | 
     return f"reverie.Client({', '.join(arguments)})"
 
 
-def _checkpointer(folder: Path | None, period: float | None) -> DefaultCheckpointer | None:
+def _checkpointer(folder: Path | None, period: float | None, journal: Path | None) -> DefaultCheckpointer | None:
     if folder is None:
-        if period is not None:
-            raise ValueError("--checkpoint-every needs --checkpoints FOLDER")
+        if period is not None and journal is None:
+            raise ValueError("--checkpoint-every needs --checkpoints FOLDER or --journal FOLDER")
         return None
     checkpointer = DefaultCheckpointer(folder, period=period)
+    _check_writable("--checkpoints", folder)
+    return checkpointer
+
+
+def _journal(
+    ctx: typer.Context, folder: Path | None, sync: str, interval: float, period: float | None
+) -> reverie.Journal | None:
+    if folder is None:
+        for name in ("sync", "sync_interval"):
+            if getattr(ctx.get_parameter_source(name), "name", "") != "DEFAULT":
+                raise ValueError(f"--{name.replace('_', '-')} needs --journal FOLDER")
+        return None
+    _check_writable("--journal", folder)
+    checkpoints = {} if period is None else {"checkpoint_period": period}
+    return reverie.Journal(folder, sync=sync, interval=interval, **checkpoints)  # type: ignore[arg-type]  # checked there
+
+
+def _check_writable(flag: str, folder: Path) -> None:
+    """Checked at the start, not when the collected data is to be saved."""
     try:
-        # Checked now, not when the collected data is to be saved.
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise ValueError(f"--checkpoints {folder} cannot be written to: {(error.strerror or '').lower()}") from None
-    return checkpointer
+        raise ValueError(f"{flag} {folder} cannot be written to: {(error.strerror or '').lower()}") from None
 
 
 def _check_safe(host: str, token: Path | None, cert: Path | None, *, insecure: bool) -> None:

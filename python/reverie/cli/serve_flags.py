@@ -106,7 +106,33 @@ Checkpoints = Annotated[
 CheckpointEvery = Annotated[
     float | None,
     typer.Option(
-        metavar="SECONDS", help="Seconds between two checkpoints; needs --checkpoints.", rich_help_panel=_CHECKPOINTS
+        metavar="SECONDS",
+        help="Seconds between two checkpoints; needs --checkpoints or --journal.",
+        rich_help_panel=_CHECKPOINTS,
+    ),
+]
+Journal = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Write every change to FOLDER before it is acknowledged, and start with what is there.",
+        rich_help_panel=_CHECKPOINTS,
+    ),
+]
+Sync = Annotated[
+    str,
+    typer.Option(
+        metavar="WHEN",
+        help="When the journal waits for the disk: os (never), interval, or always; needs --journal.",
+        rich_help_panel=_CHECKPOINTS,
+    ),
+]
+SyncInterval = Annotated[
+    float,
+    typer.Option(
+        metavar="SECONDS",
+        help="Seconds between writes of priorities, and between waits for the disk; needs --journal.",
+        rich_help_panel=_CHECKPOINTS,
     ),
 ]
 

@@ -147,9 +147,8 @@ pub(crate) struct SegmentReader {
 
 impl SegmentReader {
     pub(crate) fn open(disk: &dyn Disk, root: &Path, number: u64) -> Result<Self> {
-        let path = names::segment(root, number);
-        let input = disk.open(&path).map_err(reading(&path, 0))?;
-        let mut reader = Self { number, path: path.clone(), input, ahead: Vec::new(), start: 0 };
+        let mut reader = Self::open_unchecked(disk, root, number)?;
+        let path = reader.path.clone();
         let head = reader.bytes(0, HEAD as usize)?;
         let (ours, crc) = head.split_at(16);
         FORMAT.check(&path, ours, crc)?;
@@ -157,6 +156,13 @@ impl SegmentReader {
             return Err(damaged(&path, format!("this is not the head of segment {number}"), 0));
         }
         Ok(reader)
+    }
+
+    /// The same for a segment whose head may be damaged.
+    pub(crate) fn open_unchecked(disk: &dyn Disk, root: &Path, number: u64) -> Result<Self> {
+        let path = names::segment(root, number);
+        let input = disk.open(&path).map_err(reading(&path, 0))?;
+        Ok(Self { number, path, input, ahead: Vec::new(), start: 0 })
     }
 
     /// The payload of a record.

@@ -166,6 +166,12 @@ impl Journal {
         self.log.save()
     }
 
+    /// Takes the last checkpoint of closed tables, see [`Log::save_last`]. Blocks.
+    pub fn save_last(&self) -> Result<Saved> {
+        self.check()?;
+        self.log.save_last()
+    }
+
     /// Writes what is left, waits for the disk, and ends the thread. Idempotent.
     ///
     /// Fails if something that was acknowledged may not be on the disk.

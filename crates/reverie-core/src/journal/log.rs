@@ -27,7 +27,7 @@ struct State {
     synced: (u64, u64),
     /// The revision of the forgotten senders that was written.
     forgotten: u64,
-    /// Bytes written that may not be on the disk.
+    /// Bytes written that may not be on the disk, but for the last mark.
     unsynced: u64,
 }
 
@@ -106,16 +106,47 @@ impl Log {
 
     /// Waits until all commits so far are on the disk. Other threads may commit meanwhile.
     pub fn sync(&self) -> Result<()> {
-        let handle = self.store.log().write_to_sync()?;
-        let before = std::mem::take(&mut self.state().unsynced);
-        let Some(((path, mut output), end)) = handle else { return Ok(()) };
-        let synced = output.sync().map_err(storage("sync", &path));
+        let before = {
+            let mut state = self.state();
+            if state.unsynced == 0 {
+                return Ok(());
+            }
+            std::mem::take(&mut state.unsynced)
+        };
+        let synced = self.store.log().write_to_sync().and_then(|handle| {
+            let Some(((path, mut output), end)) = handle else { return Ok((0, 0)) };
+            output.sync().map_err(storage("sync", &path))?;
+            Ok(end)
+        });
         let mut state = self.state();
-        match &synced {
-            Ok(()) => state.synced = state.synced.max(end),
-            Err(_) => state.unsynced += before,
+        match synced {
+            Ok(end) => {
+                state.synced = state.synced.max(end);
+                self.mark(&mut state);
+                Ok(())
+            }
+            Err(error) => {
+                state.unsynced += before;
+                Err(error)
+            }
         }
-        synced
+    }
+
+    /// Writes a commit without changes. It says up to where everything is on the disk, so that damage before that is
+    /// not taken for a write that did not finish.
+    fn mark(&self, state: &mut State) {
+        let mut log = self.store.log();
+        if log.is_behind() {
+            return;
+        }
+        let (number, synced) = (state.next, state.synced);
+        let head = Head { number, synced, clock: self.tables.now(), wall: (self.now)(), forgotten: None };
+        let commit = encode(&mut log, &head, &[]);
+        log.commit(&commit);
+        state.next += 1;
+        // If it fails, the next commit tries again, and reports it.
+        let _ = log.write();
+        log.take_bytes();
     }
 
     /// True if the last commit failed because the disk is full: the next may succeed.

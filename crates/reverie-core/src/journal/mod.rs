@@ -14,7 +14,9 @@ mod group;
 mod log;
 mod recover;
 mod replay;
+mod saver;
 
 pub use group::{Journal, JournalInfo, JournalOptions, Syncs};
 pub use log::Log;
 pub use recover::{JournalEnd, Recovered, recover};
+pub use saver::{Recovery, Saver};

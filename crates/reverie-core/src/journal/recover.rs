@@ -107,8 +107,8 @@ fn read_segment(
 /// Fails if a whole commit of these segments says that more than `end` was on the disk.
 fn refuse_synced(disk: &dyn Disk, root: &Path, end: (u64, u64), segments: &[u64], path: &Path) -> Result<()> {
     for number in segments {
-        let Ok(mut reader) = SegmentReader::open(disk, root, *number) else { continue };
-        let from = if *number == end.0 { end.1 } else { SegmentReader::first() };
+        let mut reader = SegmentReader::open_unchecked(disk, root, *number)?;
+        let from = if *number == end.0 { end.1 } else { 0 };
         let rest = reader.rest(from)?;
         // The magic follows the head of its record.
         let found = rest.windows(MAGIC.len()).enumerate().filter(|(_, bytes)| **bytes == MAGIC);

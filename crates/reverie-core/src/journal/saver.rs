@@ -1,0 +1,117 @@
+//! What a server keeps on the disk: its checkpoints, and its journal if it has one.
+
+use super::group::{Journal, JournalInfo, JournalOptions};
+use super::recover::{JournalEnd, Recovered, recover};
+use crate::checkpoint::{Disk, Restored, Saved, Store, Summary, load};
+use crate::error::{Error, Result};
+use crate::table::Tables;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// The tables of one server and the folder where they are kept.
+pub struct Saver {
+    tables: Arc<Tables>,
+    disk: Arc<dyn Disk>,
+    store: Arc<Store>,
+    /// Time since the Unix epoch.
+    now: Arc<dyn Fn() -> Duration + Send + Sync>,
+    /// The end of the journal that was recovered.
+    end: OnceLock<JournalEnd>,
+    journal: OnceLock<Arc<Journal>>,
+}
+
+/// What a recovery brought back.
+#[derive(Debug)]
+pub struct Recovery {
+    /// The newest checkpoint, with the time of the last commit.
+    pub summary: Summary,
+    /// What is in the tables.
+    pub restored: Restored,
+    /// The number of commits after the checkpoint.
+    pub commits: u64,
+    /// See [`Recovered::torn`].
+    pub torn: Option<(PathBuf, u64)>,
+}
+
+impl Saver {
+    /// A saver of these tables to this store. `now` returns the time since the Unix epoch.
+    pub fn new(
+        tables: Arc<Tables>,
+        disk: Arc<dyn Disk>,
+        store: Store,
+        now: impl Fn() -> Duration + Send + Sync + 'static,
+    ) -> Self {
+        let (store, now) = (Arc::new(store), Arc::new(now));
+        Self { tables, disk, store, now, end: OnceLock::new(), journal: OnceLock::new() }
+    }
+
+    /// Takes a checkpoint, see [`Store::save`].
+    pub fn save(&self) -> Result<Saved> {
+        match self.journal.get() {
+            Some(journal) => journal.save(),
+            None => self.store.save(&self.tables, (self.now)()),
+        }
+    }
+
+    /// Takes the last checkpoint of closed tables, see [`Store::save_last`].
+    pub fn save_last(&self) -> Result<Saved> {
+        match self.journal.get() {
+            Some(journal) => journal.save_last(),
+            None => self.store.save_last(&self.tables, (self.now)()),
+        }
+    }
+
+    /// The store of the checkpoints.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Restores the checkpoint at `path`; see [`Checkpoint::restore`](crate::checkpoint::Checkpoint::restore).
+    ///
+    /// `forward` must move the tables' clock, which is not used yet, forward by the given time, so that items keep
+    /// their age.
+    pub fn restore(&self, path: &Path, forward: impl FnOnce(Duration)) -> Result<(Summary, Restored)> {
+        let checkpoint = load(&*self.disk, path, self.tables.bytes().0)?;
+        let now = (self.now)();
+        forward(checkpoint.clock_at(now));
+        let summary = checkpoint.summary.clone();
+        self.store.adopt(&checkpoint);
+        Ok((summary, checkpoint.restore(&self.tables, now)?))
+    }
+
+    /// Restores the newest checkpoint of the store and the journal after it; `None` if there is no checkpoint.
+    ///
+    /// `forward` as for [`Saver::restore`].
+    pub fn recover(&self, forward: impl FnOnce(Duration)) -> Result<Option<Recovery>> {
+        let found = recover(&*self.disk, self.store.root(), self.tables.bytes().0)?;
+        let Some(Recovered { checkpoint, commits, torn, end }) = found else { return Ok(None) };
+        let now = (self.now)();
+        forward(checkpoint.clock_at(now));
+        let summary = checkpoint.summary.clone();
+        self.store.adopt(&checkpoint);
+        let restored = checkpoint.restore(&self.tables, now)?;
+        // It is recovered once: the tables must have been unused.
+        let _ = self.end.set(end);
+        Ok(Some(Recovery { summary, restored, commits, torn }))
+    }
+
+    /// Begins a journal, see [`Journal::begin`]. What the folder has must have been [recovered](Saver::recover) before.
+    pub fn begin_journal(&self, options: JournalOptions) -> Result<()> {
+        let (from, now) = (self.end.get().copied().unwrap_or_default(), Arc::clone(&self.now));
+        let (tables, store) = (Arc::clone(&self.tables), Arc::clone(&self.store));
+        let journal = Journal::begin(tables, store, from, options, move || now())?;
+        let second = || Error::InvalidArgument("a server has one journal".to_owned());
+        self.journal.set(journal).map_err(|_| second())
+    }
+
+    /// Writes what is left of the journal, waits for the disk, and ends it. Does nothing without a journal.
+    pub fn end_journal(&self) -> Result<()> {
+        self.journal.get().map_or(Ok(()), |journal| journal.stop())
+    }
+
+    /// The figures of the journal; `None` without one.
+    pub fn journal_info(&self) -> Option<JournalInfo> {
+        self.journal.get().map(|journal| journal.info())
+    }
+}

@@ -1,0 +1,148 @@
+"""The journal from Python: its settings, its folder, and servers in this process."""
+
+import logging
+import pickle
+
+import numpy as np
+import pytest
+
+import reverie
+from reverie import Journal, Server, Table, checkpointers, rate_limiters, selectors
+from reverie.checkpointers import DefaultCheckpointer
+
+
+def per():
+    return Table("per", selectors.Prioritized(1.0), selectors.Fifo(), 100, rate_limiters.MinSize(1))
+
+
+def begin(folder, **options):
+    return Server([per()], listen=False, journal=Journal(folder, **options))
+
+
+def fill(client, count=20):
+    return client.insert_batch("per", {"x": np.arange(count)}, priorities=np.arange(1.0, count + 1))
+
+
+def test_a_server_starts_with_what_the_stopped_one_had(tmp_path, caplog):
+    with begin(tmp_path) as server:
+        client = server.client()
+        keys = fill(client)
+        client.update_priorities("per", keys[:1], [50.0])
+        client.delete("per", keys[5:7])
+    with caplog.at_level(logging.INFO, "reverie"), begin(tmp_path) as server:
+        found = server.client().get("per", [keys[0], keys[19]])
+        assert found.data["x"].tolist() == [0, 19]
+        assert found.info.priority.tolist() == [50.0, 20.0]
+        assert server.client().info().tables["per"].current_size == 18
+        # Keys are given once, also across a start.
+        assert not set(fill(server.client()).tolist()) & set(keys.tolist())
+    assert "commits of the journal after it" in caplog.text
+    assert "18 items of 'per'" in caplog.text
+
+
+def test_a_last_checkpoint_has_all_and_the_journal_goes_on_after_it(tmp_path):
+    with begin(tmp_path) as server:
+        fill(server.client())
+        assert server.stop(checkpoint=True).startswith(str(tmp_path))
+    with begin(tmp_path) as server:
+        assert server.client().info().tables["per"].current_size == 20
+        fill(server.client(), 5)
+    with begin(tmp_path) as server:
+        assert server.client().info().tables["per"].current_size == 25
+
+
+def test_checkpoints_of_the_client_shorten_the_journal(tmp_path):
+    with begin(tmp_path) as server:
+        client = server.client()
+        for _ in range(20):
+            fill(client, 100)
+        before = sum(path.stat().st_size for path in tmp_path.iterdir())
+        client.checkpoint()
+        assert sum(path.stat().st_size for path in tmp_path.iterdir()) < before
+
+
+def test_a_checkpoint_of_a_folder_without_a_journal_is_where_one_begins(tmp_path):
+    with Server([per()], listen=False, checkpointer=DefaultCheckpointer(tmp_path)) as server:
+        keys = fill(server.client())
+        server.client().checkpoint()
+    with begin(tmp_path) as server:
+        assert server.client().get("per", keys[:1]).data["x"].tolist() == [0]
+
+
+def test_the_fallback_of_a_checkpointer_is_where_a_journal_begins(tmp_path):
+    with Server([per()], listen=False, checkpointer=DefaultCheckpointer(tmp_path / "old")) as server:
+        fill(server.client())
+        path = server.client().checkpoint()
+    checkpointer = DefaultCheckpointer(tmp_path / "new", fallback_checkpoint_path=path)
+    for size in (20, 25):
+        with Server([per()], None, checkpointer, listen=False, journal=Journal(tmp_path / "new")) as server:
+            assert server.client().info().tables["per"].current_size == size
+            fill(server.client(), 5)
+
+
+def test_two_servers_on_one_folder_are_refused(tmp_path):
+    with begin(tmp_path), pytest.raises(reverie.StorageError, match="another server saves there"):
+        begin(tmp_path)
+    begin(tmp_path).stop()
+
+
+def test_a_damaged_journal_is_refused_by_file_and_offset(tmp_path):
+    with begin(tmp_path) as server:
+        fill(server.client())
+        fill(server.client())
+    segment = max(tmp_path.glob("*.segment"))
+    content = bytearray(segment.read_bytes())
+    content[200] ^= 1
+    segment.write_bytes(content)
+    # The last commit says that what was before it was on the disk.
+    with pytest.raises(reverie.DamagedError) as refused:
+        begin(tmp_path)
+    assert segment.name in str(refused.value)
+
+
+def test_a_record_that_is_not_whole_at_the_end_is_left_out_and_logged(tmp_path, caplog):
+    with begin(tmp_path) as server:
+        fill(server.client())
+    segment = max(tmp_path.glob("*.segment"))
+    segment.write_bytes(segment.read_bytes() + b"half of a record")
+    with caplog.at_level(logging.WARNING, "reverie"), begin(tmp_path) as server:
+        assert server.client().info().tables["per"].current_size == 20
+    assert "within a record that was never acknowledged" in caplog.text
+
+
+@pytest.mark.parametrize("sync", ["os", "interval", "always"])
+def test_a_queue_gives_each_item_once_over_a_stop(tmp_path, sync):
+    for drawn in ([0, 1, 2], [3, 4, 5]):
+        with Server([Table.queue("q", 10)], listen=False, journal=Journal(tmp_path, sync=sync)) as server:
+            client = server.client()
+            if drawn[0] == 0:
+                client.insert_batch("q", {"x": np.arange(6)})
+            assert client.sample_batch("q", 3).data["x"].tolist() == drawn
+
+
+def test_settings_are_kept_and_bad_ones_refused(tmp_path):
+    journal = Journal(tmp_path, sync="always", interval=2.5, max_unsynced_bytes=7, checkpoint_period=None)
+    again = pickle.loads(pickle.dumps(journal))
+    for one in (journal, again):
+        assert (one.path, one.sync, one.interval) == (str(tmp_path), "always", 2.5)
+        assert (one.max_unsynced_bytes, one.checkpoint_period) == (7, None)
+    assert repr(journal) == repr(again)
+    assert "sync='always'" in repr(journal)
+    for options in ({"sync": "often"}, {"interval": 0}, {"max_unsynced_bytes": 0}, {"checkpoint_period": -1}):
+        with pytest.raises(ValueError, match=next(iter(options))):
+            Journal(tmp_path, **options)
+    with pytest.raises(TypeError, match=r"a reverie\.Journal"):
+        Server([per()], listen=False, journal=str(tmp_path))
+
+
+def test_a_checkpointer_of_another_folder_is_refused(tmp_path):
+    other = DefaultCheckpointer(tmp_path / "other")
+    with pytest.raises(ValueError, match="in one folder"):
+        Server([per()], None, other, listen=False, journal=Journal(tmp_path))
+
+
+def test_the_period_of_the_checkpoints_is_that_of_the_journal_or_of_the_checkpointer(tmp_path):
+    of = checkpointers.of_journal
+    assert of(Journal(tmp_path, checkpoint_period=7.0), None).period == 7.0
+    own = DefaultCheckpointer(tmp_path, period=3.0)
+    assert of(Journal(tmp_path), own) is own
