@@ -215,7 +215,10 @@ def id_of(env: object) -> str:
     try:
         return reference_of(env)
     except PartError as error:
-        raise TypeError(f"env_id {error}") from error
+        raise TypeError(
+            f"env_id is a {type(env).__name__}, and must be the id of a registered environment"
+            f" (gymnasium.register), or a factory of vectors that other processes can import: {error}"
+        ) from error
 
 
 def _not_made(env_id: str, error: Exception) -> ValueError:
