@@ -75,16 +75,12 @@ class Counting(VectorEnv):
         return self.obs, reward, over & even, over & ~even, info
 
 
-def counting(num_envs, mode):
-    return Counting(num_envs, mode)
-
-
 def of_mode(mode):
-    return f"{__name__}:counting(mode={mode!r})"
+    return f"{__name__}:Counting(mode={mode!r})"
 
 
 def next_step(num_envs):
-    return counting(num_envs, "NEXT_STEP")
+    return Counting(num_envs, "NEXT_STEP")
 
 
 def stepped(agent_name, env, acts, *, num_envs=3, environment=None, seed=0, **changes):
