@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reverie.agents.atari import Lives
+from reverie.agents.atari import Ends, Lives
 from reverie.agents.core import (
     ActingSettings,
     Crash,
@@ -50,7 +50,9 @@ class EnvActor(ABC):
         self._rng = np.random.default_rng(seed_of(seed, 0))
         self._spec = spec
         self._envs = self._make_envs()
-        self._resets_take_a_step = not (self.NEWEST_FRAMES and spec.frame_stack is not None)
+        self._same_step = bool(getattr(self._envs, "same_step", False))
+        """Whether the step that ends an episode returns the next one's first observation, and has the last one as
+        `final_obs` in its info. Otherwise the reset is a step of its own."""
         self._info: dict[str, Any] = {}
         """The `info` of the environments' last step."""
         self._acts = 0
@@ -69,6 +71,8 @@ class EnvActor(ABC):
         self._obs, _ = self._envs.reset(seed=seed)
         self._resets = np.zeros(self.num_envs, dtype=bool)
         """Environments whose next step is a reset and not a step of an episode."""
+        self._begins = self._resets
+        """Environments whose last step ended an episode."""
         self._running = np.zeros(self.num_envs)
 
     @abstractmethod
@@ -161,7 +165,8 @@ class EnvActor(ABC):
             self._returns.extend(self._running[done].tolist())
             self._running[done] = 0.0
             self._discounted[done] = 0.0
-        self._resets = done & self._resets_take_a_step
+        self._begins = done
+        self._resets = done & (not self._same_step)
         stepped = len(resets) - int(resets.sum())
         self.env_steps += stepped
         return stepped
@@ -188,8 +193,8 @@ class ReplayActor(EnvActor):
     """Writes n-step items into the replay table. Subclasses choose the actions.
 
     The reset step after an episode's end is handled like any other: the true last observation passes through the
-    network, so that a truncated episode bootstraps from it. Stacks of frames have no reset step: if an episode was
-    truncated, the value of its last stack is computed separately.
+    network, so that a truncated episode bootstraps from it. Stacks of frames, and vectors that reset in the same step,
+    have no reset step: if an episode was truncated, the value of its last observation is computed separately.
     """
 
     NEWEST_FRAMES = True
@@ -221,7 +226,7 @@ class ReplayActor(EnvActor):
             n_step=config.n_step,
             discount=config.discount,
             num_envs=self.num_envs,
-            autoreset="same_step" if frames else "next_step",
+            autoreset="same_step" if self._same_step else "next_step",
             **({"frame_stack": spec.frame_stack} if frames else {}),
             priority_eps=priority_eps,
             priority_clip=priority_clip or None,
@@ -277,9 +282,12 @@ class ReplayActor(EnvActor):
         self, terminated: NDArray[np.bool_], truncated: NDArray[np.bool_], choice: Choice, deviation: float
     ) -> tuple[NDArray[np.bool_], dict[str, Any]]:
         """The ends of training episodes, and the writer's arguments for them."""
-        if self._lives is None:
+        if not self._same_step:
             return terminated, {}
-        ends = self._lives.step(self._obs, terminated, truncated, self._info)
+        if self._lives is None:
+            ends = Ends(terminated, self._info["final_obs"], self._info["final_obs"][truncated])
+        else:
+            ends = self._lives.step(self._obs, terminated, truncated, self._info)
         if choice.q_taken is None:
             return ends.terminated, {"final_obs": ends.final_obs}
         values = np.zeros(self.num_envs, dtype=np.float32)

@@ -115,6 +115,8 @@ class GameVector:
     game continues.
     """
 
+    same_step = True
+
     def __init__(self, env_id: str, num_envs: int, settings: EnvSettings = DEFAULTS, *, envs: Any = None) -> None:
         self._envs = make_envs(env_id, num_envs, settings) if envs is None else envs
         self._lives = np.zeros(num_envs, dtype=np.int64)

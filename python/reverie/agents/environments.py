@@ -15,24 +15,12 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import FrameStackObservation
 from numpy.typing import NDArray
 
+from reverie.agents.env_errors import UnknownEnvironmentError as UnknownEnvironmentError
+from reverie.agents.env_errors import UnsupportedEnvironmentError as UnsupportedEnvironmentError
 from reverie.agents.env_settings import DEFAULTS, EnvSettings
-from reverie.agents.named_parts import PartError, load_part
+from reverie.agents.named_parts import PartError, load_part, reference_of
 from reverie.agents.observations import AsRows, Leaf, UnsupportedSpaceError, leaves_of, row_form
-
-
-class UnknownEnvironmentError(ValueError):
-    """No environment of this id is registered. `.env_id`, `.nearest` (ids that look like it)."""
-
-    def __init__(self, env_id: str, reason: str, nearest: tuple[str, ...]) -> None:
-        self.env_id, self.nearest = env_id, nearest
-        named = ":" in env_id  # the module is not the registry's
-        lists = "" if named else "; `gymnasium.pprint_registry()` lists them"
-        hint = f"; did you mean {' or '.join(nearest)}?" if nearest else lists
-        super().__init__(f"no environment {env_id!r}: {reason}{hint}")
-
-
-class UnsupportedEnvironmentError(ValueError):
-    """The environment exists, but this agent cannot play it. The text names what would fit."""
+from reverie.agents.vectors import OneOfVector, OwnVector, VectorFactory, source_of
 
 
 @dataclass(frozen=True)
@@ -108,17 +96,19 @@ class EnvSpec:
         return 4 * self.action_size or 8 * max(1, len(self.action_sizes))
 
 
-def describe(env_id: str, settings: EnvSettings | None = None) -> EnvSpec:
+def describe(env: str | VectorFactory, settings: EnvSettings | None = None) -> EnvSpec:
     """Look the environment up and make it once, with the wrappers and limits of `settings`.
+
+    `env` is an id, or a factory of vectors of environments: `vectors.VectorFactory`.
 
     Raises `UnknownEnvironmentError` if the id is unknown, has no version or a missing one, or names a module that
     cannot be imported; `UnsupportedEnvironmentError` if a package that the environment needs is missing, if making it
-    raises, or if no agent here supports its observations or actions; and TypeError if `env_id` is not a str.
+    raises, or if no agent here supports its observations or actions; and TypeError for an `env` of another type.
     """
     settings = DEFAULTS if settings is None else settings
     from reverie.agents import atari
 
-    require_id(env_id)
+    env_id = id_of(env)
     versioned = {known: known.rpartition("-v") for known in gymnasium.registry}
     versions = [known for known, (name, _, version) in versioned.items() if name == env_id and version.isdecimal()]
     if versions and env_id not in gymnasium.registry:  # a run's name and its presets are for one version
@@ -126,18 +116,18 @@ def describe(env_id: str, settings: EnvSettings | None = None) -> EnvSpec:
         raise UnknownEnvironmentError(env_id, "its id has no version", (newest,))
     if atari.is_game(env_id):
         return atari.describe(env_id, settings)
-    env = _made(env_id, settings)
+    made = _made(env_id, settings)
     try:
-        return _description(env_id, env, settings)
+        return _description(env_id, made, settings)
     finally:
-        env.close()
+        made.close()
 
 
 def _made(env_id: str, settings: EnvSettings) -> gymnasium.Env[Any, Any]:
     """The environment with its wrappers; what goes wrong is raised as the error for users."""
     try:
         return _wrapped(env_id, settings)
-    except UnsupportedEnvironmentError:
+    except (UnknownEnvironmentError, UnsupportedEnvironmentError):
         raise
     except gymnasium.error.DependencyNotInstalled as error:
         raise UnsupportedEnvironmentError(f"{env_id} needs a package that is not installed: {error}") from error
@@ -171,7 +161,7 @@ def _description(env_id: str, env: gymnasium.Env[Any, Any], settings: EnvSetting
         obs_dtype=dtype,
         num_actions=int(actions.n) if isinstance(actions, spaces.Discrete) else math.prod(sizes) if sizes else None,
         action_space=str(actions),
-        reward_threshold=env.spec.reward_threshold if env.spec is not None else None,
+        reward_threshold=_threshold(env),
         action_low=() if bounded is None else tuple(bounded.low.tolist()),
         action_high=() if bounded is None else tuple(bounded.high.tolist()),
         frame_stack=settings.frame_stack,
@@ -181,7 +171,15 @@ def _description(env_id: str, env: gymnasium.Env[Any, Any], settings: EnvSetting
     )
 
 
+def _threshold(env: gymnasium.Env[Any, Any]) -> float | None:
+    if isinstance(env, OneOfVector):
+        return env.reward_threshold
+    return env.spec.reward_threshold if env.spec is not None else None
+
+
 def _leaves(env_id: str, env: gymnasium.Env[Any, Any]) -> tuple[Leaf, ...]:
+    if isinstance(env, OneOfVector):
+        return env.leaves
     try:
         return leaves_of(env.observation_space)
     except UnsupportedSpaceError as error:
@@ -202,13 +200,25 @@ def _action_sizes(actions: spaces.Space[Any]) -> tuple[int, ...]:
     return ()
 
 
-def require_id(env_id: object) -> None:
-    """Raise TypeError unless this is a text."""
-    if not isinstance(env_id, str):
+def id_of(env: object) -> str:
+    """The id of an environment, or the name of a factory of vectors as `module:name`.
+
+    Raises TypeError for anything else, and for a factory that other processes cannot import by its name.
+    """
+    if isinstance(env, str):
+        return env
+    if not callable(env):
         raise TypeError(
-            f"env_id is a {type(env_id).__name__}, and must be the id of a registered environment: every role of a run"
+            f"env_id is a {type(env).__name__}, and must be the id of a registered environment: every role of a run"
             " makes its own; gymnasium.register(id, entry_point=...) takes anything that makes one"
         )
+    try:
+        return reference_of(env)
+    except PartError as error:
+        raise TypeError(
+            f"env_id is a {type(env).__name__}, and must be the id of a registered environment"
+            f" (gymnasium.register), or a factory of vectors that other processes can import: {error}"
+        ) from error
 
 
 def _not_made(env_id: str, error: Exception) -> ValueError:
@@ -247,11 +257,14 @@ def make_vector(env: EnvSpec | str, num_envs: int, *, newest_frames: bool = Fals
     A step that ends an episode returns its true last observation; the next step of that environment ignores the action
     and returns the first observation of a new episode (Gymnasium >= 1.0). With `newest_frames`, environments whose
     observations are stacks return the newest frame only, under SAME_STEP autoreset: Atari games as an
-    `atari.GameVector`, others as a `FrameVector`.
+    `atari.GameVector`, others as a `FrameVector`. An id that names a vector gives an `OwnVector`.
     """
     from reverie.agents import atari
 
     env_id, settings = _id_and_settings(env)
+    own = source_of(env_id, settings)
+    if own is not None:
+        return OwnVector(own, num_envs)
     if newest_frames and atari.is_game(env_id):
         return atari.GameVector(env_id, num_envs, settings)
     if newest_frames and settings.frame_stack is not None:
@@ -267,6 +280,8 @@ class FrameVector:
     The step that ends an episode returns the first frame of the next one, and the last frame of the old one as
     `info["final_obs"]` (for other environments: the frame itself). `info["life_lost"]` is false everywhere.
     """
+
+    same_step = True
 
     def __init__(self, envs: SyncVectorEnv) -> None:
         self._envs = envs
@@ -310,6 +325,9 @@ def _with_arrays(env_id: str, settings: EnvSettings, *, render: bool = False) ->
 
 def _wrapped(env_id: str, settings: EnvSettings, *, render: bool = False) -> gymnasium.Env[Any, Any]:
     """The environment with its own time limit and wrappers."""
+    own = source_of(env_id, settings)
+    if own is not None:
+        return OneOfVector(own, render=render)
     # Environments without a `render_mode` raise for None, too.
     options: dict[str, Any] = {"render_mode": "rgb_array"} if render else {}
     if settings.time_limit is not None:

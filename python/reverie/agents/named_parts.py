@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class PartError(ValueError):
@@ -35,8 +35,16 @@ def reference_of(part: object) -> str:
     return f"{module}:{name}"
 
 
-def load_part(reference: str) -> Callable[..., Any]:
-    """The part, which fills in the arguments of its reference. Raises `PartError` if it cannot be imported."""
+class Resolved(NamedTuple):
+    """A part and the arguments of its reference."""
+
+    part: Callable[..., Any]
+    arguments: list[Any]
+    options: dict[str, Any]
+
+
+def resolve(reference: str) -> Resolved:
+    """The function or class that a reference names. Raises `PartError` if it cannot be imported."""
     module, names, arguments, options = _parsed(reference)
     try:
         found: Any = importlib.import_module(module)
@@ -46,10 +54,26 @@ def load_part(reference: str) -> Callable[..., Any]:
         raise PartError(reference, f"cannot be imported: {error}") from error
     if not callable(found):
         raise PartError(reference, f"is a {type(found).__name__}, and must be a function or class")
-    part: Callable[..., Any] = found
+    return Resolved(found, arguments, options)
+
+
+def load_part(reference: str) -> Callable[..., Any]:
+    """The part, which fills in the arguments of its reference. Raises `PartError` if it cannot be imported."""
+    part, arguments, options = resolve(reference)
     return lambda *first, **more: (
         part(*first, *arguments, **{**options, **more}) if arguments or options else part(*first, **more)
     )
+
+
+def task_and_options(text: str) -> tuple[str, dict[str, Any]]:
+    """The name and the literal options of `name(option=3)`, where the name may be any text without brackets."""
+    name, bracket, _ = text.partition("(")
+    if not bracket:
+        return text, {}
+    _, _, arguments, options = _parsed(f"task:named{text[len(name) :]}")
+    if arguments:
+        raise PartError(text, "has an argument without a name: write name=value")
+    return name, options
 
 
 def _parsed(reference: str) -> tuple[str, list[str], list[Any], dict[str, Any]]:

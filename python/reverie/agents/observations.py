@@ -146,6 +146,16 @@ def row_form(leaves: Sequence[Leaf]) -> tuple[tuple[int, ...], str]:
     return (sum(leaf.count for leaf in leaves),), leaves[0].dtype
 
 
+def row_space(leaves: Sequence[Leaf]) -> spaces.Box:
+    """The space of the arrays of one observation."""
+    shape, name = row_form(leaves)
+    dtype = np.dtype(name)
+    low, high = (0, 1) if dtype.kind == "b" else (-np.inf, np.inf)
+    if dtype.kind in "iu":
+        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    return spaces.Box(low, high, shape, dtype.type)
+
+
 def pack(leaves: Sequence[Leaf], parts: Sequence[Array]) -> Array:
     """The array of observations: `parts` has an array `[..., *shape]` for each leaf; the result is `[..., *row]`."""
     lead = parts[0].shape[: parts[0].ndim - len(leaves[0].shape)]
@@ -176,12 +186,7 @@ class AsRows(gymnasium.ObservationWrapper[Array, Any, Any]):
     def __init__(self, env: gymnasium.Env[Any, Any], leaves: tuple[Leaf, ...]) -> None:
         super().__init__(env)
         self._leaves = leaves
-        shape, name = row_form(leaves)
-        dtype = np.dtype(name)
-        low, high = (0, 1) if dtype.kind == "b" else (-np.inf, np.inf)
-        if dtype.kind in "iu":
-            low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
-        self.observation_space = spaces.Box(low, high, shape, dtype.type)
+        self.observation_space = row_space(leaves)
 
     def observation(self, observation: Any) -> Array:
         """The array of an observation."""

@@ -105,7 +105,8 @@ def _nearest_of_kind(folder: Path, spec: EnvSpec) -> str:
         raise PresetError(folder, "has no presets: write one, and name the file")
     alike = [one for one in known if is_game(one) == spec.has_images] or known
     bare = {one.partition("-v")[0]: one for one in alike}
-    named = difflib.get_close_matches(spec.env_id.partition("-v")[0], bare, n=1)
+    own = spec.env_id.rpartition("(")[0] or spec.env_id  # without the module and the options of a vector
+    named = difflib.get_close_matches(own.rpartition(":")[2].partition("-v")[0], bare, n=1)
     return bare[named[0]] if named else next((one for one in COMMON if one in alike), alike[0])
 
 

@@ -22,7 +22,7 @@ from reverie.runners.reports.events import Event, Result, Started
 
 def train(
     agent: Agent,
-    env_id: str,
+    env_id: str | Callable[..., Any],
     *,
     runner: RunnerName = "local",
     seed: int = 0,
@@ -44,7 +44,9 @@ def train(
     """Train until the target is confirmed or `run.max_env_steps` are done.
 
     `agent` is an agent, e.g. `reverie.agents.find("apex-dqn")`. `config`, `run` and `environment` (wrappers, a time
-    limit) replace those of the preset. Without a target (`run.target_return` None) the run trains to its last step.
+    limit) replace those of the preset. `env_id` is the id of an environment, or a factory of vectors of environments: a
+    function or class that other processes can import, called with `num_envs=`, and with `seed=` if it has such a
+    parameter. Without a target (`run.target_return` None) the run trains to its last step.
 
     `runner` selects where its roles run:
 

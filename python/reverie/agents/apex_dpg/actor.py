@@ -48,7 +48,7 @@ class Actor(ReplayActor):
 
     def _choose(self, obs: NDArray[Any]) -> Choice:
         greedy = self._policy.actions(obs)
-        actions = (greedy + self._noise.draw(self._rng, self._resets)).clip(-1.0, 1.0)
+        actions = (greedy + self._noise.draw(self._rng, self._begins)).clip(-1.0, 1.0)
         bootstrap, taken = self._policy.values(obs, greedy, actions)
         return Choice(actions, self._scale.to_env(actions), taken, bootstrap)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from reverie.agents.core import Stopwatch, WeightSource
 from reverie.agents.environments import EnvSpec
@@ -37,10 +38,10 @@ class Actor(UnrollActor):
         super().__init__(spec, config, client, weights, policy, TABLE, index=index, seed=seed, watch=watch)
 
     def _take_weights(self) -> None:
-        if not self._rows:
+        if self._rows.empty:
             self._pull(self._policy)
 
-    def _item(self, unrolls: Columns) -> Columns:
-        obs = np.concatenate([unrolls["obs"], self._obs[:, None]], axis=1)
+    def _item(self, unrolls: Columns, after: NDArray[Any]) -> Columns:
+        obs = np.concatenate([unrolls["obs"], after[:, None]], axis=1)
         kept = {name: column for name, column in unrolls.items() if name not in ("value", "log_pi")}
         return {**kept, "obs": obs, "log_mu": unrolls["log_pi"]}

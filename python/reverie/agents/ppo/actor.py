@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from reverie.agents.core import Stopwatch, WeightSource
 from reverie.agents.environments import EnvSpec
@@ -42,6 +43,6 @@ class Actor(UnrollActor):
         if self._pull(self._policy):
             self._rows.clear()
 
-    def _item(self, unrolls: Columns) -> Columns:
-        last = self._policy.values(self._obs)
+    def _item(self, unrolls: Columns, after: NDArray[Any]) -> Columns:
+        last = self._policy.values(after)
         return {**unrolls, "value": np.concatenate([unrolls["value"], last[:, None]], axis=1)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from reverie import _checks
 from reverie.agents.agent import Agent
 from reverie.agents.core import RunSettings, TableNeeds
 from reverie.agents.env_settings import EnvSettings
-from reverie.agents.environments import EnvSpec, describe, require_id
+from reverie.agents.environments import EnvSpec, describe, id_of
 from reverie.runners.planning.nodes import PROCESSES, Node, gib, memory_of_role, place
 from reverie.sharding import shard_table
 
@@ -176,7 +176,7 @@ class Topology:
 
 def plan(
     agent: Agent,
-    env_id: str,
+    env_id: str | Callable[..., Any],
     *,
     seed: int = 0,
     preset: Path | str | None = None,
@@ -202,7 +202,7 @@ def plan(
     if not isinstance(agent, Agent):
         raise TypeError(f"agent is {agent!r}, and must be an Agent: reverie.agents.find gives it by name")
     seed, num_shards = _checks.integer("seed", seed), _checks.count("num_shards", num_shards, 1)
-    require_id(env_id)
+    env_id = id_of(env_id)
     found = agent.load_preset(env_id, None if preset is None else _checks.path("preset", preset))
     _require_settings("environment", environment, found.environment, "a run")
     env = describe(env_id, found.environment if environment is None else environment)
