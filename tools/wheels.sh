@@ -9,7 +9,7 @@
 #   pythons    that wheel on each CPython from 3.11 on that this machine has; PYTHONS="3.11 3.12" must be there
 #   newer      the same on CPython 3.14 and 3.15, in a root of Debian testing
 #   aarch64    the wheel for aarch64, cross-built by Debian's Rust in a root of its own, checked in the same way
-#   emulated   that wheel in an arm64 root under qemu-user: installed by pip, then the quick tests of the flow
+#   emulated   that wheel in an arm64 root under qemu-user: its use, then the quick tests of the flow
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH=$(tools/rust_env.sh path)
@@ -205,11 +205,14 @@ in_arm64() {
         cat "$qemu" >$binfmt/register
         trap 'echo -1 >$binfmt/qemu-aarch64' EXIT
     fi
-    make_root arm64 arm64 "$suite" python3-venv ca-certificates
-    say "the wheel for aarch64, emulated: pip installs it, then the quick tests of the flow (slow)"
+    make_root arm64 arm64 "$suite" python3
+    say "the wheel for aarch64, emulated: its use, then the quick tests of the flow (slow)"
+    # uv installs from here, for the root's Python and glibc: pip takes many minutes under emulation.
     in_root arm64 aarch64 "uname -m
-        try python3 pytest pytest-timeout hypothesis
-        python3/bin/python -P -m pytest -p no:cacheprovider ${ARGS:-tests/flow}"
+        export PYTHONPATH=/tried/site PYTHONDONTWRITEBYTECODE=1
+        python3 -P probe.py
+        python3 -P -m pytest -p no:cacheprovider ${ARGS:-tests/flow}" \
+        --target "$work/arm64/tried/site" --python-platform aarch64-manylinux_2_40 --python-version 3.13
 }
 
 newer() {
@@ -228,13 +231,18 @@ in_newer() {
 
 # Runs commands in a root that has a wheel and the tests, and the package itself nowhere else. There `try PYTHON
 # PACKAGE...` makes an environment with the wheel and these packages, and uses the wheel.
-in_root() { # in_root NAME ARCHITECTURE COMMANDS
-    local root=$work/$1 file
+# With options of `uv pip install`, uv also installs the wheel and pytest.
+in_root() { # in_root NAME ARCHITECTURE COMMANDS [OPTION...]
+    local root=$work/$1 commands=$3 file uv
     file=$(wheel "$2")
+    shift 3
+    uv=$(tools/uv.sh)
     rm -rf "$root/tried"
     mkdir -p "$root/tried"
     cp -r pyproject.toml tests tools/wheels/probe.py "$file" "$root/tried"
-    "$(tools/uv.sh)" export --quiet --frozen --no-hashes --no-emit-project --group dev -o "$root/tried/constraints.txt"
+    "$uv" export --quiet --frozen --no-hashes --no-emit-project --group dev -o "$root/tried/constraints.txt"
+    [ $# -eq 0 ] || "$uv" pip install --quiet --no-build --constraint "$root/tried/constraints.txt" "$@" \
+        "$file" pytest pytest-timeout hypothesis
     # The machine's own certificates know its proxy.
     cp /etc/ssl/certs/ca-certificates.crt "$root/tried/certificates.crt"
     mount -t proc proc "$root/proc"
@@ -249,7 +257,7 @@ in_root() { # in_root NAME ARCHITECTURE COMMANDS
             \$1/bin/python -P probe.py
         }
         cd /tried
-        $3"
+        $commands"
 }
 
 [ $# -gt 0 ] || set -- sdist x86_64 pythons newer aarch64 emulated
