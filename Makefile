@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-rust test-python test-long test-all test-isa mutants test-valgrind test-differential test-ported check lint types layers examples bench \
-	bench-in-process bench-network bench-smoke bench-learn train-bench fuzz docs site site-serve wheel test-wheel fmt clean
+	bench-in-process bench-network bench-smoke bench-learn train-bench fuzz docs site site-serve wheel test-wheel wheels fmt clean
 
 export PATH := $(shell tools/rust_env.sh path)
 FOUND_RUSTUP_HOME := $(shell tools/rust_env.sh rustup-home)
@@ -139,6 +139,9 @@ test-wheel: wheel ## install that wheel into an empty environment without Rust, 
 
 wheel: setup ## one abi3 wheel under dist/
 	PATH="$$(dirname "$$(tools/uv.sh)"):$$PATH" .venv/bin/maturin build --release --locked --out dist
+
+wheels: ## a release's sdist and wheels for x86-64 and aarch64, tried, under dist/release; PARTS="sdist x86_64 pythons" needs no root
+	tools/wheels.sh $(PARTS)
 
 fmt: setup ## format Rust and Python in place
 	cargo fmt --all

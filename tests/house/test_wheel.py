@@ -11,20 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-PROBE = """
-import sys
-import numpy as np
-import reverie
-
-server = reverie.Server([reverie.Table("t", max_size=10, sampler=reverie.selectors.Uniform(),
-    remover=reverie.selectors.Fifo(), rate_limiter=reverie.rate_limiters.MinSize(1))], listen=False)
-client = server.client()
-client.insert_batch("t", {"x": np.arange(4.0)})
-batch = client.sample_batch("t", 8, timeout=5.0)
-assert batch.data["x"].shape == (8,), batch.data["x"].shape
-assert "torch" not in sys.modules
-print(reverie.__file__)
-"""
+PROBE = ROOT / "tools" / "wheels" / "probe.py"
 
 
 @pytest.mark.slow
@@ -45,5 +32,5 @@ def test_the_wheel_works_in_an_empty_environment_without_rust(tmp_path: Path) ->
     # Nothing may be built here, whatever could be; uv itself may be a script that needs the usual PATH.
     run(uv, "pip", "install", "--no-build", "--python", venv / "bin" / "python", wheels[-1])
     # Nothing on the PATH: neither cargo nor a compiler can be found.
-    where = run(venv / "bin" / "python", "-c", PROBE, PATH=str(tmp_path)).strip()
+    where = run(venv / "bin" / "python", "-P", PROBE, PATH=str(tmp_path)).split()[-1]
     assert where.startswith(str(venv)), where
