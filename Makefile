@@ -13,6 +13,8 @@ endif
 ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
 export UV_SYSTEM_CERTS ?= true
 endif
+# Python keeps the bytecode of what it imports: else each process of a test compiles PyTorch's sources again.
+unexport PYTHONDONTWRITEBYTECODE
 PY := .venv/bin/python
 # pyo3's build script asks an interpreter; the bindings themselves are tested from Python.
 export PYO3_PYTHON := $(CURDIR)/.venv/bin/python
