@@ -4,7 +4,7 @@ mod support;
 
 use reverie_core::checkpoint::{Keep, Store};
 use reverie_core::error::Error;
-use reverie_core::journal::{Journal, JournalEnd, JournalOptions, Syncs, recover};
+use reverie_core::journal::{Journal, JournalEnd, JournalOptions, Log, Syncs, recover};
 use reverie_core::replay::Replay;
 use reverie_core::sample::SampleRequest;
 use reverie_core::table::{Tables, Ticket};
@@ -126,6 +126,42 @@ fn a_full_disk_holds_inserts_back_and_lets_them_go_on_when_there_is_room() {
     let state = left(&server.disk.after_crash(Names::All, Tail::All));
     assert_eq!(state[0].lines().count(), now(&server)[0].lines().count());
     server.journal.stop().unwrap();
+}
+
+#[test]
+fn a_disk_that_stays_full_is_tried_again_without_new_files_and_all_is_there_at_the_end() {
+    // Room for none, a part or all of a segment's head, and for the records of some inserts.
+    for room in [0, 7, 20, 60, 700] {
+        let (tables, _) = tables(all());
+        let disk = FakeDisk::default();
+        let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), Keep { count: 1, max_age: None }).unwrap();
+        let store = Arc::new(store.with_segment_bytes(300));
+        let log = Log::begin(Arc::clone(&tables), store, JournalEnd::default(), || NOW).unwrap();
+        let mut rows = Rows::new(&tables);
+        let mut insert = |value: f64| {
+            rows.close();
+            drop(tables.get("rows").unwrap().insert(rows.inserts(&[value])).unwrap());
+        };
+        disk.set_capacity(Some(disk.size() + room));
+        let failed = (0..10).filter(|value| {
+            insert(f64::from(*value));
+            let failed = log.commit(false).is_err();
+            assert_eq!(failed, log.is_full(), "{room}: the only error is that of a full disk");
+            failed
+        });
+        assert!(failed.count() > 5, "{room}");
+        let files = disk.names().len();
+        for _ in 0..5 {
+            assert!(log.commit(false).is_err());
+        }
+        assert_eq!(disk.names().len(), files, "{room}");
+        disk.set_capacity(None);
+        log.commit(true).unwrap();
+        insert(10.0);
+        log.commit(true).unwrap();
+        let want: Vec<_> = tables.iter().map(|table| contents(&tables, table.name())).collect();
+        assert_eq!(left(&disk.after_crash(Names::All, Tail::All)), want, "{room}");
+    }
 }
 
 #[test]

@@ -1,14 +1,15 @@
 //! The chunks that are in the segments of a folder, and the segment that is being written.
 
 use super::disk::{Disk, Output, storage};
+use super::names;
 use super::plan::AddressHasher;
 use super::segment::{Kind, Place, Records, SegmentWriter};
 use crate::chunk::Chunk;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
@@ -260,14 +261,17 @@ impl ChunkLog {
         if self.waiting.bytes.is_empty() {
             return Ok(());
         }
-        let segment = self.begin()?;
-        let (number, path) = (segment.number, segment.path().to_owned());
+        self.begin()?;
         let segment = self.segment.as_mut().expect("it was just begun");
-        let at = segment.write(&self.waiting).map_err(|error| {
-            self.torn = true;
-            self.full = matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
-            storage("write", &path)(error)
-        })?;
+        let number = segment.number;
+        let written = segment.write(&self.waiting);
+        let at = match written {
+            Ok(at) => at,
+            Err(error) => {
+                self.torn = true;
+                return Err(self.failed("write", number, error));
+            }
+        };
         self.full = false;
         self.bytes += self.waiting.bytes.len() as u64;
         self.waiting.bytes.clear();
@@ -280,26 +284,37 @@ impl ChunkLog {
         Ok(())
     }
 
-    /// The segment for the next records, a new one if the last is full or was cut.
-    fn begin(&mut self) -> Result<&mut SegmentWriter> {
+    /// Notes whether an error means that the disk is full.
+    fn failed(&mut self, action: &'static str, segment: u64, error: io::Error) -> Error {
+        self.full = matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
+        storage(action, &names::segment(&self.root, segment))(error)
+    }
+
+    /// Prepares the segment for the next records: cuts what a failed write left, and begins a new one after a full one.
+    fn begin(&mut self) -> Result<()> {
         if let Some(segment) = &mut self.segment {
             if self.torn {
                 segment.cut(&*self.disk)?;
-                self.segment = None;
-            } else if segment.end >= self.segment_bytes {
+                self.torn = false;
+            }
+            if segment.end >= self.segment_bytes {
                 segment.sync()?;
                 self.segment = None;
             }
         }
-        self.torn = false;
         if self.segment.is_none() {
             let number = self.next_segment;
-            // A number is used once, also if creating the file fails halfway.
+            let created = SegmentWriter::create(&*self.disk, &self.root, number);
+            let segment = created.map_err(|error| {
+                // A file that is left there is not written to.
+                self.next_segment += u64::from(error.kind() == ErrorKind::AlreadyExists);
+                self.failed("create", number, error)
+            })?;
             self.next_segment += 1;
-            self.segment = Some(SegmentWriter::create(&*self.disk, &self.root, number)?);
+            self.segment = Some(segment);
             self.disk.sync_folder(&self.root).map_err(storage("sync", &self.root))?;
         }
-        Ok(self.segment.as_mut().expect("it was just begun"))
+        Ok(())
     }
 
     /// Writes what waits, and waits until all of it is on the disk.
@@ -311,9 +326,9 @@ impl ChunkLog {
         self.segment.as_mut().map_or(Ok(()), SegmentWriter::sync)
     }
 
-    /// True if records wait because a write failed.
+    /// True if records wait to be written.
     pub(crate) fn is_behind(&self) -> bool {
-        self.torn
+        self.torn || !self.waiting.bytes.is_empty()
     }
 
     /// True if the last write failed because the disk is full: there may be room later.

@@ -62,7 +62,8 @@ struct Read {
 
 impl Disk for Folder {
     fn create(&self, path: &Path) -> io::Result<Box<dyn Output>> {
-        Ok(Box::new(OpenOptions::new().write(true).create_new(true).open(path)?))
+        // Appends also after the file was shortened.
+        Ok(Box::new(OpenOptions::new().append(true).create_new(true).open(path)?))
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn Input>> {

@@ -94,13 +94,17 @@ pub(crate) struct SegmentWriter {
 }
 
 impl SegmentWriter {
-    pub(crate) fn create(disk: &dyn Disk, root: &Path, number: u64) -> Result<Self> {
+    /// Creates a segment. After an error there is none, or, if it could not be removed, one without a record.
+    pub(crate) fn create(disk: &dyn Disk, root: &Path, number: u64) -> io::Result<Self> {
         let path = names::segment(root, number);
-        let mut output = disk.create(&path).map_err(storage("create", &path))?;
+        let mut output = disk.create(&path)?;
         let mut head = FORMAT.head().to_vec();
         head.extend_from_slice(&number.to_le_bytes());
         head.extend_from_slice(&crc32fast::hash(&head).to_le_bytes());
-        output.write(&head).map_err(storage("write", &path))?;
+        if let Err(error) = output.write(&head) {
+            let _ = disk.remove(&path);
+            return Err(error);
+        }
         Ok(Self { number, path, output, end: HEAD })
     }
 
@@ -112,7 +116,7 @@ impl SegmentWriter {
         Ok(at)
     }
 
-    /// Removes what a failed write left.
+    /// Removes what a failed write left. The next write continues behind the whole records.
     pub(crate) fn cut(&mut self, disk: &dyn Disk) -> Result<()> {
         disk.shorten(&self.path, self.end).map_err(storage("shorten", &self.path))?;
         self.sync()
@@ -122,11 +126,6 @@ impl SegmentWriter {
     pub(crate) fn duplicate(&self) -> Result<(PathBuf, Box<dyn Output>)> {
         let output = self.output.duplicate().map_err(storage("duplicate the handle of", &self.path))?;
         Ok((self.path.clone(), output))
-    }
-
-    /// The file.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Waits until all records are on the disk; the file's name is on the disk once its folder is synced.
@@ -213,6 +212,11 @@ impl SegmentReader {
     /// The size of the file in bytes.
     pub(crate) fn size(&self) -> u64 {
         self.input.size()
+    }
+
+    /// True if there is no room for a record: creating the segment failed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.input.size() <= HEAD
     }
 
     /// The offset of the first record.

@@ -154,7 +154,10 @@ impl Store {
         let journaled = {
             let mut log = self.log();
             log.begin_after(before.next_segment());
-            log.segment.take_if(|segment| !before.segments.contains(&segment.number));
+            // A journal may have begun one since.
+            if !log.is_journaled() {
+                log.segment.take_if(|segment| !before.segments.contains(&segment.number));
+            }
             log.is_journaled()
         };
         // Nothing changes a closed table.

@@ -9,7 +9,7 @@ use crate::checkpoint::manifest::{LogStart, Manifest, latest};
 use crate::checkpoint::retain::scan;
 use crate::checkpoint::segment::{Kind, SegmentReader};
 use crate::chunk::Meter;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -78,8 +78,11 @@ fn read_segment(
 ) -> Result<Option<(PathBuf, u64)>> {
     let mut reader = match SegmentReader::open(disk, root, number) {
         Ok(reader) => reader,
-        // Created, and its head not written: nothing of it was acknowledged unless a later commit says so.
-        Err(crate::error::Error::DamagedFile { path, .. }) => return Ok(Some((path.into(), 0))),
+        Err(Error::DamagedFile { path, .. }) => {
+            // Without a record it is the rest of a creation that failed: the journal goes on in the next one.
+            let is_empty = SegmentReader::open_unchecked(disk, root, number)?.is_empty();
+            return Ok((!is_empty).then(|| (path.into(), 0)));
+        }
         Err(other) => return Err(other),
     };
     let path = reader.path().to_owned();
