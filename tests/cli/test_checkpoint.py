@@ -155,13 +155,18 @@ def test_repair_of_a_whole_folder_loses_nothing(journaled, tmp_path):
     assert items_of(tmp_path / "new") == list(range(50))
 
 
-def test_repair_leaves_out_the_items_of_a_damaged_chunk(saved, tmp_path):
-    damage(min(saved.glob("*.segment")))
-    result = run("repair", saved, "--to", tmp_path / "new", "--json")
+def test_repair_leaves_out_the_items_of_a_damaged_chunk(tmp_path):
+    folder = tmp_path / "saved"
+    with Server([Table.queue("q", 100)], checkpointer=DefaultCheckpointer(folder), listen=False) as server:
+        for values in (range(3), range(3, 7)):
+            # Each client has chunks of its own.
+            server.client().insert_batch("q", {"x": np.array(values)})
+        server.client().checkpoint()
+    damage(max(folder.glob("*.segment")))
+    result = run("repair", folder, "--to", tmp_path / "new", "--json")
     assert result.exit_code == 1, result.output
-    found = json.loads(result.stdout)
-    assert 0 < found["num_items"] < 7
-    assert f"{7 - found['num_items']} items left out" in found["losses"][0]
+    assert "table 'q': 3 items left out" in json.loads(result.stdout)["losses"][0]
+    assert items_of(tmp_path / "new") == [3, 4, 5, 6]
 
 
 def test_repair_uses_an_older_checkpoint_where_the_newest_is_damaged(saved, tmp_path):
