@@ -83,6 +83,22 @@ class Server:
     ) -> None:
         """Serves clients of other processes, too; once."""
 
+    def listen_http(
+        self,
+        host: str,
+        port: int,
+        *,
+        token: str | None,
+        identity: tuple[bytes, bytes] | None,
+        client_ca: bytes | None,
+        insecure: bool,
+    ) -> None:
+        """Shows metrics and a page over HTTP, too; once, after `listen`."""
+
+    @property
+    def http_address(self) -> str | None:
+        """Where it is shown over HTTP, `host:port`; None where it is not."""
+
     @property
     def address(self) -> str | None:
         """Where it listens, `host:port`; None where it does not."""

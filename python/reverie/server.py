@@ -62,6 +62,9 @@ class Server:
         max_connections: clients that may be connected at a time, over gRPC and over shared memory each; one more is
             refused with a message. The number is lower where the limit of open files requires it, and the log reports
             that; `client.info().max_connections` is the number in use.
+        http: `host:port` of a port for browsers and monitoring: a page at `/`, metrics, health and JSON; see the guide
+            "Watch a server". Port 0 takes a free one, see `.http_address`. It has the `token`, `tls` and `insecure` of
+            this server, and off loopback it needs them as `host` does. None has no such port.
         shard: the number of this server among several that are one replay, `reverie.Client([...])`, from 0 to 63. It is
             part of the keys of its items.
 
@@ -93,6 +96,7 @@ class Server:
         session_timeout: float = 60.0,
         local: bool = True,
         max_connections: int = 4096,
+        http: str | None = None,
         shard: int = 0,
     ) -> None:
         if not listen and port is not None:
@@ -115,6 +119,7 @@ class Server:
             raise TypeError(f"checkpointer must be one of reverie.checkpointers, got {checkpointer!r}")
         if restore_config not in ("constructor", "checkpoint"):
             raise ValueError(f'restore_config must be "constructor" or "checkpoint", got {restore_config!r}')
+        http_place = None if http is None else _host_and_port(http)
         given = tables = _free(() if tables is None else tables)  # None is dm-reverb's default: the engine refuses it.
         checkpoint = checkpointers.newest(checkpointer)
         if checkpoint is not None and restore_config == "checkpoint":
@@ -129,13 +134,17 @@ class Server:
         self._stopped = threading.Event()
         self._host = host
         self._like: functools.partial[Client] | None = None
+        if listen or http_place is not None:
+            token_text = tokens.text_of(token)
+            identity = None if tls is None else (pem.read("certificate", tls.cert), pem.read("key", tls.key))
+            client_ca = None if tls is None or tls.client_ca is None else pem.read("client_ca", tls.client_ca)
         if listen and memory is not None:
             self._native.listen(
                 host,
                 port,
-                token=tokens.text_of(token),
-                identity=None if tls is None else (pem.read("certificate", tls.cert), pem.read("key", tls.key)),
-                client_ca=None if tls is None or tls.client_ca is None else pem.read("client_ca", tls.client_ca),
+                token=token_text,
+                identity=identity,
+                client_ca=client_ca,
                 insecure=insecure,
                 local=local,
                 grace=grace,
@@ -147,9 +156,27 @@ class Server:
             _LISTENING[self.port] = self
             if tls is None:
                 self._like = functools.partial(Client, self.address, token=token)
+        if http_place is not None:
+            self._listen_http(http_place, token_text, identity, client_ca, insecure=insecure)
         client = self.client()
         for table in {*given, *tables}:
             table._attach(client)
+
+    def _listen_http(
+        self,
+        place: tuple[str, int],
+        token: str | None,
+        identity: tuple[bytes, bytes] | None,
+        client_ca: bytes | None,
+        *,
+        insecure: bool,
+    ) -> None:
+        try:
+            self._native.listen_http(*place, token=token, identity=identity, client_ca=client_ca, insecure=insecure)
+        except BaseException:
+            # The ports of a server that could not be made are free again.
+            self._native.close()
+            raise
 
     def _log_memory(self, memory: _memory.Division) -> None:
         # After the log lines of the network's start.
@@ -200,6 +227,18 @@ class Server:
             ValueError: for a server with listen=False.
         """
         return int(self.address.rpartition(":")[2])
+
+    @property
+    def http_address(self) -> str:
+        """The address of the page and of the metrics, `host:port`.
+
+        Raises:
+            ValueError: for a server without `http`.
+        """
+        address = self._native.http_address
+        if address is None:
+            raise ValueError('a server without http= has no HTTP port; pass http="127.0.0.1:0"')
+        return address
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -276,6 +315,16 @@ class Server:
         names = ", ".join(repr(table.name) for table in self._tables)
         at = "listen=False" if self._native.address is None else f"address={self.address!r}"
         return f"Server(tables=[{names}], {at}{', stopped' if self._stopped.is_set() else ''})"
+
+
+def _host_and_port(http: str) -> tuple[str, int]:
+    """The parts of `http`; TypeError for another type, ValueError for no host and port."""
+    if not isinstance(http, str):
+        raise TypeError(f'http must be a str like "127.0.0.1:9090", got {http!r}')
+    host, colon, port = http.rpartition(":")
+    if not (host and colon and port.isdecimal() and int(port) < 65536):
+        raise ValueError(f'http must be a host and a port like "127.0.0.1:9090", got {http!r}')
+    return host, int(port)
 
 
 def _free(tables: Iterable[Table]) -> list[Table]:

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from unittest.mock import MagicMock, Mock
 
 import numpy as np
@@ -51,6 +52,12 @@ def reach(hello):
 
 def run(*arguments, **options):
     return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=200, check=False, **options)
+
+
+def test_a_server_with_an_http_port_prints_the_address_of_its_page(served):
+    _, hello = served("--table", "t", "--http", "127.0.0.1:0")
+    with urllib.request.urlopen(f"{hello['page']}readyz", timeout=200) as response:
+        assert response.read() == b"ready\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -105,6 +112,8 @@ def test_a_file_of_tables_is_served(served, tmp_path):
         (["--tls-cert", "x"], "--tls-cert and --tls-key must be given together"),
         (["--host", "0.0.0.0"], "0.0.0.0 can be reached from other machines: name a token with --token-file FILE"),
         (["--host", "::", "--token-file", "x"], "name a certificate with --tls-cert and --tls-key"),
+        (["--http", "0.0.0.0:9090"], "0.0.0.0 can be reached from other machines: name a token with --token-file FILE"),
+        (["--http", "9090"], "http must be a host and a port"),
         (["--checkpoint-every", "3"], "--checkpoint-every needs --checkpoints FOLDER"),
         (["--token-file", os.devnull], "is empty"),
         (["--checkpoints", os.devnull], f"--checkpoints {os.devnull} cannot be written to: file exists"),
@@ -150,7 +159,7 @@ def test_every_flag_of_the_server_reaches_it(tmp_path, monkeypatch):
         ["serve", "--table", "t", "--host", "0.0.0.0", "--port", "4321", "--token-file", str(tmp_path / "token"),
          "--tls-cert", str(files["cert"]), "--tls-key", str(files["key"]), "--client-ca", str(files["ca"]),
          "--insecure", "--max-bytes", "12345", "--max-memory", "67890", "--grace", "7.5", "--shard", "3",
-         "--max-connections", "17", "--session-timeout", "2.5",
+         "--max-connections", "17", "--session-timeout", "2.5", "--http", "0.0.0.0:9090",
          "--checkpoints", str(tmp_path / "kept"), "--checkpoint-every", "60",
          "--journal", str(tmp_path / "kept"), "--sync", "always", "--sync-interval", "0.25"],
     )  # fmt: skip
@@ -171,6 +180,7 @@ def test_every_flag_of_the_server_reaches_it(tmp_path, monkeypatch):
         "max_connections": 17,
         "grace": 7.5,
         "session_timeout": 2.5,
+        "http": "0.0.0.0:9090",
         "shard": 3,
     }
 

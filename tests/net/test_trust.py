@@ -5,9 +5,12 @@ import logging
 import pickle
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import threading
+import urllib.error
+import urllib.request
 
 import numpy as np
 import pytest
@@ -271,3 +274,15 @@ def test_the_last_log_lines_of_a_server_are_written_when_it_has_stopped(uniform,
         assert "is refused" not in caplog.text, "no call has taken it along yet"
         server.stop()
         assert "is refused" in caplog.text
+
+
+def test_the_http_port_has_the_servers_tls(uniform, pem):
+    tls = ServerTLS(cert=pem / "server.pem", key=pem / "server.key")
+    with Server([uniform()], tls=tls, http="127.0.0.1:0") as server:
+        page = f"https://{server.http_address}/livez"
+        context = ssl.create_default_context(cafile=pem / "ca.pem")
+        with urllib.request.urlopen(page, timeout=100, context=context) as response:
+            assert response.read() == b"alive\n"
+        other = ssl.create_default_context(cafile=pem / "other.pem")
+        with pytest.raises(urllib.error.URLError, match="certificate verify failed"):
+            urllib.request.urlopen(page, timeout=100, context=other)

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! One protocol ([`proto`]), one server session ([`server`]) and one client ([`client`]) serve both transports
-//! ([`way`]): [`grpc`] over TCP to any host, [`local`] over a Unix socket with shared memory on the same host.
+//! ([`way`]): [`grpc`] over TCP to any host, [`local`] over a Unix socket with shared memory on the same host. [`mod@http`]
+//! shows a server to people and to monitoring.
 
 // From the bottom up: a module uses none that is declared below it.
 pub mod proto;
@@ -43,3 +44,6 @@ pub mod local;
 pub mod client;
 pub mod sharded;
 pub mod listen;
+
+// The view from outside.
+pub mod http;

@@ -49,7 +49,7 @@ impl Server {
     /// Binds, and serves from threads of its own.
     /// `InvalidArgument`: an unsafe address, unreadable certificates, or a port that is in use.
     pub fn start(tables: Arc<Tables>, mut options: Options) -> Result<Self> {
-        check_safe(&options)?;
+        check_safe(options.address, options.token.as_deref(), options.tls.is_some(), options.insecure)?;
         let room = fit_open_files(&mut options.limits);
         let refuse = |what: &str, error: &dyn std::fmt::Display| {
             Error::InvalidArgument(format!("{}: {what}: {error}", options.address))
@@ -96,6 +96,11 @@ impl Server {
             tracing::warn!(%address, "no TLS: the token and all data can be read, and changed, on the way");
         }
         Ok(Self { running: Mutex::new(Some((runtime, serving))), shared, address, grace: options.grace })
+    }
+
+    /// The state of its connections.
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// The address it listens on.
@@ -152,9 +157,9 @@ fn fit_open_files(limits: &mut Limits) -> Room {
     room
 }
 
-fn check_safe(options: &Options) -> Result<()> {
-    let Options { address, token, tls, insecure, .. } = options;
-    token.as_deref().map_or(Ok(()), token::check)?;
+/// Refuses an address that other machines can reach without a token, or without TLS unless `insecure`.
+pub(crate) fn check_safe(address: SocketAddr, token: Option<&str>, has_tls: bool, insecure: bool) -> Result<()> {
+    token.map_or(Ok(()), token::check)?;
     if address.ip().is_loopback() {
         return Ok(());
     }
@@ -164,7 +169,7 @@ fn check_safe(options: &Options) -> Result<()> {
     if token.is_none() {
         return need("token=, which every client must show; or listen on 127.0.0.1");
     }
-    if tls.is_none() && !insecure {
+    if !has_tls && !insecure {
         return need("tls= (a certificate and its key), or insecure=True, which sends all in the clear");
     }
     Ok(())

@@ -16,9 +16,10 @@ use reverie_core::spec::{ColumnSignature, Signature};
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Change, InsertOnSample, TableOptions, Tables};
+use reverie_net::http;
 use reverie_net::listen::Server as Listening;
 use reverie_net::server::{Limits, Options, Tls};
-use std::net::ToSocketAddrs;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -28,6 +29,7 @@ pub struct Server {
     tables: Live<Arc<Tables>>,
     clock: Arc<SystemClock>,
     listening: OnceLock<Live<Listening>>,
+    http: OnceLock<Live<http::Server>>,
     /// Takes checkpoints for as long as a client has the tables; set by `_native.Checkpoints`.
     pub saver: OnceLock<Arc<Saver>>,
 }
@@ -52,6 +54,7 @@ impl Server {
             tables: Live::new(Arc::new(tables), "server"),
             clock,
             listening: OnceLock::new(),
+            http: OnceLock::new(),
             saver: OnceLock::new(),
         })
     }
@@ -86,16 +89,46 @@ impl Server {
         let checkpoint = self.tables.get(py)?.checkpointer().cloned();
         let host = host.to_owned();
         let listening = detached(py, move || {
-            let mut found = (host.trim_matches(['[', ']']), port).to_socket_addrs().ok().into_iter().flatten();
-            let Some(address) = found.next() else {
-                return Err(Error::InvalidArgument(format!("the host '{host}' has no address to listen on")));
-            };
+            let address = found_address(&host, port)?;
             let limits = Limits { max_connections, linger, ..Limits::within(memory.0, memory.1) };
             let options = Options { address, token, tls, insecure, local, grace, limits, checkpoint };
             Listening::start(tables, options)
         })?;
         let set = self.listening.set(Live::new(listening, "server"));
         set.map_err(|_| PyValueError::new_err("this server listens already"))
+    }
+
+    /// Also shows metrics and a page over HTTP; call it once, after `listen`.
+    #[pyo3(signature = (host, port, *, token, identity, client_ca, insecure))]
+    #[allow(clippy::too_many_arguments)]
+    fn listen_http(
+        &self,
+        py: Python<'_>,
+        host: &str,
+        port: Count,
+        token: Option<String>,
+        identity: Option<(Vec<u8>, Vec<u8>)>,
+        client_ca: Option<Vec<u8>>,
+        insecure: bool,
+    ) -> PyResult<()> {
+        let tables = Arc::clone(self.tables.get(py)?);
+        let port = port.within("port", 0, usize::from(u16::MAX))? as u16;
+        let tls = identity.map(|identity| Tls { identity, client_ca });
+        let saver = self.saver.get().map(Arc::downgrade).unwrap_or_default();
+        let listening = self.listening.get().map(|listening| listening.get(py)).transpose()?;
+        let host = host.to_owned();
+        let shown = detached(py, move || {
+            let options = http::Options { address: found_address(&host, port)?, token, tls, insecure };
+            http::Server::start(tables, listening, saver, &options)
+        })?;
+        let set = self.http.set(Live::new(shown, "server"));
+        set.map_err(|_| PyValueError::new_err("this server is shown over HTTP already"))
+    }
+
+    /// The address of its HTTP port, `host:port`; None if it has none.
+    #[getter]
+    fn http_address(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        self.http.get().map(|shown| Ok(shown.get(py)?.address().to_string())).transpose()
     }
 
     /// The address it listens on, `host:port`; None if it does not listen.
@@ -108,11 +141,15 @@ impl Server {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let tables = self.tables.get(py)?;
         let listening = self.listening.get().map(|listening| listening.get(py)).transpose()?;
+        let http = self.http.get().map(|shown| shown.get(py)).transpose()?;
         detached(py, || {
             if let Some(listening) = listening {
                 listening.stop();
             }
             tables.close();
+            if let Some(http) = http {
+                http.stop();
+            }
             Ok(())
         })
     }
@@ -128,6 +165,12 @@ impl Server {
     pub fn clock(&self) -> &Arc<SystemClock> {
         &self.clock
     }
+}
+
+/// The address of a host's name. `InvalidArgument` if it has none.
+fn found_address(host: &str, port: u16) -> Result<SocketAddr, Error> {
+    let mut found = (host.trim_matches(['[', ']']), port).to_socket_addrs().ok().into_iter().flatten();
+    found.next().ok_or_else(|| Error::InvalidArgument(format!("the host '{host}' has no address to listen on")))
 }
 
 fn table_options(table: &Bound<'_, PyAny>, shard: u8) -> PyResult<TableOptions> {

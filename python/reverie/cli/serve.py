@@ -65,6 +65,7 @@ def serve(
     max_connections: flags.MaxConnections = 4096,
     grace: flags.Grace = 5.0,
     session_timeout: flags.SessionTimeout = 60.0,
+    http: flags.Http = None,
     as_json: flags.Json = False,
 ) -> None:
     """Serve tables until SIGINT or SIGTERM.
@@ -78,6 +79,9 @@ def serve(
     try:
         _refuse_flags_without_effect(ctx, tables, sampler)
         _check_safe(host, token_file, tls_cert, insecure=insecure)
+        # An address without a host is refused below.
+        if http is not None and (host_of_page := http.rpartition(":")[0].strip("[]")):
+            _check_safe(host_of_page, token_file, tls_cert, insecure=insecure)
         checkpointer = _checkpointer(checkpoints, checkpoint_every, journal)
         kept = _journal(ctx, journal, sync, sync_interval, checkpoint_every)
         server = reverie.Server(
@@ -94,12 +98,18 @@ def serve(
             grace=grace,
             session_timeout=session_timeout,
             max_connections=max_connections,
+            http=http,
             shard=shard or 0,
         )
     except (ValueError, TypeError, OSError, reverie.ReplayError) as error:
         refuse(error)
     with server:
-        _print_address(server, _client_expression(server, token_file, tls_cert, client_ca), as_json=as_json)
+        _print_address(
+            server,
+            _client_expression(server, token_file, tls_cert, client_ca),
+            as_json=as_json,
+            page=_page(server, tls_cert) if http else None,
+        )
         while not stop.wait(LOG_PERIOD):
             _native._tell()
         _stop(server, saves=checkpointer is not None)
@@ -117,13 +127,21 @@ def _stop_event() -> threading.Event:
     return stop
 
 
-def _print_address(server: reverie.Server, call: str, *, as_json: bool) -> None:
+def _print_address(server: reverie.Server, call: str, *, as_json: bool, page: str | None) -> None:
     names = [table.name for table in server.tables]
     if as_json:
-        print(json.dumps({"address": server.address, "port": server.port, "tables": names}), flush=True)
+        hello = {"address": server.address, "port": server.port, "tables": names}
+        print(json.dumps(hello if page is None else hello | {"page": page}), flush=True)
     else:
         print(f"reverie: serving {', '.join(names)} on {server.address}; Ctrl-C stops", flush=True)
         print(f"  client = {call}", flush=True)
+        if page is not None:
+            print(f"  page and metrics: {page}", flush=True)
+
+
+def _page(server: reverie.Server, cert: Path | None) -> str:
+    """The address of the page, for a browser."""
+    return f"{'http' if cert is None else 'https'}://{server.http_address}/"
 
 
 def _stop(server: reverie.Server, *, saves: bool) -> None:

@@ -51,6 +51,13 @@ SessionTimeout = Annotated[
         help="Seconds that a session survives its lost connection, with its unacknowledged samples.",
     ),
 ]
+Http = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT",
+        help="Also show a page and metrics to browsers and monitoring there; port 0 picks a free port and prints it.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with the address, for scripts.")]
 
 ONE_TABLE = "The table, if there is no FILE"

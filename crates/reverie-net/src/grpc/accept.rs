@@ -10,8 +10,8 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
-/// Reads the certificates. `InvalidArgument` names the one that cannot be read.
-pub(super) fn acceptor(tls: &Tls) -> Result<TlsAcceptor> {
+/// Reads the certificates. `InvalidArgument` names the one that cannot be read. `protocol`: the name of what is served.
+pub(crate) fn acceptor(tls: &Tls, protocol: &[u8]) -> Result<TlsAcceptor> {
     let provider = Arc::new(default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
@@ -32,7 +32,7 @@ pub(super) fn acceptor(tls: &Tls) -> Result<TlsAcceptor> {
     let chain = certificates(chain, "the server's certificate")?;
     let mut config =
         builder.with_single_cert(chain, key).map_err(|error| invalid("the server's certificate and key", error))?;
-    config.alpn_protocols = vec![b"h2".to_vec()];
+    config.alpn_protocols = vec![protocol.to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 

@@ -19,7 +19,7 @@ mod turns;
 mod upload;
 
 // The server's end.
-mod accept;
+pub(crate) mod accept;
 mod queue;
 mod body;
 mod bounded;

@@ -82,7 +82,7 @@ impl Front {
             reporter.set_not_serving::<ReplayServer<Service>>().await;
             reporter.set_service_status("", tonic_health::ServingStatus::NotServing).await;
         });
-        Ok(Self { shared, routes, tls: tls.map(acceptor).transpose()? })
+        Ok(Self { shared, routes, tls: tls.map(|tls| acceptor(tls, b"h2")).transpose()? })
     }
 
     /// Serves connections, each with its peer's name, until the stream ends or the server stops.

@@ -7,6 +7,7 @@
 //! ```
 
 mod later;
+mod latencies;
 mod options;
 mod reading;
 mod shared;
@@ -30,5 +31,6 @@ mod tests;
 mod wait_tests;
 
 pub(crate) use charges::Charge;
+pub(crate) use latencies::{FINITE, Histogram, Latencies, Transport, Verb};
 pub use options::{Limits, Options, Tls};
 pub(crate) use shared::Shared;

@@ -1,5 +1,6 @@
 //! Requests for draws: waiting for the tables, and the draws to gather.
 
+use super::latencies::Stopwatch;
 use super::reading::Reading;
 use super::shared::Shared;
 use crate::convert;
@@ -37,13 +38,15 @@ pub(super) struct Answer {
     pub(super) unpacks: bool,
     /// The bytes that the session counts for it until it is sent.
     pub(super) asked_bytes: u64,
+    /// The arrival of its request, until it is sent for the first time.
+    pub(super) stopwatch: Option<Stopwatch>,
 }
 
 impl Answer {
     fn empty(id: u64, reading: Reading) -> Self {
         let lease = Lease::default();
         let (groups, sent) = (VecDeque::new(), VecDeque::new());
-        Self { id, reading, groups, sent, error: None, lease, unpacks: false, asked_bytes: 0 }
+        Self { id, reading, groups, sent, error: None, lease, unpacks: false, asked_bytes: 0, stopwatch: None }
     }
 
     /// An answer of one batch.

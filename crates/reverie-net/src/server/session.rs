@@ -12,6 +12,7 @@ mod weigh;
 use super::charges::Charge;
 use super::delivery::Link;
 use super::inserts::Inserts;
+use super::latencies::{Stopwatch, Transport};
 use super::later::Later;
 use super::memory::{MOST_REMEMBERED, Memory, Outcome};
 use super::pool::Leave;
@@ -49,11 +50,11 @@ const REPLIES: u64 = 4 << 20;
 /// The outcome of a request that waited.
 pub(super) enum Finished {
     /// An insert: its keys, or those so far if `late` says why it was withdrawn.
-    Insert { id: u64, keys: Result<Keys>, late: Option<String> },
+    Insert { id: u64, keys: Result<Keys>, late: Option<String>, stopwatch: Stopwatch },
     /// Draws. From tables that delete sampled items, they carry the number of the connection that requested them.
     Draws(Answer, Option<u64>),
     /// Anything else.
-    Reply(proto::Reply),
+    Reply(proto::Reply, Option<Stopwatch>),
 }
 
 /// Withdraws a waiting request.
@@ -396,19 +397,20 @@ impl Session {
 
     fn finished(&mut self, finished: Finished) {
         match finished {
-            Finished::Insert { id, keys, late } => {
+            Finished::Insert { id, keys, late, stopwatch } => {
                 self.unwanted.remove(&id);
-                self.inserted_late(id, keys, late);
+                self.inserted_late(id, keys, late, stopwatch);
             }
             // Dropping the answer ends its lease.
             Finished::Draws(answer, _) if self.unwanted.remove(&answer.id) => self.discard(answer),
             Finished::Draws(answer, Some(connection)) if connection != self.connection => self.discard(answer),
             Finished::Draws(answer, _) => self.answer(answer),
             // The return was answered.
-            Finished::Reply(reply) if self.unwanted.remove(&reply.id) => {}
-            Finished::Reply(reply) => {
+            Finished::Reply(reply, _) if self.unwanted.remove(&reply.id) => {}
+            Finished::Reply(reply, stopwatch) => {
                 self.cancels.remove(&reply.id);
                 self.reply(reply, true);
+                stopwatch.into_iter().for_each(|stopwatch| self.note_done(stopwatch, 1));
             }
         }
     }
@@ -419,6 +421,13 @@ impl Session {
             self.memory.done(reply.id, Outcome::Reply(Box::new(reply.clone())));
         }
         self.send(Body::Reply(reply));
+    }
+
+    /// Counts the time of `n` requests that have their response. A session without a connection is not counted.
+    pub(super) fn note_done(&self, stopwatch: Stopwatch, n: u64) {
+        if let Some(link) = &self.link {
+            self.shared.latencies.done(stopwatch, Transport::of(link.way.transport()), n);
+        }
     }
 
     /// Does nothing without a connection.

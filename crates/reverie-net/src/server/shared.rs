@@ -2,6 +2,7 @@
 
 use super::charges::{Charge, Charges};
 use super::checkpoints::Checkpoints;
+use super::latencies::Latencies;
 use super::pool::Pool;
 use super::unpacking::Turns;
 use super::{Limits, Options};
@@ -41,6 +42,8 @@ pub struct Shared {
     pub(super) charges: Arc<Charges>,
     /// The turns of batches whose chunks are packed.
     pub(super) turns: Turns,
+    /// The times that requests take.
+    pub(crate) latencies: Latencies,
     incarnation: u64,
     started: Instant,
     /// True once the clients known from a checkpoint that did not reconnect were dropped.
@@ -73,6 +76,7 @@ impl Shared {
             pool: Pool::new(options.limits.total_batch_bytes),
             charges: Charges::new(options.limits.total_session_bytes),
             turns: Turns::new(),
+            latencies: Latencies::default(),
             // Never 0, the value of an absent field.
             incarnation: RandomState::new().hash_one("incarnation") | 1,
             started: Instant::now(),
@@ -123,7 +127,7 @@ impl Shared {
     }
 
     /// True as soon as a stop begins.
-    pub(super) fn stops(&self) -> bool {
+    pub(crate) fn stops(&self) -> bool {
         *self.stopping.borrow()
     }
 
@@ -158,9 +162,15 @@ impl Shared {
     }
 
     pub(super) fn info(&self) -> proto::ServerInfo {
+        let tables = self.tables.iter().map(|table| crate::convert::table::encode_info(&table.info())).collect();
+        proto::ServerInfo { tables, ..self.network() }
+    }
+
+    /// The figures of the connections and of memory, without those of the tables.
+    pub(crate) fn network(&self) -> proto::ServerInfo {
         let (meter, max_bytes) = self.tables.bytes();
         proto::ServerInfo {
-            tables: self.tables.iter().map(|table| crate::convert::table::encode_info(&table.info())).collect(),
+            tables: Vec::new(),
             live_bytes: meter.live_bytes(),
             max_bytes,
             grpc_connections: self.grpc.load(Ordering::Relaxed),

@@ -95,7 +95,10 @@ impl Session {
         if self.ready.get(at).is_none_or(|answer| !answer.groups.is_empty()) {
             return;
         }
-        let Some(answer) = self.ready.remove(at) else { return };
+        let Some(mut answer) = self.ready.remove(at) else { return };
+        if let Some(stopwatch) = answer.stopwatch.take() {
+            self.note_done(stopwatch, 1);
+        }
         if let Some(error) = &answer.error {
             let reply = refusal(answer.id, error);
             self.send(Body::Reply(reply));

@@ -1,5 +1,6 @@
 //! Inserts: from messages to items, from items to tables, and keys back.
 
+use super::super::latencies::{Stopwatch, Verb};
 use super::super::memory::Known;
 use super::super::samples::{Patience, wait};
 use super::super::session::{Cancel, Finished, Session};
@@ -13,15 +14,23 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 /// The keys of requests with consecutive numbers.
-#[derive(Default)]
 struct Run {
     first: u64,
     keys: Vec<Keys>,
+    /// The arrival of their message.
+    stopwatch: Stopwatch,
+}
+
+impl Run {
+    fn new(stopwatch: Stopwatch) -> Self {
+        Self { first: 0, keys: Vec::new(), stopwatch }
+    }
 }
 
 impl Session {
     /// Inserts the requests of a message into their tables. `Protocol` if the message breaks a rule.
     pub(super) fn insert(&mut self, mut message: proto::Insert) -> Result<()> {
+        let stopwatch = Stopwatch::now(Verb::Insert);
         let Some(link) = &mut self.link else { return Ok(()) };
         let granted = self.credit.granted();
         if let Some(run) = message.runs.iter().find(|run| !self.inserts.has_share(run.table, granted)) {
@@ -38,7 +47,7 @@ impl Session {
         let unconfirmed = message.in_flight_bytes;
         let arrived = link.decoder.insert(message, &*link.way.bulk(&bulk)?)?;
         link.way.consumed(&bulk);
-        let mut run = Run::default();
+        let mut run = Run::new(stopwatch);
         let whole = arrived.into_iter().try_for_each(|request| self.insert_one(request, &mut run));
         // Also if a later insert ends the connection: these are in their tables.
         self.confirm(&mut run);
@@ -113,7 +122,7 @@ impl Session {
                     run.keys.push(keys);
                 }
                 Some(Err(error)) => self.refuse_insert(id, &error),
-                None => self.wait_for_insert(id, (number, table), ticket, (size_bytes, waiting_bytes)),
+                None => self.wait_for_insert(id, (number, table), ticket, (size_bytes, waiting_bytes), run.stopwatch),
             },
         }
         Ok(())
@@ -138,6 +147,7 @@ impl Session {
         (number, table): (u32, Arc<SharedTable>),
         ticket: reverie_core::table::Ticket<Keys>,
         bytes: (u64, u64),
+        stopwatch: Stopwatch,
     ) {
         self.inserts.add(id, number, bytes);
         // Without a session no client asks for it again.
@@ -147,21 +157,21 @@ impl Session {
         self.waiting.push(Box::pin(async move {
             let mut patience = Patience::new(None, cancel);
             match wait(&table, ticket, &mut patience, true).await {
-                Ok(keys) => Finished::Insert { id, keys, late: None },
-                Err((keys, why)) => Finished::Insert { id, keys, late: Some(why) },
+                Ok(keys) => Finished::Insert { id, keys, late: None, stopwatch },
+                Err((keys, why)) => Finished::Insert { id, keys, late: Some(why), stopwatch },
             }
         }));
     }
 
     /// Handles a waiting insert that is done or withdrawn.
-    pub(super) fn inserted_late(&mut self, id: u64, keys: Result<Keys>, late: Option<String>) {
+    pub(super) fn inserted_late(&mut self, id: u64, keys: Result<Keys>, late: Option<String>, stopwatch: Stopwatch) {
         self.cancels.remove(&id);
         let left = self.inserts.remove(id);
         match (keys, late) {
             (Ok(keys), Some(_)) if left && keys.is_empty() => {}
             // Its client gets no reply, as above. If it sends the insert again, the rest goes in.
             (Ok(keys), Some(_)) if left => self.memory.inserted(id, vec![keys]),
-            (Ok(keys), None) => self.confirm(&mut Run { first: id, keys: vec![keys] }),
+            (Ok(keys), None) => self.confirm(&mut Run { first: id, keys: vec![keys], stopwatch }),
             (Err(error), _) => self.refuse_insert(id, &error),
             (Ok(keys), Some(why)) => {
                 let keys = keys.iter().map(|key| key.get()).collect();
@@ -171,7 +181,7 @@ impl Session {
             }
         }
         if let Some(arrived) = self.inserts.returned.remove(&id) {
-            let mut run = Run::default();
+            let mut run = Run::new(stopwatch);
             let inserted = self.insert_one(arrived, &mut run);
             self.confirm(&mut run);
             if let Err(error) = inserted {
@@ -209,6 +219,7 @@ impl Session {
             return;
         }
         self.send_inserted(run.first, &run.keys);
+        self.note_done(run.stopwatch, run.keys.len() as u64);
         self.memory.inserted(run.first, std::mem::take(&mut run.keys));
     }
 

@@ -1,6 +1,7 @@
 //! Requests other than inserts.
 
 use super::super::batches::heavy;
+use super::super::latencies::{Stopwatch, Verb};
 use super::super::memory::{Known, Outcome};
 use super::super::reading::Reading;
 use super::super::samples::{Answer, DRAW_BYTES, Patience, cost, draw, wait};
@@ -49,26 +50,30 @@ impl Session {
                 return Ok(());
             }
         };
+        let stopwatch = Stopwatch::now(request.body.as_ref().map_or(Verb::Other, verb));
         match request.body {
             None => self.reply(refusal(id, &Error::InvalidArgument("a request without a body".to_owned())), false),
-            Some(request::Body::Sample(sample)) => self.sample(id, sample, timeout),
+            Some(request::Body::Sample(sample)) => self.sample(id, sample, timeout, stopwatch),
             Some(request::Body::Get(get)) => match self.get(id, get) {
-                Ok((answer, asked)) => self.answer_with(answer, asked),
+                Ok((answer, asked)) => self.answer_with(answer, asked, stopwatch),
                 Err(error) => self.reply(refusal(id, &error), false),
             },
             Some(request::Body::Query(query)) => match self.query(id, query) {
-                Ok((answer, asked)) => self.answer_with(answer, asked),
+                Ok((answer, asked)) => self.answer_with(answer, asked, stopwatch),
                 Err(error) => self.reply(refusal(id, &error), false),
             },
-            Some(request::Body::Checkpoint(_)) => self.checkpoint(id),
+            Some(request::Body::Checkpoint(_)) => self.checkpoint(id, stopwatch),
             Some(request::Body::Grant(grant)) if grant.unlike.is_some() => self.look(id, grant, timeout),
             Some(body) => {
                 let table = changed_table(&body).and_then(|name| self.shared.tables.get(name).ok().cloned());
                 let (done, keep) = self.at_once(body);
                 let reply = done.map_or_else(|error| refusal(id, &error), |body| proto::Reply { id, body: Some(body) });
                 match table.and_then(|table| table.barrier()) {
-                    None => self.reply(reply, keep),
-                    Some(barrier) => self.reply_once_durable(reply, barrier),
+                    None => {
+                        self.reply(reply, keep);
+                        self.note_done(stopwatch, 1);
+                    }
+                    Some(barrier) => self.reply_once_durable(reply, barrier, stopwatch),
                 }
             }
         }
@@ -76,13 +81,13 @@ impl Session {
     }
 
     /// Replies once the barrier of the tables' journal is passed.
-    fn reply_once_durable(&mut self, reply: proto::Reply, barrier: Ticket<()>) {
+    fn reply_once_durable(&mut self, reply: proto::Reply, barrier: Ticket<()>, stopwatch: Stopwatch) {
         let (sender, _) = oneshot::channel();
         let id = reply.id;
         self.cancels.insert(id, Cancel { sender, consumes: false });
         self.waiting.push(Box::pin(async move {
             let durable = barrier.await;
-            Finished::Reply(durable.map_or_else(|error| refusal(id, &error), |()| reply))
+            Finished::Reply(durable.map_or_else(|error| refusal(id, &error), |()| reply), Some(stopwatch))
         }));
     }
 
@@ -95,7 +100,7 @@ impl Session {
         }
     }
 
-    fn sample(&mut self, id: u64, sample: proto::Sample, timeout: Option<Duration>) {
+    fn sample(&mut self, id: u64, sample: proto::Sample, timeout: Option<Duration>, stopwatch: Stopwatch) {
         let (asked, consumes) = cost(&self.shared, &sample.parts);
         let draws = sample.parts.iter().map(|part| u64::from(part.num_samples)).sum();
         if consumes {
@@ -111,11 +116,13 @@ impl Session {
         let mut drawn = Box::pin(draw(Arc::clone(&self.shared), id, sample, patience, lease));
         // The draws can mostly be made at once. If not, the future is polled again among the others.
         if let Poll::Ready(answer) = drawn.poll_unpin(&mut Context::from_waker(Waker::noop())) {
-            return self.answer(Answer { asked_bytes: asked, ..answer });
+            return self.answer(Answer { asked_bytes: asked, stopwatch: Some(stopwatch), ..answer });
         }
         self.cancels.insert(id, Cancel { sender, consumes });
         let connection = consumes.then_some(self.connection);
-        let drawn = drawn.map(move |answer| Finished::Draws(Answer { asked_bytes: asked, ..answer }, connection));
+        let drawn = drawn.map(move |answer| {
+            Finished::Draws(Answer { asked_bytes: asked, stopwatch: Some(stopwatch), ..answer }, connection)
+        });
         self.waiting.push(Box::pin(drawn));
     }
 
@@ -140,9 +147,9 @@ impl Session {
     }
 
     /// Sends an answer that was made at once.
-    fn answer_with(&mut self, answer: Answer, asked_bytes: u64) {
+    fn answer_with(&mut self, answer: Answer, asked_bytes: u64, stopwatch: Stopwatch) {
         self.asked_bytes += asked_bytes;
-        self.answer(Answer { asked_bytes, ..answer });
+        self.answer(Answer { asked_bytes, stopwatch: Some(stopwatch), ..answer });
     }
 
     /// Answers a grant when the table differs from what the client has seen.
@@ -169,7 +176,7 @@ impl Session {
             let mut patience = Patience::new(timeout, cancel);
             // The table's state at the deadline is an answer, too.
             let tally = wait(&table, ticket, &mut patience, false).await.unwrap_or_else(|(tally, _)| tally);
-            Finished::Reply(told(tally))
+            Finished::Reply(told(tally), None)
         }));
     }
 
@@ -205,7 +212,7 @@ impl Session {
         Ok((Answer::whole(id, Reading::decode(None)?, draws), asked))
     }
 
-    fn checkpoint(&mut self, id: u64) {
+    fn checkpoint(&mut self, id: u64, stopwatch: Stopwatch) {
         let Some(checkpoints) = &self.shared.checkpoints else {
             let error = Error::InvalidArgument("this server has no checkpointer; give it one at its start".to_owned());
             return self.reply(refusal(id, &error), false);
@@ -214,10 +221,11 @@ impl Session {
         self.cancels.insert(id, Cancel { sender, consumes: false });
         let taken = checkpoints.ask();
         self.waiting.push(Box::pin(async move {
-            Finished::Reply(match taken.await {
+            let reply = match taken.await {
                 Ok(path) => proto::Reply { id, body: Some(Body::Checkpoint(path)) },
                 Err(error) => refusal(id, &error),
-            })
+            };
+            Finished::Reply(reply, Some(stopwatch))
         }));
     }
 
@@ -301,6 +309,18 @@ impl Session {
             deleted: deleted.applied,
             stale_deletes: deleted.stale,
         }))
+    }
+}
+
+fn verb(body: &request::Body) -> Verb {
+    match body {
+        request::Body::Sample(_) => Verb::Sample,
+        request::Body::Get(_) => Verb::Get,
+        request::Body::Query(_) => Verb::Query,
+        request::Body::Mutate(_) => Verb::Mutate,
+        request::Body::Delete(_) => Verb::Delete,
+        request::Body::Checkpoint(_) => Verb::Checkpoint,
+        _ => Verb::Other,
     }
 }
 

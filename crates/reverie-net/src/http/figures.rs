@@ -1,0 +1,125 @@
+//! The figures of a server as JSON.
+
+use super::watched::Watched;
+use reverie_core::table::selector::SelectorOptions;
+use reverie_core::table::{AGE_BUCKETS, TableInfo, Why};
+use serde_json::{Value, json};
+
+/// `GET /api/info`.
+pub(super) fn info(watched: &Watched) -> Value {
+    let (meter, max_bytes) = watched.tables.bytes();
+    let trouble = watched.trouble();
+    let network = watched.shared.as_ref().map(|shared| shared.network());
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "incarnation": watched.incarnation.to_string(),
+        "uptime_seconds": watched.uptime(),
+        "ready": trouble.is_none(),
+        "trouble": trouble,
+        "bytes": meter.live_bytes(),
+        "max_bytes": max_bytes,
+        "network_bytes": network.as_ref().map(|info| info.network_bytes),
+        "max_network_bytes": network.as_ref().and_then(|info| info.max_network_bytes),
+        "clients": network.as_ref().map(|info| json!({
+            "grpc": info.grpc_connections,
+            "shared_memory": info.local_connections,
+            "max": info.max_connections,
+        })),
+        "journal": watched.journal().map(|journal| json!({
+            "unsynced_bytes": journal.unsynced_bytes,
+            "is_full": journal.is_full,
+            "error": journal.error.map(|error| error.to_string()),
+        })),
+        "tables": watched.tables.iter().map(|of| table(&of.info())).collect::<Vec<_>>(),
+    })
+}
+
+fn table(info: &TableInfo) -> Value {
+    let (options, counters, stats) = (&info.options, &info.counters, &info.stats);
+    let limiter = &options.limiter;
+    let spi = limiter.samples_per_insert();
+    json!({
+        "name": options.name,
+        "size": info.size,
+        "max_size": options.max_size,
+        "bytes": info.bytes,
+        "max_bytes": options.max_bytes,
+        "sampler": selector(&options.sampler),
+        "remover": selector(&options.remover),
+        "max_times_sampled": options.max_times_sampled,
+        "inserts": counters.inserts,
+        "samples": counters.samples,
+        "deletes": counters.deletes,
+        "evictions": stats.evicted,
+        "priority_updates": stats.updated,
+        "stale_updates": stats.stale_updates,
+        "episodes": info.num_episodes,
+        "unacknowledged_samples": info.leased,
+        "max_priority": info.max_priority,
+        "limiter": {
+            "samples_per_insert": spi,
+            "min_size_to_sample": limiter.min_size_to_sample(),
+            "min_diff": limit(limiter.min_diff()),
+            "max_diff": limit(limiter.max_diff()),
+            "diff": counters.inserts as f64 * spi - counters.samples as f64,
+        },
+        "blocked_seconds": {
+            "insert": info.times.inserts_blocked.as_secs_f64(),
+            "sample": info.times.samples_blocked.as_secs_f64(),
+        },
+        "sample_ages": ages(&stats.age_histogram),
+    })
+}
+
+/// A difference that limits nothing is null.
+fn limit(diff: f64) -> Option<f64> {
+    (diff.abs() < f64::MAX).then_some(diff)
+}
+
+fn selector(options: &SelectorOptions) -> String {
+    match options {
+        SelectorOptions::Fifo => "fifo".to_owned(),
+        SelectorOptions::Lifo => "lifo".to_owned(),
+        SelectorOptions::Uniform => "uniform".to_owned(),
+        SelectorOptions::MaxHeap => "max_heap".to_owned(),
+        SelectorOptions::MinHeap => "min_heap".to_owned(),
+        SelectorOptions::Prioritized { exponent } => format!("prioritized, exponent {exponent}"),
+        SelectorOptions::Stratified { exponent } => format!("prioritized, stratified, exponent {exponent}"),
+    }
+}
+
+/// The upper bound of a bucket of ages in seconds; `None` for the last one.
+pub(super) fn age_bound(bucket: usize) -> Option<f64> {
+    (bucket + 1 < AGE_BUCKETS).then(|| (1_u64 << bucket) as f64 * 1e-9)
+}
+
+/// Draws by the age of their item: the upper bound in seconds (null: any) and the count, without empty buckets.
+fn ages(histogram: &[u64; AGE_BUCKETS]) -> Vec<Value> {
+    let filled = histogram.iter().enumerate().filter(|(_, count)| **count > 0);
+    filled.map(|(bucket, count)| json!([age_bound(bucket), count])).collect()
+}
+
+/// `GET /api/why`.
+pub(super) fn why(watched: &Watched) -> Value {
+    json!({ "tables": watched.tables.iter().map(|table| waits(&table.why())).collect::<Vec<_>>() })
+}
+
+fn waits(why: &Why) -> Value {
+    let side = |count: u64, first: Option<f64>, reason: Option<String>| json!({ "waiting": count, "first_seconds": first, "reason": reason });
+    json!({
+        "table": why.table,
+        "text": why.to_string(),
+        "stuck": why.stuck,
+        "closed": why.closed,
+        "insert": side(
+            why.num_inserts,
+            why.inserts.first().map(|first| first.since.as_secs_f64()),
+            why.insert_reason.as_ref().map(ToString::to_string),
+        ),
+        "sample": side(
+            why.num_samples,
+            why.samples.first().map(|first| first.since.as_secs_f64()),
+            why.sample_reason.as_ref().map(ToString::to_string),
+        ),
+    })
+}

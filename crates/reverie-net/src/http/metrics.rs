@@ -1,0 +1,215 @@
+//! The figures of a server as OpenMetrics. Labels are tables, sides, verbs, transports and kinds of memory only.
+
+use super::figures::age_bound;
+use super::watched::Watched;
+use crate::proto::ServerInfo;
+use crate::server::{FINITE, Histogram, Latencies, Shared, Transport, Verb};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+use reverie_core::table::{AGE_BUCKETS, TableInfo};
+use std::fmt::{Debug, Error, Write};
+use std::sync::Arc;
+
+/// The media type of the response.
+pub(super) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+type Label = (&'static str, String);
+
+/// `GET /metrics`.
+pub(super) fn exposition(watched: &Watched) -> Result<String, Error> {
+    let tables: Vec<TableSeries> = watched.tables.iter().map(|table| TableSeries::new(table.info(), table)).collect();
+    let mut out = String::new();
+    let ages = ages(&tables)?;
+    let (meter, max_bytes) = watched.tables.bytes();
+    let scrape = Scrape {
+        tables,
+        bytes: (meter.live_bytes(), max_bytes),
+        journal_unsynced: watched.journal().map(|journal| journal.unsynced_bytes),
+        ready: watched.trouble().is_none(),
+        network: watched.shared.as_ref().map(|shared| (shared.network(), Arc::clone(shared))),
+    };
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(scrape));
+    text::encode_registry(&mut out, &registry)?;
+    out.push_str(&ages);
+    text::encode_eof(&mut out)?;
+    Ok(out)
+}
+
+/// The crate writes label values as they are.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+/// The figures of one table.
+struct TableSeries {
+    label: String,
+    info: TableInfo,
+    waiting_inserts: u64,
+    waiting_samples: u64,
+}
+
+impl TableSeries {
+    fn new(info: TableInfo, table: &reverie_core::table::SharedTable) -> Self {
+        let why = table.why();
+        let (waiting_inserts, waiting_samples) = (why.num_inserts, why.num_samples);
+        Self { label: escaped(&info.options.name), info, waiting_inserts, waiting_samples }
+    }
+
+    fn labels(&self) -> Vec<Label> {
+        vec![("table", self.label.clone())]
+    }
+
+    fn sides<T>(&self, insert: T, sample: T) -> [(Vec<Label>, T); 2] {
+        [("insert", insert), ("sample", sample)].map(|(side, value)| {
+            let mut labels = self.labels();
+            labels.push(("side", side.to_owned()));
+            (labels, value)
+        })
+    }
+}
+
+/// The figures of a server at one moment.
+struct Scrape {
+    tables: Vec<TableSeries>,
+    bytes: (u64, Option<u64>),
+    journal_unsynced: Option<u64>,
+    ready: bool,
+    network: Option<(ServerInfo, Arc<Shared>)>,
+}
+
+impl Debug for Scrape {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Scrape").finish_non_exhaustive()
+    }
+}
+
+impl Collector for Scrape {
+    fn encode(&self, mut to: DescriptorEncoder<'_>) -> Result<(), Error> {
+        self.encode_server(&mut to)?;
+        self.encode_tables(&mut to)?;
+        match &self.network {
+            None => Ok(()),
+            Some((info, shared)) => {
+                let clients =
+                    [(Transport::Grpc, info.grpc_connections), (Transport::SharedMemory, info.local_connections)];
+                let clients = clients.map(|(of, count)| (vec![("transport", of.name().to_owned())], count));
+                gauges(&mut to, "reverie_clients", "Connected clients", clients)?;
+                requests(&mut to, &shared.latencies)
+            }
+        }
+    }
+}
+
+impl Scrape {
+    fn encode_server(&self, to: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let labels = [("version", env!("CARGO_PKG_VERSION"))];
+        to.encode_descriptor("reverie_build", "The version of the server", None, MetricType::Info)?
+            .encode_info(&labels)?;
+        let ready = u64::from(self.ready);
+        gauges(to, "reverie_ready", "1 if the server accepts requests and its journal works", [(vec![], ready)])?;
+        let kind = |kind: &str| vec![("kind", kind.to_owned())];
+        let network = self.network.as_ref().map(|(info, _)| info);
+        let mut used = vec![(kind("tables"), self.bytes.0)];
+        used.extend(network.map(|info| (kind("network"), info.network_bytes)));
+        gauges(to, "reverie_memory_bytes", "Bytes in use: chunks of the tables, and connections", used)?;
+        let limits = [("tables", self.bytes.1), ("network", network.and_then(|info| info.max_network_bytes))];
+        let limits = limits.into_iter().filter_map(|(of, limit)| Some((kind(of), limit?)));
+        gauges(to, "reverie_memory_limit_bytes", "Bytes that may be in use, where there is a limit", limits)?;
+        let unsynced = self.journal_unsynced.map(|bytes| (vec![], bytes));
+        gauges(to, "reverie_journal_unsynced_bytes", "Bytes of the journal that may not be on the disk", unsynced)
+    }
+
+    fn encode_tables(&self, to: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let of = |value: fn(&TableInfo) -> u64| self.tables.iter().map(move |of| (of.labels(), value(&of.info)));
+        gauges(to, "reverie_table_items", "Items in the table", of(|info| info.size))?;
+        gauges(to, "reverie_table_max_items", "The largest number of items", of(|info| info.options.max_size))?;
+        gauges(to, "reverie_table_bytes", "Bytes of chunks that the table holds", of(|info| info.bytes))?;
+        counters(to, "reverie_inserts", "Items inserted", of(|info| info.counters.inserts))?;
+        counters(to, "reverie_samples", "Draws made", of(|info| info.counters.samples))?;
+        counters(to, "reverie_deletes", "Items that left, for any reason", of(|info| info.counters.deletes))?;
+        counters(to, "reverie_evictions", "Items that the remover evicted", of(|info| info.stats.evicted))?;
+        counters(to, "reverie_priority_updates", "Priorities set", of(|info| info.stats.updated))?;
+        let help = "Updates of items that were gone, or updated meanwhile";
+        counters(to, "reverie_stale_updates", help, of(|info| info.stats.stale_updates))?;
+        let waiting = self.tables.iter().flat_map(|of| of.sides(of.waiting_inserts, of.waiting_samples));
+        gauges(to, "reverie_waiting_requests", "Requests that wait at the table", waiting)?;
+        let blocked = self.tables.iter().flat_map(|of| {
+            let times = &of.info.times;
+            of.sides(times.inserts_blocked.as_secs_f64(), times.samples_blocked.as_secs_f64())
+        });
+        let help = "Seconds during which at least one request waited";
+        let mut family = to.encode_descriptor("reverie_limiter_blocked_seconds", help, None, MetricType::Counter)?;
+        for (labels, seconds) in blocked {
+            family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(&seconds, None)?;
+        }
+        Ok(())
+    }
+}
+
+fn gauges<T: EncodeGaugeValue>(
+    to: &mut DescriptorEncoder<'_>,
+    name: &'static str,
+    help: &str,
+    series: impl IntoIterator<Item = (Vec<Label>, T)>,
+) -> Result<(), Error> {
+    let mut series = series.into_iter().peekable();
+    if series.peek().is_none() {
+        return Ok(());
+    }
+    let mut family = to.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for (labels, value) in series {
+        family.encode_family(&labels)?.encode_gauge(&value)?;
+    }
+    Ok(())
+}
+
+/// The names end in `_total`, which the crate appends.
+fn counters(
+    to: &mut DescriptorEncoder<'_>,
+    name: &'static str,
+    help: &str,
+    series: impl IntoIterator<Item = (Vec<Label>, u64)>,
+) -> Result<(), Error> {
+    let mut family = to.encode_descriptor(name, help, None, MetricType::Counter)?;
+    for (labels, value) in series {
+        family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(&value, None)?;
+    }
+    Ok(())
+}
+
+fn requests(to: &mut DescriptorEncoder<'_>, latencies: &Latencies) -> Result<(), Error> {
+    let help = "Seconds from a request's arrival to its response, waiting for the table included";
+    let mut family = to.encode_descriptor("reverie_request_seconds", help, None, MetricType::Histogram)?;
+    for transport in Transport::ALL {
+        for verb in Verb::ALL {
+            let (counts, sum) = latencies.of(transport, verb).read();
+            let bound = |bucket| if bucket < FINITE { Histogram::bound(bucket) } else { f64::MAX };
+            let buckets: Vec<_> = counts.iter().enumerate().map(|(bucket, count)| (bound(bucket), *count)).collect();
+            let labels = vec![("verb", verb.name().to_owned()), ("transport", transport.name().to_owned())];
+            let mut of = family.encode_family(&labels)?;
+            of.encode_histogram::<NoLabelSet>(sum, counts.iter().sum(), &buckets, None)?;
+        }
+    }
+    Ok(())
+}
+
+/// The ages of drawn items. Tables count them in buckets without their sum, which the crate's histograms require.
+fn ages(tables: &[TableSeries]) -> Result<String, Error> {
+    let name = "reverie_sample_age_seconds";
+    let mut out =
+        format!("# HELP {name} Seconds between an item's insert and a draw of it.\n# TYPE {name} histogram\n");
+    // A microsecond to three days.
+    const SHOWN: std::ops::Range<usize> = 10..AGE_BUCKETS;
+    for TableSeries { label, info, .. } in tables {
+        let mut count: u64 = info.stats.age_histogram[..SHOWN.start].iter().sum();
+        for bucket in SHOWN {
+            count += info.stats.age_histogram[bucket];
+            let bound = age_bound(bucket).map_or("+Inf".to_owned(), |bound| bound.to_string());
+            writeln!(out, "{name}_bucket{{table=\"{label}\",le=\"{bound}\"}} {count}")?;
+        }
+    }
+    Ok(out)
+}

@@ -1,0 +1,21 @@
+//! What can be seen of a server from outside, over HTTP on a port of its own: metrics, health, JSON, and a page.
+//!
+//! ```text
+//! connection -> routes -> metrics -> figures -> tables
+//!                     +-> items -> columns -> tables
+//!                     +-> events -> figures
+//! ```
+//!
+//! It has a thread of its own, so that it answers while the server's threads are busy. All requests only read.
+
+mod watched;
+mod figures;
+mod metrics;
+mod columns;
+mod items;
+mod events;
+mod routes;
+mod stalling;
+mod server;
+
+pub use server::{Options, Server};

@@ -1,0 +1,176 @@
+//! The listening socket, and its connections.
+
+use super::events::Events;
+use super::routes::{App, router};
+use super::stalling::Stalling;
+use super::watched::Watched;
+use crate::grpc::accept::acceptor;
+use crate::listen::{self, check_safe};
+use crate::log_limit::LogLimit;
+use crate::server::Tls;
+use axum::Router;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use reverie_core::journal::Saver;
+use reverie_core::table::Tables;
+use reverie_core::{Error, Result};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tower::Service;
+
+/// Connections at a time; one more is closed.
+pub(super) const MOST_CONNECTIONS: usize = 128;
+/// How long a connection may be silent before and between requests, and how long a TLS handshake may take.
+const IDLE: Duration = Duration::from_secs(30);
+/// How long a peer may read nothing of a response.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Bytes of a response that wait in this process for a slow peer, and in the system.
+const BUFFER_BYTES: usize = 64 << 10;
+const SYSTEM_BYTES: usize = 256 << 10;
+/// The pause after an error of accepting, which mostly means too many open files.
+const PAUSE: Duration = Duration::from_millis(50);
+/// How long a stop waits for a search of items.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// The address, and what readers must show.
+pub struct Options {
+    /// The address to listen on; port 0 takes a free one.
+    pub address: SocketAddr,
+    /// Required from every reader. There must be one if the address is not loopback.
+    pub token: Option<String>,
+    /// There must be TLS if the address is not loopback, unless `insecure`.
+    pub tls: Option<Tls>,
+    /// Allows an address that is not loopback without TLS, but never without the token.
+    pub insecure: bool,
+}
+
+/// Shows a server to readers. Its thread ends with it.
+pub struct Server {
+    /// Guards the runtime, which exists until the stop.
+    runtime: Mutex<Option<Runtime>>,
+    address: SocketAddr,
+}
+
+impl Server {
+    /// Binds, and serves from a thread of its own. `listening`: the server of these tables, if it has one; `saver`: its
+    /// checkpoints and journal.
+    /// `InvalidArgument`: an unsafe address, unreadable certificates, or a port that is in use.
+    pub fn start(
+        tables: Arc<Tables>,
+        listening: Option<&listen::Server>,
+        saver: Weak<Saver>,
+        options: &Options,
+    ) -> Result<Self> {
+        check_safe(options.address, options.token.as_deref(), options.tls.is_some(), options.insecure)?;
+        let refuse =
+            |error: &dyn std::fmt::Display| Error::InvalidArgument(format!("http: {}: {error}", options.address));
+        let tls = options.tls.as_ref().map(|tls| acceptor(tls, b"http/1.1")).transpose()?;
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_blocking_threads(2)
+            .thread_name("reverie-http")
+            .enable_all()
+            .build()
+            .map_err(|error| refuse(&error))?;
+        let listener = runtime.block_on(TcpListener::bind(options.address)).map_err(|error| refuse(&error))?;
+        let address = listener.local_addr().map_err(|error| refuse(&error))?;
+        let watched = Arc::new(Watched::new(tables, listening.map(|of| Arc::clone(of.shared())), saver));
+        let app = App::new(watched, options.token.as_deref());
+        runtime.spawn(Events::run(Arc::downgrade(&app.events)));
+        runtime.spawn(serve(listener, router(&app), tls));
+        if tls_is_missing(options) {
+            tracing::warn!(%address, "http without TLS: the token and all figures can be read on the way");
+        }
+        Ok(Self { runtime: Mutex::new(Some(runtime)), address })
+    }
+
+    /// The address it listens on.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Closes all connections. Blocks for a second at most; idempotent.
+    pub fn stop(&self) {
+        let Some(runtime) = self.runtime.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        // A thread of another runtime must not block.
+        match tokio::runtime::Handle::try_current() {
+            Ok(_) => runtime.shutdown_background(),
+            Err(_) => runtime.shutdown_timeout(FAREWELL),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn tls_is_missing(options: &Options) -> bool {
+    options.tls.is_none() && !options.address.ip().is_loopback()
+}
+
+/// Serves the connections of a listener until the runtime ends.
+async fn serve(listener: TcpListener, router: Router, tls: Option<TlsAcceptor>) {
+    let (places, failures) = (Arc::new(Semaphore::new(MOST_CONNECTIONS)), LogLimit::default());
+    loop {
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                if let Some(more) = failures.allows() {
+                    tracing::warn!("an http connection could not be accepted: {error}{more}");
+                }
+                sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+            if let Some(more) = failures.allows() {
+                tracing::warn!("an http connection of {peer} is closed: {MOST_CONNECTIONS} are open{more}");
+            }
+            continue;
+        };
+        let (router, tls) = (router.clone(), tls.clone());
+        tokio::spawn(async move {
+            connection(stream, router, tls).await;
+            drop(place);
+        });
+    }
+}
+
+async fn connection(stream: TcpStream, router: Router, tls: Option<TlsAcceptor>) {
+    // These fail only if the connection is lost already, which reading will report.
+    let _ = stream.set_nodelay(true);
+    let _ = rustix::net::sockopt::set_socket_send_buffer_size(&stream, SYSTEM_BYTES);
+    let io = Stalling::new(stream, PATIENCE);
+    match tls {
+        None => http(io, router).await,
+        Some(tls) => match timeout(IDLE, tls.accept(io)).await {
+            Ok(Ok(io)) => http(io, router).await,
+            Ok(Err(error)) => tracing::debug!("an http connection ended in its TLS handshake: {error}"),
+            Err(_) => {}
+        },
+    }
+}
+
+/// Serves the requests of a connection.
+pub(super) async fn http<IO: AsyncRead + AsyncWrite + Unpin + Send + 'static>(io: IO, router: Router) {
+    let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| router.clone().call(request));
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(IDLE)
+        .max_buf_size(BUFFER_BYTES)
+        .serve_connection(TokioIo::new(io), service)
+        .await;
+    if let Err(error) = served {
+        tracing::debug!("an http connection ended: {error}");
+    }
+}

@@ -1,0 +1,85 @@
+//! The parts of a server that are watched.
+
+use crate::server::Shared;
+use reverie_core::journal::{JournalInfo, Saver};
+use reverie_core::table::Tables;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Weak};
+use tokio::time::Instant;
+
+/// See the module.
+pub(super) struct Watched {
+    pub(super) tables: Arc<Tables>,
+    /// The state of its connections, if it listens for clients.
+    pub(super) shared: Option<Arc<Shared>>,
+    saver: Weak<Saver>,
+    started: Instant,
+    /// A random number of this start.
+    pub(super) incarnation: u64,
+}
+
+impl Watched {
+    /// A server that starts now. `saver` has its journal, if there is one.
+    pub(super) fn new(tables: Arc<Tables>, shared: Option<Arc<Shared>>, saver: Weak<Saver>) -> Self {
+        let incarnation = RandomState::new().hash_one("incarnation");
+        Self { tables, shared, saver, started: Instant::now(), incarnation }
+    }
+
+    /// Seconds since the start.
+    pub(super) fn uptime(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+
+    /// The figures of the journal.
+    pub(super) fn journal(&self) -> Option<JournalInfo> {
+        self.saver.upgrade()?.journal_info()
+    }
+
+    /// The reason why it cannot do its work now; `None` if it can.
+    pub(super) fn trouble(&self) -> Option<String> {
+        if self.shared.as_ref().is_some_and(|shared| shared.stops()) {
+            return Some("the server stops".to_owned());
+        }
+        if let Err(error) = self.tables.check_open() {
+            return Some(error.to_string());
+        }
+        let error = self.journal()?.error?;
+        Some(format!("the journal: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use reverie_core::chunk::Compression;
+    use reverie_core::clock::{Clock, ManualClock};
+    use reverie_core::table::TableOptions;
+    use reverie_core::table::limiter::Limiter;
+    use reverie_core::table::selector::SelectorOptions;
+
+    #[tokio::test]
+    async fn a_server_whose_tables_are_closed_is_in_trouble() {
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+        let table = TableOptions {
+            name: "a".to_owned(),
+            sampler: SelectorOptions::Fifo,
+            remover: SelectorOptions::Fifo,
+            max_size: 10,
+            limiter: Limiter::min_size(1).unwrap(),
+            max_times_sampled: 0,
+            signature: None,
+            max_bytes: None,
+            compression: Compression::None,
+            shard: 0,
+            sampler_seed: 1,
+            remover_seed: 2,
+            extensions: Vec::new(),
+        };
+        let tables = Arc::new(Tables::new(vec![table], None, &clock, 7).unwrap());
+        let watched = Watched::new(tables, None, Weak::new());
+        assert_eq!(watched.trouble(), None);
+        watched.tables.close();
+        let trouble = watched.trouble().unwrap();
+        assert!(trouble.contains("'a'") && trouble.contains("closed"), "{trouble}");
+    }
+}

@@ -1,0 +1,352 @@
+"""The HTTP port of a server: metrics, health, JSON, events and the page."""
+
+import base64
+import contextlib
+import hashlib
+import http.client
+import json
+import re
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reverie import Client, Journal, Server, Table, rate_limiters, selectors
+
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "watch-a-server.md"
+HERE = "127.0.0.1:0"
+#: Streams of events that a server has at a time.
+MOST_STREAMS = 16
+#: A wait that ends only where something is broken.
+PATIENT = 100
+
+
+def read(server, path, **headers):
+    """The status, the headers and the body of a path."""
+    request = urllib.request.Request(f"http://{server.http_address}{path}", headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=PATIENT) as response:
+            return response.status, response.headers, response.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.headers, error.read().decode()
+
+
+def read_json(server, path, **headers):
+    status, _, body = read(server, path, **headers)
+    return status, json.loads(body)
+
+
+def items(server, table, query=""):
+    status, answer = read_json(server, f"/api/tables/{table}/items{query}")
+    assert status == 200, answer
+    return answer["items"]
+
+
+def samples_of(exposition):
+    """The samples of an exposition: by name, and by labels, the value."""
+    found = {}
+    for line in exposition.splitlines():
+        if line and not line.startswith("#"):
+            name, labels, value = re.fullmatch(r'(\w+)(?:\{((?:[^"]|"(?:[^"\\]|\\.)*")*)\})? (\S+)', line).groups()
+            pairs = re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', labels or "")
+            found.setdefault(name, {})[frozenset(pairs)] = float(value)
+    return found
+
+
+def only(found, name, **labels):
+    """The value of the one sample of a name that has these labels."""
+    (value,) = [value for pairs, value in found[name].items() if set(labels.items()) <= pairs]
+    return value
+
+
+class Stream:
+    """An open stream of events."""
+
+    def __init__(self, server):
+        self.connection = http.client.HTTPConnection(server.http_address, timeout=PATIENT)
+        self.connection.request("GET", "/api/events")
+        self.response = self.connection.getresponse()
+        self.status = self.response.status
+
+    def next(self):
+        """The data of the next event."""
+        while not (line := self.response.readline()).startswith(b"data: "):
+            assert line, "the stream ended"
+        return json.loads(line[6:])
+
+    def close(self):
+        self.response.close()
+        self.connection.close()
+
+
+@pytest.fixture
+def shown(uniform):
+    """A server of one table in this process, with an HTTP port."""
+    with Server([uniform()], http=HERE, listen=False) as server:
+        yield server
+
+
+def test_the_metrics_are_those_of_the_guide_and_their_values_those_of_the_table(uniform, network, connect):
+    with Server([uniform()], http=HERE) as server:
+        client = connect(server.address, transport=network)
+        for step in range(5):
+            client.insert(np.float32(step), {"t": 1.0})
+        drawn = client.sample_batch("t", 3)
+        client.update_priorities("t", drawn.info.key[:1], [2.0])
+        status, headers, body = read(server, "/metrics")
+    assert status == 200
+    assert headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
+    assert body.endswith("# EOF\n")
+    found = samples_of(body)
+    assert only(found, "reverie_table_items", table="t") == 5
+    assert only(found, "reverie_inserts_total", table="t") == 5
+    assert only(found, "reverie_samples_total", table="t") == 3
+    assert only(found, "reverie_priority_updates_total", table="t") == 1
+    assert only(found, "reverie_clients", transport=network) == 1
+    assert only(found, "reverie_request_seconds_count", verb="insert", transport=network) == 5
+    assert only(found, "reverie_request_seconds_count", verb="sample", transport=network) == 1
+    assert 0 < only(found, "reverie_request_seconds_sum", verb="sample", transport=network) < PATIENT
+    assert only(found, "reverie_sample_age_seconds_bucket", table="t", le="+Inf") == 3
+    families = set(re.findall(r"^# TYPE (\w+)", body, re.MULTILINE))
+    named = set(re.findall(r"^\| `(reverie_\w+)", GUIDE.read_text(), re.MULTILINE))
+    # The journal has figures only where there is one.
+    assert {name.removesuffix("_total").removesuffix("_info") for name in named} - families == {
+        "reverie_journal_unsynced_bytes"
+    }
+    assert families <= {name.removesuffix("_total").removesuffix("_info") for name in named}
+
+
+def test_no_label_is_for_a_client_or_a_key(uniform, connect):
+    with Server([uniform()], http=HERE) as server:
+        connect(server.address, transport="grpc").insert(np.float32(1), {"t": 1.0})
+        found = samples_of(read(server, "/metrics")[2])
+    labels = {name for series in found.values() for pairs in series for name, _ in pairs}
+    assert labels == {"table", "side", "verb", "transport", "kind", "le", "version"}
+
+
+def test_a_journal_has_figures(uniform, tmp_path):
+    with Server([uniform()], journal=Journal(tmp_path, sync="always"), listen=False, http=HERE) as server:
+        server.client().insert(np.float32(1), {"t": 1.0})
+        assert only(samples_of(read(server, "/metrics")[2]), "reverie_journal_unsynced_bytes") == 0
+        journal = read_json(server, "/api/info")[1]["journal"]
+    assert journal == {"unsynced_bytes": 0, "is_full": False, "error": None}
+
+
+def test_health_is_plain_text(shown):
+    assert read(shown, "/livez")[::2] == (200, "alive\n")
+    assert read(shown, "/readyz")[::2] == (200, "ready\n")
+
+
+def test_info_and_why_have_the_figures_of_each_table():
+    table = Table("t", selectors.Uniform(), selectors.Fifo(), 10, rate_limiters.SampleToInsertRatio(2.0, 3, 4.0))
+    with Server([table], http=HERE, listen=False) as server:
+        server.client().insert(np.float32(1), {"t": 1.0})
+        info, why = (read_json(server, path)[1] for path in ("/api/info", "/api/why"))
+    assert info["ready"]
+    assert info["trouble"] is None
+    assert info["clients"] is None
+    (t,) = info["tables"]
+    assert (t["name"], t["size"], t["max_size"], t["sampler"], t["remover"]) == ("t", 1, 10, "uniform", "fifo")
+    limiter = {"samples_per_insert": 2.0, "min_size_to_sample": 3, "min_diff": 2.0, "max_diff": 10.0, "diff": 2.0}
+    assert t["limiter"] == limiter
+    (waits,) = why["tables"]
+    assert waits["table"] == "t"
+    assert not waits["stuck"]
+    assert waits["insert"] == {"waiting": 0, "first_seconds": None, "reason": None}
+    assert "min_size_to_sample" in waits["sample"]["reason"]
+    assert waits["sample"]["reason"] in waits["text"]
+
+
+def test_items_come_in_an_order_or_by_their_key(shown):
+    client = shown.client()
+    for step, priority in enumerate([1.0, 9.0, 4.0]):
+        client.insert({"step": np.int32(step), "obs": np.array([0.5, np.inf], np.float32)}, {"t": priority})
+
+    def steps(query):
+        return [item["columns"][1]["numbers"][0] for item in items(shown, "t", query)]
+
+    assert steps("") == steps("?order=newest") == [2, 1, 0]
+    assert steps("?order=oldest&limit=2") == [0, 1]
+    assert steps("?order=priority") == [1, 2, 0]
+    first = items(shown, "t", "?order=oldest&limit=1")[0]
+    assert items(shown, "t", f"?key={first['key']}")[0]["key"] == first["key"]
+    assert (first["priority"], first["times_sampled"], first["num_columns"]) == (1.0, 0, 2)
+    obs = first["columns"][0]
+    assert (obs["path"], obs["dtype"], obs["numbers"]) == ("obs", "float32", [0.5, "inf"])
+    assert (obs["min"], obs["max"], obs["mean"]) == (0.5, 0.5, 0.5)
+
+
+def test_pixels_are_sent_as_a_picture_and_a_large_column_is_not_sent(shown):
+    pixels = np.arange(12 * 10 * 3, dtype=np.uint8).reshape(12, 10, 3)
+    step = {"pixels": pixels, "large": np.zeros((2000, 2000, 3), np.uint8), "text": np.str_("<b>left</b>")}
+    shown.client().insert(step, {"t": 1.0})
+    status, _, body = read(shown, "/api/tables/t/items")
+    assert status == 200
+    assert len(body) < 5000
+    large, picture, text = json.loads(body)["items"][0]["columns"]
+    assert large["left_out"] == "the column is large"
+    assert large["bytes"] == 12_000_000
+    assert "picture" not in large
+    assert text["text"] == "<b>left</b>"
+    sent = picture["picture"]
+    assert (sent["height"], sent["width"], sent["channels"], sent["frames"]) == (12, 10, 3, 1)
+    assert base64.b64decode(sent["base64"]) == pixels.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "words"),
+    [
+        ("/api/tables/none/items", 404, "none"),
+        ("/api/tables/t/items?key=12", 404, "12"),
+        ("/api/tables/t/items?order=best", 400, "newest, oldest or priority"),
+        ("/api/tables/t/items?limit=1000", 400, "between 1 and 50"),
+        ("/metrics/more", 404, "nothing at this path"),
+    ],
+)
+def test_a_wrong_request_gets_the_reason(shown, path, status, words):
+    got, answer = read_json(shown, path)
+    assert got == status
+    assert words in answer["error"]
+
+
+def test_a_token_is_required_of_all_but_health_and_the_empty_page(uniform):
+    with Server([uniform()], http=HERE, listen=False, token="open sesame") as server:
+        for path in ("/metrics", "/api/info", "/api/why", "/api/events", "/api/tables/t/items"):
+            for headers in ({}, {"Authorization": "Bearer open"}, {"Authorization": "open sesame"}):
+                status, answer = read_json(server, path, **headers)
+                assert status == 401
+                assert "token" in answer["error"]
+        assert read(server, "/metrics", Authorization="Bearer open sesame")[0] == 200
+        assert [read(server, path)[0] for path in ("/", "/livez", "/readyz")] == [200] * 3
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "needs token="),
+        ({"token": "open sesame"}, "needs tls="),
+        ({"insecure": True}, "needs token="),
+    ],
+)
+def test_an_address_that_other_machines_reach_needs_a_token_and_tls(uniform, options, words):
+    with pytest.raises(ValueError, match=f"0.0.0.0:0 can be reached from other machines and {words}"):
+        Server([uniform()], http="0.0.0.0:0", **options)
+
+
+@pytest.mark.parametrize("address", ["9090", ":9090", "localhost:", "localhost:http", "localhost:65536"])
+def test_an_address_without_a_host_and_a_port_is_refused(uniform, address):
+    with pytest.raises(ValueError, match=r'a host and a port like "127.0.0.1:9090", got'):
+        Server([uniform()], http=address, listen=False)
+
+
+def test_a_server_without_an_http_port_says_how_to_get_one(uniform):
+    with Server([uniform()], listen=False) as server, pytest.raises(ValueError, match="pass http="):
+        _ = server.http_address
+
+
+def test_a_page_of_another_site_reads_nothing_through_a_name_of_its_own(shown):
+    status, answer = read_json(shown, "/api/info", Host="evil.example")
+    assert status == 421
+    assert "evil.example" in answer["error"]
+    assert read(shown, "/api/info", Host="localhost:1")[0] == 200
+
+
+def test_a_hundred_tables_with_names_of_markup_are_each_shown_under_their_name():
+    names = [f'<img src=x onerror="alert({n})">\\' for n in range(100)]
+    tables = [Table(name, selectors.Fifo(), selectors.Fifo(), 9, rate_limiters.MinSize(1)) for name in names]
+    with Server(tables, http=HERE, listen=False) as server:
+        server.client().insert(np.float32(1), {names[7]: 1.0})
+        found = samples_of(read(server, "/metrics")[2])["reverie_table_items"]
+        info = read_json(server, "/api/info")[1]
+        quoted = urllib.request.quote(names[7], safe="")
+        assert len(items(server, quoted)) == 1
+    labels = [dict(pairs)["table"].replace('\\"', '"').replace("\\\\", "\\") for pairs in found]
+    assert sorted(labels) == sorted(names)
+    assert sum(found.values()) == 1
+    assert [table["name"] for table in info["tables"]] == names
+
+
+def test_the_page_has_no_other_source_and_writes_no_markup(shown):
+    _, headers, page = read(shown, "/")
+    assert headers["Content-Type"] == "text/html; charset=utf-8"
+    assert len(page) < 300_000
+    for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
+        assert word not in page
+    assert set(re.findall(r"https?://[^\s\"'<>]+", page)) == {"http://www.w3.org/2000/svg"}
+    policy = headers["Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'")
+    for tag in ("script", "style"):
+        (inside,) = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
+
+
+def test_events_have_the_newest_figures(shown):
+    stream = Stream(shown)
+    try:
+        assert stream.next()["info"]["tables"][0]["size"] == 0
+        shown.client().insert(np.float32(1), {"t": 1.0})
+        # One that was made before the insert may come first.
+        while (event := stream.next())["info"]["tables"][0]["size"] == 0:
+            pass
+        assert event["info"]["tables"][0]["size"] == 1
+        assert event["why"]["tables"][0]["table"] == "t"
+    finally:
+        stream.close()
+
+
+def test_the_number_of_streams_is_bounded_and_a_closed_one_makes_room(shown):
+    with contextlib.ExitStack() as open_ones:
+        streams = [Stream(shown) for _ in range(MOST_STREAMS)]
+        for stream in streams:
+            open_ones.callback(stream.close)
+        assert {stream.status for stream in streams} == {200}
+        status, answer = read_json(shown, "/api/events")
+        assert status == 503
+        assert f"{MOST_STREAMS} pages" in answer["error"]
+        streams[0].close()
+        # The server notices it when it writes the next event.
+        while (stream := Stream(shown)).status != 200:
+            stream.close()
+        open_ones.callback(stream.close)
+    assert read(shown, "/livez")[0] == 200
+
+
+def test_a_stopped_server_closes_its_streams_and_its_port(uniform):
+    server = Server([uniform()], http=HERE, listen=False)
+    stream = Stream(server)
+    stream.next()
+    server.stop()
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        while stream.response.readline():
+            pass
+    stream.close()
+    with pytest.raises(OSError):
+        urllib.request.urlopen(f"http://{server.http_address}/livez", timeout=PATIENT)
+
+
+def test_a_request_that_waits_is_shown_with_its_reason(fifo, network, connect):
+    with Server([fifo()], http=HERE) as server:
+        client: Client = connect(server.address, transport=network)
+        with ThreadPoolExecutor() as pool:
+            waiting = pool.submit(client.sample_batch, "t", 1)
+            while not (side := read_json(server, "/api/why")[1]["tables"][0]["sample"])["waiting"]:
+                pass
+            found = samples_of(read(server, "/metrics")[2])
+            client.insert(np.float32(1), {"t": 1.0})
+            waiting.result(PATIENT)
+    assert "1 more insert is needed" in side["reason"]
+    assert only(found, "reverie_waiting_requests", table="t", side="sample") == 1
+    assert only(found, "reverie_waiting_requests", table="t", side="insert") == 0
+
+
+def test_every_metric_that_the_guide_names_in_a_query_is_exported(shown):
+    families = set(re.findall(r"^# TYPE (\w+)", read(shown, "/metrics")[2], re.MULTILINE))
+    queries = re.findall(r"^\| `(.*[=<>(].*)` \|", GUIDE.read_text(), re.MULTILINE)
+    named = {name for query in queries for name in re.findall(r"reverie_\w+", query)}
+    assert len(queries) >= 5
+    assert {re.sub(r"_(total|bucket|info)$", "", name) for name in named} - families == {"reverie_memory_limit_bytes"}
