@@ -114,12 +114,11 @@ impl Server {
         let tables = Arc::clone(self.tables.get(py)?);
         let port = port.within("port", 0, usize::from(u16::MAX))? as u16;
         let tls = identity.map(|identity| Tls { identity, client_ca });
-        let saver = self.saver.get().map(Arc::downgrade).unwrap_or_default();
         let listening = self.listening.get().map(|listening| listening.get(py)).transpose()?;
         let host = host.to_owned();
         let shown = detached(py, move || {
             let options = http::Options { address: found_address(&host, port)?, token, tls, insecure };
-            http::Server::start(tables, listening, saver, &options)
+            http::Server::start(tables, listening, &options)
         })?;
         let set = self.http.set(Live::new(shown, "server"));
         set.map_err(|_| PyValueError::new_err("this server is shown over HTTP already"))

@@ -12,11 +12,10 @@ use axum::Router;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use reverie_core::journal::Saver;
 use reverie_core::table::Tables;
 use reverie_core::{Error, Result};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -60,15 +59,9 @@ pub struct Server {
 }
 
 impl Server {
-    /// Binds, and serves from a thread of its own. `listening`: the server of these tables, if it has one; `saver`: its
-    /// checkpoints and journal.
+    /// Binds, and serves from a thread of its own. `listening`: the server of these tables, if it has one.
     /// `InvalidArgument`: an unsafe address, unreadable certificates, or a port that is in use.
-    pub fn start(
-        tables: Arc<Tables>,
-        listening: Option<&listen::Server>,
-        saver: Weak<Saver>,
-        options: &Options,
-    ) -> Result<Self> {
+    pub fn start(tables: Arc<Tables>, listening: Option<&listen::Server>, options: &Options) -> Result<Self> {
         check_safe(options.address, options.token.as_deref(), options.tls.is_some(), options.insecure)?;
         let refuse =
             |error: &dyn std::fmt::Display| Error::InvalidArgument(format!("http: {}: {error}", options.address));
@@ -82,7 +75,7 @@ impl Server {
             .map_err(|error| refuse(&error))?;
         let listener = runtime.block_on(TcpListener::bind(options.address)).map_err(|error| refuse(&error))?;
         let address = listener.local_addr().map_err(|error| refuse(&error))?;
-        let watched = Arc::new(Watched::new(tables, listening.map(|of| Arc::clone(of.shared())), saver));
+        let watched = Arc::new(Watched::new(tables, listening.map(|of| Arc::clone(of.shared()))));
         let app = App::new(watched, options.token.as_deref());
         runtime.spawn(Events::run(Arc::downgrade(&app.events)));
         runtime.spawn(serve(listener, router(&app), tls));

@@ -1,10 +1,9 @@
 //! The parts of a server that are watched.
 
 use crate::server::Shared;
-use reverie_core::journal::{JournalInfo, Saver};
-use reverie_core::table::Tables;
+use reverie_core::table::{JournalInfo, Tables};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use tokio::time::Instant;
 
 /// See the module.
@@ -12,17 +11,16 @@ pub(super) struct Watched {
     pub(super) tables: Arc<Tables>,
     /// The state of its connections, if it listens for clients.
     pub(super) shared: Option<Arc<Shared>>,
-    saver: Weak<Saver>,
     started: Instant,
     /// A random number of this start.
     pub(super) incarnation: u64,
 }
 
 impl Watched {
-    /// A server that starts now. `saver` has its journal, if there is one.
-    pub(super) fn new(tables: Arc<Tables>, shared: Option<Arc<Shared>>, saver: Weak<Saver>) -> Self {
+    /// A server that starts now.
+    pub(super) fn new(tables: Arc<Tables>, shared: Option<Arc<Shared>>) -> Self {
         let incarnation = RandomState::new().hash_one("incarnation");
-        Self { tables, shared, saver, started: Instant::now(), incarnation }
+        Self { tables, shared, started: Instant::now(), incarnation }
     }
 
     /// Seconds since the start.
@@ -32,7 +30,7 @@ impl Watched {
 
     /// The figures of the journal.
     pub(super) fn journal(&self) -> Option<JournalInfo> {
-        self.saver.upgrade()?.journal_info()
+        self.tables.journal()
     }
 
     /// The reason why it cannot do its work now; `None` if it can.
@@ -71,12 +69,13 @@ mod tests {
             max_bytes: None,
             compression: Compression::None,
             shard: 0,
+            constructed: None,
             sampler_seed: 1,
             remover_seed: 2,
             extensions: Vec::new(),
         };
         let tables = Arc::new(Tables::new(vec![table], None, &clock, 7).unwrap());
-        let watched = Watched::new(tables, None, Weak::new());
+        let watched = Watched::new(tables, None);
         assert_eq!(watched.trouble(), None);
         watched.tables.close();
         let trouble = watched.trouble().unwrap();
