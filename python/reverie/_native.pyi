@@ -693,6 +693,7 @@ class TrajectoryWriter:
         max_in_flight_bytes: int | None,
         timeout: float | None,
         timesteps: bool = False,
+        alike: bool = False,
     ) -> Self: ...
     def append(self, data: Any, *, partial_step: bool = False) -> None:
         """Appends a step, or a part of one.

@@ -85,9 +85,9 @@ def test_a_killed_shard_leaves_the_distribution_and_the_others_go_on(
         # What it could still have taken in comes to the other: (8 * 4 + ... ) / 4 - 8 inserts are open in all.
         open_now = int(left // 4 - 8)
         assert client.can_insert("t", open_now)
-        assert len(client.insert_batch("t", {"x": np.zeros(open_now)}, shard=0)) == open_now
+        assert len(client.insert_batch("t", {"x": np.zeros(open_now, int)}, shard=0)) == open_now
         # Turns pass over it.
-        assert {int(key) >> 57 for key in client.insert_batch("t", {"x": np.zeros(1)})} == {0}
+        assert {int(key) >> 57 for key in client.insert_batch("t", {"x": np.zeros(1, int)})} == {0}
 
 
 def test_a_shard_that_starts_again_is_taken_back_and_its_old_keys_are_stale(

@@ -64,11 +64,13 @@ def test_inserts_and_writers_take_the_shards_in_turns_or_the_one_that_is_named(s
     with client.trajectory_writer(1, shard=2) as writer:
         writer.append({"x": 1.0})
         writer.create_item("t", 1.0, {"x": writer.history["x"][:]})
+    assert [of.info.tables["t"].current_size for of in client.info().shards] == [2, 2, 2 + 1]
+    client.reset("t")
     with client.transition_writer("t", shard=2, num_envs=2) as writer:
         for end in (False, True):
             writer.append(np.zeros((2, 3)), np.zeros(2), np.zeros(2), np.full(2, end), np.zeros(2, bool))
     sizes = [of.info.tables["t"].current_size for of in client.info().shards]
-    assert sizes == [2, 2, 2 + 1 + 2]
+    assert sizes == [0, 0, 2]
     with pytest.raises(ValueError, match="below 3"):
         client.transition_writer("t", shard=3)
 

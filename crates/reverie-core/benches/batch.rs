@@ -22,7 +22,7 @@ fn column(path: &str, dtype: DType, shape: &[usize], at: u32, cells: Cells, sque
 
 fn pattern(columns: Vec<PatternColumn>) -> Form {
     let entries = columns.iter().map(|column| (Key::Str(column.spec.path.clone()), Structure::Leaf)).collect();
-    Form::new(Pattern { columns: columns.into(), structure: Structure::Dict(entries), timestep: false })
+    Form::new(Pattern { columns: columns.into(), structure: Structure::Dict(entries), timestep: false, alike: false })
 }
 
 fn random(state: &mut u64, below: usize) -> usize {

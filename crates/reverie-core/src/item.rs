@@ -99,6 +99,10 @@ pub struct Pattern {
     ///
     /// A signature may describe the step or the item.
     pub timestep: bool,
+    /// True for an item of Reverie's own writers: a table without a signature refuses it if its layout is another than
+    /// that of the table's first such item. Items of dm-reverb's names may differ in one table.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub alike: bool,
 }
 
 /// A shared pattern that costs nothing to clone.
@@ -328,12 +332,12 @@ mod tests {
         let spec = ColumnSpec { path: path.to_owned(), dtype: DType::Int8, shape: vec![] };
         let cells = Cells::List((0..cells).collect());
         let column = PatternColumn { spec, part: 0, column: 0, cells, squeeze: false, stack_axis: 0 };
-        Pattern { columns: [column].into(), structure: Structure::Leaf, timestep: false }
+        Pattern { columns: [column].into(), structure: Structure::Leaf, timestep: false, alike: false }
     }
 
     #[test]
     fn a_pattern_counts_the_nodes_and_names_of_its_structure() {
-        let of = |structure| Pattern { columns: Box::new([]), structure, timestep: false }.size_bytes();
+        let of = |structure| Pattern { columns: Box::new([]), structure, timestep: false, alike: false }.size_bytes();
         let (text, least) = (|n: usize| "x".repeat(n), of(Structure::Leaf));
         assert!(of(Structure::List(vec![Structure::List(Vec::new()); 1000])) >= least + 1000 * size_of::<Structure>());
         assert!(of(Structure::Dict(vec![(crate::spec::Key::Str(text(500)), Structure::Leaf)])) > least + 500);

@@ -138,7 +138,7 @@ fn column(part: u32, column: u32, cells: Cells) -> PatternColumn {
 }
 
 fn item(body: Body, column: PatternColumn) -> Item {
-    let pattern = Pattern { columns: [column].into(), structure: Structure::Leaf, timestep: false };
+    let pattern = Pattern { columns: [column].into(), structure: Structure::Leaf, timestep: false, alike: false };
     Item { body, pattern: Form::new(pattern), anchor: 1, episode: 0, stream: 0 }
 }
 

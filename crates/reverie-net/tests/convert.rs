@@ -66,14 +66,15 @@ fn pattern_columns() -> impl Strategy<Value = PatternColumn> {
 }
 
 fn patterns() -> impl Strategy<Value = Pattern> {
-    (structures(), any::<bool>())
+    (structures(), any::<[bool; 2]>())
         .prop_filter("an item has columns", |(structure, _)| structure.num_leaves() > 0)
-        .prop_flat_map(|(structure, timestep)| {
+        .prop_flat_map(|(structure, [timestep, alike])| {
             let leaves = structure.num_leaves();
             vec(pattern_columns(), leaves..=leaves).prop_map(move |columns| Pattern {
                 columns: columns.into(),
                 structure: structure.clone(),
                 timestep,
+                alike,
             })
         })
 }

@@ -56,7 +56,10 @@ fn a_structure_is_refused_where_two_fields_have_one_name() {
 fn sound_pattern() -> proto::PatternDef {
     let spec = ColumnSpec { path: "a".to_owned(), dtype: DType::Float32, shape: vec![2, 3] };
     let column = PatternColumn { spec, part: 0, column: 0, cells: Cells::one(0), squeeze: true, stack_axis: 0 };
-    item::encode_pattern(1, &Pattern { columns: [column].into(), structure: Structure::Leaf, timestep: false })
+    item::encode_pattern(
+        1,
+        &Pattern { columns: [column].into(), structure: Structure::Leaf, timestep: false, alike: false },
+    )
 }
 
 #[test]

@@ -36,7 +36,7 @@ fn sound() -> proto::Insert {
     proto::Insert {
         first_id: 7,
         runs: vec![proto::InsertRun { table: 1, requests: 1, items: 1, skipped: 0 }],
-        patterns: vec![encode_pattern(3, &Pattern { columns, structure, timestep: false })],
+        patterns: vec![encode_pattern(3, &Pattern { columns, structure, timestep: false, alike: false })],
         chunks: vec![proto::ChunkCells {
             chunk: 5,
             layout: Some(Box::new(proto::ChunkLayout {

@@ -34,7 +34,8 @@ fn bytes_chunk(compression: Compression, cells: usize) -> (ChunkWriter, Item) {
         squeeze: true,
         stack_axis: 0,
     };
-    let form = Form::new(Pattern { columns: [column].into(), structure: Structure::Leaf, timestep: false });
+    let form =
+        Form::new(Pattern { columns: [column].into(), structure: Structure::Leaf, timestep: false, alike: false });
     let item = Item { body: Body::Chunk(Arc::clone(writer.chunk())), pattern: form, anchor: 0, episode: 0, stream: 0 };
     (writer, item)
 }

@@ -37,7 +37,7 @@ fn form(columns: usize, path: &str) -> Form {
         stack_axis: 0,
     };
     let structure = Structure::List(vec![Structure::Leaf; columns]);
-    Form::new(Pattern { columns: (0..columns).map(column).collect(), structure, timestep: false })
+    Form::new(Pattern { columns: (0..columns).map(column).collect(), structure, timestep: false, alike: false })
 }
 
 fn item(form: &Form, body: Body) -> Item {

@@ -35,6 +35,8 @@ impl Rows {
     pub fn new(sink: Arc<dyn Sink>, table: &str, batched: bool, sibling: Option<&Rows>) -> Result<Self> {
         let beside = sibling.and_then(|rows| rows.state.try_lock().ok().map(|state| Reader::beside(&state.reader)));
         let writer = RowWriter::new(Arc::clone(&sink), sink.compression(table)?, true);
+        // `insert` is a name of dm-reverb's, whose tables may mix layouts.
+        let writer = if batched { writer.of_alike() } else { writer };
         Ok(Self {
             table: table.to_owned(),
             batched,

@@ -59,7 +59,7 @@ const REMEMBERED: usize = 8;
 impl TrajectoryWriter {
     #[new]
     #[pyo3(signature = (client, num_keep_alive_refs, *, chunk_length, compression, max_in_flight_bytes, timeout,
-        timesteps=false))]
+        timesteps=false, alike=false))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -70,6 +70,7 @@ impl TrajectoryWriter {
         max_in_flight_bytes: Option<Count>,
         timeout: Option<f64>,
         timesteps: bool,
+        alike: bool,
     ) -> PyResult<Self> {
         let compression = self::compression(compression)?;
         let keep_alive = num_keep_alive_refs.at_least("num_keep_alive_refs", 1)?;
@@ -78,7 +79,8 @@ impl TrajectoryWriter {
         let sending = ItemSender::new(py, client.get().handle(), max_in_flight_bytes, timeout)?;
         let sink = Arc::clone(sending.replay(py)?);
         let steps = quick(py, || StepWriter::new(sink, options))?;
-        let steps = Arc::new(Mutex::new(if timesteps { steps.of_timesteps() } else { steps }));
+        let steps = if timesteps { steps.of_timesteps() } else { steps };
+        let steps = Arc::new(Mutex::new(if alike { steps.of_alike() } else { steps }));
         Ok(Self { sending, options, steps, forms: Mutex::default() })
     }
 

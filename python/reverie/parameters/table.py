@@ -74,11 +74,11 @@ class _TableCarrier(Carrier):
         end = None if timeout is None else time.monotonic() + timeout
         self._check(timeout)
         require_newer(version, self.newest(_rest(end)), self.where)
-        rows = {name: array[None] for name, array in arrays.items()}
-        (key,) = self._client.insert_batch(self._table, rows, [_priority(version)], timeout=_rest(end))
+        # `insert_batch` would refuse another network than the first; subscribers report the difference.
+        self._client.insert(arrays, {self._table: _priority(version)}, timeout=_rest(end))
         found = self._client.query(self._table, timeout=_rest(end))
         # Where another publisher is newer, the table has evicted this item at once. It may also have been deleted.
-        if len(found) and found.key[0] != key:
+        if len(found) and _version(found) != version:
             require_newer(version, _version(found), self.where)
 
     def fetch(self, above: Version | None, timeout: float | None) -> Parameters | Version | None:

@@ -35,6 +35,7 @@ class StepsWriter(WriterContext):
             compression=compression,
             max_in_flight_bytes=max_in_flight_bytes,
             timeout=timeout,
+            alike=True,
         )
 
     @property

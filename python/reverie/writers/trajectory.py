@@ -45,6 +45,7 @@ class TrajectoryWriter(_native.TrajectoryWriter, EpisodeContext):
         compression: str = "auto",
         max_in_flight_bytes: int | None = None,
         timeout: float | None = None,
+        alike: bool = False,
     ) -> TrajectoryWriter:
         """Takes a live client; `client.trajectory_writer(...)` calls this."""
         self = super().__new__(
@@ -55,6 +56,7 @@ class TrajectoryWriter(_native.TrajectoryWriter, EpisodeContext):
             compression=compression,
             max_in_flight_bytes=max_in_flight_bytes,
             timeout=timeout,
+            alike=alike,
         )
         if fit_to is not None:
             self._fit_to = fit_to

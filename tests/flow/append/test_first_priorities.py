@@ -34,7 +34,7 @@ EVERY_WRITER = pytest.mark.parametrize("write", [sequences, sequences_of_many, e
 def first_priority(client, write, **options):
     """The priority of an item that a writer writes into a table whose other items have the priority 5."""
     for _ in range(2):  # of two servers, both have one
-        client.insert_batch("t", {"y": np.zeros(1)}, priorities=5.0)
+        client.insert({"y": 0.0}, {"t": 5.0})
     before = client.query("t").key
     write(client, **options)
     (new,) = [at for at, key in enumerate(client.query("t").key) if key not in before]

@@ -219,6 +219,7 @@ def test_text_is_as_wide_as_its_widest_value(connect):
     data = client.get("t", np.concatenate(keys)).data
     assert data["u"].tolist() == ["a", "béc", ""]
     assert [value.decode() for value in data["b"].tolist()] == ["a", "béc", ""]
+    client.reset("t")
     objects = np.array(["xx", "y"], dtype=object)
     assert client.get("t", client.insert_batch("t", {"u": objects})).data["u"].tolist() == ["xx", "y"]
 

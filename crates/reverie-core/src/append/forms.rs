@@ -29,6 +29,8 @@ pub(super) struct Forms {
     forms: Vec<Known>,
     /// Whether items are whole steps ([`Pattern::timestep`]).
     pub(super) timestep: bool,
+    /// Whether items must be like others of their table ([`Pattern::alike`]).
+    pub(super) alike: bool,
 }
 
 impl Forms {
@@ -58,6 +60,7 @@ impl Forms {
             columns: pattern_columns.collect(),
             structure: (**structure).clone(),
             timestep: self.timestep,
+            alike: self.alike,
         });
         self.forms.truncate(KEPT - 1);
         let form = Known { columns: columns.to_vec(), structure: Arc::clone(structure), pattern: pattern.clone() };

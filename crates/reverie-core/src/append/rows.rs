@@ -20,6 +20,7 @@ pub struct RowWriter {
     sink: Arc<dyn Sink>,
     compression: Compression,
     timestep: bool,
+    alike: bool,
     stream: u32,
     form: Option<RowForm>,
     open: Option<ChunkWriter>,
@@ -39,7 +40,14 @@ impl RowWriter {
     /// Creates a writer. `timestep`: the rows are steps of an environment loop (see [`Pattern::timestep`]).
     pub fn new(sink: Arc<dyn Sink>, compression: Compression, timestep: bool) -> Self {
         let (stream, chooser) = (next_stream(), Chooser::new(compression));
-        Self { sink, compression, timestep, stream, form: None, open: None, chooser }
+        Self { sink, compression, timestep, alike: false, stream, form: None, open: None, chooser }
+    }
+
+    /// The rows will be like other items of their table (see [`Pattern::alike`]).
+    #[must_use]
+    pub fn of_alike(mut self) -> Self {
+        self.alike = true;
+        self
     }
 
     /// Stores `rows` rows, given column by column, and returns one item for each.
@@ -137,7 +145,8 @@ impl RowWriter {
             squeeze: true,
             stack_axis: 0,
         });
-        Pattern { columns: columns.collect(), structure: schema.structure.clone(), timestep: self.timestep }
+        let (timestep, alike) = (self.timestep, self.alike);
+        Pattern { columns: columns.collect(), structure: schema.structure.clone(), timestep, alike }
     }
 }
 

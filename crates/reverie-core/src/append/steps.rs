@@ -100,6 +100,13 @@ impl StepWriter {
         self
     }
 
+    /// Items will be like others of their table (see [`Pattern::alike`](crate::item::Pattern::alike)).
+    #[must_use]
+    pub fn of_alike(mut self) -> Self {
+        self.forms.alike = true;
+        self
+    }
+
     fn check_options(options: &WriterOptions) -> Result<()> {
         if options.keep_alive < 1 || options.chunk_length.is_some_and(|length| length < 1) {
             return Err(Error::InvalidArgument(

@@ -78,7 +78,7 @@ fn patterns() {
     let list = Cells::List([0, 1, 1].into());
     let columns = [column(list, false), column(Cells::range(-3, 4), false), column(Cells::one(2), true)];
     let columns = [columns.to_vec(), vec![column(Cells::one(0), true)]].concat();
-    let whole = Pattern { columns: columns.into(), structure: structure(), timestep: false };
+    let whole = Pattern { columns: columns.into(), structure: structure(), timestep: false, alike: false };
     fuzz(&vec![whole], records::patterns, Bytes::record);
 }
 

@@ -114,7 +114,7 @@ mod tests {
             column("-3/1/0", DType::Str, Cells::List([0, 0, -1].into())),
             column("obs/pixels", DType::UInt8, Cells::Range { start: 7, step: -2, len: 4 }),
         ];
-        let want = vec![Pattern { columns: columns.into(), structure: nest(), timestep: true }];
+        let want = vec![Pattern { columns: columns.into(), structure: nest(), timestep: true, alike: false }];
         let bytes = written(&want);
         assert_eq!(read(&bytes).unwrap(), want);
         for end in 0..bytes.len() {
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn a_pattern_that_no_item_has_is_refused() {
         let refused = |columns: &[PatternColumn], words: &str| {
-            let pattern = Pattern { columns: columns.into(), structure: Structure::Leaf, timestep: true };
+            let pattern = Pattern { columns: columns.into(), structure: Structure::Leaf, timestep: true, alike: false };
             let error = read(&written(&[pattern])).unwrap_err();
             assert!(error.contains(words), "{error}");
         };

@@ -166,6 +166,7 @@ fn part_of(item: &Item, first: usize, len: usize) -> Item {
             columns: item.pattern.columns.iter().map(column).collect(),
             structure: item.pattern.structure.clone(),
             timestep: item.pattern.timestep,
+            alike: item.pattern.alike,
         }),
     };
     let anchor = if moves { item.anchor + first as u32 } else { item.anchor };

@@ -170,7 +170,7 @@ fn a_path_selects_all_that_is_below_it() {
         (key("obs"), Structure::Tuple(vec![Structure::Leaf, Structure::Leaf])),
         (key("obs2"), Structure::Leaf),
     ]);
-    let form = Form::new(Pattern { columns: columns.into(), structure, timestep: false });
+    let form = Form::new(Pattern { columns: columns.into(), structure, timestep: false, alike: false });
     let items = [item(&chunk, &form, 0)];
     let select = |paths: &[&str]| {
         let paths = paths.iter().map(|path| (*path).to_owned()).collect::<Vec<_>>();
@@ -197,7 +197,8 @@ fn a_record_of_which_a_part_is_read_becomes_a_dictionary_in_key_order() {
         columns.map(|(at, name)| squeezed(name, DType::UInt8, if at == 0 { &[2] } else { &[] }, u32::from(at > 0)));
     let fields = ["z", "m", "a"].iter().map(|name| ((*name).to_owned(), Structure::Leaf)).collect();
     let structure = Structure::Record { dataclass: true, module: "there".to_owned(), name: "Step".to_owned(), fields };
-    let form = Form::new(Pattern { columns: columns.collect(), structure: structure.clone(), timestep: false });
+    let form =
+        Form::new(Pattern { columns: columns.collect(), structure: structure.clone(), timestep: false, alike: false });
     let items = [item(&chunk, &form, 1)];
     let paths = ["z".to_owned(), "a".to_owned()];
     let part = plan(&items, &Options { columns: Some(&paths), ragged: Ragged::Refuse }).unwrap();

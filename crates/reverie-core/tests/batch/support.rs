@@ -55,7 +55,7 @@ pub fn squeezed(path: &str, dtype: DType, shape: &[usize], at: u32) -> PatternCo
 
 pub fn pattern(columns: Vec<PatternColumn>) -> Form {
     let entries = columns.iter().map(|column| (Key::Str(column.spec.path.clone()), Structure::Leaf)).collect();
-    Form::new(Pattern { columns: columns.into(), structure: Structure::Dict(entries), timestep: false })
+    Form::new(Pattern { columns: columns.into(), structure: Structure::Dict(entries), timestep: false, alike: false })
 }
 
 pub fn item(chunk: &Arc<Chunk>, pattern: &Form, anchor: u32) -> Item {

@@ -47,6 +47,7 @@ pub fn encode_pattern(number: u32, pattern: &Pattern) -> proto::PatternDef {
         structure: Some(structure::encode(&pattern.structure)),
         columns: pattern.columns.iter().map(column).collect(),
         timestep: pattern.timestep,
+        alike: pattern.alike,
     }
 }
 
@@ -58,7 +59,7 @@ pub fn decode_pattern(message: proto::PatternDef) -> Result<(u32, Pattern)> {
     if columns.is_empty() || columns.len() != leaves {
         return Err(broken(format!("a form of {} columns for {leaves} leaves", columns.len())));
     }
-    Ok((message.pattern, Pattern { columns, structure, timestep: message.timestep }))
+    Ok((message.pattern, Pattern { columns, structure, timestep: message.timestep, alike: message.alike }))
 }
 
 fn decode_column(mut message: proto::PatternColumn) -> Result<PatternColumn> {

@@ -97,7 +97,8 @@ impl Columns {
                     stack_axis: stacked.map_or(0, |_| options.stack_axis),
                 }
             });
-            Form::new(Pattern { columns: columns.collect(), structure: structure.clone(), timestep: false })
+            let (columns, structure) = (columns.collect(), structure.clone());
+            Form::new(Pattern { columns, structure, timestep: false, alike: true })
         };
         patterns.entry((before, steps)).or_insert_with(make).clone()
     }

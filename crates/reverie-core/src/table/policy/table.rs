@@ -12,6 +12,7 @@ mod windows;
 
 use super::emptied::{Dropped, Emptied};
 use super::largest::Largest;
+use super::layout::Layout;
 use super::leases::Leases;
 use super::lineage::Lineage;
 use super::options::check_pattern;
@@ -65,8 +66,10 @@ pub struct Table {
     first_draws: Option<Vec<FirstDraw>>,
     /// The options changed since the last [`Table::delta`].
     configured: bool,
-    /// The last form that matched the signature: items of one writer share it.
+    /// The last form that matched the signature or the layout: items of one writer share it.
     accepted: Option<Form>,
+    /// Of a table without a signature.
+    layout: Layout,
     picks: Vec<Pick>,
     /// Chooses where windows begin.
     positions: Random,
@@ -96,6 +99,7 @@ impl Table {
             first_draws: None,
             configured: false,
             accepted: None,
+            layout: Layout::default(),
             picks: Vec::new(),
             // The sampler's own random numbers do not change.
             positions: Random::new(options.sampler_seed.rotate_left(32) ^ 0x5bd1_e995_9d1c_3a27),
@@ -160,6 +164,23 @@ impl Table {
         !self.dropped.is_empty() || !self.emptied.is_empty()
     }
 
+    /// As [`Table::check`], for an item that is to be inserted: without a signature, the first one sets the layout.
+    pub fn admit(&mut self, item: &Item, priority: f64) -> Result<()> {
+        if self.options.signature.is_none()
+            && !self.accepted.as_ref().is_some_and(|accepted| accepted.same(&item.pattern))
+        {
+            self.admit_form(&item.pattern)?;
+        }
+        self.check(item, priority)
+    }
+
+    #[inline(never)]
+    fn admit_form(&mut self, form: &Form) -> Result<()> {
+        self.layout.admit(&self.options.name, form)?;
+        self.accepted = Some(form.clone());
+        Ok(())
+    }
+
     /// Refuses an item that this table can never take, because of its priority, its columns or its size.
     pub fn check(&mut self, item: &Item, priority: f64) -> Result<()> {
         self.check_priority(priority)?;
@@ -181,6 +202,17 @@ impl Table {
             }
         }
         Ok(())
+    }
+
+    /// True if an item has set the table's layout.
+    #[inline]
+    pub fn has_layout(&self) -> bool {
+        self.layout.is_set()
+    }
+
+    /// The next item sets the table's layout again. For a caller that inserts no item of the layout after all.
+    pub fn forget_layout(&mut self) {
+        (self.layout, self.accepted) = (Layout::default(), None);
     }
 
     /// Refuses a priority that one of the selectors does not accept.

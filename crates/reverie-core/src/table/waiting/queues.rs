@@ -73,13 +73,32 @@ const INSERTS_AT_ONCE: usize = 1 << 12;
 pub(super) const MEASURED_EVERY: u32 = 64;
 
 impl State {
-    /// Refuses items that the table can never take.
+    /// Refuses items that the table can never take; leaves the table as it was.
     pub(super) fn check(&mut self, name: &str, items: &[(Item, Priority)]) -> Result<()> {
+        let had_layout = self.table.has_layout();
+        let outcome = self.accept(name, items);
+        if !had_layout {
+            self.table.forget_layout();
+        }
+        outcome
+    }
+
+    /// Refuses items that the table can never take; the first items set its layout.
+    pub(super) fn accept(&mut self, name: &str, items: &[(Item, Priority)]) -> Result<()> {
         self.open(name)?;
-        items.iter().try_for_each(|(item, priority)| {
+        if self.table.counters().inserts == 0 && self.inserts.is_empty() {
+            // The insert that set a layout was withdrawn.
+            self.table.forget_layout();
+        }
+        let had_layout = self.table.has_layout();
+        let outcome = items.iter().try_for_each(|(item, priority)| {
             let value = if let Priority::Value(value) = priority { *value } else { 0.0 };
-            self.table.check(item, value)
-        })
+            self.table.admit(item, value)
+        });
+        if outcome.is_err() && !had_layout {
+            self.table.forget_layout();
+        }
+        outcome
     }
 
     pub(super) fn open(&self, name: &str) -> Result<()> {

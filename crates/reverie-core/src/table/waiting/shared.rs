@@ -200,7 +200,7 @@ impl SharedTable {
         // Refused items are dropped after the decision.
         let mut offered = items;
         let ticket = self.decide(|state, now| {
-            state.check(&self.name, &offered)?;
+            state.accept(&self.name, &offered)?;
             let mut items = std::mem::take(&mut offered).into_iter();
             let mut keys = before;
             let origin = sent.map(|sent| state.senders.origin(sent));

@@ -3,6 +3,7 @@
 use super::Table;
 use crate::error::{Error, Result};
 use crate::item::Key;
+use crate::table::policy::layout::Layout;
 use crate::table::policy::options::check_pattern;
 use crate::table::policy::selector::{AnySelector, Selector};
 use crate::table::policy::slots::page::{Cut, Spares};
@@ -103,6 +104,11 @@ impl Table {
         (self.counters, self.order) = (counters, order);
         (self.incarnation, self.ration) = (incarnation, counters.inserts);
         self.stats = Stats { sampled_present: 0, single_steps: 0, ..stats };
+        if self.options.signature.is_none() {
+            // The items were alike when they were inserted.
+            let mut forms = rows.iter().map(|row| &row.item.pattern);
+            self.layout = Layout::of(forms.find(|form| form.alike));
+        }
         for row in &rows {
             self.note_priority(row.slot, row.priority);
             self.hold(&row.item);

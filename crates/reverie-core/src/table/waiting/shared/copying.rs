@@ -104,7 +104,7 @@ impl State {
         let mut refused = Vec::new();
         for FirstDraw { item, priority, key } in first {
             let offered = (item.clone(), Priority::Value(*priority));
-            if self.closed || self.table.check(item, *priority).is_err() {
+            if self.closed || self.table.admit(item, *priority).is_err() {
                 how.counts.end(false);
                 refused.push(offered);
                 continue;
