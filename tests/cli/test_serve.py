@@ -21,27 +21,16 @@ PATIENT = ["--timeout", "100"]
 
 
 @pytest.fixture
-def served(tmp_path):
+def served(start):
     """Starts `reverie serve`, gives the process and what it printed as JSON; ends what a test left running."""
-    started = []
 
-    def start(*arguments):
-        process = subprocess.Popen(
-            [*COMMAND, "serve", "--json", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=tmp_path,
-        )
-        started.append(process)
+    def served(*arguments):
+        process = start("serve", "--json", *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         line = process.stdout.readline()
-        assert line, process.communicate(timeout=200)[1]
+        assert line, process.stderr.read()
         return process, json.loads(line)
 
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate(timeout=200)
+    return served
 
 
 def reach(hello):
@@ -253,8 +242,8 @@ def test_a_server_with_a_journal_comes_back_after_a_kill(served):
             assert client.info().tables["replay"].current_size == held
             client.insert_batch("replay", {"x": np.zeros((added, 2))})
             held += added
-            process.kill()
-            process.wait(timeout=200)
+            process.send_signal(signal.SIGKILL)
+            assert process.wait(timeout=200) == -signal.SIGKILL
 
 
 def test_checkpoints_are_taken_at_the_given_period(served, tmp_path):
@@ -276,7 +265,7 @@ def test_top_ends_with_1_and_a_line_when_its_server_dies(served):
             if not look:
                 continue
             assert json.loads(look)["address"] == hello["address"]
-            process.kill()
+            process.send_signal(signal.SIGKILL)
             _, told = top.communicate(timeout=200)
             break
         finally:
