@@ -32,7 +32,9 @@ __all__ = [
     "flatten",
     "latest_checkpoint",
     "list_checkpoints",
+    "repair_checkpoint",
     "verify_checkpoint",
+    "verify_journal",
 ]
 
 @final
@@ -95,11 +97,12 @@ class Checkpoints:
     def restore(self, path: str) -> dict[str, Any]:
         """Puts a checkpoint's items into the server's tables, which must be unused."""
 
-    def recover(self) -> dict[str, Any] | None:
+    def recover(self, *, saved_limits: bool) -> dict[str, Any] | None:
         """Puts the items of the newest checkpoint and of the journal after it into the tables, which must be unused.
 
-        As `restore`, with the number of `commits` after the checkpoint, and in `torn` the file and the offset of a last
-        record that is not whole, or None. None if the folder has no checkpoint.
+        A table that is constructed as before gets the limits that `configure` had left; with `saved_limits`, also one
+        that is constructed otherwise. As `restore`, with the number of `commits` after the checkpoint, and in `torn`
+        the file and the offset of a last record that is not whole, or None. None if the folder has no checkpoint.
         """
 
     def begin_journal(self, sync: str, interval: float, max_unsynced_bytes: int) -> None:
@@ -107,9 +110,6 @@ class Checkpoints:
 
     def end_journal(self) -> None:
         """Writes what is left of the journal, waits for the disk, and ends it. Idempotent."""
-
-    def journal_info(self) -> dict[str, Any] | None:
-        """The figures of the journal; None without one."""
 
     def save(self) -> dict[str, Any]:
         """Takes a checkpoint; its path and what it came to, `pause` in seconds.
@@ -141,6 +141,19 @@ def describe_checkpoint(path: str) -> dict[str, Any]:
 
 def verify_checkpoint(path: str) -> tuple[int, int, int]:
     """Checks every byte of a checkpoint; its items, chunks and bytes."""
+
+def verify_journal(root: str) -> dict[str, Any] | None:
+    """Checks every byte that a server which starts with a journal's folder reads; None if it has no journal.
+
+    Returns the `checkpoint` that the journal continues, `num_commits` after it, `num_items`, `num_chunks`, `size_bytes`
+    of the chunks, and `torn`: the file and the offset of a last record that is not whole, or None.
+    """
+
+def repair_checkpoint(root: str, to: str) -> dict[str, Any]:
+    """Saves what is whole of a folder as a checkpoint in another folder, which must have none.
+
+    Returns the figures of `Checkpoints.save`, and `losses`: a sentence for each thing that was left out.
+    """
 
 @disjoint_base
 class Client:

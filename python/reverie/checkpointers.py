@@ -168,11 +168,15 @@ def of_journal(journal: Journal, checkpointer: CheckpointerBase | None) -> Check
 
 
 def start(
-    checkpointer: CheckpointerBase, server: _native.Server, checkpoint: str | None, journal: Journal | None
+    checkpointer: CheckpointerBase,
+    server: _native.Server,
+    checkpoint: str | None,
+    journal: Journal | None,
+    restore_config: RestoreConfig,
 ) -> _native.Checkpoints:
     """Starts the checkpoints of a new server: restores `checkpoint` or a journal, and logs that in one line."""
     checkpoints = _native.Checkpoints(server, checkpointer.path, keep=checkpointer.keep, max_age=checkpointer.max_age)
-    restored = None if journal is None else checkpoints.recover()
+    restored = None if journal is None else checkpoints.recover(saved_limits=restore_config == "checkpoint")
     if restored is None and checkpoint is not None:
         restored = checkpoints.restore(checkpoint)
     if restored is not None:

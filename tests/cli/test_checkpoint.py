@@ -6,7 +6,7 @@ import pytest
 testing = pytest.importorskip("typer.testing")
 pytest.importorskip("matplotlib")
 
-from reverie import Server, Table, TensorSpec, selectors  # noqa: E402
+from reverie import Journal, Server, Table, TensorSpec, selectors  # noqa: E402
 from reverie.checkpointers import DefaultCheckpointer  # noqa: E402
 from reverie.cli.app import app  # noqa: E402
 
@@ -89,3 +89,98 @@ def test_a_path_without_a_checkpoint_is_refused_with_exit_code_2(tmp_path):
             result = run(command, path)
             assert result.exit_code == 2
             assert str(path) in result.stderr
+
+
+@pytest.fixture
+def journaled(tmp_path):
+    """The folder of a journal with five commits of ten items each, after a checkpoint of none."""
+    folder = tmp_path / "journaled"
+    with Server([Table.queue("q", 100)], listen=False, journal=Journal(folder)) as server:
+        for start in range(0, 50, 10):
+            server.client().insert_batch("q", {"x": np.arange(start, start + 10)})
+    return folder
+
+
+def items_of(folder):
+    with Server([Table.queue("q", 100)], listen=False, checkpointer=DefaultCheckpointer(folder)) as server:
+        size = server.client().info().tables["q"].current_size
+        return server.client().sample_batch("q", size).data["x"].tolist() if size else []
+
+
+def test_verify_reads_a_journal_and_counts_its_items(journaled):
+    result = run("verify", journaled)
+    assert result.exit_code == 0, result.output
+    assert "intact   the journal in" in result.stdout
+    assert "50 items in" in result.stdout
+    journal = json.loads(run("verify", journaled, "--json").stdout)["journal"]
+    assert (journal["num_items"], journal["torn"]) == (50, None)
+    assert journal["num_commits"] >= 5
+
+
+def test_verify_names_the_end_of_a_journal_that_is_not_whole(journaled):
+    segment = max(journaled.glob("*.segment"))
+    size = segment.stat().st_size
+    segment.write_bytes(segment.read_bytes() + b"half of a record")
+    result = run("verify", journaled)
+    assert result.exit_code == 0
+    assert f"{segment.name} ends at byte {size} within a record" in result.stdout
+
+
+def test_verify_names_a_journals_damage_and_repair_saves_what_is_before_it(journaled, tmp_path):
+    segment = max(journaled.glob("*.segment"))
+    content = bytearray(segment.read_bytes())
+    content[len(content) // 2] ^= 1
+    segment.write_bytes(content)
+    before = {path.name: path.read_bytes() for path in journaled.iterdir()}
+    verified = run("verify", journaled)
+    assert verified.exit_code == 1
+    assert "damaged  the journal in" in verified.stdout
+    assert segment.name in verified.stdout
+
+    repaired = run("repair", journaled, "--to", tmp_path / "new")
+    assert repaired.exit_code == 1, repaired.output
+    assert "lost     the journal is left out from this place on" in repaired.stdout
+    items = items_of(tmp_path / "new")
+    assert items == list(range(len(items)))
+    assert 0 < len(items) < 50
+    assert {path.name: path.read_bytes() for path in journaled.iterdir()} == before
+    assert run("verify", tmp_path / "new").exit_code == 0
+    assert run("repair", journaled, "--to", tmp_path / "new").exit_code == 2
+
+
+def test_repair_of_a_whole_folder_loses_nothing(journaled, tmp_path):
+    result = run("repair", journaled, "--to", tmp_path / "new", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["losses"] == []
+    assert items_of(tmp_path / "new") == list(range(50))
+
+
+def test_repair_leaves_out_the_items_of_a_damaged_chunk(tmp_path):
+    folder = tmp_path / "saved"
+    with Server([Table.queue("q", 100)], checkpointer=DefaultCheckpointer(folder), listen=False) as server:
+        for values in (range(3), range(3, 7)):
+            # Each client has chunks of its own.
+            server.client().insert_batch("q", {"x": np.array(values)})
+        server.client().checkpoint()
+    damage(max(folder.glob("*.segment")))
+    result = run("repair", folder, "--to", tmp_path / "new", "--json")
+    assert result.exit_code == 1, result.output
+    assert "table 'q': 3 items left out" in json.loads(result.stdout)["losses"][0]
+    assert items_of(tmp_path / "new") == [3, 4, 5, 6]
+
+
+def test_repair_uses_an_older_checkpoint_where_the_newest_is_damaged(saved, tmp_path):
+    damage(saved / "0000000002.checkpoint")
+    result = run("repair", saved, "--to", tmp_path / "new", "--json")
+    assert result.exit_code == 1, result.output
+    found = json.loads(result.stdout)
+    assert found["num_items"] == 3
+    assert "an older one was used" in found["losses"][0]
+
+
+def test_repair_without_a_readable_checkpoint_saves_nothing(saved, tmp_path):
+    for path in saved.glob("*.checkpoint"):
+        damage(path)
+    assert run("repair", saved, "--to", tmp_path / "new").exit_code == 2
+    assert not (tmp_path / "new").exists()
+    assert run("repair", tmp_path / "none", "--to", tmp_path / "new").exit_code == 2

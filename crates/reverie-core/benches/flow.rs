@@ -52,6 +52,7 @@ impl Flow {
             compression: Compression::None,
             shard: 0,
             sampler_seed: 1,
+            constructed: None,
             remover_seed: 2,
             extensions: Vec::new(),
         };

@@ -31,6 +31,7 @@ fn options(queue: bool) -> TableOptions {
         compression: Compression::None,
         shard: 0,
         sampler_seed: 1,
+        constructed: None,
         remover_seed: 2,
         extensions: Vec::new(),
     }

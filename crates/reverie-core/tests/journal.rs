@@ -2,12 +2,14 @@
 
 mod support;
 
-use reverie_core::checkpoint::{Keep, Store};
+use reverie_core::checkpoint::{Disk, Keep, Store};
+use reverie_core::clock::{Clock, ManualClock};
 use reverie_core::error::Error;
-use reverie_core::journal::{Journal, JournalEnd, JournalOptions, Log, Syncs, recover};
+use reverie_core::journal::{Journal, JournalEnd, JournalOptions, Log, Repaired, Syncs, recover, repair, verify};
 use reverie_core::replay::Replay;
 use reverie_core::sample::SampleRequest;
-use reverie_core::table::{Tables, Ticket};
+use reverie_core::table::{Change, Durable, InsertReason, Tables, Ticket};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,12 +118,17 @@ fn a_full_disk_holds_inserts_back_and_lets_them_go_on_when_there_is_room() {
         std::thread::yield_now();
     }
     assert!(waiting.poll().is_none());
-    assert!(matches!(server.journal.info().error, Some(Error::Storage { .. })));
+    assert!(server.journal.info().error.is_some());
+    let why = server.tables.get("rows").unwrap().why();
+    assert!(matches!(why.insert_reason, Some(InsertReason::Journal(_))) && why.journal_error.is_none());
+    assert!(why.to_string().contains("one would: the journal waits for room on the disk ("), "{why}");
     // Draws from a table that keeps its items go on.
     wait(server.draw("rows")).unwrap();
     server.disk.set_capacity(None);
     wait(waiting).unwrap();
-    assert!(!server.journal.info().is_full);
+    let info = server.journal.info();
+    assert_eq!((info.is_full, info.error), (false, None));
+    assert_eq!(server.tables.get("rows").unwrap().why().insert_reason, None);
     wait(server.insert("rows", 3.0)).unwrap();
     let state = left(&server.disk.after_crash(Names::All, Tail::All));
     assert_eq!(state[0].lines().count(), now(&server)[0].lines().count());
@@ -172,7 +179,11 @@ fn a_write_that_fails_stops_the_journal_and_inserts_with_it_while_draws_go_on() 
     assert!(matches!(wait(server.insert("rows", 2.0)), Err(Error::Storage { .. })));
     let refused = server.tables.get("rows").unwrap().insert(server.rows.inserts(&[3.0]));
     assert!(matches!(refused, Err(Error::Storage { .. })), "the next is refused at once");
-    assert!(matches!(server.journal.info().error, Some(Error::Storage { .. })));
+    let info = server.tables.journal().expect("the tables have it");
+    assert!(info.error.is_some() && !info.is_full);
+    let why = server.tables.get("queue").unwrap().why();
+    assert_eq!(why.journal_error, info.error);
+    assert!(why.to_string().contains("The journal has stopped, and every insert is refused"), "{why}");
     assert!(matches!(wait(server.journal.durable()), Err(Error::Storage { .. })));
     wait(server.draw("rows")).unwrap();
     assert!(matches!(server.journal.save(), Err(Error::Storage { .. })));
@@ -238,7 +249,10 @@ fn a_flipped_bit_of_what_was_on_the_disk_is_refused_or_harmless_wherever_it_is()
             let disk = server.disk.copy();
             disk.edit(&path, |bytes| bytes[at] ^= 1 << (at % 8));
             let (tables, _) = tables(all());
-            match recover(&disk, Path::new(ROOT), tables.bytes().0) {
+            let verified = verify(&disk, Path::new(ROOT));
+            let recovered = recover(&disk, Path::new(ROOT), tables.bytes().0);
+            assert_eq!(verified.is_ok(), recovered.is_ok(), "{path:?} {at}: a verification finds what a start finds");
+            match recovered {
                 Err(Error::DamagedFile { .. } | Error::Storage { .. }) => refused += 1,
                 Err(other) => panic!("{path:?} {at}: {other}"),
                 Ok(found) => {
@@ -252,4 +266,74 @@ fn a_flipped_bit_of_what_was_on_the_disk_is_refused_or_harmless_wherever_it_is()
     }
     // Of the last mark nothing depends on.
     assert!(refused > 500 && harmless < 200, "{refused} refused, {harmless} harmless");
+}
+
+/// A start with a constructor that gives `max_size`; returns the limit that applies.
+fn started_with(disk: &FakeDisk, max_size: u64, always: bool) -> u64 {
+    let (tables, _) = tables(vec![options("rows", max_size), queue("queue", 10)]);
+    let checkpoint = recover(disk, Path::new(ROOT), tables.bytes().0).unwrap().expect("a checkpoint").checkpoint;
+    checkpoint.restore_limits(&tables, always).unwrap();
+    checkpoint.restore(&tables, NOW).unwrap();
+    tables.get("rows").unwrap().info().options.max_size
+}
+
+#[test]
+fn limits_that_were_changed_are_there_after_a_start_unless_the_constructor_gives_others_than_before() {
+    let mut server = server(options_of(Syncs::Always));
+    let configure = |max_size| {
+        let change = Change { max_size: Some(max_size), ..Change::default() };
+        wait(server.tables.configure("rows", change)).unwrap();
+    };
+    configure(7);
+    assert_eq!(started_with(&server.disk, 10, false), 7, "as acknowledged");
+    assert_eq!(started_with(&server.disk, 12, false), 12, "the constructor's has changed");
+    assert_eq!(started_with(&server.disk, 12, true), 7, "the saved ones are asked for");
+    server.journal.save().unwrap();
+    assert_eq!(started_with(&server.disk, 10, false), 7, "from the manifest");
+    configure(8);
+    assert_eq!(started_with(&server.disk, 10, false), 8, "the second change");
+    configure(10);
+    assert_eq!(started_with(&server.disk, 10, false), 10);
+    wait(server.insert("rows", 1.0)).unwrap();
+}
+
+#[test]
+fn a_repair_keeps_only_what_was_written_wherever_a_bit_is_flipped_and_changes_nothing_in_the_damaged_folder() {
+    let mut server = server(options_of(Syncs::Interval(LONG)));
+    for value in 0..4 {
+        wait(server.insert("rows", f64::from(value))).unwrap();
+    }
+    server.journal.stop().unwrap();
+    let written = left(&server.disk);
+    let written: BTreeSet<&str> = written[0].lines().skip(1).collect();
+    let (mut whole, mut lossy, mut refused) = (0, 0, 0);
+    for (path, bytes) in server.disk.files() {
+        for at in (0..bytes.len()).step_by(7) {
+            let disk = server.disk.copy();
+            disk.edit(&path, |bytes| bytes[at] ^= 1 << (at % 8));
+            let before: Vec<_> = disk.files().into_iter().filter(|(path, _)| path.starts_with(ROOT)).collect();
+            let any: Arc<dyn Disk> = Arc::new(disk.clone());
+            let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+            match repair(&any, Path::new(ROOT), PathBuf::from("/repaired"), &clock, |_| {}, NOW) {
+                Err(Error::DamagedFile { .. }) => refused += 1,
+                Err(other) => panic!("{path:?} {at}: {other}"),
+                Ok(Repaired { losses, .. }) => {
+                    let (tables, _) = tables(all());
+                    let found =
+                        recover(&disk, Path::new("/repaired"), tables.bytes().0).unwrap().expect("it was saved");
+                    found.checkpoint.restore(&tables, NOW).unwrap();
+                    let got = contents(&tables, "rows");
+                    let lines: Vec<&str> = got.lines().skip(1).collect();
+                    assert!(lines.iter().all(|line| written.contains(line)), "{path:?} {at}: {got}");
+                    let is_whole = lines.len() == 8;
+                    assert!(is_whole || !losses.is_empty(), "{path:?} {at}: {got}");
+                    *if is_whole { &mut whole } else { &mut lossy } += 1;
+                }
+            }
+            let after: Vec<_> = disk.files().into_iter().filter(|(path, _)| path.starts_with(ROOT)).collect();
+            assert_eq!(after, before, "{path:?} {at}");
+        }
+    }
+    // The only manifest is that of the beginning: without it nothing can be read.
+    assert!(whole > 0 && lossy > 15 && refused > 7, "{whole} whole, {lossy} lossy, {refused} refused");
 }

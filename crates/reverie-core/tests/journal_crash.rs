@@ -46,7 +46,10 @@ const SENDERS: [Sender; 2] = [[1; 16], [2; 16]];
 /// Everything that must come back.
 fn all_contents(tables: &Tables) -> String {
     let sent = tables.cut().unwrap().tables.into_iter().map(|cut| cut.sent);
-    let of = |(table, sent): (&Arc<SharedTable>, _)| format!("{}{sent:?}\n", contents(tables, table.name()));
+    let of = |(table, sent): (&Arc<SharedTable>, _)| {
+        let limits = table.info().options.limits();
+        format!("{limits:?} {}{sent:?}\n", contents(tables, table.name()))
+    };
     tables.iter().zip(sent).map(of).collect()
 }
 
@@ -75,6 +78,7 @@ impl Server {
         if let Some(Recovered { checkpoint, end, .. }) = recovered {
             from = end;
             store.adopt(&checkpoint);
+            checkpoint.restore_limits(&tables, false)?;
             checkpoint.restore(&tables, NOW)?;
         }
         let log = Log::begin(Arc::clone(&tables), store, from, || NOW)?;

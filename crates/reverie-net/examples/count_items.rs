@@ -54,6 +54,7 @@ fn sink() -> Result<Arc<dyn Sink>, Box<dyn Error>> {
         compression: Compression::None,
         shard: 0,
         sampler_seed: 1,
+        constructed: None,
         remover_seed: 2,
         extensions: Vec::new(),
     };

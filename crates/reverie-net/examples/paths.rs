@@ -144,6 +144,7 @@ fn serve(size: usize) -> Result<(), Box<dyn Error>> {
         compression: Compression::None,
         shard: 0,
         sampler_seed: 1,
+        constructed: None,
         remover_seed: 2,
         extensions: Vec::new(),
     };

@@ -143,6 +143,7 @@ fn table_options() -> impl Strategy<Value = TableOptions> {
                     compression,
                     shard,
                     sampler_seed: 0,
+                    constructed: None,
                     remover_seed: 0,
                     extensions: extensions
                         .into_iter()

@@ -44,6 +44,7 @@ fn serve(limits: server::Limits) -> Server {
         compression: Compression::None,
         shard: 0,
         sampler_seed: 1,
+        constructed: None,
         remover_seed: 2,
         extensions: Vec::new(),
     };

@@ -94,6 +94,7 @@ fn table(name: &str, sampler: SelectorOptions) -> TableOptions {
         compression: Compression::None,
         shard: 0,
         sampler_seed: 1,
+        constructed: None,
         remover_seed: 2,
         extensions: Vec::new(),
     }

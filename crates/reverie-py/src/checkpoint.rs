@@ -10,10 +10,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use reverie_core::Error;
 use reverie_core::checkpoint::{
-    Difference, Folder, Keep, Periodic, Restored, Saved, Store, Summary, TableSummary, describe, latest, list, verify,
+    Difference, Disk, Folder, Keep, Periodic, Restored, Saved, Store, Summary, TableSummary, describe, latest, list,
+    verify,
 };
-use reverie_core::clock::SystemClock;
-use reverie_core::journal::{JournalOptions, Saver, Syncs};
+use reverie_core::clock::{Clock, SystemClock};
+use reverie_core::journal::{self, JournalOptions, Loss, Saver, Syncs};
 use reverie_core::table::Checkpointer;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -63,9 +64,12 @@ impl Checkpoints {
     }
 
     /// Loads the newest checkpoint of the folder and the journal after it; None if the folder has no checkpoint.
-    fn recover<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+    #[pyo3(signature = (*, saved_limits))]
+    fn recover<'py>(&self, py: Python<'py>, saved_limits: bool) -> PyResult<Option<Bound<'py, PyDict>>> {
         let (saver, clock) = self.parts.get(py)?;
-        let Some(found) = detached(py, || saver.recover(|by| clock.forward(by)))? else { return Ok(None) };
+        let Some(found) = detached(py, || saver.recover(saved_limits, |by| clock.forward(by)))? else {
+            return Ok(None);
+        };
         let dict = restored_dict(py, &found.summary, &found.restored)?;
         dict.set_item("commits", found.commits)?;
         let torn = found.torn.map(|(path, offset)| (path.display().to_string(), offset));
@@ -95,18 +99,6 @@ impl Checkpoints {
     fn end_journal(&self, py: Python<'_>) -> PyResult<()> {
         let (saver, _) = self.parts.get(py)?;
         detached(py, || saver.end_journal())
-    }
-
-    /// The figures of the journal; None without one.
-    fn journal_info<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let (saver, _) = self.parts.get(py)?;
-        let Some(info) = quick(py, || Ok(saver.journal_info()))? else { return Ok(None) };
-        let dict = PyDict::new(py);
-        dict.set_item("rounds", info.rounds)?;
-        dict.set_item("unsynced_bytes", info.unsynced_bytes)?;
-        dict.set_item("is_full", info.is_full)?;
-        dict.set_item("error", info.error.map(|error| error.to_string()))?;
-        Ok(Some(dict))
     }
 
     /// Takes a checkpoint; returns its path and a summary.
@@ -251,6 +243,34 @@ pub fn verify_checkpoint(py: Python<'_>, path: PathBuf) -> PyResult<(u64, u64, u
     Ok((verified.items, verified.chunks, verified.bytes))
 }
 
+/// Checks every byte that a server which starts with a journal's folder reads; None if the folder has no journal.
+#[pyfunction]
+pub fn verify_journal<'py>(py: Python<'py>, root: PathBuf) -> PyResult<Option<Bound<'py, PyDict>>> {
+    let Some(found) = detached(py, || journal::verify(&Folder, &root))? else { return Ok(None) };
+    let dict = PyDict::new(py);
+    dict.set_item("checkpoint", found.checkpoint.display().to_string())?;
+    dict.set_item("num_commits", found.commits)?;
+    dict.set_item("num_items", found.items)?;
+    dict.set_item("num_chunks", found.chunks)?;
+    dict.set_item("size_bytes", found.bytes)?;
+    dict.set_item("torn", found.torn.map(|(path, offset)| (path.display().to_string(), offset)))?;
+    Ok(Some(dict))
+}
+
+/// Saves what is whole of a folder as a checkpoint in another; returns that, and what was left out.
+#[pyfunction]
+pub fn repair_checkpoint<'py>(py: Python<'py>, root: PathBuf, to: PathBuf) -> PyResult<Bound<'py, PyDict>> {
+    let clock = Arc::new(SystemClock::new());
+    let (forwarded, theirs): (_, Arc<dyn Clock>) = (Arc::clone(&clock), clock);
+    let repaired = detached(py, || {
+        let disk: Arc<dyn Disk> = Arc::new(Folder);
+        journal::repair(&disk, &root, to, &theirs, |by| forwarded.forward(by), now())
+    })?;
+    let dict = saved_dict(py, &repaired.saved)?;
+    dict.set_item("losses", repaired.losses.iter().map(Loss::to_string).collect::<Vec<_>>())?;
+    Ok(dict)
+}
+
 fn summary_dict<'py>(py: Python<'py>, summary: &Summary) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("path", summary.path.display().to_string())?;
@@ -260,6 +280,7 @@ fn summary_dict<'py>(py: Python<'py>, summary: &Summary) -> PyResult<Bound<'py, 
     dict.set_item("chunk_bytes", summary.chunk_bytes)?;
     dict.set_item("manifest_bytes", summary.manifest_bytes)?;
     dict.set_item("segments", &summary.segments)?;
+    dict.set_item("journal", summary.journal.map(|start| (start.segment, start.commit)))?;
     let tables = summary.tables.iter().map(|table| table_dict(py, table)).collect::<PyResult<Vec<_>>>()?;
     dict.set_item("tables", tables)?;
     Ok(dict)

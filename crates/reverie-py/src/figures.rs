@@ -7,7 +7,7 @@ use crate::reach::answer;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use reverie_core::replay::{Info, Link, ShardTable, Waits};
-use reverie_core::table::{TableInfo, Waiting};
+use reverie_core::table::{JournalInfo, TableInfo, Waiting};
 
 /// `Client._info`. `shards` are the clients of each server, if there are several. `options`: with those of each table.
 pub fn info<'py>(
@@ -66,12 +66,26 @@ fn server_dict<'py>(
     dict.set_item("network_bytes", info.network_bytes)?;
     dict.set_item("max_network_bytes", info.max_network_bytes)?;
     dict.set_item("max_memory", info.max_memory)?;
+    dict.set_item("journal", info.journal.as_ref().map(|journal| journal_dict(py, journal)).transpose()?)?;
     dict.set_item("unheard_errors", errors)?;
     if let Some(link) = link {
         let link = link_dict(py, link)?;
         link.set_item("max_connections", info.max_connections)?;
         dict.set_item("link", link)?;
     }
+    Ok(dict)
+}
+
+fn journal_dict<'py>(py: Python<'py>, journal: &JournalInfo) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("sync", &journal.sync)?;
+    dict.set_item("rounds", journal.rounds)?;
+    dict.set_item("syncs", journal.syncs)?;
+    dict.set_item("sync_seconds", journal.sync_time.as_secs_f64())?;
+    dict.set_item("longest_sync_seconds", journal.longest_sync.as_secs_f64())?;
+    dict.set_item("unsynced_bytes", journal.unsynced_bytes)?;
+    dict.set_item("is_full", journal.is_full)?;
+    dict.set_item("error", &journal.error)?;
     Ok(dict)
 }
 

@@ -57,6 +57,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(checkpoint::list_checkpoints, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::describe_checkpoint, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::verify_checkpoint, module)?)?;
+    module.add_function(wrap_pyfunction!(checkpoint::verify_journal, module)?)?;
+    module.add_function(wrap_pyfunction!(checkpoint::repair_checkpoint, module)?)?;
     module.add_class::<client::Client>()?;
     module.add_class::<info::DrawInfo>()?;
     module.add_class::<insert_outcome::InsertOutcome>()?;

@@ -149,6 +149,7 @@ fn table_options(table: &Bound<'_, PyAny>, shard: u8) -> PyResult<TableOptions> 
         compression: compression(&table.getattr("compression")?.extract::<String>()?)?,
         shard,
         sampler_seed: sampler_seed.map_or_else(|| fresh_seed(py), Ok)?,
+        constructed: None,
         remover_seed: remover_seed.map_or_else(|| fresh_seed(py), Ok)?,
         extensions: table.getattr("extensions")?.try_iter()?.map(|of| extension(&of?)).collect::<PyResult<_>>()?,
     })

@@ -1,4 +1,4 @@
-"""`reverie checkpoint`: look into the checkpoints of a server, and check them."""
+"""`reverie checkpoint`: look into the checkpoints and the journal of a server, check and repair them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,18 @@ EXIT_INTACT = 0
 EXIT_DAMAGED = 1
 
 EPILOG = (
-    "Exit codes: 0 no damage in what was read; 1 a checkpoint is damaged, and the output names it; 2 there is no"
-    " checkpoint at PATH."
+    "Exit codes: 0 no damage in what was read; 1 a checkpoint or journal is damaged, and the output names it; 2 there"
+    " is no checkpoint at PATH."
+)
+
+REPAIR_EPILOG = (
+    "Exit codes: 0 all was whole; 1 something was left out, and the output names it; 2 nothing was saved: there is no"
+    " readable checkpoint, or --to has one already."
 )
 
 app = typer.Typer(
     name="checkpoint",
-    help="Show and verify the checkpoints of a server's tables.",
+    help="Show, verify and repair the checkpoints and the journal of a server's tables.",
     no_args_is_help=True,
     epilog=EPILOG,
 )
@@ -64,7 +69,7 @@ def show(path: Where, as_json: AsJson = False) -> None:
 
 @app.command("verify", epilog=EPILOG)
 def verify(path: Where, as_json: AsJson = False) -> None:
-    """Check every byte of every checkpoint at PATH: manifest, chunks and items."""
+    """Check every byte of every checkpoint at PATH, and of the journal in a folder."""
     results: list[dict[str, Any]] = []
     for one in _checkpoints(path):
         try:
@@ -79,9 +84,68 @@ def verify(path: Where, as_json: AsJson = False) -> None:
             text = f"intact   {one}: {items:,} items in {chunks:,} chunks, {_bytes(size)}"
         if not as_json:
             print(text, flush=True)
+    journal = _journal(path) if path.is_dir() else None
     if as_json:
-        print(json.dumps({"checkpoints": results}))
-    raise typer.Exit(EXIT_DAMAGED if any("damage" in result for result in results) else EXIT_INTACT)
+        print(json.dumps({"checkpoints": results, "journal": journal}))
+    elif journal is not None:
+        print(_journal_line(path, journal))
+    damaged = any("damage" in result for result in [*results, *([] if journal is None else [journal])])
+    raise typer.Exit(EXIT_DAMAGED if damaged else EXIT_INTACT)
+
+
+@app.command("repair", epilog=REPAIR_EPILOG)
+def repair(
+    path: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of checkpoints, with a journal or without.")],
+    to: Annotated[Path, typer.Option("--to", help="A new folder for what is whole. FOLDER is not changed.")],
+    as_json: AsJson = False,
+) -> None:
+    """Save what is whole of a damaged FOLDER as a checkpoint in another one, and name what was left out.
+
+    Uses the newest checkpoint that can be read, the journal up to the first damage, and the items whose bytes are as
+    they were written. A server starts with the new folder as with any other.
+    """
+    if not path.is_dir():
+        refuse(f"there is no folder {path}")
+    try:
+        repaired = _native.repair_checkpoint(str(path), str(to))
+    except DamagedError as error:
+        refuse(f"no checkpoint in {path} can be read: {error}")
+    except (ReplayError, ValueError) as error:
+        refuse(error)
+    if as_json:
+        print(
+            json.dumps({key: repaired[key] for key in ("path", "num_items", "num_chunks", "bytes_written", "losses")})
+        )
+    else:
+        for loss in repaired["losses"]:
+            print(f"lost     {loss}")
+        print(f"saved    {repaired['path']}: {repaired['num_items']:,} items in {repaired['num_chunks']:,} chunks")
+    raise typer.Exit(EXIT_DAMAGED if repaired["losses"] else EXIT_INTACT)
+
+
+def _journal(folder: Path) -> dict[str, Any] | None:
+    """The journal of a folder in the form of `--json`, or its damage; None if there is none."""
+    try:
+        return _native.verify_journal(str(folder))
+    except DamagedError as error:
+        return {"damage": _damage(error)}
+    except ReplayError as error:
+        refuse(error)
+
+
+def _journal_line(folder: Path, journal: dict[str, Any]) -> str:
+    if "damage" in journal:
+        damage = journal["damage"]
+        return (
+            f"damaged  the journal in {folder}: {damage['file']} at byte {damage['offset']}: {damage['what']}; "
+            f"`reverie checkpoint repair {folder} --to NEW` saves what is whole"
+        )
+    line = f"intact   the journal in {folder}: {journal['num_commits']:,} commits after {journal['checkpoint']}"
+    line += f", {journal['num_items']:,} items in {journal['num_chunks']:,} chunks, {_bytes(journal['size_bytes'])}"
+    if journal["torn"] is not None:
+        file, offset = journal["torn"]
+        line += f"; {file} ends at byte {offset} within a record that was never acknowledged"
+    return line
 
 
 def _checkpoints(path: Path) -> Sequence[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import socket
 from collections.abc import Iterator
@@ -123,8 +124,22 @@ def figures(client: reverie.Client) -> dict[str, Any]:
         "max_network_bytes": info.max_network_bytes,
         "max_memory": info.max_memory,
         "max_connections": info.max_connections,
+        "journal": None if info.journal is None else dataclasses.asdict(info.journal),
         "tables": tables,
     }
+
+
+def journal_line(journal: dict[str, Any]) -> str:
+    """The state of a journal in one line."""
+    if journal["error"] is not None:
+        state = "waits for room on the disk" if journal["is_full"] else "has stopped, inserts are refused"
+        return f"journal: {state}: {journal['error']}"
+    line = f"journal: sync={journal['sync']}, {size(journal['unsynced_bytes'])} not on the disk yet"
+    if journal["syncs"]:
+        mean = journal["sync_seconds"] / journal["syncs"]
+        longest = journal["longest_sync_seconds"]
+        line += f"; {journal['syncs']:,} syncs of {mean * 1e3:.1f} ms, the longest {longest * 1e3:.1f} ms"
+    return line
 
 
 def size(count: float) -> str:

@@ -10,7 +10,19 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from reverie.cli.connecting import Address, Ca, Cert, Key, ServerName, Timeout, Token, connected, figures, size
+from reverie.cli.connecting import (
+    Address,
+    Ca,
+    Cert,
+    Key,
+    ServerName,
+    Timeout,
+    Token,
+    connected,
+    figures,
+    journal_line,
+    size,
+)
 
 EPILOG = (
     "Exit codes: 0 the server responded; 1 it did not respond, or rejected the credentials; 2 malformed address, or"
@@ -44,6 +56,8 @@ def info(
     if now["max_memory"] is not None:
         network = f"{size(now['network_bytes'])} of {size(now['max_network_bytes'])}"
         console.print(f"memory limit {size(now['max_memory'])}; connections use {network}", soft_wrap=True)
+    if now["journal"] is not None:
+        console.print(journal_line(now["journal"]), soft_wrap=True)
     console.print(view(now))
     for table in now["tables"].values():
         if table["waiting_inserts"] or table["waiting_samples"] or table["stuck"]:

@@ -11,7 +11,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from reverie.cli.connecting import Address, Ca, Cert, Key, ServerName, Timeout, Token, connected, figures
+from reverie.cli.connecting import Address, Ca, Cert, Key, ServerName, Timeout, Token, connected, figures, journal_line
 from reverie.cli.info import add_rates, view
 
 EPILOG = (
@@ -67,4 +67,7 @@ def _page(address: str, now: dict[str, Any], interval: float) -> Group:
         for table in now["tables"].values()
         if table["waiting_inserts"] or table["waiting_samples"] or table["stuck"]
     ]
+    journal = now["journal"]
+    if journal is not None:
+        head.append(f"\n{journal_line(journal)}", style="dim" if journal["error"] is None else "bold red")
     return Group(head, Text(), view(now), Text(), *reasons)

@@ -7,7 +7,28 @@ from typing import Any
 
 from reverie.types import TableInfo
 
-__all__ = ["Info", "ShardInfo"]
+__all__ = ["Info", "JournalInfo", "ShardInfo"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class JournalInfo:
+    """The journal of a server, at one moment."""
+
+    sync: str
+    """When it waits for the disk: "os", "interval" or "always"."""
+    rounds: int
+    """Groups of requests that were written together."""
+    syncs: int
+    """How often it waited for the disk."""
+    sync_seconds: float
+    """Seconds for which it waited for the disk, in total."""
+    longest_sync_seconds: float
+    unsynced_bytes: int
+    """Bytes that are written and may not be on the disk."""
+    is_full: bool
+    """True if it waits for room on the disk, and inserts with it."""
+    error: str | None
+    """Why nothing is written: it waits for room, or, if `is_full` is False, it has stopped and inserts are refused."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,5 +81,7 @@ class Info:
     asked."""
     max_memory: int | None = None
     """The limit of the server's memory in total: `Server(max_memory=)`."""
+    journal: JournalInfo | None = None
+    """The server's journal; None without one, and of several servers, each of which has its own in `shards`."""
     shards: tuple[ShardInfo, ...] = ()
     """The figures of each server, if the client has several; the others are their sums."""

@@ -146,3 +146,42 @@ def test_the_period_of_the_checkpoints_is_that_of_the_journal_or_of_the_checkpoi
     assert of(Journal(tmp_path, checkpoint_period=7.0), None).period == 7.0
     own = DefaultCheckpointer(tmp_path, period=3.0)
     assert of(Journal(tmp_path), own) is own
+
+
+def test_a_configured_limit_is_there_after_a_start_unless_the_constructor_changed(tmp_path, caplog):
+    def sized(max_size):
+        return Table("per", selectors.Prioritized(1.0), selectors.Fifo(), max_size, rate_limiters.MinSize(1))
+
+    def start(max_size, **options):
+        return Server([sized(max_size)], listen=False, journal=Journal(tmp_path), **options)
+
+    with start(100) as server:
+        fill(server.client())
+        server.client().configure("per", max_size=15)
+    for max_size, wanted in ((100, 15), (50, 50)):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "reverie"), start(max_size) as server:
+            assert server.client().info().tables["per"].max_size == wanted
+            assert server.client().info().tables["per"].current_size == 15
+        assert ("max_size is 50, the checkpoint's was 15" in caplog.text) == (wanted == 50)
+
+
+def test_saved_limits_are_those_after_the_last_checkpoint_with_restore_config_checkpoint(tmp_path):
+    with begin(tmp_path) as server:
+        server.client().configure("per", max_size=40)
+        server.client().checkpoint()
+        server.client().configure("per", max_size=30)
+    with Server([per()], listen=False, journal=Journal(tmp_path), restore_config="checkpoint") as server:
+        assert server.client().info().tables["per"].max_size == 30
+
+
+def test_info_shows_the_journal_and_none_without_one(tmp_path):
+    with begin(tmp_path, sync="always") as server:
+        fill(server.client())
+        journal = server.client().info().journal
+    assert (journal.sync, journal.error, journal.is_full) == ("always", None, False)
+    assert journal.syncs >= 1
+    assert journal.rounds >= 1
+    assert 0 < journal.longest_sync_seconds <= journal.sync_seconds
+    with Server([per()], listen=False) as server:
+        assert server.client().info().journal is None

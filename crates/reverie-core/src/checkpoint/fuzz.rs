@@ -96,6 +96,7 @@ fn options() -> TableOptions {
         compression: Compression::Auto,
         shard: 0,
         sampler_seed: 0,
+        constructed: None,
         remover_seed: 0,
         extensions: Vec::new(),
     }

@@ -7,7 +7,7 @@ use super::segment::{Place, SegmentReader};
 use super::summary::Summary;
 use crate::append::{next_episode, next_stream};
 use crate::chunk::{Chunk, Meter, Restorer};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::item::{Body, Form, Item, Key, Part, Span};
 use crate::table::{Restoring, Row, Sender};
 use std::collections::HashMap;
@@ -126,6 +126,48 @@ pub fn verify(disk: &dyn Disk, path: &Path) -> Result<Verified> {
     let Summary { manifest_bytes, chunk_bytes, num_chunks, .. } = manifest.summary;
     let items = manifest.items.iter().map(|items| items.len() as u64).sum();
     Ok(Verified { items, chunks: num_chunks, bytes: manifest_bytes + chunk_bytes })
+}
+
+/// The damage of each of these chunks, which are given by their records, and its number; reads them in the order on the
+/// disk.
+pub(crate) fn damage(disk: &dyn Disk, root: &Path, chunks: &[(u32, &[Place])]) -> Result<Vec<(u32, Error)>> {
+    let mut restorer = Restorer::new(&Arc::new(Meter::new()));
+    let mut places: Vec<(Place, usize)> = (chunks.iter().enumerate())
+        .flat_map(|(at, (_, places))| places.iter().map(move |place| (*place, at)))
+        .collect();
+    places.sort_unstable_by_key(|(place, _)| (place.segment, place.offset));
+    let mut damage: Vec<Option<Error>> = vec![None; chunks.len()];
+    let mut parts: HashMap<usize, Vec<Vec<u8>>> = HashMap::new();
+    let mut open: Option<(u64, Result<SegmentReader>)> = None;
+    for (place, at) in places {
+        let segment = match &mut open {
+            Some((segment, reader)) if *segment == place.segment => reader,
+            other => &mut other.insert((place.segment, SegmentReader::open(disk, root, place.segment))).1,
+        };
+        let segment = match segment {
+            Ok(segment) => segment,
+            Err(error) => {
+                damage[at].get_or_insert(error.clone());
+                continue;
+            }
+        };
+        let found = segment.read(&place).and_then(|bytes| match chunks[at].1.len() {
+            1 => restorer.chunk(bytes)?.read().map(|_| ()),
+            _ => {
+                parts.entry(at).or_default().push(bytes.to_vec());
+                Ok(())
+            }
+        });
+        if let Err(error) = found {
+            damage[at].get_or_insert(segment.named(&place, error));
+        }
+    }
+    for (at, parts) in parts {
+        if damage[at].is_none() {
+            damage[at] = restorer.joined(&parts).and_then(|chunk| chunk.read().map(|_| ())).err();
+        }
+    }
+    Ok(chunks.iter().zip(damage).filter_map(|((number, _), error)| Some((*number, error?))).collect())
 }
 
 /// Passes every chunk to `each` with its number, in the order on the disk.

@@ -154,6 +154,7 @@ mod tests {
             compression: Compression::Zstd,
             shard: 63,
             sampler_seed: 0,
+            constructed: None,
             remover_seed: 0,
             extensions: Vec::new(),
         }

@@ -113,6 +113,21 @@ impl Checkpoint {
         Ok(restored)
     }
 
+    /// Changes the limits of unused tables to those that [`Change`](crate::table::Change)s had left when this was saved.
+    ///
+    /// Tables whose constructor now gives other limits than before keep those, unless `always`.
+    pub fn restore_limits(&self, tables: &Tables, always: bool) -> Result<()> {
+        for saved in self.summary.tables.iter().map(|table| &table.options) {
+            let Ok(table) = tables.get(&saved.name) else { continue };
+            let present = table.info().options.limits();
+            let changed = saved.constructed.is_some_and(|constructed| constructed == present || always);
+            if changed && saved.limits() != present {
+                table.configure(saved.limits().into())?;
+            }
+        }
+        Ok(())
+    }
+
     /// The reading that the clock of the checkpoint's tables would have now, if their process had continued.
     pub fn clock_at(&self, now: Duration) -> Duration {
         self.summary.clock + now.saturating_sub(self.summary.created)

@@ -4,7 +4,7 @@ use super::log::Log;
 use super::recover::JournalEnd;
 use crate::checkpoint::{Saved, Store};
 use crate::error::{Error, Result};
-use crate::table::{Desk, Durable, Promise, Tables, Ticket};
+use crate::table::{Desk, Durable, JournalInfo, Promise, Tables, Ticket};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -18,6 +18,17 @@ pub enum Syncs {
     Interval(Duration),
     /// Before anything is acknowledged.
     Always,
+}
+
+impl Syncs {
+    /// The name that users know it by.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Os => "os",
+            Self::Interval(_) => "interval",
+            Self::Always => "always",
+        }
+    }
 }
 
 /// The settings of a journal.
@@ -54,19 +65,6 @@ impl JournalOptions {
 
 /// How often a full disk is tried again.
 const RETRY: Duration = Duration::from_millis(200);
-
-/// The figures of a journal.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct JournalInfo {
-    /// Groups of requests that were made durable together.
-    pub rounds: u64,
-    /// Bytes written that may not be on the disk.
-    pub unsynced_bytes: u64,
-    /// Why nothing is written any more, or why it waits.
-    pub error: Option<Error>,
-    /// True if it waits for room on the disk.
-    pub is_full: bool,
-}
 
 /// The journal of a server's tables: a thread that makes commits.
 pub struct Journal {
@@ -153,13 +151,6 @@ impl Journal {
         ticket
     }
 
-    /// The figures.
-    pub fn info(&self) -> JournalInfo {
-        let progress = self.progress();
-        let error = progress.failed.clone().or_else(|| progress.info.error.clone());
-        JournalInfo { error, ..progress.info.clone() }
-    }
-
     /// Takes a checkpoint, see [`Log::save`]. Blocks.
     pub fn save(&self) -> Result<Saved> {
         self.check()?;
@@ -198,7 +189,7 @@ impl Journal {
             let outcome = self.log.commit(counts || ends).and_then(|unsynced| {
                 let far = unsynced > self.options.max_unsynced_bytes;
                 let syncs = syncs || ends || by_time || far || self.options.syncs == Syncs::Always;
-                if syncs { self.log.sync().map(|()| (true, 0)) } else { Ok((false, unsynced)) }
+                if syncs { self.sync().map(|()| (true, 0)) } else { Ok((false, unsynced)) }
             });
             match outcome {
                 Ok((synced, unsynced)) => self.finish(round, synced, unsynced),
@@ -210,6 +201,17 @@ impl Journal {
                 return;
             }
         }
+    }
+
+    /// Waits for the disk, and counts that.
+    fn sync(&self) -> Result<()> {
+        let started = Instant::now();
+        self.log.sync()?;
+        let took = started.elapsed();
+        let info = &mut self.progress().info;
+        (info.syncs, info.sync_time) = (info.syncs + 1, info.sync_time + took);
+        info.longest_sync = info.longest_sync.max(took);
+        Ok(())
     }
 
     /// Waits for a reason to commit; returns the round, and whether the thread ends, counts are written, and somebody
@@ -237,7 +239,9 @@ impl Journal {
         };
         let (written, on_disk): (Vec<_>, Vec<_>) = {
             let mut progress = self.progress();
-            progress.info = JournalInfo { rounds: round + 1, unsynced_bytes: unsynced, ..JournalInfo::default() };
+            let info = &mut progress.info;
+            (info.rounds, info.unsynced_bytes) = (round + 1, unsynced);
+            (info.is_full, info.error) = (false, None);
             let written = take(&mut progress.written);
             (written, if synced { take(&mut progress.synced) } else { Vec::new() })
         };
@@ -246,7 +250,7 @@ impl Journal {
 
     fn wait_for_room(&self, error: Error) {
         let mut progress = self.progress();
-        (progress.info.error, progress.info.is_full) = (Some(error), true);
+        (progress.info.error, progress.info.is_full) = (Some(error.to_string()), true);
         drop(self.changed.wait_timeout(progress, RETRY));
     }
 
@@ -281,5 +285,14 @@ impl Durable for Journal {
 
     fn check(&self) -> Result<()> {
         self.progress().failed.clone().map_or(Ok(()), Err)
+    }
+
+    fn info(&self) -> JournalInfo {
+        let progress = self.progress();
+        let mut info = JournalInfo { sync: self.options.syncs.name().to_owned(), ..progress.info.clone() };
+        if let Some(failed) = &progress.failed {
+            (info.is_full, info.error) = (false, Some(failed.to_string()));
+        }
+        info
     }
 }

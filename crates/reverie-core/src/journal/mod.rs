@@ -13,10 +13,13 @@ mod encode;
 mod group;
 mod log;
 mod recover;
+mod repair;
 mod replay;
 mod saver;
 
-pub use group::{Journal, JournalInfo, JournalOptions, Syncs};
+pub use crate::table::JournalInfo;
+pub use group::{Journal, JournalOptions, Syncs};
 pub use log::Log;
 pub use recover::{JournalEnd, Recovered, recover};
+pub use repair::{Loss, Repaired, VerifiedJournal, repair, verify};
 pub use saver::{Recovery, Saver};

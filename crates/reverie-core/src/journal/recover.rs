@@ -50,23 +50,34 @@ pub fn recover(disk: &dyn Disk, root: &Path, meter: &Arc<Meter>) -> Result<Optio
     let manifest = Manifest::read(disk, &path)?;
     let start = manifest.summary.journal;
     let mut replayed = Replayed::of(manifest);
-    let mut torn = None;
-    let mut next_commit = start.map_or(1, |start| start.commit);
-    let first = next_commit;
-    if let Some(LogStart { segment, .. }) = start {
-        let mut segments: Vec<u64> = scan(disk, root)?.segments.into_iter().filter(|of| *of >= segment).collect();
-        segments.sort_unstable();
-        for (at, number) in segments.iter().enumerate() {
-            let Some(end) = read_segment(disk, root, *number, &mut replayed, &mut next_commit)? else { continue };
-            // A record that is not whole: the end of the journal, unless a later commit says that it was on the disk.
-            refuse_synced(disk, root, (*number, end.1), &segments[at..], &end.0)?;
-            torn = Some(end);
-            break;
-        }
-    }
+    let first = start.map_or(1, |start| start.commit);
+    let mut next_commit = first;
+    let torn = read_log(disk, root, start, &mut replayed, &mut next_commit)?;
     let end = JournalEnd { commit: next_commit, chunk: replayed.next_chunk() };
     let checkpoint = load_manifest(disk, replayed.into_manifest()?, meter)?;
     Ok(Some(Recovered { checkpoint, commits: next_commit - first, torn, end }))
+}
+
+/// Applies all commits from `start` on; returns where the journal ends within a record.
+///
+/// On an error, what was before the damage is applied.
+pub(super) fn read_log(
+    disk: &dyn Disk,
+    root: &Path,
+    start: Option<LogStart>,
+    replayed: &mut Replayed,
+    next_commit: &mut u64,
+) -> Result<Option<(PathBuf, u64)>> {
+    let Some(LogStart { segment, .. }) = start else { return Ok(None) };
+    let mut segments: Vec<u64> = scan(disk, root)?.segments.into_iter().filter(|of| *of >= segment).collect();
+    segments.sort_unstable();
+    for (at, number) in segments.iter().enumerate() {
+        let Some(end) = read_segment(disk, root, *number, replayed, next_commit)? else { continue };
+        // A record that is not whole: the end of the journal, unless a later commit says that it was on the disk.
+        refuse_synced(disk, root, (*number, end.1), &segments[at..], &end.0)?;
+        return Ok(Some(end));
+    }
+    Ok(None)
 }
 
 /// Applies the records of a segment; returns the offset of the first that is not whole.

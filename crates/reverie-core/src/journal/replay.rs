@@ -8,7 +8,7 @@ use crate::checkpoint::segment::Place;
 use crate::error::Result;
 use crate::item::Pattern;
 use crate::table::{Arrivals, Sender, SenderChange};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The rows of a manifest with the commits that were applied to them.
 ///
@@ -205,6 +205,42 @@ impl Replayed {
         if let Some(options) = change.options {
             summary.options = options;
         }
+    }
+
+    /// The chunks that rows refer to, each with its records.
+    pub(super) fn chunks_in_use(&self) -> Vec<(u32, &[Place])> {
+        let rows = self.tables.iter().flat_map(|table| table.rows.iter().flatten());
+        let used: BTreeSet<u32> = rows.flat_map(|(item, _)| self.chunks_of(item)).collect();
+        used.into_iter().map(|chunk| (chunk, &*self.chunks[chunk as usize])).collect()
+    }
+
+    fn chunks_of(&self, item: &SavedItem) -> Vec<u32> {
+        match item.body {
+            SavedBody::Chunk(chunk) => vec![chunk],
+            SavedBody::Span(span) => {
+                self.manifest.spans[span as usize].iter().flat_map(|part| part.chunks.iter().copied()).collect()
+            }
+        }
+    }
+
+    /// Deletes the items of these chunks; returns the number of each table.
+    pub(super) fn leave_out(&mut self, chunks: &BTreeSet<u32>) -> Vec<(String, u64)> {
+        let mut left_out = Vec::new();
+        for at in 0..self.tables.len() {
+            let rows = self.tables[at].rows.iter().flatten();
+            let lost = rows.filter(|(item, _)| self.chunks_of(item).iter().any(|chunk| chunks.contains(chunk)));
+            let slots: Vec<u32> = lost.map(|(item, _)| item.slot).collect();
+            for slot in &slots {
+                self.tables[at].rows[*slot as usize] = None;
+                self.tables[at].copies.remove(slot);
+            }
+            let table = &mut self.manifest.summary.tables[at];
+            table.counters.deletes += slots.len() as u64;
+            if !slots.is_empty() {
+                left_out.push((table.options.name.clone(), slots.len() as u64));
+            }
+        }
+        left_out
     }
 
     /// The manifest of the rows as they are now.

@@ -1,6 +1,6 @@
 //! What a server keeps on the disk: its checkpoints, and its journal if it has one.
 
-use super::group::{Journal, JournalInfo, JournalOptions};
+use super::group::{Journal, JournalOptions};
 use super::recover::{JournalEnd, Recovered, recover};
 use crate::checkpoint::{Disk, Restored, Saved, Store, Summary, load};
 use crate::error::{Error, Result};
@@ -82,14 +82,17 @@ impl Saver {
 
     /// Restores the newest checkpoint of the store and the journal after it; `None` if there is no checkpoint.
     ///
-    /// `forward` as for [`Saver::restore`].
-    pub fn recover(&self, forward: impl FnOnce(Duration)) -> Result<Option<Recovery>> {
+    /// `forward` as for [`Saver::restore`], `always` as for [`Checkpoint::restore_limits`].
+    ///
+    /// [`Checkpoint::restore_limits`]: crate::checkpoint::Checkpoint::restore_limits
+    pub fn recover(&self, always: bool, forward: impl FnOnce(Duration)) -> Result<Option<Recovery>> {
         let found = recover(&*self.disk, self.store.root(), self.tables.bytes().0)?;
         let Some(Recovered { checkpoint, commits, torn, end }) = found else { return Ok(None) };
         let now = (self.now)();
         forward(checkpoint.clock_at(now));
         let summary = checkpoint.summary.clone();
         self.store.adopt(&checkpoint);
+        checkpoint.restore_limits(&self.tables, always)?;
         let restored = checkpoint.restore(&self.tables, now)?;
         // It is recovered once: the tables must have been unused.
         let _ = self.end.set(end);
@@ -108,10 +111,5 @@ impl Saver {
     /// Writes what is left of the journal, waits for the disk, and ends it. Does nothing without a journal.
     pub fn end_journal(&self) -> Result<()> {
         self.journal.get().map_or(Ok(()), |journal| journal.stop())
-    }
-
-    /// The figures of the journal; `None` without one.
-    pub fn journal_info(&self) -> Option<JournalInfo> {
-        self.journal.get().map(|journal| journal.info())
     }
 }

@@ -1,7 +1,7 @@
 //! Data about a replay: figures, connection, waiting requests.
 
 use crate::table::limiter::Counters;
-use crate::table::{TableInfo, Waiting, Why};
+use crate::table::{JournalInfo, TableInfo, Waiting, Why};
 use std::borrow::Cow;
 
 /// The figures of a replay. Those of a network are zero or `None` for tables of this process.
@@ -25,6 +25,8 @@ pub struct Info {
     pub num_local_connections: u64,
     /// Connections that the server accepts; `None` without a server.
     pub max_connections: Option<u64>,
+    /// The journal; `None` without one, and of several servers, each of which has its own.
+    pub journal: Option<JournalInfo>,
     /// The servers, if the replay is spread over several; their figures are summed above.
     pub shards: Vec<ShardInfo>,
 }

@@ -110,7 +110,13 @@ impl Replay for Tables {
     fn info(&self) -> Ticket<Info> {
         let (meter, max_bytes) = self.bytes();
         let tables = self.iter().map(|table| table.info()).collect();
-        Ticket::done(Ok(Info { tables, live_bytes: meter.live_bytes(), max_bytes, ..Info::default() }))
+        Ticket::done(Ok(Info {
+            tables,
+            live_bytes: meter.live_bytes(),
+            max_bytes,
+            journal: self.journal(),
+            ..Info::default()
+        }))
     }
 
     fn max_items(&self) -> usize {

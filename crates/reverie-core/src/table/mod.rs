@@ -21,6 +21,7 @@ pub use types::copies::{Copied, InsertOnSample, MOST_WAITING};
 pub use types::delta::{Counts, SenderChange, TableDelta};
 pub use types::info::{AGE_BUCKETS, Stats, TableInfo, Times};
 pub use types::inserts::{Inserts, Keys, Priority};
+pub use types::journal::JournalInfo;
 pub use types::options::{Change, TableOptions};
 pub use types::query::{Comparison, Condition, Field, MAX_CONDITIONS, Query};
 pub use types::restoring::{Restoring, Row};

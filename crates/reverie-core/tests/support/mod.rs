@@ -28,6 +28,7 @@ pub fn options(name: &str, max_size: u64) -> TableOptions {
         compression: Compression::None,
         shard: 0,
         sampler_seed: 1,
+        constructed: None,
         remover_seed: 2,
         extensions: Vec::new(),
     }

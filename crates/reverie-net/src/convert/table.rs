@@ -8,7 +8,8 @@ use reverie_core::spec::{ColumnSignature, Signature};
 use reverie_core::table::limiter::{Counters, Limiter};
 use reverie_core::table::selector::{Mass, SelectorOptions};
 use reverie_core::table::{
-    AGE_BUCKETS, Change, Copied, InsertOnSample, Seen, Stats, TableInfo, TableOptions, Tally, Times, Waiting,
+    AGE_BUCKETS, Change, Copied, InsertOnSample, JournalInfo, Seen, Stats, TableInfo, TableOptions, Tally, Times,
+    Waiting,
 };
 use reverie_core::{Error, Result};
 use std::time::Duration;
@@ -44,6 +45,7 @@ pub fn decode_options(message: proto::TableOptions) -> Result<TableOptions> {
         compression: decode_compression(message.compression)?,
         shard: u8::try_from(message.shard).map_err(|_| broken(format!("the shard {}", message.shard)))?,
         sampler_seed: 0,
+        constructed: None,
         remover_seed: 0,
         extensions: message.extensions.into_iter().map(decode_extension).collect::<Result<_>>()?,
     };
@@ -303,6 +305,34 @@ pub fn decode_info(message: proto::TableInfo) -> Result<TableInfo> {
 /// Decodes a time: a finite, non-negative number of seconds.
 pub fn seconds(seconds: f64) -> Result<Duration> {
     Duration::try_from_secs_f64(seconds).map_err(|_| broken(format!("a time of {seconds} seconds")))
+}
+
+/// Encodes the figures of a journal.
+pub fn encode_journal(info: JournalInfo) -> proto::JournalInfo {
+    proto::JournalInfo {
+        sync: info.sync,
+        rounds: info.rounds,
+        syncs: info.syncs,
+        sync_seconds: info.sync_time.as_secs_f64(),
+        longest_sync_seconds: info.longest_sync.as_secs_f64(),
+        unsynced_bytes: info.unsynced_bytes,
+        is_full: info.is_full,
+        error: info.error,
+    }
+}
+
+/// Decodes the figures of a journal.
+pub fn decode_journal(info: proto::JournalInfo) -> Result<JournalInfo> {
+    Ok(JournalInfo {
+        sync: info.sync,
+        rounds: info.rounds,
+        syncs: info.syncs,
+        sync_time: seconds(info.sync_seconds)?,
+        longest_sync: seconds(info.longest_sync_seconds)?,
+        unsynced_bytes: info.unsynced_bytes,
+        is_full: info.is_full,
+        error: info.error,
+    })
 }
 
 /// Encodes which requests wait, and for what.

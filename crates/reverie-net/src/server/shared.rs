@@ -170,6 +170,7 @@ impl Shared {
             max_network_bytes: self.limits.memory.map(|(_, network)| network),
             max_memory: self.limits.memory.map(|(memory, _)| memory),
             max_connections: self.admission.max_connections() as u64,
+            journal: self.tables.journal().map(crate::convert::table::encode_journal),
         }
     }
 

@@ -153,6 +153,7 @@ fn shared(item_bytes: usize, limits: Limits, token: Option<&str>) -> Arc<Shared>
         compression: Compression::None,
         shard: 0,
         sampler_seed: 1,
+        constructed: None,
         remover_seed: 2,
         extensions: Vec::new(),
     };

@@ -90,6 +90,7 @@ pub(super) fn infos(infos: Vec<(usize, Info)>, members: &Members, tables: &[Arc<
         num_local_connections: sum(|info| info.num_local_connections),
         // A client needs a place at each server.
         max_connections: infos.iter().filter_map(|(_, info)| info.max_connections).min(),
+        journal: None,
         shards: Vec::new(),
     };
     for (shard, info) in infos {

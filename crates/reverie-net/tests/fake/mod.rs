@@ -215,6 +215,7 @@ pub fn table(name: &str) -> TableOptions {
         compression: Compression::None,
         shard: 0,
         sampler_seed: 1,
+        constructed: None,
         remover_seed: 2,
         extensions: Vec::new(),
     }

@@ -354,6 +354,7 @@ pub fn table(is_rationed: bool) -> TableOptions {
         compression: Compression::None,
         shard: 0,
         sampler_seed: 1,
+        constructed: None,
         remover_seed: 2,
         extensions: Vec::new(),
     }

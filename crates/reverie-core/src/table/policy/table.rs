@@ -340,6 +340,7 @@ impl Table {
     /// [`Table::evict_some`].
     pub fn configure(&mut self, change: Change) -> Result<()> {
         let mut options = self.options.clone();
+        options.constructed.get_or_insert(self.options.limits());
         options.max_size = change.max_size.unwrap_or(options.max_size);
         options.limiter = change.limiter.unwrap_or(options.limiter);
         options.max_times_sampled = change.max_times_sampled.unwrap_or(options.max_times_sampled);

@@ -9,6 +9,7 @@ pub(super) mod copies;
 pub(super) mod delta;
 pub(super) mod info;
 pub(super) mod inserts;
+pub(super) mod journal;
 pub(super) mod limiter;
 pub(super) mod options;
 pub(super) mod query;

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 /// A table's configuration. Immutable except for the fields of [`Change`].
 ///
-/// Files have neither the seeds, which the next process draws, nor the extensions, which are its constructor's.
+/// Files have neither the seeds, which the next process draws, nor the extensions, which are its constructor's. They do
+/// have the limits that the constructor gave: a journal restores changed limits to a table that is constructed as before.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TableOptions {
     /// Unique on its server, not empty.
@@ -41,6 +42,20 @@ pub struct TableOptions {
     /// Tables that get copies of the items.
     #[serde(skip)]
     pub extensions: Vec<InsertOnSample>,
+    /// The limits before the first [`Change`]; `None` while they are the constructor's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub constructed: Option<Limits>,
+}
+
+/// The options that a [`Change`] can change.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Limits {
+    /// See [`TableOptions::max_size`].
+    pub max_size: u64,
+    /// See [`TableOptions::limiter`].
+    pub limiter: Limiter,
+    /// See [`TableOptions::max_times_sampled`].
+    pub max_times_sampled: u32,
 }
 
 /// The options that can change while a table is in use; `None` keeps the current value.
@@ -52,4 +67,19 @@ pub struct Change {
     pub limiter: Option<Limiter>,
     /// See [`TableOptions::max_times_sampled`].
     pub max_times_sampled: Option<u32>,
+}
+
+impl From<Limits> for Change {
+    fn from(limits: Limits) -> Self {
+        let Limits { max_size, limiter, max_times_sampled } = limits;
+        Self { max_size: Some(max_size), limiter: Some(limiter), max_times_sampled: Some(max_times_sampled) }
+    }
+}
+
+impl TableOptions {
+    /// The present limits.
+    pub fn limits(&self) -> Limits {
+        let Self { max_size, limiter, max_times_sampled, .. } = self;
+        Limits { max_size: *max_size, limiter: *limiter, max_times_sampled: *max_times_sampled }
+    }
 }

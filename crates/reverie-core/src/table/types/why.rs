@@ -18,6 +18,8 @@ pub enum InsertReason {
         /// Bytes allowed.
         budget: u64,
     },
+    /// The journal waits for room on the disk. The insert may be in the table already.
+    Journal(String),
     /// The request waits only behind others in the queue.
     Turn,
 }
@@ -79,6 +81,8 @@ pub struct Why {
     pub sample_reason: Option<SampleReason>,
     /// Both sides are blocked, and no request that waits can change that.
     pub stuck: bool,
+    /// The error that stopped the journal: inserts are refused.
+    pub journal_error: Option<String>,
 }
 
 /// Bytes that an insert waits for.

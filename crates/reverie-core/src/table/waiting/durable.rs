@@ -2,6 +2,7 @@
 
 use super::ticket::Ticket;
 use crate::error::Result;
+use crate::table::types::journal::JournalInfo;
 
 /// A journal of tables.
 pub trait Durable: Send + Sync {
@@ -12,4 +13,7 @@ pub trait Durable: Send + Sync {
 
     /// `Storage` if the journal has stopped: nothing more is made durable.
     fn check(&self) -> Result<()>;
+
+    /// The figures.
+    fn info(&self) -> JournalInfo;
 }

@@ -19,6 +19,10 @@ impl fmt::Display for InsertReason {
                      that consume items, deletes or a larger max_bytes free it"
                 )
             }
+            InsertReason::Journal(error) => write!(
+                f,
+                "the journal waits for room on the disk ({error}); inserts that are in the table wait for it, too"
+            ),
             InsertReason::Turn => f.write_str("others are before it in the queue"),
         }
     }
@@ -57,6 +61,9 @@ impl fmt::Display for Why {
             return f.write_str(
                 " It is closed, as all tables of a stopped server are: every insert and sample is refused.",
             );
+        }
+        if let Some(error) = &self.journal_error {
+            write!(f, " The journal has stopped, and every insert is refused until a server starts again: {error}.")?;
         }
         if self.leased > 0 {
             write!(f, " {} not acknowledged by their clients yet.", Counted(self.leased, "sample"))?;

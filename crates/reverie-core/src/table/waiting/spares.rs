@@ -88,6 +88,7 @@ mod tests {
             compression: crate::chunk::Compression::None,
             shard: 0,
             sampler_seed: 1,
+            constructed: None,
             remover_seed: 2,
             extensions: Vec::new(),
         }

@@ -16,6 +16,7 @@ use crate::table::policy::extensions;
 use crate::table::policy::forgotten::Forgotten;
 use crate::table::policy::table::restore::TableCut;
 use crate::table::types::inserts::{Inserts, Keys, Priority};
+use crate::table::types::journal::JournalInfo;
 use crate::table::types::options::TableOptions;
 use crate::table::types::senders::Sender;
 use rand_core::{RngCore, SeedableRng};
@@ -117,6 +118,11 @@ impl Tables {
     /// See [`Tables::set_checkpointer`].
     pub fn checkpointer(&self) -> Option<&Checkpointer> {
         self.checkpointer.get()
+    }
+
+    /// The figures of the journal; `None` without one.
+    pub fn journal(&self) -> Option<JournalInfo> {
+        self.tables.first().and_then(|table| table.journal())
     }
 
     /// A consistent cut of all tables. Fails once they are closed.

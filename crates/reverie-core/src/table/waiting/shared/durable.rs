@@ -4,6 +4,7 @@ use super::SharedTable;
 use crate::error::Result;
 use crate::sync::{Arc, lock};
 use crate::table::types::delta::{SenderChange, TableDelta};
+use crate::table::types::journal::JournalInfo;
 use crate::table::waiting::driven::Withdrawal;
 use crate::table::waiting::durable::Durable;
 use crate::table::waiting::ticket::Ticket;
@@ -40,6 +41,11 @@ impl SharedTable {
     /// See [`Durable::barrier`]; `None` without a journal.
     pub fn barrier(&self) -> Option<Ticket<()>> {
         self.durable.get().map(|durable| durable.barrier())
+    }
+
+    /// The figures of the journal; `None` without one.
+    pub fn journal(&self) -> Option<JournalInfo> {
+        self.durable.get().map(|durable| durable.info())
     }
 
     /// Fails if what is done here can no longer be made durable.

@@ -2,6 +2,7 @@
 
 use super::SharedTable;
 use crate::sync::lock;
+use crate::table::types::journal::JournalInfo;
 use crate::table::types::why::{InsertReason, MOST_REPORTED, SampleReason, Starved, Waiting, Why};
 use crate::table::waiting::insert_queue::PendingInsert;
 use std::time::Duration;
@@ -11,6 +12,7 @@ impl SharedTable {
     pub fn why(&self) -> Why {
         self.drop_late();
         let now = self.clock.now();
+        let journal = self.journal().filter(|journal| journal.error.is_some());
         let state = lock(&self.state);
         let (table, limiter) = (&state.table, state.table.limiter());
         let counters = *table.counters();
@@ -22,7 +24,12 @@ impl SharedTable {
         let insert_reason = match (blocked_insert, bytes) {
             (Some(block), _) => Some(InsertReason::Limiter(block)),
             (None, Some(Starved { held, needed, budget })) => Some(InsertReason::Bytes { held, needed, budget }),
-            (None, None) => (!state.inserts.is_empty()).then_some(InsertReason::Turn),
+            (None, None) => match &journal {
+                Some(JournalInfo { is_full: true, error: Some(error), .. }) => {
+                    Some(InsertReason::Journal(error.clone()))
+                }
+                _ => (!state.inserts.is_empty()).then_some(InsertReason::Turn),
+            },
         };
         let blocked_sample = limiter.blocked_sample(&counters);
         let sample_blocked = blocked_sample.is_some();
@@ -40,6 +47,7 @@ impl SharedTable {
             closed: state.closed,
             leased: table.leased(),
             counters,
+            journal_error: journal.filter(|journal| !journal.is_full).and_then(|journal| journal.error),
             num_inserts: state.inserts.iter().len() as u64,
             num_samples: state.samples.len() as u64,
             inserts: state

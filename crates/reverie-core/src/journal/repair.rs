@@ -1,0 +1,153 @@
+//! Checks a folder with a journal, and saves what is whole of a damaged one.
+
+use super::recover::read_log;
+use super::replay::Replayed;
+use crate::checkpoint::load::{damage, load_manifest};
+use crate::checkpoint::manifest::{LogStart, Manifest, latest, list};
+use crate::checkpoint::{Disk, Keep, Saved, Store};
+use crate::clock::Clock;
+use crate::error::{Counted, Error, Result};
+use crate::table::Tables;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What [`verify`] found to be whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VerifiedJournal {
+    /// The checkpoint that the journal continues.
+    pub checkpoint: PathBuf,
+    /// Commits after it.
+    pub commits: u64,
+    /// Items, as of the last commit.
+    pub items: u64,
+    /// Their chunks.
+    pub chunks: u64,
+    /// Bytes of these chunks on the disk.
+    pub bytes: u64,
+    /// The file and the offset where the journal ends within a record: a write that did not finish.
+    pub torn: Option<(PathBuf, u64)>,
+}
+
+/// Checks every byte that a server which starts in this folder would read; `None` if the folder has no journal.
+///
+/// Holds one chunk in memory at a time, and the rows of all items. `DamagedFile` for the first damage.
+pub fn verify(disk: &dyn Disk, root: &Path) -> Result<Option<VerifiedJournal>> {
+    let Some(checkpoint) = latest(disk, root)? else { return Ok(None) };
+    let manifest = Manifest::read(disk, &checkpoint)?;
+    let Some(start) = manifest.summary.journal else { return Ok(None) };
+    let (mut replayed, mut next_commit) = (Replayed::of(manifest), start.commit);
+    let torn = read_log(disk, root, Some(start), &mut replayed, &mut next_commit)?;
+    if let Some((_, error)) = damage(disk, root, &replayed.chunks_in_use())?.into_iter().next() {
+        return Err(error);
+    }
+    let manifest = replayed.into_manifest()?;
+    Ok(Some(VerifiedJournal {
+        checkpoint,
+        commits: next_commit - start.commit,
+        items: manifest.items.iter().map(|items| items.len() as u64).sum(),
+        chunks: manifest.summary.num_chunks,
+        bytes: manifest.summary.chunk_bytes,
+        torn,
+    }))
+}
+
+/// What is not in a repaired folder.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Loss {
+    /// A checkpoint that could not be read: an older one was used.
+    Checkpoint(Error),
+    /// The journal could not be read beyond this point.
+    Commits(Error),
+    /// Items whose bytes could not be read, with the first such place.
+    Items {
+        /// Their table.
+        table: String,
+        /// Their number.
+        items: u64,
+        /// The first damage.
+        error: Error,
+    },
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Checkpoint(error) => write!(f, "a checkpoint is damaged, an older one was used: {error}"),
+            Self::Commits(error) => write!(f, "the journal is left out from this place on: {error}"),
+            Self::Items { table, items, error } => {
+                write!(f, "table '{table}': {} left out: {error}", Counted(*items, "item"))
+            }
+        }
+    }
+}
+
+/// The outcome of a [`repair`].
+#[derive(Debug)]
+pub struct Repaired {
+    /// The checkpoint in the new folder.
+    pub saved: Saved,
+    /// What is not in it.
+    pub losses: Vec<Loss>,
+}
+
+/// Saves what is whole of the folder `root` as a checkpoint in the folder `to`, which must be empty or missing.
+///
+/// Reads `root` and changes nothing there. Takes as much memory as the items. `clock` is that of new tables and not used
+/// elsewhere, and `forward` moves it. `now` is the time since the Unix epoch. Fails if no checkpoint is whole.
+pub fn repair(
+    disk: &Arc<dyn Disk>,
+    root: &Path,
+    to: PathBuf,
+    clock: &Arc<dyn Clock>,
+    forward: impl FnOnce(Duration),
+    now: Duration,
+) -> Result<Repaired> {
+    if latest(&**disk, &to)?.is_some() {
+        return Err(Error::InvalidArgument(format!("{} has checkpoints already: name an empty folder", to.display())));
+    }
+    let mut losses = Vec::new();
+    let manifest = newest_whole(&**disk, root, &mut losses)?;
+    let start = manifest.summary.journal;
+    let mut replayed = Replayed::of(manifest);
+    let mut next_commit = start.map_or(1, |start: LogStart| start.commit);
+    match read_log(&**disk, root, start, &mut replayed, &mut next_commit) {
+        Ok(_) => {}
+        Err(error @ Error::DamagedFile { .. }) => losses.push(Loss::Commits(error)),
+        Err(other) => return Err(other),
+    }
+    let damaged = damage(&**disk, root, &replayed.chunks_in_use())?;
+    if let Some((_, error)) = damaged.first() {
+        let chunks: BTreeSet<u32> = damaged.iter().map(|(chunk, _)| *chunk).collect();
+        let left_out = replayed.leave_out(&chunks).into_iter();
+        losses.extend(left_out.map(|(table, items)| Loss::Items { table, items, error: error.clone() }));
+    }
+    let manifest = replayed.into_manifest()?;
+    let options = manifest.summary.tables.iter().map(|table| table.options.clone()).collect();
+    let tables = Tables::new(options, None, clock, now.as_nanos() as u64)?;
+    let checkpoint = load_manifest(&**disk, manifest, tables.bytes().0)?;
+    forward(checkpoint.clock_at(now));
+    checkpoint.restore(&tables, now)?;
+    let store = Store::new(Arc::clone(disk), to, Keep { count: 1, max_age: None })?;
+    let saved = store.save(&tables, now)?;
+    store.release();
+    Ok(Repaired { saved, losses })
+}
+
+fn newest_whole(disk: &dyn Disk, root: &Path, losses: &mut Vec<Loss>) -> Result<Manifest> {
+    let mut first = None;
+    for (path, _) in list(disk, root)?.into_iter().rev() {
+        match Manifest::read(disk, &path) {
+            Ok(manifest) => return Ok(manifest),
+            Err(error @ Error::DamagedFile { .. }) => {
+                first.get_or_insert(error.clone());
+                losses.push(Loss::Checkpoint(error));
+            }
+            Err(other) => return Err(other),
+        }
+    }
+    let none = || Error::InvalidArgument(format!("there is no checkpoint in {}", root.display()));
+    Err(first.unwrap_or_else(none))
+}

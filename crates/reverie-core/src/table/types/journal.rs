@@ -1,0 +1,24 @@
+//! The figures of a journal.
+
+use std::time::Duration;
+
+/// A journal's figures at one moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JournalInfo {
+    /// When it waits for the disk: "os", "interval" or "always".
+    pub sync: String,
+    /// Groups of requests that were written together.
+    pub rounds: u64,
+    /// How often it waited for the disk.
+    pub syncs: u64,
+    /// The time for which it waited for the disk, in total.
+    pub sync_time: Duration,
+    /// The longest of these waits.
+    pub longest_sync: Duration,
+    /// Bytes written that may not be on the disk.
+    pub unsynced_bytes: u64,
+    /// True if it waits for room on the disk; inserts wait with it.
+    pub is_full: bool,
+    /// Why nothing is written: it waits for room, or it has stopped.
+    pub error: Option<String>,
+}
