@@ -46,7 +46,13 @@ PAGES = {
     "reference/client.md": Reference(
         "Client",
         "A client has every call of a replay buffer: in this process, on a server, or on several.",
-        ("reverie.Client", "reverie.client.Info", "reverie.client.ShardInfo", "reverie.client.JournalInfo", "reverie.client.Transport"),
+        (
+            "reverie.Client",
+            "reverie.client.Info",
+            "reverie.client.ShardInfo",
+            "reverie.client.JournalInfo",
+            "reverie.client.Transport",
+        ),
     ),
     "reference/writers.md": Reference(
         "Writers",
