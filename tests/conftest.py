@@ -31,13 +31,18 @@ WATCHDOG = 200.0
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Put the tests of commands into one worker: commands are forked from one process, whose imports take seconds.
+    """Put tests that share something expensive into one worker, where it is made once.
 
-    Groups run first, and Ray's before the others: a worker that starts a long group last would finish alone.
+    Commands are forked from one process, whose imports take seconds. A fixture `trained_...` trains runs for its
+    module. Groups run first, and Ray's before the others: a worker that starts a long group last would finish alone.
     """
     for item in items:
-        if "warm" in item.fixturenames and item.get_closest_marker("xdist_group") is None:
+        if item.get_closest_marker("xdist_group") is not None:
+            continue
+        if "warm" in item.fixturenames:
             item.add_marker(pytest.mark.xdist_group("commands"))
+        elif any(name.startswith("trained_") for name in item.fixturenames):
+            item.add_marker(pytest.mark.xdist_group(f"runs of {item.path.stem}"))
 
     def rank(item):
         group = item.get_closest_marker("xdist_group")

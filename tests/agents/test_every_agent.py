@@ -66,8 +66,8 @@ def stage():
     made = []
 
     def make(agent, **options):
-        small = {"learning_starts": 300} if hasattr(agent.load_preset(env_of(agent)).config, "learning_starts") else {}
-        made.append(Stage(agent, **{**small, **options}))
+        small, config = {"learning_starts": 300, "epochs": 2}, agent.load_preset(env_of(agent)).config
+        made.append(Stage(agent, **{**{k: v for k, v in small.items() if hasattr(config, k)}, **options}))
         return made[-1]
 
     yield make

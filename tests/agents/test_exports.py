@@ -18,6 +18,9 @@ from reverie.agents.policy_files import KEY  # noqa: E402
 ENVIRONMENTS = {"discrete": "CartPole-v1", "continuous": "Pendulum-v1"}
 FRAMES = EnvSpec("ALE/Pong-v5", (4, 84, 84), "uint8", 6, "Discrete(6)", None, frame_stack=4, reward_bound=1.0)
 KINDS = ("onnx", "torchscript", "exported_program")
+# Of agents whose policies are of one class, one is exported in the quick tests, and the others in the long ones.
+LIKE_ANOTHER = {"gorila": "dqn", "impala": "ppo", "ddpg": "td3"}
+NAMES = [pytest.param(one, marks=pytest.mark.long) if one in LIKE_ANOTHER else one for one in agents.BUILT_IN]
 
 
 def policy_of(name, spec=None):
@@ -65,8 +68,16 @@ def observations(spec, count):
     return exports._observations(dataclasses.replace(policy_of("dqn"), spec=spec), count).numpy()
 
 
+def test_agents_whose_export_is_a_long_test_have_the_policy_class_of_one_whose_export_is_quick():
+    for name, other in LIKE_ANOTHER.items():
+        modules = [policy_of(one).module for one in (name, other)]
+        kinds = [[type(layer) for layer in module.modules()] for module in modules]
+        assert kinds[0] == kinds[1], name
+        assert other not in LIKE_ANOTHER
+
+
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", agents.BUILT_IN)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_file_takes_the_actions_of_the_policy_in_batches_of_any_size(name, kind, tmp_path):
     policy = policy_of(name)
     run = loaded(kind, write(kind, policy, tmp_path))
@@ -89,7 +100,7 @@ def test_a_file_takes_the_actions_of_the_policy_in_batches_of_any_size(name, kin
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["dqn", "apex-dqn"])
+@pytest.mark.parametrize("name", [pytest.param("dqn", marks=pytest.mark.long), "apex-dqn"])
 def test_policies_of_frames_are_exported(name, kind, tmp_path):
     policy = policy_of(name, FRAMES)
     outputs = loaded(kind, write(kind, policy, tmp_path))(observations(FRAMES, 2))
@@ -116,8 +127,14 @@ class Wrong:
         return Wrong(other, 0.0)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("difference", [0.01, float("nan")])
+@pytest.mark.parametrize(
+    ("kind", "difference"),
+    [
+        *((kind, 0.01) for kind in KINDS),
+        ("torchscript", float("nan")),
+        *(pytest.param(kind, float("nan"), marks=pytest.mark.long) for kind in KINDS if kind != "torchscript"),
+    ],
+)
 def test_a_file_with_a_wrong_weight_is_refused_and_an_older_file_stays(kind, difference, tmp_path):
     policy = policy_of("dqn")
     (tmp_path / kind).write_bytes(b"older")

@@ -240,7 +240,9 @@ def test_a_late_worker_starts_with_the_servers_parameters_in_both_networks(fille
     assert (late["target-1"] == server.pull().flat).all()
 
 
-SHORT = RunSettings(target_return=475.0, max_env_steps=1_200, evaluate_every=1_200, screening_episodes=2)
+SHORT = RunSettings(
+    target_return=475.0, max_env_steps=1_200, evaluate_every=1_200, screening_episodes=2, confirmation_episodes=2
+)
 BUNDLED = dataclasses.replace(
     gorila.load_preset("CartPole-v1").config,
     num_actors=2,

@@ -317,6 +317,7 @@ def test_every_agent_learns_from_a_nest_with_normalised_numbers_and_rewards_and_
         "num_actors": 1,
         "envs_per_actor": 2,
         "samples_per_insert": 1.0,
+        "epochs": 2,
     }
     known = {field.name for field in dataclasses.fields(preset.config)}
     config = dataclasses.replace(preset.config, **{k: v for k, v in small.items() if k in known})
@@ -327,6 +328,7 @@ def test_every_agent_learns_from_a_nest_with_normalised_numbers_and_rewards_and_
         screening_episodes=1,
         confirmation_episodes=1,
         target_return=None,
+        threads=1,
     )
     made = EnvSettings(normalise_observations=True, normalise_rewards=True)
     result = train(agent, env_id, config=config, run=run, environment=made, checkpoint_folder=tmp_path)
@@ -449,6 +451,8 @@ def test_layers_of_ones_own_stand_in_front_of_the_agents_and_are_trained_saved_a
         "unroll_length": 8,
         "num_actors": 1,
         "envs_per_actor": 2,
+        "samples_per_insert": 8.0,
+        "epochs": 2,
     }
     known = {field.name for field in dataclasses.fields(preset.config)}
     config = dataclasses.replace(preset.config, **{k: v for k, v in small.items() if k in known})
@@ -459,6 +463,7 @@ def test_layers_of_ones_own_stand_in_front_of_the_agents_and_are_trained_saved_a
         screening_episodes=1,
         confirmation_episodes=1,
         target_return=None,
+        threads=1,
     )
     made = EnvSettings(network=f"{__name__}:Quadratic(width=4)", time_limit=20)
     train(agent, env_id, config=config, run=run, environment=made, checkpoint_folder=tmp_path)

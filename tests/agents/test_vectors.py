@@ -389,7 +389,7 @@ def test_runs_on_a_factory_train_and_evaluations_leave_their_statistics(name, mo
     preset = agent.load_preset("CartPole-v1")
     config = preset.config if name == "ppo" else dataclasses.replace(preset.config, learning_starts=100)
     run = RunSettings(
-        target_return=None, max_env_steps=3000, evaluate_every=1500, screening_episodes=2, confirmation_episodes=2
+        target_return=None, max_env_steps=1200, evaluate_every=600, screening_episodes=2, confirmation_episodes=2
     )
     environment = EnvSettings(normalise_observations=True, normalise_rewards=True)
     result = train(agent, of_mode("SAME_STEP"), config=config, run=run, environment=environment)

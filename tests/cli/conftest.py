@@ -37,9 +37,13 @@ class Command:
         except subprocess.TimeoutExpired:
             return None
 
+    def send_signal(self, number):
+        """To a process that has not ended."""
+        os.kill(self.pid, number)
+
     def close(self):
         if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
+            self.send_signal(signal.SIGKILL)
             self.wait(200)
         for file in (self._told, self.stdout, self.stderr):
             if file is not None:

@@ -14,6 +14,7 @@ from reverie.agents.dqn import agent as dqn
 agent = dataclasses.replace(dqn, name="mine-own")
 """
 SHORT = ["--env", "CartPole-v1", "--no-tensorboard", "--set", "max_env_steps=300", "--set", "evaluate_every=200"]
+SHORT += ["--set", "screening_episodes=2", "--set", "confirmation_episodes=3"]
 
 
 @pytest.fixture

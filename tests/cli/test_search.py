@@ -22,6 +22,7 @@ from reverie.runners.reports.logs import RunLog
 SEARCH = ["search", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--no-check-memory"]
 SPACE = ["--search", "n_step=int:1:5", "--search", "lr=log:1e-4:1e-2"]
 STEPS = ["--max-steps", "900", "--set", "evaluate_every=300"]
+STEPS += ["--set", "screening_episodes=2", "--set", "confirmation_episodes=3"]
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from reverie.runners import checkpoints  # noqa: E402
 from reverie.runners.planning import topology  # noqa: E402
 
 SHORT = ["--set", "max_env_steps=1100", "--set", "evaluate_every=500"]
+SHORT += ["--set", "screening_episodes=2", "--set", "confirmation_episodes=3"]
 
 
 @pytest.fixture

@@ -29,7 +29,10 @@ from reverie.runners.planning import topology  # noqa: E402
 from reverie.runners.planning.nodes import place  # noqa: E402
 from reverie.runners.reports import logs  # noqa: E402
 
-SHORT = ["--set", "max_env_steps=1300", "--set", "evaluate_every=500", "--set", "checkpoint_every=600"]
+SMALL = ["--set", "screening_episodes=2", "--set", "confirmation_episodes=3"]
+SMALL += ["--set", "hidden=[16]", "--set", "batch_size=32", "--set", "samples_per_insert=8"]
+LENGTH = ["--set", "max_env_steps=1300", "--set", "evaluate_every=500", "--set", "checkpoint_every=600"]
+SHORT = [*SMALL, *LENGTH]
 
 
 @pytest.fixture
@@ -37,6 +40,22 @@ def reverie(tmp_path, monkeypatch):
     """Runs `reverie` in an empty folder."""
     monkeypatch.chdir(tmp_path)
     return lambda *arguments: testing.CliRunner().invoke(app, [str(one) for one in arguments])
+
+
+@pytest.fixture(scope="module")
+def trained_run(tmp_path_factory):
+    """The folder of a run of `SHORT`, trained once for the tests that go on from one or read one."""
+    folder = tmp_path_factory.mktemp("short") / "run"
+    command = ["train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--out", str(folder), *SHORT]
+    result = testing.CliRunner().invoke(app, command)
+    assert result.exit_code == 1, result.stderr
+    return folder
+
+
+@pytest.fixture
+def here(trained_run, tmp_path):
+    """A copy of that folder, as the test's own `here`."""
+    return shutil.copytree(trained_run, tmp_path / "here")
 
 
 def test_train_leaves_a_log_a_curve_checkpoints_and_its_settings_and_json_is_the_last_line(reverie, tmp_path):
@@ -56,9 +75,8 @@ def test_train_leaves_a_log_a_curve_checkpoints_and_its_settings_and_json_is_the
     assert logs.read(folder).finished["mean_return"] == printed["mean_return"]
 
 
-def test_the_same_command_with_resume_continues_and_without_it_is_refused(reverie):
+def test_the_same_command_with_resume_continues_and_without_it_is_refused(reverie, here):
     command = ["train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--out", "here", *SHORT]
-    assert reverie(*command).exit_code == 1
     again = reverie(*command)
     assert again.exit_code == 2
     ways = "continue it with --resume, replace it with --overwrite, or name another folder with --out"
@@ -90,14 +108,13 @@ def test_settings_of_the_first_run_hold_for_the_resumed_one_and_others_are_refus
     assert "max_env_steps = 1500" in settings
 
 
-def test_a_changed_learning_rate_is_reported_and_becomes_that_of_the_run(reverie):
-    command = ["train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", *SHORT]
-    assert reverie(*command).exit_code == 1
+def test_a_changed_learning_rate_is_reported_and_becomes_that_of_the_run(reverie, here):
+    command = ["train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--out", "here", *SHORT]
     resumed = reverie(*command, "--resume", "--max-steps", 1500, "--learning-rate", "1e-5", "--set", "capacity=1200")
     assert resumed.exit_code == 1, resumed.stderr
     words = "reverie: the run continues with capacity 1200 (before: 50000), learning_rate 1e-05 (before: 0.002)"
     assert words in resumed.stderr
-    settings = Path("runs/dqn-CartPole-v1-seed-0/preset.toml").read_text()
+    settings = Path("here/preset.toml").read_text()
     assert "learning_rate = 1e-05" in settings
     again = reverie(*command, "--resume", "--max-steps", 1600)
     assert "the run continues with" not in again.stderr, "it holds from then on"
@@ -124,6 +141,7 @@ def test_resume_takes_no_argument_of_the_command_as_its_value(reverie):
 
 def test_overwrite_replaces_the_files_of_a_run_and_leaves_others(reverie, tmp_path):
     command = ["train", "dqn", "--env", "CartPole-v1", "--tensorboard", "--out", "here", "--set", "evaluate_every=500"]
+    command += SMALL
     assert reverie(*command, "--max-steps", 900).exit_code == 1
     folder = tmp_path / "here"
     (folder / "notes.txt").write_text("mine")
@@ -395,20 +413,19 @@ def test_a_run_whose_output_is_closed_saves_and_ends(start, tmp_path, errors):
     assert checkpoints.load(checkpoints.find(tmp_path / "runs" / "dqn-CartPole-v1-seed-0"))["env_steps"] >= 200
 
 
-def test_eval_plays_the_weights_of_a_checkpoint_as_the_runs_own_evaluator_does(reverie):
-    trained = json.loads(reverie("train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", *SHORT, "--json").stdout)
+def test_eval_plays_the_weights_of_a_checkpoint_as_the_runs_own_evaluator_does(reverie, trained_run):
+    trained = logs.read(trained_run).finished
     # On the seeds that confirmed the run, the return is the run's own.
-    same = json.loads(reverie("eval", trained["folder"], "--first-seed", 20_000, "--json").stdout)
+    same = json.loads(reverie("eval", trained_run, "--first-seed", 20_000, "--episodes", 3, "--json").stdout)
     assert same["mean_return"] == trained["mean_return"]
     assert same["env_steps"] == trained["env_steps"]
-    text = reverie("eval", checkpoints.find(Path(trained["folder"])), "--episodes", 3)
+    text = reverie("eval", checkpoints.find(trained_run), "--episodes", 3)
     assert text.exit_code == 0
     assert "dqn on CartPole-v1 after 1,30" in text.stdout
     assert "over 3 greedy episodes" in text.stdout
 
 
-def test_eval_of_a_damaged_checkpoint_names_the_file(reverie, tmp_path):
-    reverie("train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--out", "here", *SHORT)
+def test_eval_of_a_damaged_checkpoint_names_the_file(reverie, here, tmp_path):
     resume = ["train", "dqn", "--env", "CartPole-v1", "--out", "here", "--resume", "--set", "max_env_steps=9999"]
     newest = checkpoints.find(tmp_path / "here")
     (older,) = (path for path in (tmp_path / "here" / "checkpoints").glob("0*") if path != newest)
@@ -474,8 +491,7 @@ def test_an_environment_in_the_working_folder_is_found_and_its_errors_have_their
     assert "envs_of_this_folder:Here-v0" in near
 
 
-def test_a_folder_with_another_run_is_named_with_what_it_holds(reverie):
-    assert reverie("train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--out", "here", *SHORT).exit_code == 1
+def test_a_folder_with_another_run_is_named_with_what_it_holds(reverie, here):
     for other in (["ppo", "--env", "CartPole-v1"], ["dqn", "--env", "CartPole-v1", "--seed", 1]):
         refused = reverie("train", *other, "--no-tensorboard", "--out", "here", "--resume")
         assert refused.exit_code == 2
@@ -601,7 +617,8 @@ def test_a_log_of_something_else_is_named(reverie, tmp_path, text):
 
 def test_plot_draws_several_runs_and_prints_how_each_ended(reverie, tmp_path):
     for seed in range(2):
-        reverie("train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--seed", seed, *SHORT)
+        command = ["train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--seed", seed, *SMALL]
+        reverie(*command, "--set", "max_env_steps=200")
     result = reverie("plot", *sorted((tmp_path / "runs").iterdir()), "--out", "pictures/both.png")
     assert result.exit_code == 0, result.stderr
     assert (tmp_path / "pictures/both.png").read_bytes().startswith(b"\x89PNG")

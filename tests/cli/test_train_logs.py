@@ -22,6 +22,7 @@ from reverie.runners.reports.sinks.sink import RunDescription, save_identity
 
 TRAIN = ["train", "dqn", "--env", "CartPole-v1", "--out", "here"]
 SHORT = ["--set", "max_env_steps=1100", "--set", "evaluate_every=500"]
+SHORT += ["--set", "screening_episodes=2", "--set", "confirmation_episodes=3"]
 
 
 @pytest.fixture

@@ -76,3 +76,10 @@ def test_what_waits_for_a_quiet_machine_goes_on_once_it_is_and_says_so_meanwhile
     assert waiting.stderr.read() == ""
     # And not for ever, on a machine that is never quiet.
     assert subprocess.run([quiet, "0", pressure(file, 99)], check=True, timeout=200).returncode == 0
+
+
+@pytest.mark.xdist_group("one test")
+def test_workers_take_tests_by_their_groups(request: pytest.FixtureRequest) -> None:
+    """pytest-xdist writes the group into a test's id. Where it cannot, each worker starts a cluster of its own."""
+    grouped = request.config.getoption("loadgroup", default=False)
+    assert request.node.nodeid.endswith("@one test") == grouped

@@ -19,12 +19,20 @@ PRESETS = [
     for name in agents.BUILT_IN
     for path in sorted(agents.find(name).presets.glob("*.toml"))
 ]
-SCREENING_SEEDS, CONFIRMATION_SEEDS = screening_seeds(10), confirmation_seeds(20)
-SHORT = RunSettings(target_return=475.0, max_env_steps=1_500, evaluate_every=500)
+SCREENING_SEEDS, CONFIRMATION_SEEDS = screening_seeds(2), confirmation_seeds(3)
+SHORT = RunSettings(
+    target_return=475.0, max_env_steps=1_500, evaluate_every=500, screening_episodes=2, confirmation_episodes=3
+)
+
+
+CONFIG = dataclasses.replace(
+    apex_dqn.load_preset("CartPole-v1").config, hidden=(16,), batch_size=32, samples_per_insert=8.0
+)
+"""An update for every four environment steps, as in the preset."""
 
 
 def short_run(seed=0, **options):
-    return train(apex_dqn, "CartPole-v1", seed=seed, run=SHORT, **options)
+    return train(apex_dqn, "CartPole-v1", seed=seed, run=SHORT, config=CONFIG, **options)
 
 
 def changed(**functions):
@@ -54,10 +62,13 @@ def test_every_preset_learns_and_acts_in_one_thread_without_waiting(agent, path,
     preset = agent.load_preset(env_id)
     if env_id.startswith("ALE/"):  # as fast as the others: few images, short games
         monkeypatch.setattr(atari, "FRAMES_PER_EPISODE", 80)
-        small = ["learning_starts=100", "batch_size=8", "samples_per_insert=1", "threads=1"]
-        preset = presets.override(preset, [*small, "screening_episodes=1", "confirmation_episodes=1"])
-    steps = getattr(preset.config, "learning_starts", 0) + 300
-    run = dataclasses.replace(preset.run, max_env_steps=steps, evaluate_every=steps)
+        small = ["learning_starts=20", "batch_size=8", "samples_per_insert=1", "threads=1"]
+        preset = presets.override(preset, small)
+    # As many as a first unroll of every environment has, or a few updates where items are drawn.
+    steps = preset.config.learning_starts + 60 if hasattr(preset.config, "learning_starts") else 300
+    run = dataclasses.replace(
+        preset.run, max_env_steps=steps, evaluate_every=steps, screening_episodes=1, confirmation_episodes=1
+    )
     result = train(agent, env_id, config=preset.config, run=run)
     assert steps <= result.env_steps < steps + preset.config.envs_per_actor
     assert result.learner["updates"] > 0

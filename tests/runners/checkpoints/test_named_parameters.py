@@ -27,6 +27,7 @@ def config_of(name):
     agent = agents.find(name)
     small = {"hidden": (8,), "policy_hidden": (8,), "critic_hidden": (8,), "num_actors": 1, "num_learners": 1}
     small |= {"envs_per_actor": 2, "learning_starts": 64, "batch_size": 8, "num_parameter_shards": 3}
+    small |= {"samples_per_insert": 8.0}
     config = agent.load_preset(ENVIRONMENTS[name]).config
     return dataclasses.replace(config, **{k: v for k, v in small.items() if hasattr(config, k)})
 
@@ -45,15 +46,15 @@ def run(name, folder=None, steps=160, **options):
 
 
 @pytest.fixture(scope="module", params=["dqn", "sac", "gorila"])
-def saved(request, tmp_path_factory):
+def trained_checkpoint(request, tmp_path_factory):
     """An agent's name, and its checkpoint."""
     folder = tmp_path_factory.mktemp(request.param)
     run(request.param, folder)
     return request.param, checkpoints.find(folder)
 
 
-def test_the_file_of_arrays_has_networks_and_moments_under_the_names_of_parameters(saved):
-    name, path = saved
+def test_the_file_of_arrays_has_networks_and_moments_under_the_names_of_parameters(trained_checkpoint):
+    name, path = trained_checkpoint
     with zipfile.ZipFile(path / "arrays.npz") as packed:
         names = {one.removesuffix(".npy") for one in packed.namelist()}
         weight = np.load(io.BytesIO(packed.read("weights/parameters/0.layers.0.weight.npy"))) if name == "dqn" else None
@@ -76,9 +77,9 @@ def test_the_file_of_arrays_has_networks_and_moments_under_the_names_of_paramete
 
 
 @pytest.fixture
-def edited(saved, monkeypatch):
+def edited(trained_checkpoint, monkeypatch):
     """A function: resume the checkpoint as if its state had been edited."""
-    name, path = saved
+    name, path = trained_checkpoint
     load = checkpoints.load
 
     def resume(edit, **options):
@@ -106,8 +107,10 @@ EDITS = {
 
 @pytest.mark.parametrize("words", EDITS)
 @pytest.mark.parametrize("place", ["weights", "network", "moments"])
-def test_a_missing_an_unexpected_and_a_misshapen_parameter_are_refused_by_name(saved, edited, place, words):
-    name, path = saved
+def test_a_missing_an_unexpected_and_a_misshapen_parameter_are_refused_by_name(
+    trained_checkpoint, edited, place, words
+):
+    name, path = trained_checkpoint
     named = []
 
     def edit(state):
@@ -134,22 +137,22 @@ def test_a_missing_an_unexpected_and_a_misshapen_parameter_are_refused_by_name(s
         assert ("moments exp_avg" if name == "gorila" else "optimizer ") in str(caught.value)
 
 
-def test_a_missing_network_is_named(saved, edited):
+def test_a_missing_network_is_named(trained_checkpoint, edited):
     with pytest.raises(CheckpointError, match=r"does not fit this run: its networks are .*, and this learner's"):
         edited(lambda state: state["learner"]["networks"].popitem())
 
 
 @pytest.mark.long
 @pytest.mark.xdist_group("fork server")
-@pytest.mark.parametrize("saved", ["gorila"], indirect=True)
-def test_parameters_of_a_server_are_compared_before_its_shards_start(saved, edited):
+@pytest.mark.parametrize("trained_checkpoint", ["gorila"], indirect=True)
+def test_parameters_of_a_server_are_compared_before_its_shards_start(trained_checkpoint, edited):
     with pytest.raises(CheckpointError, match="does not fit this run: the parameter server has other weights"):
         edited(lambda state: EDITS["lacks"](state["learner"]["server"]["parameters"]), runner="process")
 
 
 @pytest.mark.long
 @pytest.mark.xdist_group("fork server")
-def test_a_learner_in_a_process_names_them_too(saved, edited):
+def test_a_learner_in_a_process_names_them_too(trained_checkpoint, edited):
     def edit(state):
         networks = state["learner"]["networks"]
         EDITS["lacks"](networks[list(networks)[-1]])
@@ -159,8 +162,8 @@ def test_a_learner_in_a_process_names_them_too(saved, edited):
     assert caught.value.error == "ParameterError"
 
 
-def test_the_policy_of_a_checkpoint_is_compared_by_name(saved, monkeypatch):
-    _, path = saved
+def test_the_policy_of_a_checkpoint_is_compared_by_name(trained_checkpoint, monkeypatch):
+    _, path = trained_checkpoint
     assert reverie.load_policy(path).run.env_steps >= 160
     from reverie.runners.checkpoints import policies
 

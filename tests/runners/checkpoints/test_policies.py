@@ -27,6 +27,8 @@ SMALL = {
     "envs_per_actor": 2,
     "learning_starts": 64,
     "batch_size": 8,
+    "samples_per_insert": 8.0,
+    "epochs": 2,
     "hidden": (8,),
     "policy_hidden": (8,),
     "critic_hidden": (8,),
@@ -61,8 +63,8 @@ def trained(name, folder, **changes):
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """Runs of every agent, each trained when it is first asked for: `folder, result, evaluator = runs(name)`."""
+def trained_runs(tmp_path_factory):
+    """Runs of every agent, trained at the first request: `folder, result, evaluator = trained_runs(name)`."""
     known = {}
 
     def run(name):
@@ -90,8 +92,8 @@ def untrained(name="dqn", spec=None, seed=0, **changes):
 
 
 @pytest.mark.parametrize("name", agents.BUILT_IN)
-def test_the_policy_of_a_run_acts_as_its_evaluator(name, runs, tmp_path):
-    folder, result, evaluator = runs(name)
+def test_the_policy_of_a_run_acts_as_its_evaluator(name, trained_runs, tmp_path):
+    folder, result, evaluator = trained_runs(name)
     policy = reverie.load_policy(folder)
     obs = observations(policy.spec, 32)
     assert evaluator.module is not policy.module
@@ -107,8 +109,8 @@ def test_the_policy_of_a_run_acts_as_its_evaluator(name, runs, tmp_path):
 
 
 @pytest.mark.parametrize("name", agents.BUILT_IN)
-def test_one_observation_gives_the_action_of_a_batch_of_one(name, runs):
-    policy = reverie.load_policy(runs(name)[0])
+def test_one_observation_gives_the_action_of_a_batch_of_one(name, trained_runs):
+    policy = reverie.load_policy(trained_runs(name)[0])
     (obs,) = observations(policy.spec, 1)
     alone, batch = policy(obs), policy(obs[None])
     assert (alone == batch[0]).all()
@@ -117,8 +119,8 @@ def test_one_observation_gives_the_action_of_a_batch_of_one(name, runs):
 
 
 @pytest.mark.parametrize("name", agents.BUILT_IN)
-def test_the_seed_decides_sampled_actions_and_greedy_ones_use_no_random_numbers(name, runs):
-    folder = runs(name)[0]
+def test_the_seed_decides_sampled_actions_and_greedy_ones_use_no_random_numbers(name, trained_runs):
+    folder = trained_runs(name)[0]
     one, same, other = (reverie.load_policy(folder, seed=seed) for seed in (5, 5, 6))
     obs = observations(one.spec, 2_000)
     same(obs)

@@ -1,5 +1,6 @@
 import dataclasses
 import errno
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -143,23 +144,59 @@ def test_a_preset_that_was_written_reads_as_it_was(tmp_path):
             assert (again.config, again.run) == (preset.config, preset.run)
 
 
-SHORT = RunSettings(target_return=475.0, max_env_steps=2_400, evaluate_every=500, checkpoint_every=800)
+SHORT = RunSettings(
+    target_return=475.0,
+    max_env_steps=2_400,
+    evaluate_every=500,
+    checkpoint_every=800,
+    screening_episodes=1,
+    confirmation_episodes=1,
+)
+HALF = dataclasses.replace(SHORT, max_env_steps=1_200)
 NAMES = agents.names("discrete")
+
+
+SMALL = {"hidden": (16,), "batch_size": 32, "samples_per_insert": 8.0, "epochs": 2}
+"""An update for every four environment steps, as in the presets."""
+
+
+def config_of(name, **changes):
+    config = agents.find(name).load_preset("CartPole-v1").config
+    small = SMALL if hasattr(config, "samples_per_insert") else {"epochs": 2}
+    return dataclasses.replace(config, **{k: v for k, v in small.items() if hasattr(config, k)}, **changes)
 
 
 def run(name, folder, *, run=SHORT, **options):
     events = []
-    agent = agents.find(name)
-    result = train(agent, "CartPole-v1", run=run, checkpoint_folder=folder, on_event=events.append, **options)
-    return result, events
+    options = {"run": run, "config": config_of(name), "checkpoint_folder": folder, **options}
+    return train(agents.find(name), "CartPole-v1", on_event=events.append, **options), events
+
+
+@pytest.fixture(scope="module")
+def trained_runs(tmp_path_factory):
+    """Folders of DQN's checkpoints, each trained when it is first asked for; tests read them: `trained_runs(SHORT)`."""
+    known = {}
+
+    def folder(settings):
+        if settings.max_env_steps not in known:
+            known[settings.max_env_steps] = tmp_path_factory.mktemp("dqn")
+            run("dqn", known[settings.max_env_steps], run=settings)
+        return known[settings.max_env_steps]
+
+    return folder
+
+
+@pytest.fixture
+def half_trained(trained_runs, tmp_path):
+    """A copy of the folder of a run that has made half of its steps."""
+    return shutil.copytree(trained_runs(HALF), tmp_path / "half")
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_resumed_run_continues_the_same_curve_counters_and_learner(tmp_path, name):
     learners = []
     agent = agents.find(name)
-    shorter = dataclasses.replace(SHORT, max_env_steps=1_200)
-    first, events = run(name, tmp_path, run=shorter)
+    first, events = run(name, tmp_path, run=HALF)
     saved = [event for event in events if isinstance(event, Saved)]
     assert [round(event.env_steps, -2) for event in saved] == [800, 1_200]
     state = checkpoints.load(saved[-1].path)
@@ -179,7 +216,7 @@ def test_a_resumed_run_continues_the_same_curve_counters_and_learner(tmp_path, n
             assert same(learners[0].state_dict(), state["learner"])
         events.append(event)
 
-    second = train(changed, "CartPole-v1", run=SHORT, resume=saved[-1].path, on_event=note)
+    second = train(changed, "CartPole-v1", run=SHORT, config=config_of(name), resume=saved[-1].path, on_event=note)
     assert events[0].env_steps == first.env_steps
     assert events[0].curve == first.curve
     assert second.curve[: len(first.curve)] == first.curve
@@ -196,10 +233,10 @@ def test_a_resumed_run_continues_the_same_curve_counters_and_learner(tmp_path, n
         assert abs(ahead) <= config.error_buffer
 
 
-def test_resuming_twice_gives_the_same_run(tmp_path):
-    _, events = run("dqn", tmp_path, run=dataclasses.replace(SHORT, max_env_steps=1_200))
-    path = next(event.path for event in events if isinstance(event, Saved))
-    one, two = (run("dqn", None, resume=path)[0] for _ in range(2))
+def test_resuming_twice_gives_the_same_run(trained_runs):
+    path, _ = checkpoint_files.all_in(trained_runs(HALF))
+    one, two = (run("dqn", None, run=HALF, resume=path)[0] for _ in range(2))
+    assert one.learner["updates"] > 0
     assert (one.weights.flat == two.weights.flat).all()
     assert [p.mean_return for p in one.curve] == [p.mean_return for p in two.curve]
 
@@ -214,11 +251,10 @@ def test_resuming_twice_gives_the_same_run(tmp_path):
         ({"run": SHORT}, r"is of a run that ended after 2,40\d environment steps; raise max_env_steps \(2,400\)"),
     ],
 )
-def test_a_checkpoint_of_another_run_is_refused_with_what_differs(tmp_path, options, words):
-    run("dqn", tmp_path)
+def test_a_checkpoint_of_another_run_is_refused_with_what_differs(trained_runs, options, words):
     preset = agents.find("dqn").load_preset("CartPole-v1")
     given = {"agent": "dqn", "env_id": "CartPole-v1", "run": preset.run, **options}
-    given["config"] = dataclasses.replace(preset.config, **options.get("config", {}))
+    given["config"] = config_of("dqn", **options.get("config", {}))
     if given["agent"] != "dqn":
         given["config"] = None
     with pytest.raises(CheckpointError, match=words):
@@ -226,7 +262,7 @@ def test_a_checkpoint_of_another_run_is_refused_with_what_differs(tmp_path, opti
             agents.find(given.pop("agent")),
             given.pop("env_id"),
             preset=preset.path if given["config"] else None,
-            resume=checkpoints.find(tmp_path),
+            resume=checkpoints.find(trained_runs(SHORT)),
             **given,
         )
 
@@ -253,60 +289,59 @@ def test_a_run_that_is_asked_to_stop_saves_between_two_turns_and_names_the_check
         train(agents.find("dqn"), "CartPole-v1", run=SHORT, should_stop=lambda: True)
 
 
-def test_learning_continues_at_once_from_the_items_of_the_checkpoint(tmp_path):
-    first, _ = run("dqn", tmp_path, run=dataclasses.replace(SHORT, max_env_steps=1_200))
+def test_learning_continues_at_once_from_the_items_of_the_checkpoint(half_trained):
+    before = checkpoints.load(checkpoints.find(half_trained))
     turns = iter(range(200))
     with pytest.raises(StoppedError):
-        run("dqn", tmp_path, resume=checkpoints.find(tmp_path), should_stop=lambda: next(turns, None) is None)
-    state = checkpoints.load(checkpoints.find(tmp_path))
-    steps, updates = state["env_steps"] - first.env_steps, state["updates"] - first.learner["updates"]
+        run("dqn", half_trained, resume=checkpoints.find(half_trained), should_stop=lambda: next(turns, None) is None)
+    state = checkpoints.load(checkpoints.find(half_trained))
+    steps, updates = (state[name] - before[name] for name in ("env_steps", "updates"))
+    assert steps > 100
     assert updates == pytest.approx(steps / 4, abs=3)  # one for every four environment steps, from the first on
 
 
-def test_unreferenced_tables_are_removed_and_missing_tables_are_an_error(tmp_path):
-    run("dqn", tmp_path, run=dataclasses.replace(SHORT, max_env_steps=1_200))
-    run("dqn", tmp_path, run=dataclasses.replace(SHORT, max_env_steps=1_400), resume=checkpoints.find(tmp_path))
-    assert sorted(path.name for path in tmp_path.glob("replay-*")) == ["replay-1", "replay-2"]
-    run("dqn", tmp_path, run=dataclasses.replace(SHORT, max_env_steps=2_400), resume=checkpoints.find(tmp_path))
-    assert sorted(path.name for path in tmp_path.glob("replay-*")) == ["replay-3"]
-    for segment in tmp_path.glob("replay-3/*"):
+def test_unreferenced_tables_are_removed_and_missing_tables_are_an_error(half_trained):
+    folder = half_trained
+    run("dqn", folder, run=dataclasses.replace(SHORT, max_env_steps=1_400), resume=checkpoints.find(folder))
+    assert sorted(path.name for path in folder.glob("replay-*")) == ["replay-1", "replay-2"]
+    run("dqn", folder, run=SHORT, resume=checkpoints.find(folder))
+    assert sorted(path.name for path in folder.glob("replay-*")) == ["replay-3"]
+    for segment in folder.glob("replay-3/*"):
         segment.unlink()
     with pytest.raises(CheckpointError, match=r"has its tables in .*replay-3.*, which is missing"):
-        run("dqn", tmp_path, run=dataclasses.replace(SHORT, max_env_steps=9_000), resume=checkpoints.find(tmp_path))
+        run("dqn", folder, run=dataclasses.replace(SHORT, max_env_steps=9_000), resume=checkpoints.find(folder))
 
 
-def test_damaged_tables_are_refused_with_the_file(tmp_path):
-    run("dqn", tmp_path, run=dataclasses.replace(SHORT, max_env_steps=1_200))
-    for segment in tmp_path.glob("replay-1/*.segment"):
+def test_damaged_tables_are_refused_with_the_file(half_trained):
+    for segment in half_trained.glob("replay-1/*.segment"):
         data = bytearray(segment.read_bytes())
         data[len(data) // 2] ^= 1
         segment.write_bytes(bytes(data))
     with pytest.raises(DamagedError, match="segment"):
-        run("dqn", None, resume=checkpoints.find(tmp_path))
+        run("dqn", None, resume=checkpoints.find(half_trained))
 
 
 @pytest.mark.parametrize("name", ["state.json", "arrays.npz", "preset.toml"])
-def test_the_error_of_a_damaged_checkpoint_names_an_intact_earlier_one(tmp_path, name):
-    run("dqn", tmp_path, run=dataclasses.replace(SHORT, max_env_steps=1_700))
-    older, newest = checkpoint_files.all_in(tmp_path)
+def test_the_error_of_a_damaged_checkpoint_names_an_intact_earlier_one(half_trained, tmp_path, name):
+    older, newest = checkpoint_files.all_in(half_trained)
     (newest / name).write_bytes(b"")
     with pytest.raises(
         CheckpointError, match=f"the earlier checkpoint {older.name} is intact: remove {newest} to continue"
     ):
-        run("dqn", tmp_path, resume=tmp_path)
+        run("dqn", half_trained, resume=half_trained)
     # That very one is gone on with, once the other is away.
     damaged = (newest / name).read_bytes()
     newest.rename(tmp_path / "away")
-    result, events = run("dqn", None, resume=tmp_path)
+    result, events = run("dqn", None, run=dataclasses.replace(SHORT, max_env_steps=1_300), resume=half_trained)
     assert events[0].env_steps == int(older.name)
     assert result.env_steps > int(newest.name)
     (tmp_path / "away").rename(newest)
     assert (newest / name).read_bytes() == damaged
     # Where its tables are damaged it is not whole.
-    tables = tmp_path / checkpoints.load(older)[checkpoints.REPLAY][0]
+    tables = half_trained / checkpoints.load(older)[checkpoints.REPLAY][0]
     tables.write_bytes(tables.read_bytes()[:-1])
     with pytest.raises(CheckpointError, match="no earlier checkpoint is intact: start again in another folder"):
-        run("dqn", tmp_path, resume=tmp_path)
+        run("dqn", half_trained, resume=half_trained)
 
 
 def test_training_continues_when_a_checkpoint_cannot_be_written(tmp_path, monkeypatch):

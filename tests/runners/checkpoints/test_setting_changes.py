@@ -21,7 +21,8 @@ SMALL = {
     "envs_per_actor": 2,
     "learning_starts": 64,
     "batch_size": 8,
-    "samples_per_insert": 8.0,
+    "samples_per_insert": 4.0,
+    "epochs": 2,
     "hidden": (8,),
     "policy_hidden": (8,),
     "critic_hidden": (8,),
@@ -64,7 +65,7 @@ def options(name, steps, **changes):
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
+def trained_runs(tmp_path_factory):
     """Folders of checkpoints of every agent, each trained when it is first asked for."""
     known = {}
 
@@ -93,22 +94,22 @@ def other_value(name, value):
 
 
 @pytest.mark.parametrize("name", agents.BUILT_IN)
-def test_a_run_continues_with_every_changeable_setting_changed(name, runs):
+def test_a_run_continues_with_every_changeable_setting_changed(name, trained_runs):
     before = options(name, 160)["config"]
     changes = {one: other_value(one, getattr(before, one)) for one in names_of(type(before)) & MAY_CHANGE}
     if "minibatch_size" in changes:
         assert changes["epochs"] != before.epochs
-    asked = options(name, 420, **changes)
+    asked = options(name, 260, **changes)
     assert asked["config"] != before
-    first = checkpoints.load(checkpoints.find(runs(name)))
-    result = train(**asked, resume=checkpoints.find(runs(name)))
-    assert result.env_steps >= 420
+    first = checkpoints.load(checkpoints.find(trained_runs(name)))
+    result = train(**asked, resume=checkpoints.find(trained_runs(name)))
+    assert result.env_steps >= 260
     assert result.learner["updates"] > first["updates"] > 0
 
 
 @pytest.mark.parametrize("name", agents.BUILT_IN)
-def test_a_changed_learning_rate_is_that_of_the_resumed_optimiser_and_its_moments_stay(name, runs):
-    state = checkpoints.load(checkpoints.find(runs(name)))["learner"]
+def test_a_changed_learning_rate_is_that_of_the_resumed_optimiser_and_its_moments_stay(name, trained_runs):
+    state = checkpoints.load(checkpoints.find(trained_runs(name)))["learner"]
     asked = options(name, 160, **dict.fromkeys(RATES, 0.25))
     agent, topology = asked["agent"], plan(**asked)
     learner = agent.make_learner(topology.env, topology.config, None, seed=9, watch=Stopwatch())
@@ -121,21 +122,21 @@ def test_a_changed_learning_rate_is_that_of_the_resumed_optimiser_and_its_moment
 
 
 @pytest.mark.parametrize("name", ["dqn", "apex-dqn", "gorila", "ppo", "impala", "sac"])
-def test_after_a_resume_updates_have_the_size_of_the_changed_rate(name, runs):
-    start = checkpoints.load(checkpoints.find(runs(name)))["weights"]["parameters"]
+def test_after_a_resume_updates_have_the_size_of_the_changed_rate(name, trained_runs):
+    start = checkpoints.load(checkpoints.find(trained_runs(name)))["weights"]["parameters"]
     flat = np.concatenate([one.ravel() for one in start.values()])
     moved = []
     for rate in (1e-12, 1e-2):
         asked = options(name, 300, **dict.fromkeys(RATES, rate))
-        result = train(**asked, resume=checkpoints.find(runs(name)))
+        result = train(**asked, resume=checkpoints.find(trained_runs(name)))
         moved.append(float(np.abs(result.weights.flat - flat).max()))
     assert moved[0] < 1e-6 < 1e-3 < moved[1]
 
 
-def test_settings_that_may_not_change_are_named_with_both_values_and_the_reason(runs):
+def test_settings_that_may_not_change_are_named_with_both_values_and_the_reason(trained_runs):
     asked = options("dqn", 900, n_step=2, num_actors=2, learning_rate=0.5)
     with pytest.raises(ChangedSettingsError) as caught:
-        train(**asked, resume=runs("dqn"))
+        train(**asked, resume=trained_runs("dqn"))
     assert [(one.name, one.before, one.now) for one in caught.value.changes] == [("num_actors", 1, 2), ("n_step", 1, 2)]
     for text in ("num_actors is 2, and was 1, which cannot change: each actor", "n_step is 2, and was 1, which cannot"):
         assert text in str(caught.value)
@@ -143,7 +144,7 @@ def test_settings_that_may_not_change_are_named_with_both_values_and_the_reason(
 
 
 @pytest.mark.parametrize("name", sorted(MUST_STAY))
-def test_each_setting_that_must_stay_is_refused(name, runs):
+def test_each_setting_that_must_stay_is_refused(name, trained_runs):
     of_all = NO_SETTING | names_of(EnvSettings)
     config = next(one for one in all_settings()[2:] if name in of_all or name in names_of(one))
     agent = next(agents.find(one) for one in agents.BUILT_IN if agents.find(one).config is config)
@@ -158,7 +159,7 @@ class Mine(agents.find("dqn").config):
     temper: float = 1.0
 
 
-def test_a_setting_of_another_packages_agent_may_change_if_the_agent_names_it(runs):
+def test_a_setting_of_another_packages_agent_may_change_if_the_agent_names_it(trained_runs):
     agent = dataclasses.replace(agents.find("dqn"), config=Mine)
     known = vars(options("dqn", 900)["config"])
     topology = dataclasses.replace(plan(**options("dqn", 900)), config=Mine(**known, temper=2.0))
@@ -184,10 +185,10 @@ def test_other_intervals_of_evaluations_and_checkpoints_hold_at_once(tmp_path):
     assert [round(event.point.env_steps, -1) for event in seen if isinstance(event, Evaluated)] == [1_100]
 
 
-def test_other_threads_and_another_target_hold(runs):
+def test_other_threads_and_another_target_hold(trained_runs):
     asked = options("dqn", 300)
     run = dataclasses.replace(asked["run"], threads=2, target_return=1.0, evaluate_every=50)
-    result = train(**{**asked, "run": run}, resume=runs("dqn"))
+    result = train(**{**asked, "run": run}, resume=trained_runs("dqn"))
     assert result.confirmed
     assert result.env_steps < 300
     assert result.topology.run.threads == 2

@@ -26,6 +26,8 @@ SMALL = {
     "envs_per_actor": 2,
     "learning_starts": 64,
     "batch_size": 8,
+    "samples_per_insert": 8.0,
+    "epochs": 2,
     "hidden": (8,),
     "policy_hidden": (8,),
     "critic_hidden": (8,),
@@ -49,7 +51,7 @@ def settings(name, steps=160, **changes):
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
+def trained_runs(tmp_path_factory):
     """Folders of runs of every agent, each trained when it is first asked for."""
     known = {}
 
@@ -81,8 +83,8 @@ def acting_of(source):
 
 
 @pytest.mark.parametrize("name", agents.BUILT_IN)
-def test_a_learner_begins_with_the_weights_of_a_run_and_all_else_is_new(name, runs, networks_of):
-    folder = runs(name)
+def test_a_learner_begins_with_the_weights_of_a_run_and_all_else_is_new(name, trained_runs, networks_of):
+    folder = trained_runs(name)
     saved = checkpoints.load(checkpoints.find(folder))
     warm, cold = learner_from(name, folder), learner_from(name, None)
     assert saved["learner"]["version"] > 0
@@ -99,8 +101,8 @@ def test_a_learner_begins_with_the_weights_of_a_run_and_all_else_is_new(name, ru
 
 
 @pytest.mark.parametrize("name", agents.BUILT_IN)
-def test_a_file_gives_the_weights_that_act_and_the_rest_is_new(name, runs, tmp_path, networks_of):
-    policy = reverie.load_policy(runs(name))
+def test_a_file_gives_the_weights_that_act_and_the_rest_is_new(name, trained_runs, tmp_path, networks_of):
+    policy = reverie.load_policy(trained_runs(name))
     warm, cold = learner_from(name, policy.save(tmp_path / "p.safetensors")), learner_from(name, None)
     assert (warm.latest(-1).flat == acting_of(policy.path)).all()
     for network, flat in networks_of(warm).items():
@@ -112,8 +114,8 @@ def test_a_file_gives_the_weights_that_act_and_the_rest_is_new(name, runs, tmp_p
 
 
 @pytest.mark.parametrize("name", ["dqn", "gorila", "sac"])
-def test_a_run_begins_with_them_and_uses_its_own_learning_rate(name, runs, tmp_path):
-    folder = runs(name)
+def test_a_run_begins_with_them_and_uses_its_own_learning_rate(name, trained_runs, tmp_path):
+    folder = trained_runs(name)
     weights = acting_of(checkpoints.find(folder))
     result = train(**settings(name, steps=40, **NEVER), seed=8, init_from=folder)
     assert result.learner["updates"] == 0
@@ -129,8 +131,8 @@ def test_a_run_begins_with_them_and_uses_its_own_learning_rate(name, runs, tmp_p
 @pytest.mark.long
 @pytest.mark.xdist_group("fork server")
 @pytest.mark.parametrize("name", ["dqn", "gorila"])
-def test_learners_and_parameter_shards_in_processes_begin_with_them(name, runs):
-    folder = runs(name)
+def test_learners_and_parameter_shards_in_processes_begin_with_them(name, trained_runs):
+    folder = trained_runs(name)
     weights = acting_of(checkpoints.find(folder))
     changes = {**NEVER, "num_learners": 2, "num_actors": 2, "num_parameter_shards": 2, "bundled": False}
     result = train(**settings(name, steps=40, **changes), seed=8, init_from=folder, runner="process")
@@ -148,27 +150,27 @@ def test_weights_of_convolutions_keep_their_places(tmp_path):
     assert (acting == policy._network.numpy()).all()
 
 
-def test_weights_of_another_shape_are_refused_by_name(runs):
+def test_weights_of_another_shape_are_refused_by_name(trained_runs):
     with pytest.raises(PolicyError, match=r"has the weight 0.layers.0.weight as float32 \(8, 4\), and this run needs"):
-        learner_from("dqn", runs("dqn"), hidden=(7,))
+        learner_from("dqn", trained_runs("dqn"), hidden=(7,))
     with pytest.raises(PolicyError, match=r"has other weights than this run: it lacks .*layers\.1"):
-        learner_from("dqn", runs("dqn"), hidden=(8, 8))
+        learner_from("dqn", trained_runs("dqn"), hidden=(8, 8))
     with pytest.raises(PolicyError, match=r"network critics has the weight layers.0.weight as float32 \(2, 4, 8\)"):
-        learner_from("sac", runs("sac"), critic_hidden=(7,))
+        learner_from("sac", trained_runs("sac"), critic_hidden=(7,))
 
 
-def test_a_file_for_other_critics_fits_since_it_has_none(runs, tmp_path):
-    path = reverie.load_policy(runs("sac")).save(tmp_path / "p.safetensors")
+def test_a_file_for_other_critics_fits_since_it_has_none(trained_runs, tmp_path):
+    path = reverie.load_policy(trained_runs("sac")).save(tmp_path / "p.safetensors")
     assert learner_from("sac", path, critic_hidden=(7,)).version == 0
 
 
-def test_another_agent_a_missing_run_and_a_resume_are_refused(runs, tmp_path):
+def test_another_agent_a_missing_run_and_a_resume_are_refused(trained_runs, tmp_path):
     with pytest.raises(CheckpointError, match="is of the agent dqn, and gorila was named"):
-        learner_from("gorila", runs("dqn"))
+        learner_from("gorila", trained_runs("dqn"))
     with pytest.raises(CheckpointError, match="is missing"):
         train(**settings("dqn"), init_from=tmp_path / "nothing")
     with pytest.raises(ValueError, match="init_from begins a run and resume continues one"):
-        train(**settings("dqn"), init_from=runs("dqn"), resume=runs("dqn"))
+        train(**settings("dqn"), init_from=trained_runs("dqn"), resume=trained_runs("dqn"))
     with pytest.raises(TypeError, match="init_from must be a path, got 7"):
         train(**settings("dqn"), init_from=7)
 
@@ -180,25 +182,25 @@ class Bare:
         pass
 
 
-def test_a_learner_of_another_package_names_what_it_lacks(runs, monkeypatch, tmp_path):
+def test_a_learner_of_another_package_names_what_it_lacks(trained_runs, monkeypatch, tmp_path):
     asked = settings("dqn")
     bare = dataclasses.replace(asked["agent"], make_learner=Bare)
     with pytest.raises(TypeError, match="its learner has no warm_start"):
-        warm_started(bare, plan(**asked), runs("dqn"))
-    path = reverie.load_policy(runs("dqn")).save(tmp_path / "p.safetensors")
+        warm_started(bare, plan(**asked), trained_runs("dqn"))
+    path = reverie.load_policy(trained_runs("dqn")).save(tmp_path / "p.safetensors")
     monkeypatch.setattr(asked["agent"].make_learner, "ACTING", ())
     with pytest.raises(TypeError, match="does not name the networks that act: set ACTING"):
         learner_from("dqn", path)
-    assert learner_from("dqn", runs("dqn")).version == 0
+    assert learner_from("dqn", trained_runs("dqn")).version == 0
 
 
 def test_the_command_begins_with_them_and_refuses_what_does_not_fit_before_it_makes_a_folder(
-    runs, tmp_path, monkeypatch
+    trained_runs, tmp_path, monkeypatch
 ):
     testing = pytest.importorskip("typer.testing")
     from reverie.cli.app import app
 
-    source = runs("dqn")
+    source = trained_runs("dqn")
     monkeypatch.chdir(tmp_path)
     short = ["--set", "max_env_steps=40", "--set", "learning_starts=10000", "--set", "envs_per_actor=2"]
     short += ["--set", "num_actors=1", "--no-tensorboard", "--out", "new", "--env", "CartPole-v1"]

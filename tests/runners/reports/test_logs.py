@@ -17,7 +17,14 @@ from reverie.runners.reports import logs, scalar_logs
 from reverie.runners.reports.event_files import EventFile
 from reverie.runners.reports.sparse_events import SparseEvents
 
-SHORT = RunSettings(target_return=475.0, max_env_steps=1_200, evaluate_every=500, checkpoint_every=600)
+SHORT = RunSettings(
+    target_return=475.0,
+    max_env_steps=1_200,
+    evaluate_every=500,
+    checkpoint_every=600,
+    screening_episodes=1,
+    confirmation_episodes=1,
+)
 
 
 def run(folder, **options):

@@ -3,10 +3,10 @@
 //! None panics, and an accepted input is encoded to the same bytes.
 
 use super::bytes::{Bytes, Decoded, Reader};
-use super::manifest::{Summary, TableSummary};
 use super::records;
 use super::rows::{self, SavedBody, SavedItem, SavedPart};
 use super::sent;
+use super::summary::{Summary, TableSummary};
 use crate::chunk::Compression;
 use crate::item::{Cells, Pattern, PatternColumn};
 use crate::spec::{ColumnSignature, ColumnSpec, DType, Key, Signature, Structure};

@@ -4,19 +4,17 @@
 //! `forg`, and `end.`. The first has what users ask for most.
 
 use super::bytes::{Decoded, Reader};
-use super::disk::{Disk, names as names_in};
-use super::names::{self, Kind};
+use super::disk::Disk;
 use super::plan::Plan;
 use super::records;
 use super::rows::{self, ITEMS_AT_ONCE, SavedItem, SavedPart};
 use super::section::{SectionReader, SectionWriter, Tag};
 use super::segment::Place;
 use super::sent;
+use super::summary::{self, LogStart, Summary, TableSummary};
 use crate::error::{Error, Result};
 use crate::item::Pattern;
-use crate::table::limiter::Counters;
-use crate::table::{Arrivals, Cuts, Sender, Stats, TableCut, TableOptions};
-use serde::{Deserialize, Serialize};
+use crate::table::{Arrivals, Cuts, Sender, TableCut};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,58 +23,6 @@ use std::time::Duration;
 const AT_ONCE: usize = 8192;
 /// Senders of a section.
 const SENDERS_AT_ONCE: usize = 64;
-
-/// The content of a checkpoint, without its items: the record of the section `head`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Summary {
-    /// The file.
-    #[serde(skip)]
-    pub path: PathBuf,
-    /// Its number; later checkpoints of a folder have larger numbers.
-    pub number: u64,
-    /// Time since the Unix epoch.
-    pub created: Duration,
-    /// The reading of the tables' clock.
-    pub clock: Duration,
-    /// The number of different chunks of all items.
-    pub num_chunks: u64,
-    /// Bytes of these chunks on the disk.
-    pub chunk_bytes: u64,
-    /// Bytes of the manifest.
-    #[serde(skip)]
-    pub manifest_bytes: u64,
-    /// Numbers of the segments that the chunks are in.
-    pub segments: Vec<u64>,
-    /// Where the journal continues; `None` without a journal.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub journal: Option<LogStart>,
-    /// The tables, in their server's order.
-    pub tables: Vec<TableSummary>,
-}
-
-/// Where the journal continues after a checkpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LogStart {
-    /// The first segment that has commits which are not in the checkpoint.
-    pub segment: u64,
-    /// The number of the first of these commits.
-    pub commit: u64,
-}
-
-/// A table of a checkpoint, without its items.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct TableSummary {
-    /// The configuration; without seeds, which are not saved.
-    pub options: TableOptions,
-    /// The limiter's counters.
-    pub counters: Counters,
-    /// The other counts; those of present items are 0.
-    pub stats: Stats,
-    /// Number of items.
-    pub size: u64,
-    pub(crate) order: u64,
-    pub(crate) allocated: u32,
-}
 
 /// A whole manifest; its items refer to chunks by number, and these are not read yet.
 #[derive(Debug)]
@@ -180,14 +126,6 @@ pub(crate) fn write(
     out.finish()
 }
 
-impl TableSummary {
-    fn of(table: &TableCut) -> Self {
-        let TableCut { options, counters, stats, size, order, allocated, .. } = table;
-        let (options, stats) = (options.clone(), stats.clone());
-        Self { options, counters: *counters, stats, size: *size, order: *order, allocated: *allocated }
-    }
-}
-
 fn put_items(out: &mut SectionWriter, number: u32, table: &TableCut, plan: &Plan<'_>) -> Result<()> {
     let mut items = table.items.iter();
     let mut left = table.size as usize;
@@ -221,48 +159,6 @@ fn put_items(out: &mut SectionWriter, number: u32, table: &TableCut, plan: &Plan
         })?;
     }
     Ok(())
-}
-
-fn summary(from: &mut SectionReader, path: &Path) -> Result<Summary> {
-    let summary: Summary = from.section(|tag, from| match tag {
-        Tag::Head => from.record(),
-        other => Err(format!("a section {other:?} where {:?} must be", Tag::Head)),
-    })?;
-    // The clocks of the tables count nanoseconds in 64 bits.
-    if [summary.created, summary.clock].iter().any(|time| u64::try_from(time.as_nanos()).is_err()) {
-        return Err(from.damaged("a time beyond the year 2554"));
-    }
-    Ok(Summary { path: path.to_owned(), manifest_bytes: from.size(), ..summary })
-}
-
-/// Reads the summary of a checkpoint. The items are neither read nor checked.
-pub fn describe(disk: &dyn Disk, path: &Path) -> Result<Summary> {
-    summary(&mut SectionReader::open(disk, path)?, path)
-}
-
-/// The newest checkpoint of a folder; `None` if there is none.
-pub fn latest(disk: &dyn Disk, root: &Path) -> Result<Option<PathBuf>> {
-    Ok(numbers(disk, root)?.last().map(|number| names::manifest(root, *number)))
-}
-
-/// The numbers of a folder's checkpoints, ascending.
-fn numbers(disk: &dyn Disk, root: &Path) -> Result<Vec<u64>> {
-    let mut numbers: Vec<u64> = names_in(disk, root)?
-        .iter()
-        .filter_map(|name| if let Some(Kind::Manifest(number)) = names::kind(name) { Some(number) } else { None })
-        .collect();
-    numbers.sort_unstable();
-    Ok(numbers)
-}
-
-/// The checkpoints of a folder, oldest first; each with the result of [`describe`].
-pub fn list(disk: &dyn Disk, root: &Path) -> Result<Vec<(PathBuf, Result<Summary>)>> {
-    let described = |number| {
-        let path = names::manifest(root, number);
-        let summary = describe(disk, &path);
-        (path, summary)
-    };
-    Ok(numbers(disk, root)?.into_iter().map(described).collect())
 }
 
 /// The part of a manifest that a section adds.
@@ -314,7 +210,7 @@ impl Manifest {
     /// Reads and checks a whole manifest.
     pub(crate) fn read(disk: &dyn Disk, path: &Path) -> Result<Self> {
         let mut from = SectionReader::open(disk, path)?;
-        let summary = summary(&mut from, path)?;
+        let summary = summary::read(&mut from, path)?;
         let (items, streams) = summary.tables.iter().map(|_| (Vec::new(), Vec::new())).unzip();
         let copies = vec![Vec::new(); summary.tables.len()];
         let sent = vec![Vec::new(); summary.tables.len()];

@@ -25,12 +25,13 @@ mod section;
 pub(crate) mod segment;
 pub(crate) mod sent;
 pub(crate) mod store;
+pub(crate) mod summary;
 mod version;
 
 pub use disk::{Disk, Folder, Input, Output};
 pub use load::{Checkpoint, Verified, load, verify};
-pub use manifest::{Summary, TableSummary, describe, latest, list};
 pub use periodic::Periodic;
 pub use restore::{Difference, Restored};
 pub use retain::Keep;
 pub use store::{Saved, Store};
+pub use summary::{Summary, TableSummary, describe, latest, list};

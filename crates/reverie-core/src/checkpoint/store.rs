@@ -3,12 +3,13 @@
 use super::chunk_log::ChunkLog;
 use super::disk::{Disk, folder_of, storage};
 use super::load::Checkpoint;
-use super::manifest::{self, LogStart};
+use super::manifest;
 use super::names;
 use super::plan::Plan;
 use super::retain::{Found, Keep, Newest, clean_up, retain, scan};
 use super::section::SectionWriter;
 use super::segment::Place;
+use super::summary::LogStart;
 use crate::error::{Error, Result};
 use crate::table::{Cuts, Tables};
 use std::collections::HashSet;

@@ -3,7 +3,7 @@
 use super::encode::{Head, encode};
 use super::recover::JournalEnd;
 use crate::checkpoint::disk::storage;
-use crate::checkpoint::manifest::LogStart;
+use crate::checkpoint::summary::LogStart;
 use crate::checkpoint::{Saved, Store};
 use crate::error::Result;
 use crate::table::{TableDelta, Tables};

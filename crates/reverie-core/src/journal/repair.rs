@@ -3,8 +3,9 @@
 use super::recover::read_log;
 use super::replay::Replayed;
 use crate::checkpoint::load::{damage, load_manifest};
-use crate::checkpoint::manifest::{LogStart, Manifest, latest, list};
-use crate::checkpoint::{Disk, Keep, Saved, Store};
+use crate::checkpoint::manifest::Manifest;
+use crate::checkpoint::summary::LogStart;
+use crate::checkpoint::{Disk, Keep, Saved, Store, latest, list};
 use crate::clock::Clock;
 use crate::error::{Counted, Error, Result};
 use crate::table::Tables;
