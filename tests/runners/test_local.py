@@ -56,7 +56,8 @@ def test_every_preset_learns_and_acts_in_one_thread_without_waiting(agent, path,
         monkeypatch.setattr(atari, "FRAMES_PER_EPISODE", 80)
         small = ["learning_starts=100", "batch_size=8", "samples_per_insert=1", "threads=1"]
         preset = presets.override(preset, [*small, "screening_episodes=1", "confirmation_episodes=1"])
-    steps = getattr(preset.config, "learning_starts", 0) + 300
+    per_item = 2 * getattr(preset.config, "sequence_period", 0) or 1  # sequences also overlap, and short ones count
+    steps = getattr(preset.config, "learning_starts", 0) * per_item + 300
     run = dataclasses.replace(preset.run, max_env_steps=steps, evaluate_every=steps)
     result = train(agent, env_id, config=preset.config, run=run)
     assert steps <= result.env_steps < steps + preset.config.envs_per_actor
