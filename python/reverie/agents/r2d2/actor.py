@@ -35,7 +35,9 @@ class Sequences:
 
     def __init__(self, client: Any, table: str, config: R2d2Config) -> None:
         self._config, self._table = config, table
-        self._writer = client.trajectory_writer(config.rows + 1)
+        self._writer = client.trajectory_writer(config.rows + 1, chunk_length=config.sequence_period)
+        # A chunk for each state: those that no sequence refers to are freed, and not kept by the steps around them.
+        self._writer.configure("state", num_keep_alive_refs=config.rows + 1, max_chunk_length=1)
         self._figures: deque[tuple[float, float, float, float]] = deque(maxlen=config.sequence_length + 1)
         """Q-value of the action, value, reward and discount of the newest steps."""
         self._steps = 0
@@ -47,9 +49,9 @@ class Sequences:
         config, step = self._config, self._steps
         if step == 0 and config.burn_in:
             zeros = {name: np.zeros_like(one) for name, one in row.items()}
-            self._append(zeros | {"mask": np.bool_(False), "state": np.zeros_like(state)})
+            self._append(zeros | {"mask": np.bool_(False)}, np.zeros_like(state))
         begins = (step + config.burn_in) % config.sequence_period == 0
-        self._append(row | {"mask": np.bool_(True), "state": state if begins else None})
+        self._append(row | {"mask": np.bool_(True)}, state if begins else None)
         self._steps += 1
         self._figures.append((q_taken, value, float(row["reward"]), float(row["discount"])))
         first = step - config.sequence_length
@@ -59,7 +61,7 @@ class Sequences:
     def end(self, row: Row, value: float) -> None:
         """End the episode with its last observation, of which `value` is the value. Sends the steps that are left."""
         config, last = self._config, self._steps
-        self._append(row | {"mask": np.bool_(False), "state": None})
+        self._append(row | {"mask": np.bool_(False)}, None)
         self._figures.append((0.0, value, 0.0, 0.0))
         first = last - config.sequence_length
         # The first multiple of the period from which a sequence reaches the end.
@@ -80,8 +82,12 @@ class Sequences:
         """Close the writer. Sequences that the table does not accept at once are discarded."""
         self._writer.close()
 
-    def _append(self, row: Row) -> None:
-        with suppress(DeadlineExceededError):  # the step was written; `flush` reports that the table is late
+    def _append(self, row: Row, state: NDArray[np.float32] | None) -> None:
+        # A deadline leaves the step written, and `flush` reports that the table is late.
+        if state is not None:  # in an append of its own, so that it shares no chunk with the other columns
+            with suppress(DeadlineExceededError):
+                self._writer.append({"state": state}, partial_step=True)
+        with suppress(DeadlineExceededError):
             self._writer.append(row)
 
     def _send(self, first: int, last: int) -> None:
