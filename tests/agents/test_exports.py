@@ -18,9 +18,14 @@ from reverie.agents.policy_files import KEY  # noqa: E402
 ENVIRONMENTS = {"discrete": "CartPole-v1", "continuous": "Pendulum-v1"}
 FRAMES = EnvSpec("ALE/Pong-v5", (4, 84, 84), "uint8", 6, "Discrete(6)", None, frame_stack=4, reward_bound=1.0)
 KINDS = ("onnx", "torchscript", "exported_program")
+RECURRENT = ("r2d2",)
 # Of agents whose policies are of one class, one is exported in the quick tests, and the others in the long ones.
 LIKE_ANOTHER = {"gorila": "dqn", "impala": "ppo", "ddpg": "td3"}
-NAMES = [pytest.param(one, marks=pytest.mark.long) if one in LIKE_ANOTHER else one for one in agents.BUILT_IN]
+NAMES = [
+    pytest.param(one, marks=pytest.mark.long) if one in LIKE_ANOTHER else one
+    for one in agents.BUILT_IN
+    if one not in RECURRENT
+]
 
 
 def policy_of(name, spec=None):
@@ -97,6 +102,35 @@ def test_a_file_takes_the_actions_of_the_policy_in_batches_of_any_size(name, kin
         clear = best[:, -1] - best[:, -2] > 2 * bound.max(axis=1)
         assert (outputs["action"] == expected)[clear].all()
         assert clear.mean() > 0.9
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", RECURRENT)
+def test_a_file_of_a_policy_with_a_state_plays_episodes_as_the_policy(name, kind, tmp_path):
+    policy = policy_of(name)
+    path = write(kind, policy, tmp_path)
+    if kind == "onnx":
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        assert [one.name for one in session.get_inputs()] == [exports.INPUT, exports.STATE]
+        assert [one.name for one in session.get_outputs()] == ["action", "scores", exports.NEXT_STATE]
+        run = lambda obs, state: session.run(None, {exports.INPUT: obs, exports.STATE: state})  # noqa: E731
+    else:
+        load = torch.jit.load if kind == "torchscript" else lambda path: torch.export.load(path).module()
+        module = load(path.rename(f"{path}.pt2"))
+        run = lambda obs, state: [one.numpy() for one in module(torch.from_numpy(obs), torch.from_numpy(state))]  # noqa: E731
+    for count in (1, 2, 64):
+        state = theirs = policy.initial_state(count)
+        for seed in range(4):
+            obs = np.random.default_rng(seed).normal(size=(count, 4)).astype(np.float32)
+            action, scores, theirs = run(obs, theirs)
+            actions, after = policy.step(obs, state)
+            clear = np.abs(scores[:, 0] - scores[:, 1]) > 1e-3
+            assert (action == actions)[clear].all()
+            assert clear.mean() > 0.9 or count < 64
+            np.testing.assert_allclose(theirs[clear], after[clear], atol=1e-4)
+            state = theirs = after  # from the same state on, so that a close choice is one step's alone
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -65,7 +65,8 @@ def test_every_preset_learns_and_acts_in_one_thread_without_waiting(agent, path,
         small = ["learning_starts=20", "batch_size=8", "samples_per_insert=1", "threads=1"]
         preset = presets.override(preset, small)
     # As many as a first unroll of every environment has, or a few updates where items are drawn.
-    steps = preset.config.learning_starts + 60 if hasattr(preset.config, "learning_starts") else 300
+    per_item = 2 * getattr(preset.config, "sequence_period", 0) or 1  # sequences also overlap, and short ones count
+    steps = preset.config.learning_starts * per_item + 60 if hasattr(preset.config, "learning_starts") else 300
     run = dataclasses.replace(
         preset.run, max_env_steps=steps, evaluate_every=steps, screening_episodes=1, confirmation_episodes=1
     )

@@ -74,6 +74,26 @@ class Policy(Protocol):
         """
 
 
+class RecurrentPolicy(Policy, Protocol):
+    """A policy with a state in each episode, float32 `[N, S]`. Methods without one compute the first step of episodes.
+
+    Its attribute `recurrent` is True; other policies need none.
+    """
+
+    recurrent: bool
+
+    def initial_state(self, count: int) -> NDArray[np.float32]:
+        """The state `[count, S]` at the beginning of episodes."""
+
+    def step(
+        self, observations: NDArray[Any], state: NDArray[np.float32], rng: np.random.Generator | None = None
+    ) -> tuple[NDArray[Any], NDArray[np.float32]]:
+        """Actions for observations `[N, ...]`, greedy ones or with `rng` as `sample` draws them, and the next state."""
+
+    def forward_with(self, observations: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """As `forward`, from this state; also returns the next state after the greedy action."""
+
+
 @dataclass(frozen=True)
 class Crash:
     """An environment that raised; the same seed and actions reproduce it."""

@@ -1,7 +1,8 @@
 """Trained policies as files that other programs run: ONNX, TorchScript and `torch.export`.
 
 Each file computes `action` of `observations` `[N, ...]`, for any N, and for discrete actions also their `scores`
-`[N, num_actions]`. It is loaded again and compared with PyTorch before it gets its name.
+`[N, num_actions]`. A policy with a state also takes `state` `[N, S]`, zeros at the beginning of an episode, and returns
+`next_state`. A file is loaded again and compared with PyTorch before it gets its name.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -22,12 +23,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from reverie import _checks
+from reverie.agents.core import RecurrentPolicy
 from reverie.agents.observations import Leaf, is_mixed
 from reverie.agents.policies import PolicyError, TrainedPolicy
 from reverie.agents.policy_files import KEY, describe, replacing
-from reverie.agents.rounding import error_bound
+from reverie.agents.rounding import error_bound_of_all
 
 INPUT, ACTION, SCORES = "observations", "action", "scores"
+STATE, NEXT_STATE = "state", "next_state"
 CHECKED_BATCHES = (1, 2, 7)
 """Sizes of the batches that a file is checked with: one of them is not the size that it was made with."""
 
@@ -35,18 +38,32 @@ Outputs = tuple[NDArray[Any], ...]
 
 
 class Choice(nn.Module):
-    """A policy's greedy choice as a module: `(action,)`, or `(action, scores)` for discrete actions."""
+    """A policy's greedy choice as a module: `(action,)`, or `(action, scores)` for discrete actions; then its state."""
 
     def __init__(self, policy: TrainedPolicy) -> None:
         super().__init__()
         self.network = policy.module
-        self._forward, self._discrete = policy.policy.forward, policy.agent.actions == "discrete"
+        self._forward, self._discrete = _forward(policy), policy.agent.actions == "discrete"
         self._choose = getattr(policy.policy, "choose", _argmax)
 
-    def forward(self, observations: Tensor) -> tuple[Tensor, ...]:
-        """Actions `[N]` int64 or `[N, A]`, and scores `[N, num_actions]` of discrete ones."""
-        values = self._forward(observations)
-        return (self._choose(values), values) if self._discrete else (values,)
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Actions `[N]` int64 or `[N, A]`, scores `[N, num_actions]` of discrete ones, and the next state `[N, S]`."""
+        values, *state = self._forward(*inputs)
+        return (self._choose(values), values, *state) if self._discrete else (values, *state)
+
+
+def _forward(policy: TrainedPolicy) -> Callable[..., tuple[Tensor, ...]]:
+    """The greedy choice of inputs, and the next state of a policy that has one."""
+    if policy.recurrent:
+        stateful = cast("RecurrentPolicy", policy.policy)
+        return stateful.forward_with
+    return lambda observations: (policy.policy.forward(observations),)
+
+
+def _names(policy: TrainedPolicy) -> tuple[list[str], list[str]]:
+    """The names of a file's inputs and outputs."""
+    inputs, outputs = [INPUT], [ACTION, SCORES][: 2 if policy.agent.actions == "discrete" else 1]
+    return ([*inputs, STATE], [*outputs, NEXT_STATE]) if policy.recurrent else (inputs, outputs)
 
 
 def _argmax(scores: Tensor) -> Tensor:
@@ -65,15 +82,15 @@ def to_onnx(policy: TrainedPolicy, path: Path | str) -> float:
     import onnx
 
     choice = _choice(policy)
-    names = [ACTION, SCORES][: 2 if policy.agent.actions == "discrete" else 1]
+    inputs, outputs = _names(policy)
     with replacing(where := _checks.path("path", path)) as draft:
         with _quiet():
             program = torch.onnx.export(
                 choice,
-                (_observations(policy, 3),),
-                input_names=[INPUT],
-                output_names=names,
-                dynamic_shapes=({0: torch.export.Dim("N")},),
+                _inputs(policy, 3),
+                input_names=inputs,
+                output_names=outputs,
+                dynamic_shapes=_any_size(policy),
                 dynamo=True,
                 verbose=False,
             )
@@ -92,7 +109,7 @@ def to_torchscript(policy: TrainedPolicy, path: Path | str) -> float:
     """
     with replacing(where := _checks.path("path", path)) as draft:
         with _quiet():
-            traced = torch.jit.trace(_choice(policy), _observations(policy, 3))  # type: ignore[no-untyped-call]
+            traced = torch.jit.trace(_choice(policy), _inputs(policy, 3))  # type: ignore[no-untyped-call]
             packed = io.BytesIO()  # a path would need a suffix
             torch.jit.save(traced, packed)
             draft.write_bytes(packed.getvalue())
@@ -107,8 +124,7 @@ def to_exported_program(policy: TrainedPolicy, path: Path | str) -> float:
     """
     with replacing(where := _checks.path("path", path)) as draft:
         with _quiet():
-            dynamic = ({0: torch.export.Dim("N")},)
-            program = torch.export.export(_choice(policy), (_observations(policy, 3),), dynamic_shapes=dynamic)
+            program = torch.export.export(_choice(policy), _inputs(policy, 3), dynamic_shapes=_any_size(policy))
             packed = io.BytesIO()  # a path would need the suffix .pt2
             torch.export.save(program, packed)
             draft.write_bytes(packed.getvalue())
@@ -122,6 +138,20 @@ def _choice(policy: TrainedPolicy) -> Choice:
     for parameter in own.module.parameters():
         parameter.data = parameter.data.contiguous().clone()
     return Choice(own).eval()
+
+
+def _any_size(policy: TrainedPolicy) -> tuple[Any, ...]:
+    """The shapes of the inputs of a `Choice`, which are `(*inputs)`: their first axis is any N, the same in all."""
+    return (tuple({0: batch} for batch in [torch.export.Dim("N")] * len(_names(policy)[0])),)
+
+
+def _inputs(policy: TrainedPolicy, count: int) -> tuple[Tensor, ...]:
+    """Random observations `[count, ...]`, and states `[count, S]` of a policy that has them."""
+    observations = _observations(policy, count)
+    if not policy.recurrent:
+        return (observations,)
+    states = np.random.default_rng(count).uniform(-1, 1, policy.initial_state(count).shape)
+    return observations, torch.from_numpy(states.astype(np.float32))
 
 
 def _observations(policy: TrainedPolicy, count: int) -> Tensor:
@@ -148,46 +178,55 @@ def _random(rng: np.random.Generator, shape: tuple[int, ...], leaf: Leaf) -> NDA
     return rng.standard_normal(shape).astype(dtype)
 
 
-def _onnx_runner(path: Path) -> Callable[[Tensor], Outputs]:
+def _onnx_runner(path: Path) -> Callable[..., Outputs]:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return lambda observations: tuple(session.run(None, {INPUT: observations.numpy()}))
+    names = [one.name for one in session.get_inputs()]
+    return lambda *inputs: tuple(session.run(None, {k: one.numpy() for k, one in zip(names, inputs, strict=True)}))
 
 
-def _torch_runner(module: Any) -> Callable[[Tensor], Outputs]:
+def _torch_runner(module: Any) -> Callable[..., Outputs]:
     @torch.inference_mode()
-    def run(observations: Tensor) -> Outputs:
-        return tuple(one.numpy() for one in module(observations))
+    def run(*inputs: Tensor) -> Outputs:
+        return tuple(one.numpy() for one in module(*inputs))
 
     return run
 
 
-def _checked(policy: TrainedPolicy, path: Path, run: Callable[[Tensor], Outputs]) -> float:
+def _checked(policy: TrainedPolicy, path: Path, run: Callable[..., Outputs]) -> float:
     """Compare a file with PyTorch on batches of several sizes. Returns the largest difference; raises `PolicyError`."""
-    largest = 0.0
+    largest, compute = 0.0, _forward(policy)
     for count in CHECKED_BATCHES:
-        observations = _observations(policy, count)
-        action, *scores = run(observations)
+        inputs = _inputs(policy, count)
+        outputs = run(*inputs)
+        action, results = outputs[0], outputs[1:] if policy.agent.actions == "discrete" else outputs
         with torch.inference_mode():
-            values = policy.policy.forward(observations).numpy()
-        bound = error_bound(policy.policy.forward, list(policy.module.parameters()), observations).numpy()
-        found = scores[0] if scores else action
-        if found.shape != values.shape:
-            raise PolicyError(path, f"is not written: it returns {found.shape} where PyTorch returns {values.shape}")
-        difference = np.abs(found - values)
-        if not (difference <= bound).all():  # NaN is a difference, too
-            worst = np.unravel_index(np.argmax(np.where(np.isnan(difference), np.inf, difference - bound)), bound.shape)
-            raise PolicyError(
-                path,
-                f"is not written: it differs from PyTorch by {difference[worst]:.3g}, and rounding by at most"
-                f" {bound[worst]:.3g}",
-            )
+            expected = [one.numpy() for one in compute(*inputs)]
+        bounds = error_bound_of_all(compute, list(policy.module.parameters()), inputs)
+        for found, values, bound in zip(results, expected, bounds, strict=True):
+            largest = max(largest, _difference(path, found, values, bound.numpy()))
         choose = getattr(policy.policy, "choose", _argmax)
-        if scores and not (action == choose(torch.from_numpy(found.copy())).numpy()).all():
-            raise PolicyError(path, "is not written: its actions are not those of its greatest scores")
-        largest = max(largest, float(difference.max()))
+        if policy.agent.actions == "discrete":
+            scores = torch.from_numpy(results[0].copy())
+            if not (action == choose(scores).numpy()).all():
+                raise PolicyError(path, "is not written: its actions are not those of its greatest scores")
     return largest
+
+
+def _difference(path: Path, found: NDArray[Any], values: NDArray[Any], bound: NDArray[Any]) -> float:
+    """The largest difference of a file's results from PyTorch's. Raises `PolicyError` if it is above the bound."""
+    if found.shape != values.shape:
+        raise PolicyError(path, f"is not written: it returns {found.shape} where PyTorch returns {values.shape}")
+    difference = np.abs(found - values)
+    if not (difference <= bound).all():  # NaN is a difference, too
+        worst = np.unravel_index(np.argmax(np.where(np.isnan(difference), np.inf, difference - bound)), bound.shape)
+        raise PolicyError(
+            path,
+            f"is not written: it differs from PyTorch by {difference[worst]:.3g}, and rounding by at most"
+            f" {bound[worst]:.3g}",
+        )
+    return float(difference.max())
 
 
 @contextmanager

@@ -85,7 +85,7 @@ class NetworkLearner(ABC):
         with self._watch("learn"):
             deviation = self._statistics.reward_deviation()
             tensor, values = update(self._statistics.scaled(batch.data), float32(weights))
-            self._statistics.merge(batch.data)
+            self._statistics.merge(batch.data, self._steps_of(batch.data))
             self._look_ahead()
             priorities = tensor.double().cpu().numpy() * deviation  # in the unit of the table's rewards
             figures = {name: float(figure) for name, figure in values.items()}
@@ -96,6 +96,10 @@ class NetworkLearner(ABC):
             self._counts["priorities_stale"] += result.stale
         self._last = {"age_in_updates": age(self.version, batch), **figures}
         self.version += 1
+
+    def _steps_of(self, data: dict[str, Tensor]) -> Tensor | None:
+        """The steps `[B, T]` that count for running statistics, of a batch whose items are sequences; else None."""
+        return None
 
     def _check(self, figures: dict[str, float]) -> None:
         """Raise `DivergedError` if a figure is not finite."""

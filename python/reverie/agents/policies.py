@@ -71,14 +71,47 @@ class TrainedPolicy:
         it: int64 `[]` (`[A]` for vectors of choices), float32 `[A]`, or with a first axis `[N]` for a batch. With
         `greedy=False` it is drawn from `rng` as an actor draws it at the end of training.
 
-        Raises ValueError for another shape, and TypeError for another kind of dtype.
+        Raises ValueError for another shape, and TypeError for another kind of dtype, or if the policy is `recurrent`.
         """
+        if self.recurrent:
+            raise TypeError(
+                f"the policy of {self.agent.name} has a state: call action, state = policy.step(observation, state),"
+                " which begins as policy.initial_state()"
+            )
         observations, single = self._batch(observation)
         if greedy:
             actions = self.policy(observations)
         else:
             actions = _part(self.policy, self.agent, "sample")(observations, self.rng)
         return np.asarray(actions[0]) if single else actions
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether it has a state in each episode, and so takes `step` instead of a call."""
+        return bool(getattr(self.policy, "recurrent", False))
+
+    def initial_state(self, count: int | None = None) -> NDArray[np.float32]:
+        """The state `[S]` at the beginning of an episode, or `[count, S]` of several. Raises TypeError without one."""
+        states: NDArray[np.float32] = _part(self.policy, self.agent, "initial_state")(1 if count is None else count)
+        return states[0] if count is None else states
+
+    def step(
+        self, observation: Any, state: NDArray[np.float32], *, greedy: bool = True
+    ) -> tuple[NDArray[Any], NDArray[np.float32]]:
+        """The action of a `recurrent` policy as a call returns it, and the next state.
+
+        `state` is `[S]` for one observation, or `[N, S]` for a batch; the one of an episode's first step is
+        `initial_state`. It is not changed. Raises what a call raises, ValueError for a state of another shape, and
+        TypeError for a policy without a state.
+        """
+        step = _part(self.policy, self.agent, "step")
+        observations, single = self._batch(observation)
+        states = np.require(state[None] if single else state, np.float32, ["C", "W"])
+        wanted = self.policy.initial_state(len(observations)).shape  # type: ignore[attr-defined]
+        if states.shape != wanted:
+            raise ValueError(f"state has shape {np.shape(state)}, and must be {wanted[1:] if single else wanted}")
+        actions, after = step(observations, states, None if greedy else self.rng)
+        return (np.asarray(actions[0]), after[0]) if single else (actions, after)
 
     @property
     def module(self) -> nn.Module:

@@ -31,28 +31,38 @@ def error_bound(compute: Callable[[Tensor], Tensor], parameters: list[Tensor], i
     reaches an output multiplied by the derivative of the output. The bound adds these up over all sums; `parameters`
     are the tensors that `compute` reads, which must be leaves.
     """
+    return error_bound_of_all(lambda one: (compute(one),), parameters, (inputs,))[0]
+
+
+def error_bound_of_all(
+    compute: Callable[..., tuple[Tensor, ...]], parameters: list[Tensor], inputs: tuple[Tensor, ...]
+) -> list[Tensor]:
+    """The same of each of the results `[N, K]` of several inputs `[N, ...]`."""
     before = [one.requires_grad for one in parameters]
     for one in parameters:
         one.requires_grad_(True)
     try:
-        return SAFETY * torch.cat([_bound_of_one(compute, inputs[i : i + 1]) for i in range(len(inputs))])
+        rows = [_bounds_of_one(compute, tuple(one[i : i + 1] for one in inputs)) for i in range(len(inputs[0]))]
+        return [SAFETY * torch.cat(list(bounds)) for bounds in zip(*rows, strict=True)]
     finally:
         for one, required in zip(parameters, before, strict=True):
             one.requires_grad_(required)
 
 
-def _bound_of_one(compute: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
-    """The bound `[1, K]` of the result of one input, without its factor of safety."""
+def _bounds_of_one(compute: Callable[..., tuple[Tensor, ...]], inputs: tuple[Tensor, ...]) -> list[Tensor]:
+    """The bounds `[1, K]` of the results of one row of the inputs, without their factor of safety."""
     with torch.enable_grad(), _Errors() as errors:
-        outputs = compute(inputs)
-    bound = torch.zeros_like(outputs, requires_grad=False)
-    values = [value for value, _ in errors.found]
-    for k in range(outputs.shape[1]):
-        gradients = torch.autograd.grad(outputs[0, k], values, retain_graph=True, allow_unused=True)
-        for gradient, (_, error) in zip(gradients, errors.found, strict=True):
-            if gradient is not None:
-                bound[0, k] += (gradient.abs() * error).sum()
-    return bound
+        results = compute(*inputs)
+    values, bounds = [value for value, _ in errors.found], []
+    for outputs in results:
+        bound = torch.zeros_like(outputs, requires_grad=False)
+        for k in range(outputs.shape[1]):
+            gradients = torch.autograd.grad(outputs[0, k], values, retain_graph=True, allow_unused=True)
+            for gradient, (_, error) in zip(gradients, errors.found, strict=True):
+                if gradient is not None:
+                    bound[0, k] += (gradient.abs() * error).sum()
+        bounds.append(bound)
+    return bounds
 
 
 class _Errors(TorchFunctionMode):

@@ -42,9 +42,11 @@ def record(spec: EnvSpec, policy: Callable[[NDArray[Any]], NDArray[Any]], seed: 
     from moviepy.video.io.ffmpeg_writer import FFMPEG_VideoWriter
 
     from reverie.agents.environments import make_one
+    from reverie.agents.episodes import Episodes
 
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # nothing is shown: no display is needed
     env = make_one(spec, render=True)
+    episode = Episodes(policy, 1)
     writer, frames, total, over = None, 0, 0.0, False
     try:
         obs, _ = env.reset(seed=seed)
@@ -62,7 +64,7 @@ def record(spec: EnvSpec, policy: Callable[[NDArray[Any]], NDArray[Any]], seed: 
             frames += 1
             if over:
                 return total, frames
-            obs, reward, terminated, truncated, _ = env.step(policy(obs[None])[0])
+            obs, reward, terminated, truncated, _ = env.step(episode.actions(obs[None], [0])[0])
             total += float(reward)
             over = terminated or truncated
     finally:

@@ -33,7 +33,11 @@ SMALL = {
     "policy_hidden": (8,),
     "critic_hidden": (8,),
     "random_steps": 16,
+    "epsilon_base": 0.9,
     "unroll_length": 8,
+    "sequence_length": 4,
+    "sequence_period": 1,
+    "burn_in": 2,
     "queue_capacity": 16,
     "steps_per_iteration": 16,
 }
@@ -91,6 +95,14 @@ def untrained(name="dqn", spec=None, seed=0, **changes):
     return TrainedPolicy(agent, name, spec, config, run, agent.make_policy(spec, config), None, rng)
 
 
+def first(policy, obs, **options):
+    """The policy's actions at the first step of episodes."""
+    if not policy.recurrent:
+        return policy(obs, **options)
+    count = None if obs.shape == policy.spec.obs_shape else len(obs)
+    return policy.step(obs, policy.initial_state(count), **options)[0]
+
+
 @pytest.mark.parametrize("name", agents.BUILT_IN)
 def test_the_policy_of_a_run_acts_as_its_evaluator(name, trained_runs, tmp_path):
     folder, result, evaluator = trained_runs(name)
@@ -100,7 +112,7 @@ def test_the_policy_of_a_run_acts_as_its_evaluator(name, trained_runs, tmp_path)
     assert result.learner["updates"] > 0
     expected = evaluator(obs)
     for one in (policy, reverie.load_policy(policy.path), reverie.load_policy(policy.save(tmp_path / "p.safetensors"))):
-        actions = one(obs)
+        actions = first(one, obs)
         assert actions.dtype == expected.dtype
         assert (actions == expected).all()
         assert (one.run.seed, one.run.env_steps, one.run.updates) == (3, result.env_steps, result.weights.version)
@@ -112,10 +124,10 @@ def test_the_policy_of_a_run_acts_as_its_evaluator(name, trained_runs, tmp_path)
 def test_one_observation_gives_the_action_of_a_batch_of_one(name, trained_runs):
     policy = reverie.load_policy(trained_runs(name)[0])
     (obs,) = observations(policy.spec, 1)
-    alone, batch = policy(obs), policy(obs[None])
+    alone, batch = first(policy, obs), first(policy, obs[None])
     assert (alone == batch[0]).all()
     assert alone.shape == ((policy.spec.action_size,) if policy.spec.action_size else ())
-    assert policy(np.empty((0, *policy.spec.obs_shape), np.float32)).shape[0] == 0
+    assert first(policy, np.empty((0, *policy.spec.obs_shape), np.float32)).shape[0] == 0
 
 
 @pytest.mark.parametrize("name", agents.BUILT_IN)
@@ -123,12 +135,12 @@ def test_the_seed_decides_sampled_actions_and_greedy_ones_use_no_random_numbers(
     folder = trained_runs(name)[0]
     one, same, other = (reverie.load_policy(folder, seed=seed) for seed in (5, 5, 6))
     obs = observations(one.spec, 2_000)
-    same(obs)
-    sampled = one(obs, greedy=False)
-    assert (sampled == same(obs, greedy=False)).all()
-    assert (sampled != other(obs, greedy=False)).any()
-    assert (sampled != one(obs)).any()
-    assert sampled.dtype == one(obs).dtype
+    first(same, obs)
+    sampled = first(one, obs, greedy=False)
+    assert (sampled == first(same, obs, greedy=False)).all()
+    assert (sampled != first(other, obs, greedy=False)).any()
+    assert (sampled != first(one, obs)).any()
+    assert sampled.dtype == first(one, obs).dtype
     if one.spec.action_size:
         assert (sampled >= np.array(one.spec.action_low)).all()
         assert (sampled <= np.array(one.spec.action_high)).all()

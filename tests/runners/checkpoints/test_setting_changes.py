@@ -27,6 +27,9 @@ SMALL = {
     "policy_hidden": (8,),
     "critic_hidden": (8,),
     "unroll_length": 8,
+    "sequence_length": 4,
+    "sequence_period": 1,
+    "burn_in": 2,
     "queue_capacity": 16,
 }
 NO_SETTING = {"agent", "env_id", "seed"}

@@ -32,6 +32,9 @@ SMALL = {
     "policy_hidden": (8,),
     "critic_hidden": (8,),
     "unroll_length": 8,
+    "sequence_length": 4,
+    "sequence_period": 1,
+    "burn_in": 2,
     "queue_capacity": 16,
 }
 TARGETS = {"target": "online", "target-0": "online-0", "policy_target": "policy"}

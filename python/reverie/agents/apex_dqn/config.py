@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,7 +59,23 @@ def epsilon_ladder(num_envs: int, base: float, alpha: float) -> NDArray[np.float
     return rungs
 
 
-def epsilon_alone(step: int, config: ApexDqnConfig) -> float:
+class LadderSettings(Protocol):
+    """The settings of the ladder."""
+
+    @property
+    def epsilon_base(self) -> float:
+        """Epsilon of the first rung."""
+
+    @property
+    def epsilon_alpha(self) -> float:
+        """How far the ladder goes down."""
+
+    @property
+    def single_env_decay_steps(self) -> int:
+        """Steps in which a single environment goes down the ladder."""
+
+
+def epsilon_alone(step: int, config: LadderSettings) -> float:
     """Epsilon at a step of a run with a single environment, which goes down the same ladder over time."""
     walked = min(1.0, step / config.single_env_decay_steps)
     epsilon: float = config.epsilon_base ** (1 + config.epsilon_alpha * walked)

@@ -52,9 +52,11 @@ MAY_CHANGE = frozenset(
         "importance_normalise",
         "priority_eps",
         "priority_clip",
+        "priority_eta",
         "first_priority",
         # losses and targets
         "huber_delta",
+        "rescale_epsilon",
         "action_gradient_clip",
         "value_coefficient",
         "entropy_coefficient",
@@ -89,6 +91,7 @@ _ACTORS = "each actor continues with its own counts and random state from the ch
 _NETWORKS = "the networks of the checkpoint have these layers"
 _LIMITER = "the table's limiter counts draws and inserts since the run began, and would block one side for long"
 _ENVIRONMENT = "its stored steps, its networks and its curve are from environments that were made so"
+_SEQUENCES = "the sequences in its table were cut so"
 _LEARNERS = "each learner and each parameter shard continues from its own state in the checkpoint"
 
 MUST_STAY = {
@@ -103,6 +106,10 @@ MUST_STAY = {
     "learning_starts": _LIMITER,
     "unroll_length": "the unrolls in its queue have this length",
     "queue_capacity": "its queue counts unrolls up to this number",
+    "sequence_length": _SEQUENCES,
+    "sequence_period": _SEQUENCES,
+    "burn_in": _SEQUENCES,
+    "lstm_units": _NETWORKS,
     "hidden": _NETWORKS,
     "policy_hidden": _NETWORKS,
     "critic_hidden": _NETWORKS,

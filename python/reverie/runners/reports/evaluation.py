@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from reverie.agents.core import Crash, EnvironmentCrashedError
 from reverie.agents.environments import EnvSpec, make_one
+from reverie.agents.episodes import Episodes
 
 
 def screening_seeds(num_episodes: int) -> tuple[int, ...]:
@@ -53,6 +54,8 @@ class Evaluator:
     def evaluate(self, policy: Callable[[NDArray[Any]], NDArray[Any]], seeds: Sequence[int]) -> Evaluation:
         """Play one episode per seed in lockstep; `policy` gets the observations of running episodes, `[n, ...]`.
 
+        A policy with a state (`agents.core.RecurrentPolicy`) begins each episode with a new one.
+
         Raises ValueError for no seeds or more than environments, and `EnvironmentCrashedError` if an environment
         raises, with the episode's seed and step (0: its reset); all environments are made again then.
         """
@@ -65,9 +68,9 @@ class Evaluator:
             except Exception as error:
                 raise self._crashed(seed, 0, error) from error
         returns = [0.0] * len(seeds)
-        running, steps = list(range(len(seeds))), 0
+        running, steps, episodes = list(range(len(seeds))), 0, Episodes(policy, len(seeds))
         while running:
-            actions = policy(np.stack([observations[i] for i in running]))
+            actions = episodes.actions(np.stack([observations[i] for i in running]), running)
             still = []
             steps += 1
             for i, action in zip(running, actions, strict=True):

@@ -1,0 +1,86 @@
+"""Settings of the agent, its table, and the memory that it needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reverie import selectors
+from reverie.agents import checks, replay
+from reverie.agents.environments import EnvSpec
+from reverie.agents.inputs import front_sizes
+from reverie.agents.layers import num_parameters
+from reverie.tables import Table
+
+
+@dataclass(frozen=True, kw_only=True)
+class R2d2Config(replay.PrioritizedSettings):
+    """Names follow the paper where it has one. Items are sequences: counts of items count sequences, not steps."""
+
+    hidden: tuple[int, ...]
+    """Widths of the layers between an observation and the LSTM."""
+    lstm_units: int
+    sequence_length: int
+    """Steps of a sequence to learn from."""
+    sequence_period: int
+    """Steps between the beginnings of two sequences of an episode; at most their length."""
+    burn_in: int
+    """Steps before these that only warm up the recurrent state, which begins as the actor's at the first of them."""
+    learning_rate: float
+    optimizer_epsilon: float
+    max_grad_norm: float
+    target_period: int
+    """Updates between two copies into the target network."""
+    priority_eta: float = 0.9
+    """Share of the largest TD error of a sequence in its priority; the rest is that of the mean (section 2.3)."""
+    rescale_epsilon: float = 1e-3
+    """Epsilon of the value rescaling `h(x) = sign(x) (sqrt(|x| + 1) - 1) + epsilon x` (section 2.3)."""
+    epsilon_base: float = 0.4
+    epsilon_alpha: float = 7.0
+    single_env_decay_steps: int = 10_000
+    """With a single environment, epsilon goes down the ladder over this number of steps."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.at_least_one(self, "lstm_units", "sequence_length", "sequence_period", "target_period")
+        checks.at_least_one(self, "single_env_decay_steps")
+        checks.not_negative(self, "burn_in", "rescale_epsilon")
+        checks.above_zero(self, "learning_rate", "optimizer_epsilon", "max_grad_norm")
+        checks.within_unit(self, "priority_eta", "epsilon_base")
+        checks.widths(self, "hidden")
+        for name in ("sequence_period", "n_step"):
+            value, longest = getattr(self, name), self.sequence_length
+            if value > longest:
+                raise ValueError(f"{name} is {value}, and must be at most the sequence_length of {longest}")
+
+    @property
+    def rows(self) -> int:
+        """Rows of an item: burn-in, steps to learn from, and one more to bootstrap from."""
+        return self.burn_in + self.sequence_length + 1
+
+    @property
+    def inserts_per_act(self) -> int:
+        """The most items that one step of an actor inserts: the end of an episode may complete two."""
+        return 2 * self.envs_per_actor
+
+
+def make_tables(spec: EnvSpec, config: R2d2Config, *, seed: int) -> list[Table]:
+    """One prioritised table of sequences. Only its selector raises priorities to alpha."""
+    return [replay.make_table(config, selectors.Prioritized(config.priority_exponent, seed=seed))]
+
+
+def memory(spec: EnvSpec, config: R2d2Config) -> dict[str, int]:
+    """Memory of a run in bytes by part, an upper estimate: no two sequences share steps."""
+    actions, units = spec.num_actions or 0, config.lstm_units
+    features, parameters, front_units = front_sizes(spec)
+    widths = (features, *config.hidden)
+    parameters += num_parameters(*widths) + num_parameters(units, 1 + actions)
+    parameters += 4 * units * (config.hidden[-1] + actions + units + 2)
+    networks = 5 + config.num_actors  # online, target, gradient, two moments; one in each actor
+    step = spec.obs_bytes + 8 + 8 + 4 + 4 + 1  # action, the one before, reward, discount, mask
+    item = config.rows * step + 8 * units + 8
+    row = step + 16 * (front_units + sum(widths) + 10 * units + actions)
+    return {
+        f"replay of {config.capacity:,} sequences": config.capacity * (item + 8 * config.rows + 160),
+        "networks and optimiser": 4 * parameters * networks,
+        "batches": config.batch_size * config.rows * row,
+    }
