@@ -9,13 +9,16 @@ import subprocess
 import time
 import urllib.parse
 import urllib.request
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from reverie import Server, Table
 
 pytestmark = pytest.mark.long
+ALERTS = Path(__file__).resolve().parents[2] / "deploy" / "alerts.yml"
 HERE = "127.0.0.1:0"
 #: A wait that ends only where something is broken, in seconds.
 PATIENT = 100
@@ -94,8 +97,16 @@ def test_prometheus_scrapes_the_metrics_with_every_label_as_it_is(shown, tmp_pat
             assert [one["value"][1] for one in queried(address, "up")] == ["1"]
             inserts = {one["metric"]["table"]: float(one["value"][1]) for one in found}
             assert inserts == {"replay": 1, ODD: 0}
+            rules = [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
+            assert {rule["alert"] for rule in rules if queried(address, rule["expr"])} <= {"ReverieInsertsWait"}
         finally:
             process.terminate()
+
+
+@prometheus
+def test_promtool_accepts_the_alert_rules():
+    run = subprocess.run(["promtool", "check", "rules", ALERTS], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
 
 
 def queried(address, query):
