@@ -249,7 +249,9 @@ def test_an_episode_shorter_than_a_sequence_is_learnt_from(stage):
     assert data["mask"].tolist() == [False] * 3 + [True] * 7 + [False] * 3
 
 
-def test_the_state_begins_anew_with_each_episode_and_goes_on_with_the_action_that_was_taken(stage, counting_env):
+def test_the_state_is_zeros_at_the_beginning_of_each_episode_and_goes_on_with_the_action_that_was_taken(
+    stage, counting_env
+):
     env_id, length, _ = counting_env
     _, _, actor, _ = stage(env_id)
     watched = Watched(actor)

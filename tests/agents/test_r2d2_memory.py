@@ -108,6 +108,7 @@ def test_policies_outside_of_training_carry_their_state_from_step_to_step(tmp_pa
     assert (many[2] != many[0]).any()
     with pytest.raises(ValueError, match=r"state has shape \(3,\), and must be \(14,\)"):
         policy.step(obs, np.zeros(3))
+    assert (policy.step(obs, one.tolist())[1] == policy.step(obs, one)[1]).all()
     assert result.learner["updates"] > 0
 
 

@@ -106,10 +106,11 @@ class TrainedPolicy:
         """
         step = _part(self.policy, self.agent, "step")
         observations, single = self._batch(observation)
-        states = np.require(state[None] if single else state, np.float32, ["C", "W"])
+        given = np.asarray(state)
+        states = np.require(given[None] if single else given, np.float32, ["C", "W"])
         wanted = self.policy.initial_state(len(observations)).shape  # type: ignore[attr-defined]
         if states.shape != wanted:
-            raise ValueError(f"state has shape {np.shape(state)}, and must be {wanted[1:] if single else wanted}")
+            raise ValueError(f"state has shape {given.shape}, and must be {wanted[1:] if single else wanted}")
         actions, after = step(observations, states, None if greedy else self.rng)
         return (np.asarray(actions[0]), after[0]) if single else (actions, after)
 
