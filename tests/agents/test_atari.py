@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 vector_env = pytest.importorskip("ale_py.vector_env")
 
 import reverie  # noqa: E402
+from reverie import agents  # noqa: E402
 from reverie.agents import atari  # noqa: E402
 from reverie.agents.apex_dqn import agent as apex_dqn  # noqa: E402
 from reverie.agents.atari import FrameStacks, GameVector, make_envs  # noqa: E402
@@ -223,6 +224,40 @@ def test_items_are_those_of_a_brute_force_lives_end_episodes_and_rewards_are_bou
         )
     )
     assert found == sorted(item for game in (0, 1) for item in expected_items(game, acts, n_step, 0.9))
+
+
+@pytest.mark.parametrize("name", ["ppo", "impala"])
+def test_unrolls_of_games_end_with_lives_and_have_a_row_of_the_last_stack_where_a_game_is_cut_off(name, scripted):
+    agent = agents.find(name)
+    length = 3 * LENGTH
+    small = {"num_actors": 1, "envs_per_actor": 2, "unroll_length": length, "discount": 0.9, "hidden": (8,)}
+    batch = {"batch_size": 2} if name == "impala" else {}
+    config = dataclasses.replace(agent.load_preset(PONG).config, **small, **batch)
+    client = reverie.Server(agent.make_tables(scripted, config, seed=0), listen=False).client()
+    options = {"seed": 1, "watch": Stopwatch()}
+    learner = agent.make_learner(scripted, config, client, **options)
+    actor = agent.make_actor(scripted, config, client, learner, index=0, **options)
+    while client.info().tables["unrolls"].num_inserts < 2:
+        actor.act()
+    data = client.sample_batch("unrolls", 2, timeout=5).data
+    returns = actor.drain_returns()
+    actor.close()
+    assert set(returns) == {float(sum(range(-6, 8)))}, "of whole games"
+    for game in (0, 1):
+        rows = []
+        for values, rewards, truncated in episodes(game, length):
+            stack = [tuple(values[max(0, k - j)] for j in (3, 2, 1, 0)) for k in range(len(values))]
+            for k, reward in enumerate(rewards):
+                last = k + 1 == len(rewards)
+                rows.append((stack[k], reward, 0.0 if last and not truncated else 0.9, last, True))
+            if truncated:
+                rows.append((stack[-1], 0.0, 0.9, False, False))
+        obs, reward, discount, ended, is_step = zip(*rows[:length], strict=True)
+        assert data["obs"][game, :length, :, 0, 0].tolist() == [list(one) for one in obs]
+        assert data["reward"][game].tolist() == list(reward)
+        assert data["discount"][game] == pytest.approx(discount)
+        assert data["ended"][game].tolist() == list(ended)
+        assert data["is_step"][game].tolist() == list(is_step)
 
 
 def test_an_actor_sees_the_stacks_that_are_stored(scripted):

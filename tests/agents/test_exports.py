@@ -15,7 +15,7 @@ from reverie.agents.environments import EnvSpec  # noqa: E402
 from reverie.agents.policies import PolicyError, TrainedPolicy, TrainingRun  # noqa: E402
 from reverie.agents.policy_files import KEY  # noqa: E402
 
-ENVIRONMENTS = {"discrete": "CartPole-v1", "continuous": "Pendulum-v1"}
+ENVIRONMENTS = {"discrete": "CartPole-v1", "continuous": "Pendulum-v1", "any": "CartPole-v1"}
 FRAMES = EnvSpec("ALE/Pong-v5", (4, 84, 84), "uint8", 6, "Discrete(6)", None, frame_stack=4, reward_bound=1.0)
 KINDS = ("onnx", "torchscript", "exported_program")
 RECURRENT = ("r2d2",)

@@ -6,8 +6,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import reverie  # noqa: E402
-from reverie.agents.actor_critic import draw  # noqa: E402
 from reverie.agents.core import Stopwatch, Weights  # noqa: E402
+from reverie.agents.distributions import draw  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
 from reverie.agents.ppo import agent as ppo  # noqa: E402
 from reverie.agents.ppo import learner as learning  # noqa: E402
@@ -143,7 +143,8 @@ def test_an_unroll_is_what_happened_with_its_ends_and_the_value_after_it(stage, 
         gamma = np.float32(config.discount)
         assert data["discount"][row].tolist() == [0 if terminates and s == length - 1 else gamma for s in step]
         after = np.array([[t[-1] // (length + 1), step[-1] + 1]], np.float32)
-        log_pi, values = policy.outputs(data["obs"][row])
+        log_pi = policy.forward(torch.from_numpy(data["obs"][row])).detach().numpy()
+        values = policy.values(data["obs"][row])
         assert data["value"][row] == pytest.approx(np.append(values, policy.values(after)), abs=1e-5)
         assert data["log_pi"][row] == pytest.approx(log_pi[t, data["action"][row]], abs=1e-5)
 

@@ -54,6 +54,48 @@ def test_an_environment_without_a_preset_takes_settings_of_its_kind_and_its_own_
     assert SAC.load_preset("MountainCarContinuous-v0").run.target_return == 90.0
 
 
+PPO = agents.find("ppo")
+
+
+@pytest.mark.parametrize(
+    ("env_id", "kind", "words"),
+    [
+        ("Acrobot-v1", "discrete", "discrete actions; its target is its own, -100"),
+        ("MountainCarContinuous-v0", "continuous", "continuous actions; its target is its own, 90"),
+    ],
+)
+def test_an_agent_with_defaults_for_a_kind_gives_them_to_environments_without_a_preset(env_id, kind, words):
+    found = PPO.load_preset(env_id)
+    assert found.path == PPO.presets / "defaults" / f"{kind}.toml"
+    assert found.config == presets.load(found.path, PPO.config).config
+    assert found.note == f"{env_id} takes its agent's defaults for {words}"
+    assert found.run.target_return == describe(env_id).reward_threshold
+
+
+def test_another_version_of_an_environment_with_a_preset_takes_its_settings():
+    found = PPO.load_preset("CartPole-v0")
+    assert found.path.stem == "CartPole-v1"
+    assert found.note.startswith("CartPole-v0 takes the settings of the preset for CartPole-v1;")
+
+
+def test_defaults_normalise_no_observations_where_there_are_no_numbers():
+    continuous = PPO.presets / "defaults" / "continuous.toml"
+    assert presets.load(continuous, PPO.config).environment.normalise_observations
+    spec = describe("FrozenLake-v1")  # one of 16 places
+    asked = EnvSettings(normalise_observations=True, normalise_rewards=True)
+    assert presets._fitting(asked, spec) == EnvSettings(normalise_rewards=True)
+    assert presets._fitting(asked, describe("Pendulum-v1")) == asked
+    plan(PPO, "FrozenLake-v1")
+
+
+def test_defaults_for_images_are_those_of_games():
+    pytest.importorskip("ale_py")
+    found = PPO.load_preset("ALE/Breakout-v5")
+    assert found.path == PPO.presets / "defaults" / "images.toml"
+    assert found.config.shared_layers
+    assert found.run.target_return is None
+
+
 def test_images_take_the_settings_of_images_and_a_game_without_a_threshold_has_no_target():
     pytest.importorskip("ale_py")
     found = APEX.load_preset("ALE/Breakout-v5")

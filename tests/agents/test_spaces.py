@@ -13,8 +13,8 @@ import reverie  # noqa: E402
 from reverie import agents  # noqa: E402
 from reverie.agents import exports  # noqa: E402
 from reverie.agents.actions import Enumeration  # noqa: E402
-from reverie.agents.actor_critic import best, draw, log_pi_of, log_softmax  # noqa: E402
 from reverie.agents.core import Stopwatch  # noqa: E402
+from reverie.agents.distributions import Categorical, draw, log_pi_of, log_softmax  # noqa: E402
 from reverie.agents.env_settings import EnvSettings  # noqa: E402
 from reverie.agents.environments import (  # noqa: E402
     UnsupportedEnvironmentError,
@@ -262,7 +262,7 @@ def test_the_parts_of_an_action_are_independent():
     whole = [log_pi_of(log_pi, torch.tensor([[a, b]]), sizes) for a in range(2) for b in range(3)]
     assert torch.allclose(torch.cat(whole).exp().sum(), torch.tensor(1.0))
     assert torch.allclose(whole[5], log_pi[0, 1] + log_pi[0, 4])
-    assert best(log_pi.numpy(), sizes).tolist() == [[1, 0]]
+    assert Categorical(sizes=sizes).best(log_pi).tolist() == [[1, 0]]
     n = 20_000
     drawn = draw(np.random.default_rng(0), np.repeat(log_pi.numpy(), n, axis=0), sizes)
     for part, (start, size) in enumerate(((0, 2), (2, 3))):

@@ -66,7 +66,10 @@ def test_every_preset_learns_and_acts_in_one_thread_without_waiting(agent, path,
         preset = presets.override(preset, small)
     # As many as a first unroll of every environment has, or a few updates where items are drawn.
     per_item = 2 * getattr(preset.config, "sequence_period", 0) or 1  # sequences also overlap, and short ones count
-    steps = preset.config.learning_starts * per_item + 60 if hasattr(preset.config, "learning_starts") else 300
+    if hasattr(preset.config, "learning_starts"):
+        steps = preset.config.learning_starts * per_item + 60
+    else:
+        steps = preset.config.unroll_length * preset.config.num_actors * preset.config.envs_per_actor + 60
     run = dataclasses.replace(
         preset.run, max_env_steps=steps, evaluate_every=steps, screening_episodes=1, confirmation_episodes=1
     )

@@ -44,7 +44,7 @@ class AgentError(ValueError):
 def names(actions: Actions | None = None) -> list[str]:
     """The names of all agents, those of other packages last; with `actions`, only this package's for these actions."""
     if actions is not None:
-        return [name for name in BUILT_IN if find(name).actions == actions]
+        return [name for name in BUILT_IN if find(name).actions in (actions, "any")]
     return [*BUILT_IN, *sorted(set(entry_points(group=GROUP).names) - set(BUILT_IN))]
 
 

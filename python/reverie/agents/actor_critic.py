@@ -2,131 +2,191 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from reverie.agents.actions import per_part
+from reverie.agents.continuous import ActionScale
 from reverie.agents.core import Weights
+from reverie.agents.distributions import Categorical, distribution_of, log_softmax
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.inputs import front
-from reverie.agents.layers import MlpTorso, initialised
+from reverie.agents.layers import InitialisesItself, MlpTorso, initialised
+
+
+class LogSigma(InitialisesItself):
+    """Logarithms of deviations `[A]`, parameters that no observation changes."""
+
+    def __init__(self, size: int, initial_sigma: float) -> None:
+        super().__init__()
+        self._initial = math.log(initial_sigma)
+        self.log_sigma = nn.Parameter(torch.empty(size))
+
+    @torch.no_grad()
+    def initialise(self, seed: int) -> None:
+        """Set all deviations to the initial one."""
+        self.log_sigma.fill_(self._initial)
+
+    def forward(self, mean: Tensor) -> Tensor:
+        """`[B, 2 A]`: the means `[B, A]`, then the logarithms."""
+        return torch.cat([mean, self.log_sigma.expand_as(mean)], dim=-1)
+
+
+def policy_head(spec: EnvSpec, features: int, initial_sigma: float) -> nn.Module:
+    """The last layer of a policy: its outputs are those of `distribution_of(spec)`."""
+    if spec.num_actions is not None:
+        return nn.Linear(features, distribution_of(spec).num_outputs)
+    return nn.Sequential(nn.Linear(features, spec.action_size), LogSigma(spec.action_size, initial_sigma))
+
+
+@torch.no_grad()
+def quieten(head: nn.Module) -> None:
+    """Set the weights of a head to a hundredth and its biases to 0: the initial policy hardly depends on the input."""
+    (layer,) = (one for one in head.modules() if isinstance(one, nn.Linear))
+    layer.weight.mul_(0.01)
+    layer.bias.zero_()
 
 
 class PolicyAndValue(nn.Module):
-    """A policy network and a value network without shared parameters."""
+    """A policy network and a value network, without shared parameters or with all but the last layers shared."""
 
-    def __init__(self, spec: EnvSpec, hidden: tuple[int, ...]) -> None:
+    def __init__(self, spec: EnvSpec, hidden: tuple[int, ...], *, initial_sigma: float = 1.0, shared: bool = False):
         super().__init__()
-        assert spec.num_actions is not None
-        self.head = nn.Linear(hidden[-1], sum(spec.action_sizes) or spec.num_actions)
+        self.head = policy_head(spec, hidden[-1], initial_sigma)
+        self.shared = shared
         (policy, features), (value, _) = front(spec), front(spec)
-        self.policy = nn.Sequential(*policy, MlpTorso(features, hidden), self.head)
-        self.value = nn.Sequential(*value, MlpTorso(features, hidden), nn.Linear(hidden[-1], 1))
+        if shared:
+            self.torso = nn.Sequential(*policy, MlpTorso(features, hidden))
+            self.value_head = nn.Linear(hidden[-1], 1)
+        else:
+            self.policy = nn.Sequential(*policy, MlpTorso(features, hidden), self.head)
+            self.value = nn.Sequential(*value, MlpTorso(features, hidden), nn.Linear(hidden[-1], 1))
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits `[B, num_actions]` and values `[B]` of observations `[B, ...]`.
+        """Outputs of the policy `[B, O]` and values `[B]` of observations `[B, ...]`."""
+        if not self.shared:
+            return self.policy(observations), self.values(observations)
+        features = self.torso(observations)
+        return self.head(features), self.value_head(features).squeeze(1)
 
-        Logits of vectors of choices are those of all parts, one after the other.
-        """
-        return self.policy(observations), self.value(observations).squeeze(1)
+    def outputs(self, observations: Tensor) -> Tensor:
+        """Outputs of the policy `[B, O]`."""
+        outputs: Tensor = self.head(self.torso(observations)) if self.shared else self.policy(observations)
+        return outputs
+
+    def values(self, observations: Tensor) -> Tensor:
+        """Values `[B]`."""
+        values: Tensor = self.value_head(self.torso(observations)) if self.shared else self.value(observations)
+        return values.squeeze(1)
 
 
 def policy_and_value(
-    spec: EnvSpec, hidden: tuple[int, ...], *, seed: int, trainable: bool
+    spec: EnvSpec,
+    hidden: tuple[int, ...],
+    *,
+    seed: int,
+    trainable: bool,
+    initial_sigma: float = 1.0,
+    shared: bool = False,
 ) -> FlatNetwork[PolicyAndValue]:
-    """Policy and value network; the initial policy is almost uniform."""
-    module = initialised(lambda: PolicyAndValue(spec, hidden), seed)
-    with torch.no_grad():
-        module.head.weight.mul_(0.01)
-        module.head.bias.zero_()
+    """Policy and value network. The initial policy is almost the same for all observations: uniform, or around 0."""
+    module = initialised(lambda: PolicyAndValue(spec, hidden, initial_sigma=initial_sigma, shared=shared), seed)
+    quieten(module.head)
     return FlatNetwork(module, trainable=trainable)
 
 
-class SoftmaxPolicy:
-    """Takes the most probable action; actors draw from `outputs`."""
+class Drawn(NamedTuple):
+    """Actions that an actor has drawn for observations `[N, ...]`."""
 
-    def __init__(self, network: FlatNetwork[PolicyAndValue], spec: EnvSpec) -> None:
-        self._network, self.sizes = network, spec.action_sizes
+    actions: NDArray[Any]
+    """As tables and losses have them."""
+    env_actions: NDArray[Any]
+    """As the environment takes them."""
+    log_pi: NDArray[np.float32]
+    """`[N]`, of `actions`."""
+    values: NDArray[np.float32]
+    """`[N]`, of the observations."""
+
+
+class ActorCriticPolicy:
+    """Takes the most probable action, of continuous ones the mean; actors draw.
+
+    Networks, tables and losses have continuous actions in units in which the environment's bounds are `[-1, 1]`. A draw
+    may lie outside of them: the environment takes it clipped, the table as it was drawn.
+    """
+
+    def __init__(self, network: FlatNetwork[Any], spec: EnvSpec) -> None:
+        self._network, self.distribution = network, distribution_of(spec)
+        self._scale = ActionScale(spec) if spec.num_actions is None else None
 
     @property
     def module(self) -> nn.Module:
         """Policy and value network."""
-        return self._network.module
+        module: nn.Module = self._network.module
+        return module
 
     def load(self, weights: Weights) -> None:
         """Load weights. Raises ValueError for an array of another length."""
         self._network.load(weights.flat)
 
     @torch.inference_mode()
-    def outputs(self, observations: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """`log pi` `[N, num_actions]` (of all parts) and values `[N]` for observations `[N, ...]`."""
-        logits, values = self._network.module(torch.from_numpy(observations))
-        return log_softmax(logits, self.sizes).numpy(), values.numpy()
+    def drawn(self, observations: NDArray[Any], rng: np.random.Generator) -> Drawn:
+        """Actions drawn from the policy for observations `[N, ...]`."""
+        outputs, values = self._network.module(torch.from_numpy(observations))
+        return self._drawn(outputs, values, rng)
+
+    def initial_state(self, count: int) -> NDArray[np.float32]:
+        """States `[count, S]` at the beginning of episodes; S is 0 for a policy that is not `recurrent`."""
+        return np.zeros((count, 0), np.float32)
+
+    def drawn_from(
+        self, observations: NDArray[Any], state: NDArray[np.float32], rng: np.random.Generator
+    ) -> tuple[Drawn, NDArray[np.float32]]:
+        """As `drawn`, from this state; also returns the next one."""
+        return self.drawn(observations, rng), state
 
     @torch.inference_mode()
     def values(self, observations: NDArray[Any]) -> NDArray[np.float32]:
         """Values `[N]` for observations `[N, ...]`."""
-        values: NDArray[np.float32] = self._network.module.value(torch.from_numpy(observations)).squeeze(1).numpy()
+        values: NDArray[np.float32] = self._network.module.values(torch.from_numpy(observations)).numpy()
         return values
 
-    def __call__(self, observations: NDArray[Any]) -> NDArray[np.int64]:
-        """Actions `[N]` for observations `[N, ...]`; `[N, A]` of vectors of choices."""
-        return best(self.outputs(observations)[0], self.sizes)
+    @torch.inference_mode()
+    def __call__(self, observations: NDArray[Any]) -> NDArray[Any]:
+        """The most probable actions, as the environment takes them."""
+        return self._to_env(self.distribution.best(self._network.module.outputs(torch.from_numpy(observations))))
 
-    def sample(self, observations: NDArray[Any], rng: np.random.Generator) -> NDArray[np.int64]:
-        """Actions `[N]` drawn from the policy."""
-        return draw(rng, self.outputs(observations)[0], self.sizes)
+    def sample(self, observations: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
+        """Actions drawn from the policy, as the environment takes them."""
+        return self.drawn(observations, rng).env_actions
 
     def forward(self, observations: Tensor) -> Tensor:
-        """`log pi` `[N, num_actions]`, of all parts."""
-        return log_softmax(self._network.module.policy(observations), self.sizes)
+        """`log pi` `[N, num_actions]` of all parts; the greedy actions where they are continuous."""
+        return self._result(self._network.module.outputs(observations))
 
     def choose(self, scores: Tensor) -> Tensor:
         """The most probable actions of `log pi`, for export."""
-        chosen = [one.argmax(dim=1) for one in per_part(scores, self.sizes)]
-        return torch.stack(chosen, dim=1) if self.sizes else chosen[0]
+        return self.distribution.best(scores)
 
+    def _result(self, outputs: Tensor) -> Tensor:
+        if self._scale is not None:
+            return self._scale.to_env_tensor(self.distribution.best(outputs))
+        assert isinstance(self.distribution, Categorical)
+        return log_softmax(outputs, self.distribution.sizes)
 
-def log_softmax(logits: Tensor, sizes: tuple[int, ...] = ()) -> Tensor:
-    """`log pi` of logits `[..., num_actions]`; with `sizes`, of each part of an action by itself."""
-    parts = [torch.log_softmax(one, dim=-1) for one in per_part(logits, sizes)]
-    return torch.cat(parts, dim=-1) if sizes else parts[0]
+    def _drawn(self, outputs: Tensor, values: Tensor, rng: np.random.Generator) -> Drawn:
+        actions = self.distribution.draw(outputs, rng)
+        log_pi = self.distribution.log_pi(outputs, actions)
+        return Drawn(actions.numpy(), self._to_env(actions), log_pi.numpy(), values.numpy())
 
-
-def log_pi_of(log_pi: Tensor, actions: Tensor, sizes: tuple[int, ...] = ()) -> Tensor:
-    """`log pi(a)` `[...]` of `log pi` `[..., num_actions]` and actions `[...]`; with `sizes`, of actions `[..., A]`."""
-    indices = actions if sizes else actions.unsqueeze(-1)
-    pairs = zip(per_part(log_pi, sizes), indices.unbind(dim=-1), strict=True)
-    taken = [part.gather(-1, index.unsqueeze(-1)).squeeze(-1) for part, index in pairs]
-    return torch.stack(taken, dim=-1).sum(dim=-1) if sizes else taken[0]
-
-
-def log_pi_taken(
-    log_pi: NDArray[np.float32], actions: NDArray[np.int64], sizes: tuple[int, ...] = ()
-) -> NDArray[np.float32]:
-    """The same `[N]` of arrays, for actors."""
-    taken = log_pi_of(torch.from_numpy(log_pi), torch.from_numpy(actions), sizes)
-    found: NDArray[np.float32] = taken.numpy()
-    return found
-
-
-def best(log_pi: NDArray[Any], sizes: tuple[int, ...] = ()) -> NDArray[np.int64]:
-    """The most probable actions `[N]` of `log pi`; `[N, A]` with `sizes`."""
-    chosen = [one.argmax(axis=1) for one in per_part(log_pi, sizes)]
-    return np.stack(chosen, axis=1) if sizes else chosen[0]
-
-
-def draw(rng: np.random.Generator, log_pi: NDArray[np.float32], sizes: tuple[int, ...] = ()) -> NDArray[np.int64]:
-    """Draws one action `[N]` per row of `log pi` `[N, num_actions]`, as the argmax with Gumbel noise (Gumbel 1954).
-
-    With `sizes` one for each part, `[N, A]`.
-    """
-    return best(log_pi + rng.gumbel(size=log_pi.shape), sizes)
+    def _to_env(self, actions: Tensor) -> NDArray[Any]:
+        array: NDArray[Any] = actions.numpy()
+        return array if self._scale is None else self._scale.to_env(array)
 
 
 def backward_sums(x: Tensor, keep_t: Tensor) -> Tensor:

@@ -22,7 +22,8 @@ from reverie.agents.core import (
 from reverie.agents.environments import EnvSpec, UnsupportedEnvironmentError
 from reverie.agents.fitting import require_continuous, require_discrete
 
-Actions = Literal["discrete", "continuous"]
+Actions = Literal["discrete", "continuous", "any"]
+"""Kinds of actions: `Discrete` spaces and vectors of choices, bounded vectors of numbers, or either."""
 
 
 class MakeTables(Protocol):
@@ -81,7 +82,7 @@ class Agent:
     config: type[Any]
     """The dataclass of its settings, which includes `num_actors` and `envs_per_actor`."""
     presets: Path
-    """The folder of its presets, one file per environment."""
+    """The folder of its presets, one file per environment, and its defaults for other environments of a kind."""
     needs: Callable[[Any], TableNeeds]
     """`needs(config)`: the properties of the tables that the runner needs."""
     memory: Callable[[EnvSpec, Any], dict[str, int]]
@@ -109,7 +110,10 @@ class Agent:
 
     def check(self, spec: EnvSpec) -> None:
         """Raise `UnsupportedEnvironmentError`, which names what would fit, if it cannot play the environment."""
-        if self.actions == "discrete":
+        kind = self.actions
+        if kind == "any":
+            kind = "discrete" if spec.num_actions is not None else "continuous"
+        if kind == "discrete":
             require_discrete(spec, self.name, any_space=self.any_space, factored=self.factored)
         else:
             require_continuous(spec, self.name, any_space=self.any_space)
@@ -123,9 +127,10 @@ class Agent:
         """The preset of an environment, or the one in the file `path`. Raises `PresetError`.
 
         A `path` can also be a name: "paper" is the agent's other preset `presets/paper/ENV.toml`, and "CartPole-v1" its
-        preset for that environment. An environment without a preset takes the settings of another one of its kind. The
-        target of another environment is never taken: the preset's `note` tells which one is. Raises what
-        `environments.describe` raises for an environment that has no preset and cannot be made.
+        preset for that environment. An environment without a preset takes the agent's defaults for its kind, or the
+        settings of another one of its kind. The target of another environment is never taken: the preset's `note` tells
+        which one is. Raises what `environments.describe` raises for an environment that has no preset and cannot be
+        made.
         """
         return presets.for_environment(self.presets, self.config, env_id, path)
 

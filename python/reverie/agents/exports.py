@@ -43,7 +43,7 @@ class Choice(nn.Module):
     def __init__(self, policy: TrainedPolicy) -> None:
         super().__init__()
         self.network = policy.module
-        self._forward, self._discrete = _forward(policy), policy.agent.actions == "discrete"
+        self._forward, self._discrete = _forward(policy), policy.spec.num_actions is not None
         self._choose = getattr(policy.policy, "choose", _argmax)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -62,7 +62,7 @@ def _forward(policy: TrainedPolicy) -> Callable[..., tuple[Tensor, ...]]:
 
 def _names(policy: TrainedPolicy) -> tuple[list[str], list[str]]:
     """The names of a file's inputs and outputs."""
-    inputs, outputs = [INPUT], [ACTION, SCORES][: 2 if policy.agent.actions == "discrete" else 1]
+    inputs, outputs = [INPUT], [ACTION, SCORES][: 2 if policy.spec.num_actions is not None else 1]
     return ([*inputs, STATE], [*outputs, NEXT_STATE]) if policy.recurrent else (inputs, outputs)
 
 
@@ -200,14 +200,14 @@ def _checked(policy: TrainedPolicy, path: Path, run: Callable[..., Outputs]) -> 
     for count in CHECKED_BATCHES:
         inputs = _inputs(policy, count)
         outputs = run(*inputs)
-        action, results = outputs[0], outputs[1:] if policy.agent.actions == "discrete" else outputs
+        action, results = outputs[0], outputs[1:] if policy.spec.num_actions is not None else outputs
         with torch.inference_mode():
             expected = [one.numpy() for one in compute(*inputs)]
         bounds = error_bound_of_all(compute, list(policy.module.parameters()), inputs)
         for found, values, bound in zip(results, expected, bounds, strict=True):
             largest = max(largest, _difference(path, found, values, bound.numpy()))
         choose = getattr(policy.policy, "choose", _argmax)
-        if policy.agent.actions == "discrete":
+        if policy.spec.num_actions is not None:
             scores = torch.from_numpy(results[0].copy())
             if not (action == choose(scores).numpy()).all():
                 raise PolicyError(path, "is not written: its actions are not those of its greatest scores")

@@ -1,6 +1,7 @@
 """Preset files: one TOML per environment in the agent's folder, with the tables `[agent]` and `[run]`.
 
-A table `[environment]` is optional: wrappers, a time limit, and the other fields of `EnvSettings`; so is `[log]`.
+The folder may have `defaults/`, with settings for all other environments of a kind: `KINDS` names the files. A table
+`[environment]` is optional: wrappers, a time limit, and the other fields of `EnvSettings`; so is `[log]`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ Settings = TypeVar("Settings")
 TABLES = ("agent", "run", "environment")
 DEFAULT_REPLAY_BYTES = 4 * 2**30
 """The most memory that an environment without a preset gives to its replay buffer."""
+DEFAULTS = "defaults"
+KINDS = ("images", "discrete", "continuous")
+"""Kinds of environments: images with any actions, and other observations with discrete or with continuous ones."""
 COMMON = ("CartPole-v1", "Pendulum-v1")
 """Environments whose settings serve others of their kind best: they were tuned first, and learn in few steps."""
 
@@ -61,8 +65,9 @@ def load(path: Path, config_class: type[Any]) -> Preset:
 def for_environment(folder: Path, config_class: type[Any], env_id: str, path: Path | None = None) -> Preset:
     """The preset of an environment in an agent's folder, or the one that `path` names.
 
-    An environment without one takes the settings of another, of the same kind: images from images. The target of
-    another environment is never taken: it becomes Gymnasium's threshold, or None.
+    An environment without one takes the agent's defaults for its kind, if the folder has them, else the settings of
+    another environment of its kind. The target of another environment is never taken: it becomes Gymnasium's threshold,
+    or None.
     Raises `PresetError`, and what `describe` raises for an environment that cannot be made.
     """
     if path is not None:
@@ -71,20 +76,45 @@ def for_environment(folder: Path, config_class: type[Any], env_id: str, path: Pa
         other = environment_of(named)
         if other == env_id or not named.resolve().is_relative_to(folder.resolve()):
             return preset
-        return _with_own_target(preset, other, describe(env_id, preset.environment))
+        what = f"the settings of the preset for {other}"
+        return _with_own_target(preset, what, describe(env_id, preset.environment))
     own = _file(folder, env_id)
     if own.is_file():
         return load(own, config_class)
     spec = describe(env_id)
-    other = _nearest_of_kind(folder, spec)
-    preset = _with_own_target(load(_file(folder, other), config_class), other, spec)
+    defaults = folder / DEFAULTS / f"{kind_of(spec)}.toml"
+    other_version = any(_bare(one) == _bare(spec.env_id) for one in _environments(folder))
+    if defaults.is_file() and not other_version:
+        found = load(defaults, config_class)
+        found = dataclasses.replace(found, environment=_fitting(found.environment, spec))
+        preset = _with_own_target(found, f"its agent's defaults for {_WORDS[defaults.stem]}", spec)
+    else:
+        other = _nearest_of_kind(folder, spec)
+        found = load(_file(folder, other), config_class)
+        preset = _with_own_target(found, f"the settings of the preset for {other}", spec)
     return dataclasses.replace(preset, config=_with_less_replay(preset.config, spec))
 
 
-def _with_own_target(preset: Preset, other: str, spec: EnvSpec) -> Preset:
+def kind_of(spec: EnvSpec) -> str:
+    """The kind of an environment, one of `KINDS`."""
+    if spec.has_images:
+        return "images"
+    return "discrete" if spec.num_actions is not None else "continuous"
+
+
+_WORDS = {"images": "images", "discrete": "discrete actions", "continuous": "continuous actions"}
+
+
+def _fitting(settings: EnvSettings, spec: EnvSpec) -> EnvSettings:
+    """Settings for any environment of a kind as this one takes them: without numbers there are none to normalise."""
+    numbers = any(leaf.kind == "numbers" for leaf in spec.parts)
+    return dataclasses.replace(settings, normalise_observations=settings.normalise_observations and numbers)
+
+
+def _with_own_target(preset: Preset, what: str, spec: EnvSpec) -> Preset:
     target = spec.reward_threshold
     aim = "it has no target and trains to its last step" if target is None else f"its target is its own, {target:g}"
-    note = f"{spec.env_id} takes the settings of the preset for {other}; {aim}"
+    note = f"{spec.env_id} takes {what}; {aim}"
     return dataclasses.replace(preset, run=dataclasses.replace(preset.run, target_return=target), note=note)
 
 
@@ -104,10 +134,14 @@ def _nearest_of_kind(folder: Path, spec: EnvSpec) -> str:
     if not known:
         raise PresetError(folder, "has no presets: write one, and name the file")
     alike = [one for one in known if is_game(one) == spec.has_images] or known
-    bare = {one.partition("-v")[0]: one for one in alike}
-    own = spec.env_id.rpartition("(")[0] or spec.env_id  # without the module and the options of a vector
-    named = difflib.get_close_matches(own.rpartition(":")[2].partition("-v")[0], bare, n=1)
+    bare = {_bare(one): one for one in alike}
+    named = difflib.get_close_matches(_bare(spec.env_id), bare, n=1)
     return bare[named[0]] if named else next((one for one in COMMON if one in alike), alike[0])
+
+
+def _bare(env_id: str) -> str:
+    """The name of an environment: without its version, its module, and the options of a vector."""
+    return (env_id.rpartition("(")[0] or env_id).rpartition(":")[2].partition("-v")[0]
 
 
 def _named(folder: Path, env_id: str, path: Path) -> Path:

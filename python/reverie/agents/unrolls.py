@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reverie.agents.acting import EnvActor
-from reverie.agents.actor_critic import SoftmaxPolicy, draw, log_pi_taken
+from reverie.agents.actor_critic import ActorCriticPolicy
+from reverie.agents.atari import Lives
 from reverie.agents.core import ActingSettings, Stopwatch, WeightSource
 from reverie.agents.environments import EnvSpec
 from reverie.errors import DeadlineExceededError
@@ -85,12 +86,17 @@ class UnrollSettings(ActingSettings, Protocol):
 class UnrollActor(EnvActor):
     """Draws actions from the policy, and puts unrolls of T steps into a queue, one item per environment.
 
-    Columns: `obs` `[T, ...]`, `action` (`[T, A]` of vectors of choices), `log_pi` (of the action drawn), `value`,
-    `reward`, `discount` (0 where the episode terminated), `ended` (terminated or truncated), `is_step` (False for the
-    reset after an end) and `weights_version`, all `[T]`; where rewards are normalised also `discounted_return`.
+    Columns: `obs` `[T, ...]`, `action` (`[T, A]` of vectors), `log_pi` (of the action drawn), `value`, `reward`,
+    `discount` (0 where the episode terminated), `ended` (terminated or truncated), `is_step` (False for the reset after
+    an end) and `weights_version`, all `[T]`; where rewards are normalised also `discounted_return`. A policy that is
+    `recurrent` adds `first` `[T]` (the row begins an episode), `state` and `state_after` `[T, S]`.
     In a vector that resets in the same step, the row of the reset is made here: unrolls are the same for every vector.
+    Stacks of frames are in the rows as networks read them. Their rows of resets follow truncated episodes only, which
+    bootstrap from them; in a game with lives, a lost one ends the episode that is learnt from, and the game goes on.
     Subclasses decide when to pull weights, and make the item from these columns.
     """
+
+    NEWEST_FRAMES = True
 
     def __init__(
         self,
@@ -98,18 +104,30 @@ class UnrollActor(EnvActor):
         config: UnrollSettings,
         client: Any,
         weights: WeightSource,
-        policy: SoftmaxPolicy,
+        policy: ActorCriticPolicy,
         table: str,
         *,
         index: int,
         seed: int,
         watch: Stopwatch,
     ) -> None:
+        frames = spec.frame_stack is not None
+        self._lives = Lives(config.envs_per_actor, spec.obs_shape, spec.obs_dtype) if frames else None
+        self._policy = policy
         super().__init__(spec, config, weights, index=index, seed=seed, watch=watch)
-        self._client, self._policy, self._table = client, policy, table
+        self._client, self._table = client, table
         self._discount = config.discount
         self._rows = UnrollRows(self.num_envs, config.unroll_length)
         self._unsent: Columns = {}
+
+    def _begin(self, seed: int) -> None:
+        super()._begin(seed)
+        if self._lives is not None:
+            self._lives.begin(self._obs)
+        self._state = self._policy.initial_state(self.num_envs)
+        """The states `[N, S]` before the next step; S is 0 for a policy without one."""
+        self._first = np.ones(self.num_envs, dtype=bool)
+        """Environments whose next row begins an episode."""
 
     @abstractmethod
     def _take_weights(self) -> None:
@@ -125,56 +143,80 @@ class UnrollActor(EnvActor):
         If the queue has no room for the unroll that ends with it, `settle` waits, and so does the next step.
         """
         self.settle()
-        obs, resets = self._obs, self._resets
+        obs, resets = self._seen(), self._resets
         with self._watch("act"):
             self._take_weights()
             self._acts += 1
-            log_pi, values = self._policy.outputs(obs)
-            actions = draw(self._rng, log_pi, self._policy.sizes)
+            drawn, after = self._policy.drawn_from(obs, self._state, self._rng)
         with self._watch("env step"):
-            after = self._step(actions)
-        if after is None:
+            stepped = self._step(drawn.env_actions)
+        if stepped is None:
             self._rows.clear()
             return 0
-        _, reward, terminated, truncated = after
-        ended, last = terminated | truncated, self._info["final_obs"] if self._same_step else self._obs
+        _, reward, terminated, truncated = stepped
+        over, last, again = self._ends(terminated, truncated)
         row = {
             "obs": obs,
-            "action": actions,
-            "log_pi": log_pi_taken(log_pi, actions, self._policy.sizes),
-            "value": values,
+            "action": drawn.actions,
+            "log_pi": drawn.log_pi,
+            "value": drawn.values,
             "reward": self._bounded(reward),
-            "discount": np.where(terminated, 0.0, self._discount).astype(np.float32),
-            "ended": ended,
+            "discount": np.where(over, 0.0, self._discount).astype(np.float32),
+            "ended": over | truncated,
             "is_step": ~resets,
             "weights_version": self._version,
             **self._returns_column(reward, self._discount),
+            **self._memory_columns(self._first, self._state, after),
         }
         self._rows.add(row, last)
-        if self._same_step and ended.any():
-            self._rows.add(self._reset_row(row, last, ended), self._obs, ended)
-        stepped = self._count(reward, ended)
+        if again.any():
+            self._rows.add(self._reset_row(row, last, again, after), self._seen(), again)
+        self._first = over | truncated if self._same_step else resets
+        self._state = np.where(self._first[:, None], np.float32(0), after)
+        stepped_here = self._count(reward, terminated | truncated)
         if self._rows.full:
             with self._watch("append"):
                 self._unsent = self._item(*self._rows.take())
                 with suppress(DeadlineExceededError):
                     self.settle(timeout=0)
-        return stepped
+        return stepped_here
 
-    def _reset_row(self, row: Columns, last: NDArray[Any], ended: NDArray[np.bool_]) -> Columns:
+    def _seen(self) -> NDArray[Any]:
+        """The observations `[N, ...]` as networks read them; later steps do not change them."""
+        return self._obs if self._lives is None else self._lives.seen.copy()
+
+    def _ends(
+        self, terminated: NDArray[np.bool_], truncated: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.bool_], NDArray[Any], NDArray[np.bool_]]:
+        """Ends without a future `[N]`, observations after the actions, and environments whose reset is a row to add."""
+        if self._lives is not None:
+            ends = self._lives.step(self._obs, terminated, truncated, self._info)
+            last = self._seen()
+            last[truncated] = ends.truncated_stacks
+            return ends.terminated, last, truncated
+        if self._same_step:
+            return terminated, self._info["final_obs"], terminated | truncated
+        return terminated, self._obs, np.zeros_like(terminated)
+
+    def _memory_columns(self, first: NDArray[np.bool_], state: NDArray[Any], after: NDArray[Any]) -> Columns:
+        return {"first": first, "state": state, "state_after": after} if state.shape[1] else {}
+
+    def _reset_row(
+        self, row: Columns, last: NDArray[Any], ended: NDArray[np.bool_], state: NDArray[np.float32]
+    ) -> Columns:
         """The row `[n, ...]` of a reset, which a vector that resets in the same step has not: the last observation."""
         with self._watch("act"):
-            log_pi, values = self._policy.outputs(last[ended])
-            actions = draw(self._rng, log_pi, self._policy.sizes)
+            drawn, after = self._policy.drawn_from(last[ended], state[ended], self._rng)
         nothing = {name: np.zeros_like(column[ended]) for name, column in row.items()}
         return {
             **nothing,
             "obs": last[ended],
-            "action": actions,
-            "log_pi": log_pi_taken(log_pi, actions, self._policy.sizes),
-            "value": values,
+            "action": drawn.actions,
+            "log_pi": drawn.log_pi,
+            "value": drawn.values,
             "discount": np.full_like(row["discount"][ended], self._discount),
             "weights_version": row["weights_version"][ended],
+            **self._memory_columns(np.zeros(len(after), dtype=bool), state[ended], after),
         }
 
     def settle(self, timeout: float | None = None) -> None:

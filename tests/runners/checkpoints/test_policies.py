@@ -20,7 +20,7 @@ from reverie.agents.policies import PolicyError, TrainedPolicy, TrainingRun  # n
 from reverie.agents.policy_files import KEY, describe  # noqa: E402
 from reverie.runners import CheckpointError, train  # noqa: E402
 
-ENVIRONMENTS = {"discrete": "CartPole-v1", "continuous": "Pendulum-v1"}
+ENVIRONMENTS = {"discrete": "CartPole-v1", "continuous": "Pendulum-v1", "any": "CartPole-v1"}
 SMALL = {
     "num_actors": 1,
     "num_learners": 1,

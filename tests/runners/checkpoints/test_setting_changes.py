@@ -14,7 +14,7 @@ from reverie.runners import Evaluated, Saved, checkpoints, plan, train  # noqa: 
 from reverie.runners.checkpoints import setting_changes  # noqa: E402
 from reverie.runners.checkpoints.setting_changes import MAY_CHANGE, MUST_STAY, ChangedSettingsError  # noqa: E402
 
-ENVIRONMENTS = {"discrete": "CartPole-v1", "continuous": "Pendulum-v1"}
+ENVIRONMENTS = {"discrete": "CartPole-v1", "continuous": "Pendulum-v1", "any": "CartPole-v1"}
 SMALL = {
     "num_actors": 1,
     "num_learners": 1,
@@ -91,6 +91,8 @@ def other_value(name, value):
     }
     if isinstance(value, str):
         return words[name][value]
+    if isinstance(value, bool):
+        return not value
     if isinstance(value, int):
         return value + 3
     return value * 0.9 if value else 0.5

@@ -19,7 +19,7 @@ from reverie.runners import CheckpointError, checkpoints, plan, train  # noqa: E
 from reverie.runners.checkpoints import warm_start  # noqa: E402
 from reverie.runners.checkpoints.warm_start import warm_started  # noqa: E402
 
-ENVIRONMENTS = {"discrete": "CartPole-v1", "continuous": "Pendulum-v1"}
+ENVIRONMENTS = {"discrete": "CartPole-v1", "continuous": "Pendulum-v1", "any": "CartPole-v1"}
 SMALL = {
     "num_actors": 1,
     "num_learners": 1,

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from reverie.agents.actor_critic import log_pi_of, log_softmax
 from reverie.agents.core import Stopwatch
+from reverie.agents.distributions import log_pi_of, log_softmax
 from reverie.agents.environments import EnvSpec
 from reverie.agents.impala.config import TABLE, ImpalaConfig
 from reverie.agents.impala.loss import impala_loss, vtrace

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from reverie.agents.actor_critic import backward_sums, log_pi_of, log_softmax
+from reverie.agents.actor_critic import backward_sums
+from reverie.agents.distributions import log_pi_of, log_softmax
 
 
 class VTrace(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reverie.agents.actor_critic import PolicyAndValue, SoftmaxPolicy, policy_and_value
+from reverie.agents.actor_critic import ActorCriticPolicy, PolicyAndValue, policy_and_value
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.impala.config import ImpalaConfig
@@ -13,8 +13,8 @@ def make_network(spec: EnvSpec, config: ImpalaConfig, *, seed: int, trainable: b
     return policy_and_value(spec, config.hidden, seed=seed, trainable=trainable)
 
 
-class GreedyPolicy(SoftmaxPolicy):
-    """Takes the most probable action; actors draw from `outputs`."""
+class GreedyPolicy(ActorCriticPolicy):
+    """Takes the most probable action; actors draw."""
 
     def __init__(self, spec: EnvSpec, config: ImpalaConfig) -> None:
         super().__init__(make_network(spec, config, seed=0, trainable=False), spec)

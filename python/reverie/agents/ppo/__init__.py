@@ -8,11 +8,11 @@ from reverie.agents.agent import Agent
 from reverie.agents.ppo.actor import Actor
 from reverie.agents.ppo.config import PpoConfig, make_tables, memory, needs
 from reverie.agents.ppo.learner import Learner
-from reverie.agents.ppo.networks import GreedyPolicy
+from reverie.agents.ppo.networks import make_policy
 
 agent = Agent(
     name="ppo",
-    actions="discrete",
+    actions="any",
     config=PpoConfig,
     presets=Path(__file__).parent / "presets",
     needs=needs,
@@ -20,7 +20,7 @@ agent = Agent(
     make_tables=make_tables,
     make_learner=Learner,
     make_actor=Actor,
-    make_policy=GreedyPolicy,
+    make_policy=make_policy,
     any_space=True,
     factored=True,
 )

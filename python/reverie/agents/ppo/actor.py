@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from reverie.agents.core import Stopwatch, WeightSource
 from reverie.agents.environments import EnvSpec
 from reverie.agents.ppo.config import TABLE, PpoConfig
-from reverie.agents.ppo.networks import GreedyPolicy
+from reverie.agents.ppo.networks import RecurrentPolicy, make_policy
 from reverie.agents.unrolls import Columns, UnrollActor
 
 
@@ -21,8 +21,9 @@ class Actor(UnrollActor):
     with the unrolls of some actors in the queue and those of others not finished.
 
     An item is the unroll of one environment: the columns of `UnrollActor`, with `value` `[T + 1]`, the last one for the
-    observation after the unroll. The reset step after an episode's end has the true last observation, so that a
-    truncated episode bootstraps from the value of the next step like any other.
+    observation after the unroll, and the one `state` `[S]` before it of a policy that has them. The reset step after an
+    episode's end has the true last observation, so that a truncated episode bootstraps from the value of the next step
+    like any other.
     """
 
     def __init__(
@@ -36,7 +37,7 @@ class Actor(UnrollActor):
         seed: int,
         watch: Stopwatch,
     ) -> None:
-        policy = GreedyPolicy(spec, config)
+        policy = make_policy(spec, config)
         super().__init__(spec, config, client, weights, policy, TABLE, index=index, seed=seed, watch=watch)
 
     def _take_weights(self) -> None:
@@ -44,5 +45,9 @@ class Actor(UnrollActor):
             self._rows.clear()
 
     def _item(self, unrolls: Columns, after: NDArray[Any]) -> Columns:
-        last = self._policy.values(after)
+        if isinstance(self._policy, RecurrentPolicy):
+            last = self._policy.values_from(after, unrolls.pop("state_after")[:, -1])
+            unrolls["state"] = unrolls["state"][:, 0]
+        else:
+            last = self._policy.values(after)
         return {**unrolls, "value": np.concatenate([unrolls["value"], last[:, None]], axis=1)}

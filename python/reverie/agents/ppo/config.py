@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from reverie.agents import checks
 from reverie.agents.core import TableNeeds
+from reverie.agents.distributions import distribution_of
 from reverie.agents.environments import EnvSpec
 from reverie.agents.inputs import front_sizes
 from reverie.agents.layers import num_parameters
@@ -38,13 +39,31 @@ class PpoConfig:
     adam_epsilon: float
     max_grad_norm: float
     anneal_updates: int = 0
-    """Updates over which rate and clip fall in a line to a twentieth, and stay there; 0 keeps them as they are."""
+    """Updates over which the rate falls in a line to `anneal_to` of it, and stays there; 0 keeps it as it is."""
+    anneal_to: float = 0.05
+    """The share of the rate, and of the clip, that is left at the end of `anneal_updates`."""
+    anneal_clip: bool = True
+    """Whether the clip falls as the rate does."""
+    value_clip: float = 0.0
+    """If above 0, how far a value can move from the actor's and still lower its loss."""
+    target_kl: float = 0.0
+    """If above 0, an update ends before the first minibatch whose policy is 1.5 times as far from the actor's."""
+    normalise_advantages: bool = True
+    """Whether the advantages of each minibatch have mean 0 and deviation 1."""
+    initial_sigma: float = 1.0
+    """Of continuous actions: the deviation at the start, in units where actions span [-1, 1]. It is then learnt."""
+    shared_layers: bool = False
+    """Whether policy and value network share all layers but their last, as is usual for images."""
+    lstm_units: int = 0
+    """If above 0, an LSTM of this width follows the hidden layers, shared by policy and value: for tasks in which one
+    observation does not tell what to do. Minibatches are then whole unrolls, each with the state before it."""
 
     def __post_init__(self) -> None:
         checks.at_least_one(self, "num_actors", "envs_per_actor", "epochs", "minibatch_size")
-        checks.above_zero(self, "clip", "learning_rate", "adam_epsilon", "max_grad_norm")
+        checks.above_zero(self, "clip", "learning_rate", "adam_epsilon", "max_grad_norm", "initial_sigma")
         checks.not_negative(self, "value_coefficient", "entropy_coefficient", "anneal_updates")
-        checks.within_unit(self, "discount", "gae_lambda")
+        checks.not_negative(self, "value_clip", "target_kl", "lstm_units")
+        checks.within_unit(self, "discount", "gae_lambda", "anneal_to")
         checks.widths(self, "hidden")
         if self.unroll_length < 2:
             raise ValueError(f"unroll_length is {self.unroll_length}, and must be at least 2: a reset is one of them")
@@ -55,10 +74,14 @@ class PpoConfig:
         return self.num_actors * self.envs_per_actor
 
     def annealed(self, update: int) -> float:
-        """The factor of rate and clip at an update."""
+        """The factor of the rate at an update, and of the clip if `anneal_clip`."""
         if self.anneal_updates == 0:
             return 1.0
-        return max(0.05, 1.0 - update / self.anneal_updates)
+        return max(self.anneal_to, 1.0 - update / self.anneal_updates)
+
+    def clip_at(self, update: int) -> float:
+        """The clip at an update."""
+        return self.clip * (self.annealed(update) if self.anneal_clip else 1.0)
 
 
 def needs(config: PpoConfig) -> TableNeeds:
@@ -76,10 +99,13 @@ def memory(spec: EnvSpec, config: PpoConfig) -> dict[str, int]:
     steps = config.batch_size * config.unroll_length
     step = spec.obs_bytes + spec.action_bytes + 4 * 6
     features, own, units = front_sizes(spec)  # policy and value network have their own
-    policy, value = ((features, *config.hidden, out) for out in (sum(spec.action_sizes) or spec.num_actions or 0, 1))
+    policy, value = ((features, *config.hidden, out) for out in (distribution_of(spec).num_outputs, 1))
     parameters = 2 * own + num_parameters(*policy) + num_parameters(*value)
+    state = 2 * config.lstm_units
+    parameters += 4 * config.lstm_units * (config.hidden[-1] + config.lstm_units + 2)
     return {
-        f"queue of {config.batch_size} unrolls": 2 * steps * step,  # in the queue, and in the actors
+        # In the queue, and in the actors, which have the states before and after each step.
+        f"queue of {config.batch_size} unrolls": 2 * steps * (step + 4 * state),
         "networks and optimiser": 4 * parameters * (4 + config.num_actors),
-        "batches": steps * (step + 16 * (2 * units + sum(policy) + sum(value))),
+        "batches": steps * (step + 16 * (2 * units + sum(policy) + sum(value) + 5 * state)),
     }

@@ -1,7 +1,7 @@
 """PPO's losses as pure functions of tensors.
 
-Names as in the papers. Of unrolls, everything is float32 `[B, T]`; of minibatches `[M]`, logits `[M, num_actions]`,
-actions int64 `[M]`.
+Names as in the papers. Of unrolls, everything is float32 `[B, T]`; of minibatches `[M]`, and outputs of the policy are
+`[M, O]`, actions as their distribution has them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from reverie.agents.actor_critic import backward_sums, log_pi_of, log_softmax
+from reverie.agents.actor_critic import backward_sums
+from reverie.agents.distributions import Categorical, Distribution
 
 
 def advantages(r_t: Tensor, discount_t: Tensor, lambda_t: Tensor, v: Tensor) -> Tensor:
@@ -23,6 +24,10 @@ def advantages(r_t: Tensor, discount_t: Tensor, lambda_t: Tensor, v: Tensor) -> 
     """
     delta = r_t + discount_t * v[:, 1:] - v[:, :-1]
     return backward_sums(delta, discount_t * lambda_t)
+
+
+ONE_CHOICE = Categorical()
+"""One of a set of actions, of any size."""
 
 
 class PpoLoss(NamedTuple):
@@ -38,7 +43,7 @@ class PpoLoss(NamedTuple):
 
 
 def ppo_loss(
-    logits: Tensor,
+    outputs: Tensor,
     values: Tensor,
     actions: Tensor,
     old_log_pi: Tensor,
@@ -48,18 +53,25 @@ def ppo_loss(
     clip: float,
     value_coefficient: float,
     entropy_coefficient: float,
-    sizes: tuple[int, ...] = (),
+    distribution: Distribution = ONE_CHOICE,
+    old_values: Tensor | None = None,
+    value_clip: float = 0.0,
 ) -> PpoLoss:
     """`-L^CLIP + c1 L^VF - c2 S` (Schulman et al. 2017, equations 7 and 9), with `L^VF` half the mean squared error.
 
-    `sizes` are those of the parts of actions `[M, A]`, which are independent.
+    `distribution` is the family of the policy. With `value_clip` the error is the larger one of the values and of the
+    values within `value_clip` of `old_values`, the actor's.
     """
-    log_pi = log_softmax(logits, sizes)
-    log_ratio = log_pi_of(log_pi, actions, sizes) - old_log_pi
+    log_ratio = distribution.log_pi(outputs, actions) - old_log_pi
     ratio = log_ratio.exp()
     surrogate = torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage).mean()
-    value_loss = 0.5 * torch.mean((value_target - values) ** 2)
-    entropy = -(log_pi.exp() * log_pi).sum(dim=1).mean()
+    squared = (value_target - values) ** 2
+    if value_clip > 0:
+        assert old_values is not None
+        near = old_values + (values - old_values).clamp(-value_clip, value_clip)
+        squared = torch.maximum(squared, (value_target - near) ** 2)
+    value_loss = 0.5 * torch.mean(squared)
+    entropy = distribution.entropy(outputs).mean()
     loss = -surrogate + value_coefficient * value_loss - entropy_coefficient * entropy
     with torch.no_grad():
         clipped = ((ratio - 1).abs() > clip).float().mean()
@@ -71,3 +83,9 @@ def standardised(advantage: Tensor) -> Tensor:
     """Mean 0 and deviation 1; of a single step, 0."""
     centred = advantage - advantage.mean()
     return centred / (centred.square().mean().sqrt() + 1e-8)
+
+
+def explained_variance(value: Tensor, target: Tensor) -> Tensor:
+    """The share of the targets' variance that the values explain: 1 for exact ones, 0 for a constant."""
+    left, all_of_it = (target - value).var(correction=0), target.var(correction=0)
+    return torch.where(all_of_it > 0, 1 - left / all_of_it, torch.zeros_like(left))

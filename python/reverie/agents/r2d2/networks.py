@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -16,48 +15,9 @@ from reverie.agents.discrete import QPolicy, epsilon_greedy, on_device
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.inputs import front
-from reverie.agents.layers import InitialisesItself, MlpTorso, initialised
+from reverie.agents.layers import MlpTorso, initialised
+from reverie.agents.lstm import Lstm, State
 from reverie.agents.r2d2.config import R2d2Config
-
-State = tuple[Tensor, Tensor]
-"""`h` and `c` of the LSTM, each `[B, H]`."""
-
-
-class Lstm(InitialisesItself):
-    """One layer of LSTM (Hochreiter & Schmidhuber 1997), with PyTorch's order of gates and its initialisation.
-
-    `step` is made of plain operations, for acting and for files; `forward` is PyTorch's fused function over sequences.
-    """
-
-    def __init__(self, num_inputs: int, units: int) -> None:
-        super().__init__()
-        self.units = units
-        self.weight_ih = nn.Parameter(torch.empty(4 * units, num_inputs))
-        self.weight_hh = nn.Parameter(torch.empty(4 * units, units))
-        self.bias_ih = nn.Parameter(torch.empty(4 * units))
-        self.bias_hh = nn.Parameter(torch.empty(4 * units))
-
-    def initialise(self, seed: int) -> None:
-        """Draw every parameter uniformly within `1 / sqrt(units)`."""
-        generator, bound = torch.Generator().manual_seed(seed), 1 / math.sqrt(self.units)
-        for parameter in self.parameters():
-            nn.init.uniform_(parameter, -bound, bound, generator=generator)
-
-    def step(self, x: Tensor, state: State) -> State:
-        """The state after one step with inputs `[B, I]`; its `h` is the output."""
-        h, c = state
-        gates = nn.functional.linear(x, self.weight_ih, self.bias_ih)
-        gates = gates + nn.functional.linear(h, self.weight_hh, self.bias_hh)
-        i, f, g, o = gates.chunk(4, dim=1)
-        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-        return torch.sigmoid(o) * torch.tanh(c), c
-
-    def forward(self, x: Tensor, state: State) -> Tensor:
-        """Outputs `[B, T, H]` of inputs `[B, T, I]`."""
-        h, c = (one.unsqueeze(0).contiguous() for one in state)
-        weights: list[Tensor] = [self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh]
-        outputs: Tensor = torch.lstm(x, [h, c], weights, True, 1, 0.0, False, False, True)[0]
-        return outputs
 
 
 class RecurrentQ(nn.Module):

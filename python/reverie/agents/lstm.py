@@ -1,0 +1,67 @@
+"""One layer of LSTM, for agents whose policy has a state in each episode."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from reverie.agents.layers import InitialisesItself
+
+State = tuple[Tensor, Tensor]
+"""`h` and `c` of the LSTM, each `[B, H]`."""
+
+
+class Lstm(InitialisesItself):
+    """One layer of LSTM (Hochreiter & Schmidhuber 1997), with PyTorch's order of gates and its initialisation.
+
+    `step` is made of plain operations, for acting and for files; `forward` is PyTorch's fused function over sequences.
+    """
+
+    def __init__(self, num_inputs: int, units: int) -> None:
+        super().__init__()
+        self.units = units
+        self.weight_ih = nn.Parameter(torch.empty(4 * units, num_inputs))
+        self.weight_hh = nn.Parameter(torch.empty(4 * units, units))
+        self.bias_ih = nn.Parameter(torch.empty(4 * units))
+        self.bias_hh = nn.Parameter(torch.empty(4 * units))
+
+    def initialise(self, seed: int) -> None:
+        """Draw every parameter uniformly within `1 / sqrt(units)`."""
+        generator, bound = torch.Generator().manual_seed(seed), 1 / math.sqrt(self.units)
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -bound, bound, generator=generator)
+
+    def step(self, x: Tensor, state: State) -> State:
+        """The state after one step with inputs `[B, I]`; its `h` is the output."""
+        h, c = state
+        gates = nn.functional.linear(x, self.weight_ih, self.bias_ih)
+        gates = gates + nn.functional.linear(h, self.weight_hh, self.bias_hh)
+        i, f, g, o = gates.chunk(4, dim=1)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        return torch.sigmoid(o) * torch.tanh(c), c
+
+    def forward(self, x: Tensor, state: State) -> Tensor:
+        """Outputs `[B, T, H]` of inputs `[B, T, I]`."""
+        return self._sequence(x, state)[0]
+
+    def episodes(self, x: Tensor, first: Tensor, state: State) -> Tensor:
+        """Outputs `[B, T, H]` of inputs in which episodes begin where `first` `[B, T]` is true, from a state of zeros.
+
+        Between two steps at which an episode of the batch begins, one fused call computes all sequences.
+        """
+        cuts = [0, *(first[:, 1:].any(dim=0).nonzero().flatten() + 1).tolist(), x.shape[1]]
+        outputs = []
+        for start, stop in pairwise(cuts):
+            goes_on = ~first[:, start, None]
+            part, state = self._sequence(x[:, start:stop], (state[0] * goes_on, state[1] * goes_on))
+            outputs.append(part)
+        return torch.cat(outputs, dim=1)
+
+    def _sequence(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        h, c = (one.unsqueeze(0).contiguous() for one in state)
+        weights: list[Tensor] = [self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh]
+        outputs, h, c = torch.lstm(x, [h, c], weights, True, 1, 0.0, False, False, True)
+        return outputs, (h[0], c[0])
