@@ -38,6 +38,11 @@ class ActionScale:
         scaled: NDArray[np.float32] = np.clip(self._centre + self._half * actions, self._low, self._high)
         return scaled
 
+    def from_env(self, actions: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Actions `[..., A]` of the environment's units in `[-1, 1]`; those outside of its bounds are clipped."""
+        scaled: NDArray[np.float32] = ((actions - self._centre) / self._half).clip(-1.0, 1.0)
+        return scaled
+
     def to_env_tensor(self, actions: Tensor) -> Tensor:
         """The same of a tensor `[N, A]`."""
         low, high, centre, half = (torch.from_numpy(x) for x in (self._low, self._high, self._centre, self._half))

@@ -179,7 +179,6 @@ class _Fill:
 
     def transitions(self, n_step: int, discount: float) -> None:
         """Makes n-step transitions of each episode."""
-        split = _Split(self._source)
         with self._client.transition_writer(
             self._table,
             n_step=n_step,
@@ -189,37 +188,19 @@ class _Fill:
             priority=self._priority,
             timeout=self._timeout,
         ) as writer:
-            over = False
-            for step, after in _pairs(self.steps()):
-                follows = after is not None and not step.is_last
-                if over:  # The last observation, which the step before ended in.
-                    over = self._end_of(step)
-                    continue
-                row = split(step.data)
-                final = after.data["obs"] if follows and after is not None else None
-                if final is None and row.terminated:
-                    final = row.obs
-                ended = (row.terminated or row.truncated) and final is not None
+            for row in appends(self._source, self.steps()):
                 self._report.items += writer.append(
                     row.obs,
                     row.action,
                     row.reward,
-                    row.terminated and ended,
-                    row.truncated and ended,
-                    final_obs=final if ended else None,
+                    row.terminated,
+                    row.truncated,
+                    final_obs=row.final_obs,
                     extras=row.extras,
                 )
-                if ended:
-                    over = follows
-                elif not follows:
+                if row.cut:
                     self._report.items += writer.end_episodes()
             self._report.left_out = writer.num_dropped
-
-    def _end_of(self, step: Step) -> bool:
-        if not step.is_last:
-            where = f"{self._source.path}, episode {step.episode}"
-            raise DatasetError(f"{where}: it has steps after the one that ended it; number its episodes apart")
-        return False
 
     def _count(self, rows: int, size: int, *, items: int = 0, episodes: int = 0) -> None:
         self._report.rows += rows
@@ -233,19 +214,53 @@ class _Fill:
             self._progress(self._report)
 
 
-class _Row(NamedTuple):
-    """The parts of a step that `transition_writer` takes."""
+class Append(NamedTuple):
+    """A step of a data set as the arguments of `TransitionWriter.append`, with autoreset "disabled"."""
 
     obs: Any
     action: Any
     reward: Any
     terminated: bool
     truncated: bool
+    final_obs: Any
+    """The last observation of an episode that ends here; None if it goes on, or if that is not in the data set."""
     extras: dict[str, Any] | None
+    cut: bool
+    """Whether its episode ends here without a last observation: `end_episodes` follows."""
+
+
+def appends(source: Source, steps: Iterator[Step] | None = None) -> Iterator[Append]:
+    """The steps of a data set for a writer of transitions, in its order; `steps` are some of its steps, by default all.
+
+    Raises:
+        DatasetError: for a data set without the columns that transitions need, and for episodes that go on after their
+            end.
+    """
+    split, over = _Split(source), False
+    for step, after in _pairs(source.steps() if steps is None else steps):
+        follows = after is not None and not step.is_last
+        if over:  # The last observation, which the step before ended in.
+            if not step.is_last:
+                where = f"{source.path}, episode {step.episode}"
+                raise DatasetError(f"{where}: it has steps after the one that ended it; number its episodes apart")
+            over = False
+            continue
+        row = split(step.data)
+        final = after.data["obs"] if follows and after is not None else None
+        if final is None and row.terminated:
+            final = row.obs
+        ended = (row.terminated or row.truncated) and final is not None
+        yield row._replace(
+            terminated=row.terminated and ended,
+            truncated=row.truncated and ended,
+            final_obs=final if ended else None,
+            cut=not ended and not follows,
+        )
+        over = ended and follows
 
 
 class _Split:
-    """Divides steps into the arguments of `transition_writer`.
+    """Divides steps into the arguments of `TransitionWriter.append`.
 
     Raises:
         DatasetError: for a data set without the columns that transitions need.
@@ -267,17 +282,19 @@ class _Split:
         self._has_truncated = "truncated" in names
         self._extras = [name for name in names if name not in ("obs", "action", "reward", *FLAGS)]
 
-    def __call__(self, data: dict[str, Any]) -> _Row:
+    def __call__(self, data: dict[str, Any]) -> Append:
         if self._arrays:
             # Some programs store a number as an array of one number.
             data = {name: value[0] if name in self._arrays else value for name, value in data.items()}
-        return _Row(
+        return Append(
             data["obs"],
             data["action"],
             data["reward"],
             bool(data["terminated"]),
             self._has_truncated and bool(data["truncated"]),
+            None,
             {name: data[name] for name in self._extras} if self._extras else None,
+            False,
         )
 
 

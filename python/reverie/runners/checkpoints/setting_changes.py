@@ -75,6 +75,9 @@ MAY_CHANGE = frozenset(
         "target_rate",
         "policy_period",
         "smoothing_sigma",
+        "expectile",
+        "advantage_scale",
+        "advantage_clip",
         "smoothing_clip",
         "precision",
         # actors
@@ -130,6 +133,7 @@ MUST_STAY = {
     "normalise_observations": _ENVIRONMENT,
     "normalise_rewards": _ENVIRONMENT,
     "network": _NETWORKS,
+    "dataset": "the items in its table are rows of that data set",
     "bundled": "it decides how many tables the checkpoint has",
 }
 """The reason why each of these settings cannot change, as the end of a message about the checkpoint."""

@@ -1,0 +1,230 @@
+"""IQL: its losses, the actor that reads a data set, and what it learns from one."""
+
+import dataclasses
+
+import gymnasium
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+import reverie  # noqa: E402
+from reverie.agents import acting, find  # noqa: E402
+from reverie.agents.core import Stopwatch  # noqa: E402
+from reverie.agents.environments import UnsupportedEnvironmentError, describe  # noqa: E402
+from reverie.agents.iql.loss import critics_loss, policy_loss, value_loss  # noqa: E402
+from reverie.runners import train  # noqa: E402
+
+IQL = find("iql")
+SPEC = describe("Pendulum-v1")
+CONFIG = IQL.load_preset("Pendulum-v1").config
+
+
+def double(*arrays):
+    return [torch.tensor(one, dtype=torch.float64) for one in arrays]
+
+
+def test_the_losses_are_those_of_numpy():
+    rng = np.random.default_rng(0)
+    q, v, v_t, r, log_pi = rng.normal(size=(2, 16)), *rng.normal(size=(4, 16))
+    discount = np.where(rng.random(16) < 0.3, 0.0, 0.9)
+    u = q.min(axis=0) - v
+    expected = np.mean(np.where(u < 0, 0.2, 0.8) * u**2)
+    assert value_loss(*double(v, q), 0.8).item() == pytest.approx(expected)
+    assert value_loss(*double(v, q), 0.5).item() == pytest.approx(np.mean(u**2) / 2)
+    expected = ((r + discount * v_t - q) ** 2).mean(axis=1).sum()
+    assert critics_loss(*double(q, r, discount, v_t)).item() == pytest.approx(expected)
+    for clip in (1.5, 100.0):
+        weights = np.minimum(np.exp(3.0 * u), clip)
+        assert policy_loss(*double(log_pi, q, v), 3.0, clip).item() == pytest.approx(-np.mean(weights * log_pi))
+    assert policy_loss(*double(log_pi, q, v), 0.0, 100.0).item() == pytest.approx(-np.mean(log_pi)), "imitation"
+
+
+def test_no_gradient_flows_into_what_the_losses_compare_with():
+    q, v, v_t, log_pi = (torch.randn(n, requires_grad=True) for n in ((2, 4), (4,), (4,), (4,)))
+    value_loss(v, q, 0.7).backward()
+    assert q.grad is None
+    assert v.grad.abs().min() > 0
+    critics_loss(q, torch.zeros(4), torch.ones(4), v_t).backward()
+    assert v_t.grad is None
+    policy_loss(log_pi, q.detach().requires_grad_(), v, 1.0, 100.0).backward()
+    assert (log_pi.grad < 0).all()
+
+
+def test_the_value_that_minimises_the_loss_is_the_expectile():
+    rng = np.random.default_rng(1)
+    q = np.sort(rng.normal(size=400))
+    v = torch.zeros(1, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([v], max_iter=100)
+    both = torch.tensor(np.stack([q, q + 1.0]))
+
+    def closure():
+        optimizer.zero_grad()
+        loss = value_loss(v.expand(400), both, 0.9)
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    above, below = q[q > v.item()] - v.item(), v.item() - q[q < v.item()]
+    assert 0.9 * above.sum() == pytest.approx(0.1 * below.sum(), rel=1e-4)
+
+
+def write(path, episodes):
+    """A Parquet file of episodes, each a list of (obs, action, reward, terminated, truncated)."""
+    rows = [(number, *row) for number, steps in enumerate(episodes) for row in steps]
+    number, obs, action, reward, terminated, truncated = zip(*rows, strict=True)
+    columns = {
+        "episode": pa.array(number),
+        "obs": pa.FixedSizeListArray.from_arrays(np.concatenate(obs).astype(np.float32), len(obs[0])),
+        "action": pa.FixedSizeListArray.from_arrays(np.concatenate(action).astype(np.float32), len(action[0])),
+        "reward": pa.array(np.array(reward, np.float32)),
+        "terminated": pa.array(terminated),
+        "truncated": pa.array(truncated),
+    }
+    pq.write_table(pa.table(columns), path)
+    return str(path)
+
+
+def swing_up(seed, noise, episodes):
+    """Episodes of a controller that pumps energy and then holds the pole, with noise on its actions."""
+    env, rng = gymnasium.make("Pendulum-v1"), np.random.default_rng(seed)
+    for episode in range(episodes):
+        obs, _ = env.reset(seed=seed + episode)
+        steps, over = [], False
+        while not over:
+            cos, sin, speed = obs
+            angle = np.arctan2(sin, cos)
+            energy = speed**2 / 6 + 5 * (cos - 1)
+            torque = -12 * angle - 3 * speed if abs(angle) < 0.5 else -2.0 * np.sign(speed) * np.sign(energy)
+            action = np.clip([torque + noise * rng.normal()], -2, 2).astype(np.float32)
+            after, reward, terminated, truncated, _ = env.step(action)
+            steps.append((obs, action, reward, terminated, truncated))
+            obs, over = after, terminated or truncated
+        steps.append((obs, np.zeros(1), 0.0, False, False))  # the last observation
+        yield steps
+
+
+@pytest.fixture
+def small(tmp_path):
+    """Two episodes of three and two steps, one cut off and one terminated, with their last observations."""
+    first = [(np.full(3, float(k)), np.full(1, k - 1.0), float(k), False, k == 2) for k in range(3)]
+    second = [(np.full(3, 10.0 + k), np.full(1, 2.0), 1.0, k == 1, False) for k in range(2)]
+    ends = [[(np.full(3, last), np.zeros(1), 0.0, False, False)] for last in (3.0, 12.0)]
+    return write(tmp_path / "small.parquet", [first + ends[0], second + ends[1]])
+
+
+class Stage:
+    def __init__(self, **changes):
+        self.config = dataclasses.replace(CONFIG, learning_starts=1, **changes)
+        (table,) = IQL.make_tables(SPEC, self.config, seed=0)
+        free = reverie.rate_limiters.MinSize(1)
+        self.server = reverie.Server([table.replace(rate_limiter=free, sampler=reverie.selectors.Fifo())], listen=False)
+        self.client = self.server.client()
+        made = {"seed": 0, "watch": Stopwatch()}
+        self.learner = IQL.make_learner(SPEC, self.config, self.client, **made)
+        self.actor = IQL.make_actor(SPEC, self.config, self.client, self.learner, index=0, **made)
+
+    def items(self):
+        self.actor.settle()
+        self.actor._writer.flush()
+        self.client.configure("replay", max_times_sampled=1)
+        data = self.client.sample_batch("replay", self.client.info().tables["replay"].current_size, timeout=5).data
+        rows = zip(*(data[name] for name in ("obs", "action", "reward", "discount", "next_obs")), strict=True)
+        return [(o[0], float(a[0]), float(r), round(float(d), 4), n[0]) for o, a, r, d, n in rows]
+
+
+def test_a_reader_writes_the_rows_in_order_with_scaled_actions_and_true_last_observations(small):
+    one = Stage(dataset=small, discount=0.9)
+    assert [one.actor.act() for _ in range(5)] == [1] * 5
+    assert one.actor.drain_returns() == [3.0, 2.0]
+    assert one.actor.drain_returns() == []
+    expected = [(0.0, -0.5, 0.0, 0.9, 1.0), (1.0, 0.0, 1.0, 0.9, 2.0), (2.0, 0.5, 2.0, 0.9, 3.0)]
+    assert one.items() == [*expected, (10.0, 1.0, 1.0, 0.9, 11.0), (11.0, 1.0, 1.0, 0.0, 12.0)]
+
+
+def test_a_reader_begins_again_after_the_last_row_and_continues_from_its_place(small):
+    one = Stage(dataset=small)
+    for _ in range(7):
+        one.actor.act()
+    again = Stage(dataset=small)
+    again.actor.load_state_dict(one.actor.state_dict())
+    assert again.actor.env_steps == 7
+    for _ in range(3):
+        one.actor.act()
+        again.actor.act()
+    assert [item[0] for item in one.items()] == [0.0, 1.0, 2.0, 10.0, 11.0] * 2
+    assert [item[0] for item in again.items()] == [2.0, 10.0, 11.0]
+
+
+def test_items_of_several_steps_stay_within_their_episode(small):
+    one = Stage(dataset=small, n_step=2, discount=0.5)
+    for _ in range(5):
+        one.actor.act()
+    assert sorted(item[:1] + item[2:] for item in one.items()) == [
+        (0.0, 0.5, 0.25, 2.0),
+        (1.0, 2.0, 0.25, 3.0),
+        (2.0, 2.0, 0.5, 3.0),
+        (10.0, 1.5, 0.0, 12.0),
+        (11.0, 1.0, 0.0, 12.0),
+    ]
+
+
+def test_a_run_of_a_data_set_plays_no_environment_while_it_learns(tmp_path, monkeypatch):
+    path = write(tmp_path / "data.parquet", swing_up(0, 0.5, 2))
+    preset = IQL.load_preset("Pendulum-v1")
+    monkeypatch.setattr(acting, "make_vector", lambda *args, **kwargs: pytest.fail("made an environment to act in"))
+    config = dataclasses.replace(
+        preset.config, dataset=path, learning_starts=400, policy_hidden=(8,), critic_hidden=(8,), batch_size=16
+    )
+    config = dataclasses.replace(config, samples_per_insert=16.0)
+    run = dataclasses.replace(
+        preset.run, max_env_steps=500, evaluate_every=500, screening_episodes=1, confirmation_episodes=1
+    )
+    result = train(IQL, "Pendulum-v1", config=config, run=run, checkpoint_folder=tmp_path / "run")
+    assert result.env_steps == 500
+    assert 90 <= result.learner["updates"] <= 110
+    assert reverie.load_policy(tmp_path / "run").config.dataset == path
+    longer = dataclasses.replace(run, max_env_steps=600)
+    again = train(IQL, "Pendulum-v1", config=config, run=longer, checkpoint_folder=tmp_path / "run", resume="must")
+    assert again.learner["updates"] > result.learner["updates"]
+
+
+def test_data_sets_that_do_not_fit_are_refused_with_what_differs(small, tmp_path):
+    spec, made = describe("MountainCarContinuous-v0"), {"index": 0, "seed": 0, "watch": Stopwatch()}
+    with pytest.raises(UnsupportedEnvironmentError, match=r"has obs of shape \(3,\), and Mountain.* has \(2,\)"):
+        IQL.make_actor(spec, dataclasses.replace(CONFIG, dataset=small), None, None, **made)
+    with pytest.raises(ValueError, match=r"capacity is 4, and .*small.parquet has 7 rows"):
+        Stage(dataset=small, capacity=4)
+    with pytest.raises(ValueError, match="num_actors is 2 and envs_per_actor 1: a dataset is read by one actor"):
+        dataclasses.replace(CONFIG, dataset=small, num_actors=2)
+    with pytest.raises(ValueError, match=r"expectile is 1.0, and must lie in \(0, 1\)"):
+        dataclasses.replace(CONFIG, expectile=1.0)
+
+
+@pytest.mark.parametrize("change", [{"expectile": 0.5}, {"advantage_scale": 0.0}, {"target_rate": 1.0}])
+def test_each_option_of_an_update_changes_it(change):
+    flats = []
+    for changes in ({}, {}, change):
+        one = Stage(policy_hidden=(8,), critic_hidden=(8,), batch_size=16, **changes)
+        for _ in range(60):
+            one.actor.act()
+        one.actor.settle()
+        one.actor._writer.flush()
+        for _ in range(3):
+            one.learner.learn()
+        flats.append(np.concatenate([one.learner._policy.numpy(), one.learner._values.numpy()]))
+    assert (flats[0] == flats[1]).all()
+    assert (flats[0] != flats[2]).any()
+
+
+@pytest.mark.long
+def test_iql_learns_from_a_noisy_controller_what_is_better_than_it(tmp_path):
+    episodes = list(swing_up(0, 2.0, 50))
+    returns = [sum(step[2] for step in steps) for steps in episodes]
+    path = write(tmp_path / "data.parquet", episodes)
+    config = dataclasses.replace(CONFIG, dataset=path, learning_starts=10_000, samples_per_insert=256.0)
+    run = dataclasses.replace(IQL.load_preset("Pendulum-v1").run, max_env_steps=14_000, evaluate_every=14_000)
+    result = train(IQL, "Pendulum-v1", config=config, run=run, seed=1)
+    assert result.evaluation.mean_return > np.mean(returns) + 100
