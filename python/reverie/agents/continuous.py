@@ -22,7 +22,8 @@ from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.inputs import front, front_sizes
 from reverie.agents.layers import MlpTorso, ParallelLinear, num_parameters
-from reverie.agents.replay import ReplaySettings
+from reverie.agents.learning import priorities_of
+from reverie.agents.replay import MaybePrioritizedSettings, ReplaySettings
 
 
 class ActionScale:
@@ -139,7 +140,7 @@ def with_noise(rng: np.random.Generator, actions: NDArray[np.float32], sigma: fl
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoisySettings(ReplaySettings):
+class NoisySettings(MaybePrioritizedSettings):
     """Settings of a deterministic policy network, its critics, and the exploration noise."""
 
     policy_hidden: tuple[int, ...]
@@ -173,7 +174,8 @@ class GaussianActor(ReplayActor):
         seed: int,
         watch: Stopwatch,
     ) -> None:
-        super().__init__(spec, config, client, weights, policy, index=index, seed=seed, watch=watch)
+        first = config.new_item_priority
+        super().__init__(spec, config, client, weights, policy, index=index, seed=seed, watch=watch, priority=first)
         self._policy, self._scale, self._size = policy, ActionScale(spec), spec.action_size
         self._sigma, self._random_steps = config.noise_sigma, config.random_steps // config.num_actors
 
@@ -184,6 +186,12 @@ class GaussianActor(ReplayActor):
         else:
             actions = with_noise(self._rng, self._policy.actions(obs), self._sigma)
         return Choice(actions, self._scale.to_env(actions))
+
+
+def critics_priorities(q_tm1: Tensor, target_tm1: Tensor, config: MaybePrioritizedSettings) -> Tensor:
+    """New priorities `[B]`: the mean over the critics `[k, B]` of the absolute TD errors, clipped, plus `eps`."""
+    errors = (target_tm1 - q_tm1).detach().abs().mean(dim=0)
+    return priorities_of(errors, eps=config.priority_eps, clip=config.priority_clip)
 
 
 def follow(target: FlatNetwork[Any], online: FlatNetwork[Any], rate: float) -> None:

@@ -19,7 +19,7 @@ from reverie.agents.draws import Draws
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.inputs import Statistics
 from reverie.agents.named_parameters import Named, ParameterError, parameters_of
-from reverie.agents.replay import TABLE, PrioritizedSettings
+from reverie.agents.replay import TABLE, MaybePrioritizedSettings, PrioritizedSettings
 from reverie.types import Batch
 
 
@@ -35,6 +35,8 @@ class DivergedError(RuntimeError):
 
 PrioritizedUpdate = Callable[[dict[str, Tensor], Tensor], tuple[Tensor, dict[str, float | Tensor]]]
 """Takes a batch and weights `[B]` for its losses, steps the optimisers; returns new priorities `[B]`, and figures."""
+MaybePrioritizedUpdate = Callable[[dict[str, Tensor], Tensor | None], tuple[Tensor, dict[str, float | Tensor]]]
+"""The same for weights that are None where items were not drawn by priority."""
 
 
 class NetworkLearner(ABC):
@@ -81,7 +83,7 @@ class NetworkLearner(ABC):
         with self._watch("sample"):
             batch = self._draw()
             normalise = cast("Literal['batch', 'table']", settings.importance_normalise)
-            weights = batch.weights(settings.importance_exponent, normalise=normalise)
+            weights = batch.weights(settings.importance_at(self.version), normalise=normalise)
         with self._watch("learn"):
             deviation = self._statistics.reward_deviation()
             tensor, values = update(self._statistics.scaled(batch.data), float32(weights))
@@ -96,6 +98,14 @@ class NetworkLearner(ABC):
             self._counts["priorities_stale"] += result.stale
         self._last = {"age_in_updates": age(self.version, batch), **figures}
         self.version += 1
+
+    def _learn_as_drawn(self, settings: MaybePrioritizedSettings, update: MaybePrioritizedUpdate) -> None:
+        """Draw a batch, by priority if `settings` say so, and make one `update` of it."""
+        if settings.prioritized:
+            self._counts = {"priorities_applied": 0, "priorities_stale": 0, **self._counts}
+            self._learn_by_priority(settings, update)
+        else:
+            self._learn(lambda data: update(data, None)[1])
 
     def _steps_of(self, data: dict[str, Tensor]) -> Tensor | None:
         """The steps `[B, T]` that count for running statistics, of a batch whose items are sequences; else None."""
@@ -261,6 +271,11 @@ def priorities_of(errors: Tensor, *, eps: float, clip: float) -> Tensor:
     """`min(|error|, clip) + eps` of TD errors `[B]`, detached; `clip` 0 does not clip. NaN stays NaN."""
     absolute = errors.detach().abs()
     return (absolute.clamp(max=clip) if clip else absolute) + eps
+
+
+def weighted(losses: Tensor, weights: Tensor | None) -> Tensor:
+    """Losses `[..., B]` times importance weights `[B]`; None leaves them as they are."""
+    return losses if weights is None else weights * losses
 
 
 def float32(array: NDArray[Any] | Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from reverie import rate_limiters, selectors
 from reverie.agents import checks
@@ -67,7 +68,7 @@ class PrioritizedSettings(ReplaySettings):
     priority_exponent: float
     """alpha: applied only by the table's selector."""
     importance_exponent: float
-    """beta, constant."""
+    """beta, at the start."""
     importance_normalise: str
     """Importance weights are divided by the largest of the "batch" or of the "table"."""
     priority_eps: float = 1e-6
@@ -75,12 +76,38 @@ class PrioritizedSettings(ReplaySettings):
     priority_clip: float = 0.0
     """If above 0, the largest absolute TD error that a priority counts, so that one extreme reward does not take the
     draws of all other items."""
+    importance_anneal_updates: int = 0
+    """Updates over which beta rises in a line to 1, and stays there (section 3.4); 0 keeps it as it is."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.within_unit(self, "priority_exponent", "importance_exponent")
-        checks.not_negative(self, "priority_eps", "priority_clip")
+        checks.not_negative(self, "priority_eps", "priority_clip", "importance_anneal_updates")
         checks.one_of(self, "importance_normalise", ("batch", "table"))
+
+    def importance_at(self, update: int) -> float:
+        """beta at an update."""
+        if self.importance_anneal_updates == 0:
+            return self.importance_exponent
+        walked = min(1.0, update / self.importance_anneal_updates)
+        return self.importance_exponent + walked * (1.0 - self.importance_exponent)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaybePrioritizedSettings(PrioritizedSettings):
+    """Settings of agents that draw all items alike unless `prioritized` is set."""
+
+    prioritized: bool = False
+    """Whether items are drawn by their TD errors; new ones have the largest priority of the table. The settings of
+    priorities have no effect otherwise."""
+    priority_exponent: float = 0.6
+    importance_exponent: float = 0.4
+    importance_normalise: str = "batch"
+
+    @property
+    def new_item_priority(self) -> float | Literal["max"]:
+        """The priority of new items, whose TD errors actors do not compute."""
+        return "max" if self.prioritized else 1.0
 
 
 def needs(config: ReplaySettings) -> TableNeeds:
@@ -106,6 +133,13 @@ def make_table(
 def uniform_tables(spec: EnvSpec, config: ReplaySettings, *, seed: int) -> list[Table]:
     """One table from which every item is drawn with the same probability."""
     return [make_table(config, selectors.Uniform(seed=seed))]
+
+
+def maybe_prioritized_tables(spec: EnvSpec, config: MaybePrioritizedSettings, *, seed: int) -> list[Table]:
+    """One table from which items are drawn by priority, or every item with the same probability."""
+    if config.prioritized:
+        return [make_table(config, selectors.Prioritized(config.priority_exponent, seed=seed))]
+    return uniform_tables(spec, config, seed=seed)
 
 
 def memory(spec: EnvSpec, config: ReplaySettings, *, parameters: int, units: int) -> dict[str, int]:

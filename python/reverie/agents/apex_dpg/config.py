@@ -23,6 +23,8 @@ class ApexDpgConfig(replay.PrioritizedSettings):
     critic_learning_rate: float
     action_gradient_clip: float
     """The gradient of q with respect to the action is clipped to this much either way, element by element."""
+    target_rate: float = 0.0
+    """tau: how far the targets move to the online networks at every update; 0 copies every `target_period`."""
     target_period: int
     """Updates between two copies into the target networks."""
     eviction_exponent: float
@@ -39,6 +41,7 @@ class ApexDpgConfig(replay.PrioritizedSettings):
         checks.at_least_one(self, "target_period")
         checks.above_zero(self, "policy_learning_rate", "critic_learning_rate", "action_gradient_clip")
         checks.not_negative(self, "noise_sigma")
+        checks.within_unit(self, "target_rate")
         checks.widths(self, "policy_hidden", "critic_hidden")
         if not (math.isfinite(self.eviction_exponent) and self.eviction_exponent <= 0):
             raise ValueError(f"eviction_exponent is {self.eviction_exponent}, and must not be above 0")

@@ -12,6 +12,7 @@ from torch import Tensor
 from reverie.agents.apex_dpg.config import ApexDpgConfig
 from reverie.agents.apex_dpg.loss import critic_loss, policy_loss
 from reverie.agents.apex_dpg.networks import make_critic, make_policy_network
+from reverie.agents.continuous import follow
 from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
@@ -69,7 +70,10 @@ class Learner(NetworkLearner):
         q = self._critic.module(s_tm1, at)[0]
         (dq_da,) = torch.autograd.grad(q.sum(), at)
         descend(self._policy, self._optimizers["policy"], policy_loss(actions, dq_da, config.action_gradient_clip))
-        if (self.version + 1) % config.target_period == 0:
+        if config.target_rate > 0:
+            follow(self._policy_target, self._policy, config.target_rate)
+            follow(self._critic_target, self._critic, config.target_rate)
+        elif (self.version + 1) % config.target_period == 0:
             self._policy_target.copy_from(self._policy)
             self._critic_target.copy_from(self._critic)
         return error.priorities, {"critic_loss": error.loss.item(), "q": q.detach().mean().item()}

@@ -27,6 +27,8 @@ class ApexDqnConfig(replay.PrioritizedSettings):
     optimizer_epsilon: float
     huber_delta: float
     max_grad_norm: float
+    target_rate: float = 0.0
+    """tau: how far the target moves to the online network at every update; 0 copies every `target_period`."""
     target_period: int
     """Updates between two copies into the target network."""
     optimizer: str = "adam"
@@ -44,7 +46,7 @@ class ApexDqnConfig(replay.PrioritizedSettings):
         super().__post_init__()
         checks.at_least_one(self, "target_period", "single_env_decay_steps")
         checks.above_zero(self, "learning_rate", "optimizer_epsilon", "huber_delta", "max_grad_norm")
-        checks.within_unit(self, "epsilon_base")
+        checks.within_unit(self, "epsilon_base", "target_rate")
         checks.widths(self, "hidden")
         checks.one_of(self, "first_priority", ("td_error", "max"))
         checks.one_of(self, "optimizer", ("adam", "rmsprop"))

@@ -12,6 +12,7 @@ from torch import Tensor
 from reverie.agents.apex_dqn.config import ApexDqnConfig
 from reverie.agents.apex_dqn.loss import apex_dqn_loss
 from reverie.agents.apex_dqn.networks import make_network
+from reverie.agents.continuous import follow
 from reverie.agents.core import Stopwatch
 from reverie.agents.discrete import computing_in
 from reverie.agents.draws import Draws
@@ -64,7 +65,9 @@ class Learner(NetworkLearner):
             priority_clip=config.priority_clip,
         )
         descend(self._online, self._optimizers["online"], loss, config.max_grad_norm)
-        if (self.version + 1) % config.target_period == 0:
+        if config.target_rate > 0:
+            follow(self._target, self._online, config.target_rate)
+        elif (self.version + 1) % config.target_period == 0:
             self._target.copy_from(self._online)
         return priorities, {}
 

@@ -9,7 +9,7 @@ from reverie.agents.ddpg.actor import Actor
 from reverie.agents.ddpg.config import DdpgConfig, memory
 from reverie.agents.ddpg.learner import Learner
 from reverie.agents.ddpg.networks import GreedyPolicy
-from reverie.agents.replay import needs, uniform_tables
+from reverie.agents.replay import maybe_prioritized_tables, needs
 
 agent = Agent(
     name="ddpg",
@@ -18,7 +18,7 @@ agent = Agent(
     presets=Path(__file__).parent / "presets",
     needs=needs,
     memory=memory,
-    make_tables=uniform_tables,
+    make_tables=maybe_prioritized_tables,
     make_learner=Learner,
     make_actor=Actor,
     make_policy=GreedyPolicy,

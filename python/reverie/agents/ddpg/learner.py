@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from reverie.agents.continuous import follow
+from reverie.agents.continuous import critics_priorities, follow
 from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.ddpg.config import DdpgConfig
 from reverie.agents.ddpg.loss import critic_loss, critic_target, policy_loss
@@ -47,20 +47,22 @@ class Learner(NetworkLearner):
 
     def learn(self) -> None:
         """Make one update from one batch. Raises `DeadlineExceededError` at once if the table cannot give one now."""
-        self._learn(self._update)
+        self._learn_as_drawn(self._config, self._update)
 
-    def _update(self, data: dict[str, Tensor]) -> dict[str, float | Tensor]:
+    def _update(self, data: dict[str, Tensor], weights: Tensor | None) -> tuple[Tensor, dict[str, float | Tensor]]:
         s_tm1, s_t = data["obs"], data["next_obs"]
         with torch.no_grad():
             q_t = self._critic_target.module(s_t, self._policy_target.module(s_t))[0]
         target = critic_target(float32(data["reward"]), float32(data["discount"]), q_t)
-        error = critic_loss(self._critic.module(s_tm1, data["action"])[0], target)
+        q_tm1 = self._critic.module(s_tm1, data["action"])
+        error = critic_loss(q_tm1[0], target, weights)
         descend(self._critic, self._optimizers["critic"], error)
         gain = policy_loss(self._critic.module(s_tm1, self._policy.module(s_tm1))[0])
         descend(self._policy, self._optimizers["policy"], gain)
         follow(self._policy_target, self._policy, self._config.target_rate)
         follow(self._critic_target, self._critic, self._config.target_rate)
-        return {"critic_loss": error.item(), "policy_loss": gain.item()}
+        figures: dict[str, float | Tensor] = {"critic_loss": error.item(), "policy_loss": gain.item()}
+        return critics_priorities(q_tm1, target, self._config), figures
 
     def _acting(self) -> NDArray[np.float32]:
         return self._policy.numpy()

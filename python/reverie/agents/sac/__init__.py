@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from reverie.agents.agent import Agent
-from reverie.agents.replay import needs, uniform_tables
+from reverie.agents.replay import maybe_prioritized_tables, needs
 from reverie.agents.sac.actor import Actor
 from reverie.agents.sac.config import SacConfig, memory
 from reverie.agents.sac.learner import Learner
@@ -18,7 +18,7 @@ agent = Agent(
     presets=Path(__file__).parent / "presets",
     needs=needs,
     memory=memory,
-    make_tables=uniform_tables,
+    make_tables=maybe_prioritized_tables,
     make_learner=Learner,
     make_actor=Actor,
     make_policy=GreedyPolicy,

@@ -30,7 +30,10 @@ class Actor(ReplayActor):
         watch: Stopwatch,
     ) -> None:
         self._policy = GreedyPolicy(spec, config)
-        super().__init__(spec, config, client, weights, self._policy, index=index, seed=seed, watch=watch)
+        first = config.new_item_priority
+        super().__init__(
+            spec, config, client, weights, self._policy, index=index, seed=seed, watch=watch, priority=first
+        )
         self._scale, self._size = ActionScale(spec), spec.action_size
         self._random_steps = config.random_steps // config.num_actors
 

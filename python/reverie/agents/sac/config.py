@@ -11,7 +11,7 @@ NUM_CRITICS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class SacConfig(replay.ReplaySettings):
+class SacConfig(replay.MaybePrioritizedSettings):
     """Names follow the second paper where it has one."""
 
     policy_hidden: tuple[int, ...]

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from reverie.agents.continuous import follow
+from reverie.agents.continuous import critics_priorities, follow
 from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
@@ -63,16 +63,17 @@ class Learner(NetworkLearner):
 
     def learn(self) -> None:
         """Make one update from one batch. Raises `DeadlineExceededError` at once if the table cannot give one now."""
-        self._learn(self._update)
+        self._learn_as_drawn(self._config, self._update)
 
-    def _update(self, data: dict[str, Tensor]) -> dict[str, float | Tensor]:
+    def _update(self, data: dict[str, Tensor], weights: Tensor | None) -> tuple[Tensor, dict[str, float | Tensor]]:
         s_tm1, s_t = data["obs"], data["next_obs"]
         temperature = math.exp(self._temperature.flat.item())
         with torch.no_grad():
             a_t, log_pi_t = self._act(s_t)
             q_t = self._critics_target.module(s_t, a_t)
         target = soft_target(float32(data["reward"]), float32(data["discount"]), q_t, log_pi_t, temperature)
-        error = critics_loss(self._critics.module(s_tm1, data["action"]), target)
+        q_tm1 = self._critics.module(s_tm1, data["action"])
+        error = critics_loss(q_tm1, target, weights)
         descend(self._critics, self._optimizers["critics"], error)
         a_tm1, log_pi_tm1 = self._act(s_tm1)
         loss = policy_loss(self._critics.module(s_tm1, a_tm1), log_pi_tm1, temperature)
@@ -81,7 +82,7 @@ class Learner(NetworkLearner):
             steered = temperature_loss(self._temperature.module.log, log_pi_tm1, self._target_entropy)
             descend(self._temperature, self._optimizers["temperature"], steered)
         follow(self._critics_target, self._critics, self._config.target_rate)
-        return {
+        return critics_priorities(q_tm1, target, self._config), {
             "critics_loss": error.item(),
             "policy_loss": loss.item(),
             "temperature": temperature,

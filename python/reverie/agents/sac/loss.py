@@ -11,6 +11,8 @@ import math
 import torch
 from torch import Tensor
 
+from reverie.agents.learning import weighted
+
 
 def squashed_gaussian(mean: Tensor, log_sigma: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     """`a = tanh(u)`, `u = mean + sigma * noise`, and `log pi(a)` `[B]` (Haarnoja et al. 2018a, appendix C).
@@ -32,9 +34,12 @@ def soft_target(r_t: Tensor, discount_t: Tensor, q_t: Tensor, log_pi_t: Tensor, 
     return r_t + discount_t * (q_t.amin(dim=0) - temperature * log_pi_t)
 
 
-def critics_loss(q_tm1: Tensor, target_tm1: Tensor) -> Tensor:
-    """Half the sum of the critics' mean squared errors (ibid., equation 5); no gradient flows into the target."""
-    return 0.5 * torch.mean((target_tm1.detach() - q_tm1) ** 2, dim=1).sum()
+def critics_loss(q_tm1: Tensor, target_tm1: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Half the sum of the critics' mean squared errors (ibid., equation 5); no gradient flows into the target.
+
+    `weights` `[B]` are importance weights.
+    """
+    return 0.5 * torch.mean(weighted((target_tm1.detach() - q_tm1) ** 2, weights), dim=1).sum()
 
 
 def policy_loss(q_tm1: Tensor, log_pi_tm1: Tensor, temperature: float) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from reverie.agents.continuous import follow
+from reverie.agents.continuous import critics_priorities, follow
 from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
@@ -49,9 +49,9 @@ class Learner(NetworkLearner):
 
     def learn(self) -> None:
         """Make one update from one batch. Raises `DeadlineExceededError` at once if the table cannot give one now."""
-        self._learn(self._update)
+        self._learn_as_drawn(self._config, self._update)
 
-    def _update(self, data: dict[str, Tensor]) -> dict[str, float | Tensor]:
+    def _update(self, data: dict[str, Tensor], weights: Tensor | None) -> tuple[Tensor, dict[str, float | Tensor]]:
         config = self._config
         s_tm1, s_t = data["obs"], data["next_obs"]
         with torch.no_grad():
@@ -59,7 +59,8 @@ class Learner(NetworkLearner):
             noise = torch.randn(a_t.shape, generator=self._generator) * config.smoothing_sigma
             q_t = self._critics_target.module(s_t, smoothed(a_t, noise, config.smoothing_clip))
         target = clipped_double_q_target(float32(data["reward"]), float32(data["discount"]), q_t)
-        error = critics_loss(self._critics.module(s_tm1, data["action"]), target)
+        q_tm1 = self._critics.module(s_tm1, data["action"])
+        error = critics_loss(q_tm1, target, weights)
         descend(self._critics, self._optimizers["critics"], error)
         if (self.version + 1) % config.policy_period == 0:
             gain = policy_loss(self._critics.module(s_tm1, self._policy.module(s_tm1)))
@@ -67,7 +68,8 @@ class Learner(NetworkLearner):
             follow(self._policy_target, self._policy, config.target_rate)
             follow(self._critics_target, self._critics, config.target_rate)
             self._policy_loss = gain.item()
-        return {"critics_loss": error.item(), "policy_loss": self._policy_loss}
+        figures: dict[str, float | Tensor] = {"critics_loss": error.item(), "policy_loss": self._policy_loss}
+        return critics_priorities(q_tm1, target, config), figures
 
     def _acting(self) -> NDArray[np.float32]:
         return self._policy.numpy()

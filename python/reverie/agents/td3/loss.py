@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from reverie.agents.learning import weighted
+
 
 def smoothed(a_t: Tensor, noise: Tensor, clip: float) -> Tensor:
     """`clip(a_t + clip(noise, -c, c), -1, 1)`: target policy smoothing (Fujimoto et al. 2018, equation 14)."""
@@ -23,9 +25,12 @@ def clipped_double_q_target(r_t: Tensor, discount_t: Tensor, q_t: Tensor) -> Ten
     return r_t + discount_t * q_t.amin(dim=0)
 
 
-def critics_loss(q_tm1: Tensor, target_tm1: Tensor) -> Tensor:
-    """The sum over the critics of their mean squared TD errors, a scalar; no gradient flows into the target."""
-    return torch.mean((target_tm1.detach() - q_tm1) ** 2, dim=1).sum()
+def critics_loss(q_tm1: Tensor, target_tm1: Tensor, weights: Tensor | None = None) -> Tensor:
+    """The sum over the critics of their mean squared TD errors, a scalar; no gradient flows into the target.
+
+    `weights` `[B]` are importance weights.
+    """
+    return torch.mean(weighted((target_tm1.detach() - q_tm1) ** 2, weights), dim=1).sum()
 
 
 def policy_loss(q_tm1: Tensor) -> Tensor:

@@ -52,6 +52,7 @@ MAY_CHANGE = frozenset(
         "eviction_exponent",
         "importance_exponent",
         "importance_normalise",
+        "importance_anneal_updates",
         "priority_eps",
         "priority_clip",
         "priority_eta",
@@ -134,6 +135,7 @@ MUST_STAY = {
     "normalise_rewards": _ENVIRONMENT,
     "network": _NETWORKS,
     "dataset": "the items in its table are rows of that data set",
+    "prioritized": "the items in its table have no priorities, or its draws follow them",
     "bundled": "it decides how many tables the checkpoint has",
 }
 """The reason why each of these settings cannot change, as the end of a message about the checkpoint."""
