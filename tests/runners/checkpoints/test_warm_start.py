@@ -109,7 +109,7 @@ def test_a_file_gives_the_weights_that_act_and_the_rest_is_new(name, trained_run
     warm, cold = learner_from(name, policy.save(tmp_path / "p.safetensors")), learner_from(name, None)
     assert (warm.latest(-1).flat == acting_of(policy.path)).all()
     for network, flat in networks_of(warm).items():
-        fresh = network.startswith(("critic", "temperature")) and name != "apex-dpg"
+        fresh = network.startswith(("critic", "temperature", "values")) and name != "apex-dpg"
         assert (flat == networks_of(cold)[network]).all() == fresh, network
     for target, online in TARGETS.items():
         if {target, online} <= networks_of(warm).keys():
