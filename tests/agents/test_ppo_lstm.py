@@ -110,6 +110,8 @@ def test_an_unroll_has_the_state_before_it_and_values_of_the_states_that_its_ste
 
 def test_the_first_pass_over_a_batch_finds_the_policy_where_the_actor_left_it(stage):
     one = stage(epochs=1, minibatch_size=10**6)
+    with torch.no_grad():  # a policy far from uniform, so that actions of other steps would be seen
+        one.learner._network.module.head.weight.mul_(500.0)
     for _ in range(3):
         one.fill()
         one.learner.learn()

@@ -204,6 +204,18 @@ def test_the_deviation_depends_on_no_observation_and_is_learnt(stage):
     assert len(set(outputs[:, 1].tolist())) == 1
 
 
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
+def test_the_first_pass_over_a_batch_finds_the_policy_where_the_actor_left_it(env_id, stage):
+    one = stage(env_id, epochs=1, minibatch_size=10**6)
+    with torch.no_grad():  # a policy far from uniform, so that actions of other steps would be seen
+        next(layer for layer in one.learner._network.module.head.modules() if hasattr(layer, "bias")).weight.mul_(500.0)
+    for _ in range(2):
+        one.learn(1)
+        metrics = one.learner.metrics()
+        assert metrics["clipped"] == 0
+        assert metrics["kl"] == pytest.approx(0, abs=1e-5)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
