@@ -87,23 +87,39 @@ def write(path, episodes):
     return str(path)
 
 
-def swing_up(seed, noise, episodes):
-    """Episodes of a controller that pumps energy and then holds the pole, with noise on its actions."""
-    env, rng = gymnasium.make("Pendulum-v1"), np.random.default_rng(seed)
-    for episode in range(episodes):
+class Slide(gymnasium.Env):
+    """A place in [-1, 1] that actions move; the reward of a step is minus the distance from 0. Ends after 20 steps."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Box(-2, 2, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place, self.steps = self.np_random.uniform(-1, 1), 0
+        return np.array([self.place], np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        self.place = float(np.clip(self.place + 0.15 * float(action[0]), -1, 1))
+        return np.array([self.place], np.float32), -abs(self.place), False, self.steps == 20, {}
+
+
+gymnasium.register("ReverieSlide-v0", Slide)
+
+
+def random_episodes(env_id, seed, count):
+    """Episodes of uniform random actions, each with its last observation."""
+    env, rng = gymnasium.make(env_id), np.random.default_rng(seed)
+    low, high = env.action_space.low, env.action_space.high
+    for episode in range(count):
         obs, _ = env.reset(seed=seed + episode)
         steps, over = [], False
         while not over:
-            cos, sin, speed = obs
-            angle = np.arctan2(sin, cos)
-            energy = speed**2 / 6 + 5 * (cos - 1)
-            torque = -12 * angle - 3 * speed if abs(angle) < 0.5 else -2.0 * np.sign(speed) * np.sign(energy)
-            action = np.clip([torque + noise * rng.normal()], -2, 2).astype(np.float32)
+            action = rng.uniform(low, high).astype(np.float32)
             after, reward, terminated, truncated, _ = env.step(action)
             steps.append((obs, action, reward, terminated, truncated))
             obs, over = after, terminated or truncated
-        steps.append((obs, np.zeros(1), 0.0, False, False))  # the last observation
-        yield steps
+        yield [*steps, (obs, np.zeros_like(action), 0.0, False, False)]
 
 
 @pytest.fixture
@@ -172,7 +188,7 @@ def test_items_of_several_steps_stay_within_their_episode(small):
 
 
 def test_a_run_of_a_data_set_plays_no_environment_while_it_learns(tmp_path, monkeypatch):
-    path = write(tmp_path / "data.parquet", swing_up(0, 0.5, 2))
+    path = write(tmp_path / "data.parquet", random_episodes("Pendulum-v1", 0, 2))
     preset = IQL.load_preset("Pendulum-v1")
     monkeypatch.setattr(acting, "make_vector", lambda *args, **kwargs: pytest.fail("made an environment to act in"))
     config = dataclasses.replace(
@@ -220,11 +236,24 @@ def test_each_option_of_an_update_changes_it(change):
 
 
 @pytest.mark.long
-def test_iql_learns_from_a_noisy_controller_what_is_better_than_it(tmp_path):
-    episodes = list(swing_up(0, 2.0, 50))
-    returns = [sum(step[2] for step in steps) for steps in episodes]
+def test_iql_learns_from_random_actions_a_policy_that_is_far_better(tmp_path):
+    """What only imitates the data, with the weights of advantages off, stays as bad as the data."""
+    episodes = list(random_episodes("ReverieSlide-v0", 0, 150))
+    behaviour = np.mean([sum(step[2] for step in steps) for steps in episodes])
     path = write(tmp_path / "data.parquet", episodes)
-    config = dataclasses.replace(CONFIG, dataset=path, learning_starts=10_000, samples_per_insert=256.0)
-    run = dataclasses.replace(IQL.load_preset("Pendulum-v1").run, max_env_steps=14_000, evaluate_every=14_000)
-    result = train(IQL, "Pendulum-v1", config=config, run=run, seed=1)
-    assert result.evaluation.mean_return > np.mean(returns) + 100
+    run = dataclasses.replace(
+        IQL.load_preset("Pendulum-v1").run,
+        target_return=None,
+        max_env_steps=4_500,
+        evaluate_every=4_500,
+        screening_episodes=1,
+        confirmation_episodes=50,
+    )
+    settings = {"dataset": path, "learning_starts": 3_000, "batch_size": 64, "samples_per_insert": 64.0}
+    small = {"policy_hidden": (32,), "critic_hidden": (32,), "discount": 0.9, "advantage_scale": 10.0}
+    results = []
+    for changes in ({}, {"advantage_scale": 0.0}):
+        config = dataclasses.replace(CONFIG, **{**settings, **small, **changes})
+        results.append(train(IQL, "ReverieSlide-v0", config=config, run=run, seed=1).evaluation.mean_return)
+    learnt, imitated = results
+    assert learnt > behaviour / 2 > imitated
