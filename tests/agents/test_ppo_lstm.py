@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -22,6 +23,26 @@ PRESET = ppo.load_preset("CartPole-v1", "no-velocities")
 CONFIG = dataclasses.replace(
     PRESET.config, envs_per_actor=3, hidden=(8,), lstm_units=6, unroll_length=19, epochs=2, minibatch_size=19
 )
+
+
+class Recall(gymnasium.Env):
+    """The first of four observations shows which action the last step rewards."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.shown, self.steps = int(self.np_random.integers(2)), 0
+        return np.array([2.0 * self.shown - 1.0, 0.0], np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        over = self.steps == 4
+        return np.array([0.0, self.steps / 4], np.float32), float(over and action == self.shown), over, False, {}
+
+
+gymnasium.register("ReverieRecall-v0", Recall)
 
 
 class Stage:
@@ -201,6 +222,23 @@ def test_statistics_and_continuous_actions_work_with_states(stage):
 
 
 @pytest.mark.long
+def test_what_the_first_observation_showed_is_remembered_until_the_last_step(stage):
+    settings = {"lstm_units": 16, "learning_rate": 5e-3, "epochs": 8, "minibatch_size": 160, "anneal_updates": 0}
+    one = stage("ReverieRecall-v0", envs_per_actor=8, unroll_length=20, **settings)
+    for _ in range(60):
+        one.fill()
+        one.learner.learn()
+    policy = ppo.make_policy(one.spec, one.config)
+    policy.load(one.learner.latest(-1))
+    state = policy.initial_state(2)
+    for step in range(4):
+        obs = np.array([[-1.0, 0.0], [1.0, 0.0]] if step == 0 else [[0.0, step / 4]] * 2, np.float32)
+        actions, state = policy.step(obs, state)
+    assert actions.tolist() == [0, 1]
+    assert np.mean(one.actor.drain_returns()[-100:]) > 0.75, "without a memory it is 0.5"
+
+
+@pytest.mark.slow
 def test_ppo_with_an_lstm_reaches_475_on_cartpole_without_velocities():
     result = train(ppo, "CartPole-v1", preset="no-velocities", seed=1)
     assert result.confirmed

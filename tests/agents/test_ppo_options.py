@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -28,6 +29,29 @@ CONFIG = dataclasses.replace(
     max_grad_norm=100.0,
     learning_rate=3e-3,
 )
+
+
+class Match(gymnasium.Env):
+    """The action should be twice the observation: the reward of a step is minus the squared error. Of eight steps."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Box(-2, 2, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._observed(), {}
+
+    def step(self, action):
+        reward, self.steps = -float((action[0] - 2 * self.wanted) ** 2), self.steps + 1
+        return self._observed(), reward, False, self.steps == 8, {}
+
+    def _observed(self):
+        self.wanted = self.np_random.uniform(-1, 1)
+        return np.array([self.wanted], np.float32)
+
+
+gymnasium.register("ReverieMatch-v0", Match)
 
 
 class Stage:
@@ -317,3 +341,15 @@ def test_shared_layers_are_one_torso_with_two_heads(stage):
 def test_invalid_options_are_refused_by_name(change, message):
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(CONFIG, **change)
+
+
+@pytest.mark.long
+def test_continuous_actions_that_depend_on_the_observation_are_learnt(stage):
+    one = stage("ReverieMatch-v0", envs_per_actor=8, unroll_length=32, minibatch_size=64, discount=0.0)
+    one.learn(60)
+    policy = ppo.make_policy(one.spec, one.config)
+    policy.load(one.learner.latest(-1))
+    obs = np.linspace(-0.9, 0.9, 13, dtype=np.float32)[:, None]
+    errors = np.abs(policy(obs) - 2 * obs)
+    assert errors.mean() < 0.25, errors
+    assert one.learner._network.module.head[1].log_sigma.item() < -0.5, "and it explores less where it knows more"

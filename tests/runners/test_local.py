@@ -232,7 +232,7 @@ def test_gorila_reaches_475_on_cartpole_twice_within_its_presets_steps():
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "name", ["apex-dpg", "sac", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ddpg", "td3"))]
+    "name", ["apex-dpg", "sac", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ddpg", "td3", "ppo"))]
 )
 def test_agents_of_continuous_actions_reach_minus_170_on_the_pendulum_twice_within_their_presets_steps(name):
     result = train(agents.find(name), "Pendulum-v1", seed=1)
