@@ -69,6 +69,7 @@ def test_an_agent_with_defaults_for_a_kind_gives_them_to_environments_without_a_
     assert found.path == PPO.presets / "defaults" / f"{kind}.toml"
     assert found.config == presets.load(found.path, PPO.config).config
     assert found.note == f"{env_id} takes its agent's defaults for {words}"
+    assert PPO.load_preset(env_id, found.path) == found
     assert found.run.target_return == describe(env_id).reward_threshold
 
 

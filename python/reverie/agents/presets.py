@@ -76,8 +76,7 @@ def for_environment(folder: Path, config_class: type[Any], env_id: str, path: Pa
         other = environment_of(named)
         if other == env_id or not named.resolve().is_relative_to(folder.resolve()):
             return preset
-        what = f"the settings of the preset for {other}"
-        return _with_own_target(preset, what, describe(env_id, preset.environment))
+        return _with_own_target(preset, _words(named), describe(env_id, preset.environment))
     own = _file(folder, env_id)
     if own.is_file():
         return load(own, config_class)
@@ -87,11 +86,10 @@ def for_environment(folder: Path, config_class: type[Any], env_id: str, path: Pa
     if defaults.is_file() and not other_version:
         found = load(defaults, config_class)
         found = dataclasses.replace(found, environment=_fitting(found.environment, spec))
-        preset = _with_own_target(found, f"its agent's defaults for {_WORDS[defaults.stem]}", spec)
+        preset = _with_own_target(found, _words(defaults), spec)
     else:
-        other = _nearest_of_kind(folder, spec)
-        found = load(_file(folder, other), config_class)
-        preset = _with_own_target(found, f"the settings of the preset for {other}", spec)
+        nearest = _file(folder, _nearest_of_kind(folder, spec))
+        preset = _with_own_target(load(nearest, config_class), _words(nearest), spec)
     return dataclasses.replace(preset, config=_with_less_replay(preset.config, spec))
 
 
@@ -102,7 +100,12 @@ def kind_of(spec: EnvSpec) -> str:
     return "discrete" if spec.num_actions is not None else "continuous"
 
 
-_WORDS = {"images": "images", "discrete": "discrete actions", "continuous": "continuous actions"}
+def _words(path: Path) -> str:
+    """What the file is, for the preset's note."""
+    if path.parent.name == DEFAULTS:
+        actions = "" if path.stem == "images" else " actions"
+        return f"its agent's defaults for {path.stem}{actions}"
+    return f"the settings of the preset for {environment_of(path)}"
 
 
 def _fitting(settings: EnvSettings, spec: EnvSpec) -> EnvSettings:
