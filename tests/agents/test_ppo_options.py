@@ -51,7 +51,30 @@ class Match(gymnasium.Env):
         return np.array([self.wanted], np.float32)
 
 
+class Side(gymnasium.Env):
+    """Images with a bright spot: the reward of a step is 1 where the action is its side. Of eight steps."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (10, 10, 1), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._observed(), {}
+
+    def step(self, action):
+        reward, self.steps = float(action == self.side), self.steps + 1
+        return self._observed(), reward, False, self.steps == 8, {}
+
+    def _observed(self):
+        self.side, image = int(self.np_random.integers(2)), np.zeros((10, 10, 1), np.uint8)
+        row, column = self.np_random.integers(2, 8), self.np_random.integers(4)
+        image[row, column + 6 * self.side] = 255
+        return image
+
+
 gymnasium.register("ReverieMatch-v0", Match)
+gymnasium.register("ReverieSide-v0", Side)
 
 
 class Stage:
@@ -353,3 +376,14 @@ def test_continuous_actions_that_depend_on_the_observation_are_learnt(stage):
     errors = np.abs(policy(obs) - 2 * obs)
     assert errors.mean() < 0.25, errors
     assert one.learner._network.module.head[1].log_sigma.item() < -0.5, "and it explores less where it knows more"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("environment", [None, EnvSettings(frame_stack=2)], ids=["images", "stacks"])
+def test_actions_that_depend_on_images_are_learnt(environment, stage):
+    settings = {"shared_layers": True, "minibatch_size": 64, "discount": 0.0, "hidden": (32,)}
+    one = stage("ReverieSide-v0", environment=environment, envs_per_actor=8, unroll_length=32, **settings)
+    one.learn(12)
+    one.actor.drain_returns()
+    one.learn(20)
+    assert np.mean(one.actor.drain_returns()[-60:]) > 7.0, "of 8; a policy that sees nothing has 4"
