@@ -69,10 +69,12 @@ class Learner(NetworkLearner):
         q = self._critic.module(s_tm1, at)[0]
         (dq_da,) = torch.autograd.grad(q.sum(), at)
         descend(self._policy, self._optimizers["policy"], policy_loss(actions, dq_da, config.action_gradient_clip))
-        if (self.version + 1) % config.target_period == 0:
+        return error.priorities, {"critic_loss": error.loss.detach(), "q": q.detach().mean()}
+
+    def _after_update(self) -> None:
+        if (self.version + 1) % self._config.target_period == 0:
             self._policy_target.copy_from(self._policy)
             self._critic_target.copy_from(self._critic)
-        return error.priorities, {"critic_loss": error.loss.item(), "q": q.detach().mean().item()}
 
     def _acting(self) -> NDArray[np.float32]:
         return np.concatenate([self._policy.numpy(), self._critic.numpy()])

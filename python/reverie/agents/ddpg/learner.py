@@ -60,7 +60,7 @@ class Learner(NetworkLearner):
         descend(self._policy, self._optimizers["policy"], gain)
         follow(self._policy_target, self._policy, self._config.target_rate)
         follow(self._critic_target, self._critic, self._config.target_rate)
-        return {"critic_loss": error.item(), "policy_loss": gain.item()}
+        return {"critic_loss": error.detach(), "policy_loss": gain.detach()}
 
     def _acting(self) -> NDArray[np.float32]:
         return self._policy.numpy()

@@ -24,7 +24,7 @@ def squashed_gaussian(mean: Tensor, log_sigma: Tensor, noise: Tensor) -> tuple[T
     return torch.tanh(u), (gaussian - squashing).sum(dim=1)
 
 
-def soft_target(r_t: Tensor, discount_t: Tensor, q_t: Tensor, log_pi_t: Tensor, temperature: float) -> Tensor:
+def soft_target(r_t: Tensor, discount_t: Tensor, q_t: Tensor, log_pi_t: Tensor, temperature: Tensor | float) -> Tensor:
     """`r_t + discount_t * (min_k q_t[k] - alpha log pi_t)` (Haarnoja et al. 2018b, equations 3 and 6).
 
     `discount_t` is 0 where the episode terminated, not where it was truncated.
@@ -37,7 +37,7 @@ def critics_loss(q_tm1: Tensor, target_tm1: Tensor) -> Tensor:
     return 0.5 * torch.mean((target_tm1.detach() - q_tm1) ** 2, dim=1).sum()
 
 
-def policy_loss(q_tm1: Tensor, log_pi_tm1: Tensor, temperature: float) -> Tensor:
+def policy_loss(q_tm1: Tensor, log_pi_tm1: Tensor, temperature: Tensor | float) -> Tensor:
     """`mean(alpha log pi - min_k q[k])` at actions of the policy's own (ibid., equation 9)."""
     return torch.mean(temperature * log_pi_tm1 - q_tm1.amin(dim=0))
 
