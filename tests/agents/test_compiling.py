@@ -38,7 +38,9 @@ class Interpreted:
     def outputs(self, tensors, factors, noise, columns):
         graph = self.graph
         with torch.no_grad():
-            found = graph.module(*tensors, factors, *noise, *(columns[name] for name in graph.columns))
+            found = graph.module(
+                *tensors, factors, *noise, *(columns[name] for name in graph.columns), *graph.constants
+            )
         figures = dict(zip(graph.figures, found[-1].tolist() if graph.figures else (), strict=True))
         return (found[0] if graph.has_priorities else None), figures
 

@@ -117,7 +117,7 @@ class CompiledUpdate:
     ) -> Result:
         """Change `tensors` as the update does; returns priorities, if any, and figures."""
         graph = self.graph
-        found = self._run([*tensors, factors, *noise, *(columns[name] for name in graph.columns)])
+        found = self._run([*tensors, factors, *noise, *(columns[name] for name in graph.columns), *graph.constants])
         figures = dict(zip(graph.figures, found[-1].tolist() if graph.figures else (), strict=True))
         return (found[0] if graph.has_priorities else None), figures
 

@@ -331,7 +331,8 @@ def float32(array: NDArray[Any] | Tensor) -> Tensor:
 
 def age(version: int, batch: Batch) -> float:
     """Average age, in updates, of the weights that made the items of a batch of tensors."""
-    return version - float(batch.data["weights_version"].double().mean())
+    versions: Tensor = batch.data["weights_version"]
+    return version - int(versions.sum()) / versions.numel()
 
 
 class Flat(Protocol):

@@ -125,7 +125,8 @@ class FlatAdam(torch.optim.Adam, FlatOptimizer):
 
     def count_step(self) -> None:
         """Count a step that a compiled update made."""
-        self._own_state()["step"] += 1
+        count = self._own_state()["step"].numpy()  # a view, which takes less than an operation of PyTorch
+        count += 1
 
 
 class CentredRmsProp(FlatOptimizer):

@@ -48,6 +48,8 @@ class Graph:
     """An example of each column of a batch that it reads."""
     noise: tuple[torch.Size, ...]
     """The shapes of the standard normal numbers that it takes."""
+    constants: tuple[Tensor, ...]
+    """The tensors that it takes last, the same ones in each update."""
     figures: tuple[str, ...]
     has_priorities: bool
     steps: tuple[str, ...]
@@ -57,15 +59,10 @@ class Graph:
 
     @property
     def digest(self) -> str:
-        """The digest of the operations, of the shapes of the inputs, and of the constants."""
+        """The digest of the operations, and of the shapes of the inputs."""
         found = hashlib.sha256(self.module.code.encode())
         for one in self.examples:
             found.update(repr((tuple(one.shape), one.stride(), one.dtype)).encode())
-        for name, constant in sorted(vars(self.module).items()):
-            if isinstance(constant, Tensor):
-                found.update(name.encode() + constant.detach().cpu().contiguous().numpy().tobytes())
-        for name, constant in self.module.named_buffers():
-            found.update(name.encode() + constant.detach().cpu().contiguous().numpy().tobytes())
         return found.hexdigest()
 
     def fits(self, columns: Mapping[str, Tensor]) -> bool:
@@ -147,8 +144,25 @@ def trace(learner: Traceable, columns: Mapping[str, Tensor], single: Single) -> 
     from torch.fx.experimental.proxy_tensor import make_fx  # imports PyTorch's compiler
 
     module = make_fx(traced)(*examples)
+    constants = _constants_as_inputs(module)
     steps = tuple(name for name, one in learner._optimizers.items() if _flat(one).traced_steps)
-    return Graph(module, read, tuple(noise.shapes), names, priorities is not None, steps, examples)
+    shapes, examples = tuple(noise.shapes), (*examples, *constants)
+    return Graph(module, read, shapes, constants, names, priorities is not None, steps, examples)
+
+
+def _constants_as_inputs(module: torch.fx.GraphModule) -> tuple[Tensor, ...]:
+    """Make the tensors of a graph that are no inputs its last inputs; returns them."""
+    graph, found = module.graph, []
+    last = [node for node in graph.nodes if node.op == "placeholder"][-1]
+    for node in list(graph.nodes):
+        if node.op == "get_attr":
+            found.append(getattr(module, node.target))
+            with graph.inserting_after(last):
+                last = graph.placeholder(f"constant_{len(found)}")
+            node.replace_all_uses_with(last)
+            graph.erase_node(node)
+    module.recompile()
+    return tuple(one.detach() for one in found)
 
 
 def run(

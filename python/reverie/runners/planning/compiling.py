@@ -6,9 +6,9 @@ from reverie.agents.agent import Agent
 from reverie.agents.core import CompilePlan, RunSettings
 from reverie.agents.environments import EnvSpec
 
-BEGIN = 1_000
+BEGIN = 2_500
 """The updates of a run before it compiles: shorter runs have nothing of it."""
-USE_FROM = 4_000
+USE_FROM = 5_000
 """The first compiled update of a run in one process, whether the compiler has ended earlier or another run has compiled
 the same: so the same seed gives the same run. The updates in between take longer than the compiler."""
 
