@@ -7,7 +7,7 @@ agent on both compares two readings of the same rules.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -229,3 +229,30 @@ def counting_env(request: pytest.FixtureRequest) -> tuple[str, int, bool]:
 @pytest.fixture
 def make_fake_replay() -> type[FakeReplay]:
     return FakeReplay
+
+
+@pytest.fixture
+def make_learner():
+    """A function: the learner of an agent, with small networks, on a fake replay of random items of its own."""
+    from reverie import agents
+    from reverie.agents.core import Stopwatch
+    from reverie.agents.environments import describe
+
+    def make(name: str, **changes: Any) -> Any:
+        agent = agents.find(name)
+        spec = describe("Pendulum-v1" if agent.actions == "continuous" else "CartPole-v1")
+        config = agent.load_preset(spec.env_id).config
+        widths = [k for k in ("hidden", "policy_hidden", "critic_hidden") if hasattr(config, k)]
+        small = {"batch_size": 32, **dict.fromkeys(widths, (16,)), **changes}
+        replay = FakeReplay(max_size=200, priority_exponent=0.6)
+        rng = np.random.default_rng(1)
+        for _ in range(200):
+            obs, next_obs = rng.normal(size=(2, *spec.obs_shape)).astype(np.float32)
+            numbers = {"reward": np.float32(rng.normal()), "discount": np.float32(rng.choice([0.0, 0.9]))}
+            action = rng.uniform(-1, 1, spec.action_size).astype(np.float32)
+            action = action if spec.action_size else np.int64(rng.integers(2))
+            item = {"obs": obs, "next_obs": next_obs, "action": action, "weights_version": np.int64(0), **numbers}
+            replay.insert(item, priority=float(rng.uniform(0.1, 2.0)))
+        return agent.make_learner(spec, replace(config, **small), replay, seed=0, watch=Stopwatch())
+
+    return make

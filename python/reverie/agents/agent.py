@@ -102,6 +102,9 @@ class Agent:
     combination."""
     devices: tuple[str, ...] = ("cpu",)
     """The kinds of devices that its learner and policies compute on."""
+    compiles: bool = False
+    """Whether its learner is a `core.CompilingLearner`: a `NetworkLearner` whose `_update` consists of operations on
+    tensors, the same in each update of a kind."""
     parameters: SharedParameters | None = None
     """For an agent whose learners push gradients to a parameter server."""
     may_change: frozenset[str] = frozenset()

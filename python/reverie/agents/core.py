@@ -106,6 +106,31 @@ class Crash:
     error: str
 
 
+@dataclass(frozen=True)
+class CompilePlan:
+    """From which updates on a learner makes them by compiled graphs."""
+
+    begin: int
+    """After so many updates it begins to compile."""
+    use_from: int | None
+    """From this update on all are compiled ones, and wait for the compiler if it has not ended; None: as soon as it
+    has, which is at another update in each run."""
+    required: bool
+    """Whether a learner that cannot compile its updates raises an error. Otherwise it goes on without."""
+
+
+@dataclass(frozen=True)
+class CompileNote:
+    """What a learner's compiler has done."""
+
+    update: int
+    seconds: float
+    found: bool
+    """Whether an earlier run had compiled the same updates."""
+    reason: str = ""
+    """Why there are no compiled updates; empty if there are."""
+
+
 class EnvironmentCrashedError(RuntimeError):
     """An environment raised: in an actor repeatedly without an episode's end in between, in an evaluation once.
 
@@ -187,6 +212,22 @@ class Learner(WeightSource, Protocol):
         """
 
 
+class CompilingLearner(Learner, Protocol):
+    """A learner that can make its updates by compiled graphs."""
+
+    def compile_updates(self, plan: CompilePlan) -> None:
+        """Compile its updates as planned, from now on. Called at most once, before `learn` and `load_state_dict`."""
+
+    def ready(self) -> bool:
+        """Whether `learn` need not wait for a compiler. Raises what `learn` raises if compiling failed."""
+
+    def drain_compile_notes(self) -> list[CompileNote]:
+        """What was compiled, or why nothing was, since the last call."""
+
+    def stop_compiling(self) -> None:
+        """End the compilers that still run."""
+
+
 class AheadLearner(Learner, Protocol):
     """A learner that can draw batches ahead while it learns."""
 
@@ -225,6 +266,9 @@ class RunSettings:
     """With several processes: an evaluation that takes longer is reported, and checkpoints no longer wait for it."""
     device: str = "cpu"
     """The device of learner and policies: "cpu", "cuda", or one of several GPUs as "cuda:1"."""
+    compile: str = "auto"
+    """Whether the learner's updates on the CPU are compiled: "off", "on" (from the second update on, and an error if
+    they cannot be), or "auto": while it learns, and without it if that fails. See `reverie.runners.planning`."""
     prefetch: int | None = None
     """Batches that a thread of the engine draws ahead while the learner learns; 0 draws each on demand. None is 2 if
     learner, actors and replay are separate processes and draws delete nothing from the table, else 0: in one process
@@ -239,6 +283,7 @@ class RunSettings:
         checks.above_zero(self, "evaluation_seconds")
         if self.prefetch is not None:
             checks.not_negative(self, "prefetch")
+        checks.one_of(self, "compile", ("off", "auto", "on"))
         if self.target_return is not None and math.isnan(self.target_return):
             raise ValueError("target_return is nan, and must be a number: no return reaches it")
         if not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):

@@ -7,6 +7,7 @@ one tensor: on small networks the calls cost more than the arithmetic.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -30,8 +31,10 @@ class FlatNetwork(Generic[Net]):
     def __init__(self, module: Net, *, trainable: bool) -> None:
         self.module = module
         parameters = list(module.parameters())
-        self.parameters = parameters
-        """The module's parameters, views of `flat`: the `inputs` of a backward pass."""
+        self.parameters: list[Tensor] = [*parameters]
+        """The module's parameters, views of `flat`, whose gradients are computed."""
+        self._names = [name for name, _ in module.named_parameters()]
+        self._orders = [_order_in_memory(parameter) for parameter in parameters]
         self.device = torch.get_default_device()
         joined = torch.empty(sum(p.numel() for p in parameters), device=self.device)
         self.flat = nn.Parameter(joined, requires_grad=trainable)
@@ -81,7 +84,7 @@ class FlatNetwork(Generic[Net]):
     def _parts(self, vector: Tensor) -> Iterator[tuple[str, Tensor]]:
         """Views of a vector `[P]` by parameter."""
         offset = vector.storage_offset()
-        for name, parameter in self.module.named_parameters():
+        for name, parameter in zip(self._names, self.parameters, strict=True):
             yield name, vector.as_strided(parameter.size(), parameter.stride(), offset)
             offset += parameter.numel()
 
@@ -90,18 +93,57 @@ class FlatNetwork(Generic[Net]):
         copied: NDArray[np.float32] = self.flat.detach().to("cpu", copy=True).numpy()
         return copied
 
-    def zero_grad_(self) -> None:
-        """Set the gradient to 0; the parameters' gradients stay views of it."""
-        assert self.flat.grad is not None
-        self.flat.grad.zero_()
+    def gradient(self, loss: Tensor) -> Tensor:
+        """The gradient `[P]` of `loss` with respect to the parameters, which replaces `flat.grad`.
 
-    def clip_grad_norm_(self, max_norm: float) -> Tensor:
-        """Scale the gradient down to the norm `max_norm` if it is larger; returns the norm before."""
-        grad = self.flat.grad
-        assert grad is not None
-        norm: Tensor = torch.linalg.vector_norm(grad)
-        grad.mul_(clip_scale(norm, max_norm))
-        return norm
+        Only this network's gradient is computed. A parameter that `loss` does not depend on has the gradient 0.
+        """
+        gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
+        with torch.no_grad():
+            rows = [
+                (one if order is None else one.permute(order)).reshape(-1)
+                for one, order in zip(gradients, self._orders, strict=True)
+            ]
+            grad = self.flat.grad
+            return torch.cat(rows) if grad is None else torch.cat(rows, out=grad)
+
+    @contextmanager
+    def computing_with(self, flat: Tensor) -> Iterator[None]:
+        """A context in which `flat` and the module's parameters are those of another vector `[P]`, to trace an update.
+
+        `gradient` returns a new tensor there. Changes of the other vector reach the module, as those of `flat` do.
+        """
+        kept = self.flat, self.parameters
+        trainable = self.flat.requires_grad
+        self.flat = flat  # type: ignore[assignment]
+        self.parameters = [part.detach().requires_grad_(trainable) for _, part in self._parts(flat)]
+        self._place(self.parameters)
+        try:
+            yield
+        finally:
+            self.flat, self.parameters = kept
+            self._place(self.parameters)
+
+    def _place(self, parameters: list[Tensor]) -> None:
+        """Make these tensors the module's parameters, in their order."""
+        for path, parameter in zip(self._names, parameters, strict=True):
+            owner, _, name = path.rpartition(".")
+            self.module.get_submodule(owner)._parameters[name] = parameter  # type: ignore[assignment]
+
+
+def clip_grad_norm_(gradient: Tensor, max_norm: float) -> Tensor:
+    """Scale a gradient `[P]` down to the norm `max_norm` if it is larger; returns the norm before."""
+    norm: Tensor = torch.linalg.vector_norm(gradient)
+    gradient.mul_(clip_scale(norm, max_norm))
+    return norm
+
+
+def _order_in_memory(parameter: Tensor) -> tuple[int, ...] | None:
+    """The axes in the order in which the parameter's numbers lie in memory; None for row-major order."""
+    if parameter.is_contiguous():
+        return None
+    strides = parameter.stride()
+    return tuple(sorted(range(parameter.dim()), key=lambda axis: -strides[axis]))
 
 
 def clip_scale(norm: Tensor, max_norm: float) -> Tensor:

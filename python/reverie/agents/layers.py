@@ -146,6 +146,8 @@ class ParallelLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """`[k, B, out]` of `[k, B, in]`."""
+        if self.weight.shape[2] == 1:  # a product with one column takes MKL three times as long as this sum
+            return (x * self.weight.transpose(1, 2)).sum(dim=2, keepdim=True) + self.bias
         return torch.baddbmm(self.bias, x, self.weight)
 
 

@@ -7,20 +7,25 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from reverie.agents.core import Stopwatch, Weights
+from reverie.agents.core import CompileNote, CompilePlan, Stopwatch, Weights
 from reverie.agents.draws import Draws
-from reverie.agents.flat import FlatNetwork
+from reverie.agents.flat import FlatNetwork, clip_grad_norm_
 from reverie.agents.inputs import Statistics
 from reverie.agents.named_parameters import Named, ParameterError, parameters_of
+from reverie.agents.optimizers import CentredRmsProp, FlatAdam, FlatOptimizer
 from reverie.agents.replay import TABLE, MaybePrioritizedSettings, PrioritizedSettings
+from reverie.agents.tracing import Result
 from reverie.types import Batch
+
+if TYPE_CHECKING:
+    from reverie.agents.compiling import UpdateCompiler
 
 
 class DivergedError(RuntimeError):
@@ -33,10 +38,14 @@ class DivergedError(RuntimeError):
         )
 
 
+Update = Callable[[dict[str, Tensor]], dict[str, float | Tensor]]
+"""Takes a batch, steps the optimisers; returns figures by name."""
 PrioritizedUpdate = Callable[[dict[str, Tensor], Tensor], tuple[Tensor, dict[str, float | Tensor]]]
 """Takes a batch and weights `[B]` for its losses, steps the optimisers; returns new priorities `[B]`, and figures."""
 MaybePrioritizedUpdate = Callable[[dict[str, Tensor], Tensor | None], tuple[Tensor, dict[str, float | Tensor]]]
 """The same for weights that are None where items were not drawn by priority."""
+WEIGHTS = "importance weights"
+"""The name of these weights among the columns of an update."""
 
 
 class NetworkLearner(ABC):
@@ -53,6 +62,9 @@ class NetworkLearner(ABC):
         self._optimizers: dict[str, torch.optim.Optimizer] = {}
         self._generator: torch.Generator | None = None
         """The random state of a subclass's updates, if they draw random numbers."""
+        self._noise: Callable[[torch.Size], Tensor] | None = None
+        """While an update is traced: the random numbers of `_normal`."""
+        self._compiler: UpdateCompiler | None = None
         self._counts: dict[str, int] = {}
         self._last: dict[str, float] = {}
         """Figures of the last update."""
@@ -65,17 +77,19 @@ class NetworkLearner(ABC):
     def _acting(self) -> NDArray[np.float32]:
         """A copy of the parameters that actors need, `[P]`."""
 
-    def _learn(self, update: Callable[[dict[str, Tensor]], dict[str, float | Tensor]]) -> None:
-        """Draw a batch and make one `update` of it, which steps the optimisers and returns figures by name."""
+    def _learn(self, update: Update) -> None:
+        """Draw a batch and make one `update` of it."""
         with self._watch("sample"):
             batch = self._draw()
         with self._watch("learn"):
-            values = update(self._statistics.scaled(batch.data))
+            columns = self._statistics.scaled(batch.data)
+            _, values = self._updated(columns, lambda columns: (None, update(columns)))
+            self._after_update()
             self._statistics.merge(batch.data)
             self._look_ahead()
             figures = {name: float(figure) for name, figure in values.items()}
         self._check(figures)
-        self._last = {"age_in_updates": age(self.version, batch), **figures}
+        self._last = {**self._last, "age_in_updates": age(self.version, batch), **figures}
         self.version += 1
 
     def _learn_by_priority(self, settings: PrioritizedSettings, update: PrioritizedUpdate) -> None:
@@ -86,7 +100,10 @@ class NetworkLearner(ABC):
             weights = batch.weights(settings.importance_at(self.version), normalise=normalise)
         with self._watch("learn"):
             deviation = self._statistics.reward_deviation()
-            tensor, values = update(self._statistics.scaled(batch.data), float32(weights))
+            columns = {**self._statistics.scaled(batch.data), WEIGHTS: float32(weights).to(self._device)}
+            tensor, values = self._updated(columns, lambda columns: update(columns, columns[WEIGHTS]))
+            assert tensor is not None
+            self._after_update()
             self._statistics.merge(batch.data, self._steps_of(batch.data))
             self._look_ahead()
             priorities = tensor.double().cpu().numpy() * deviation  # in the unit of the table's rewards
@@ -96,7 +113,7 @@ class NetworkLearner(ABC):
             result = self._client.update_priorities(TABLE, batch.info.key, priorities)
             self._counts["priorities_applied"] += result.applied
             self._counts["priorities_stale"] += result.stale
-        self._last = {"age_in_updates": age(self.version, batch), **figures}
+        self._last = {**self._last, "age_in_updates": age(self.version, batch), **figures}
         self.version += 1
 
     def _learn_as_drawn(self, settings: MaybePrioritizedSettings, update: MaybePrioritizedUpdate) -> None:
@@ -106,6 +123,45 @@ class NetworkLearner(ABC):
             self._learn_by_priority(settings, update)
         else:
             self._learn(lambda data: update(data, None)[1])
+
+    def _updated(self, columns: dict[str, Tensor], single: Callable[[dict[str, Tensor]], Result]) -> Result:
+        """Make one update, by a compiled graph or by single operations."""
+        result = None if self._compiler is None else self._compiler.update(columns, single)
+        return single(columns) if result is None else result
+
+    def _after_update(self) -> None:  # noqa: B027 - some have none
+        """Do what is due at some updates only, such as copies into target networks. It is not compiled."""
+
+    def _kind(self, version: int) -> int:
+        """Which of its kinds the update after `version` others is: all of one kind run the same operations."""
+        return 0
+
+    def _kinds(self) -> dict[int, int]:
+        """Every kind of its updates, with a version that has it."""
+        return {0: 0}
+
+    def _normal(self, shape: torch.Size) -> Tensor:
+        """Standard normal numbers for an update. Each update of a kind must draw the same shapes."""
+        return torch.randn(shape, generator=self._generator) if self._noise is None else self._noise(shape)
+
+    def compile_updates(self, plan: CompilePlan) -> None:
+        """Compile its updates as planned, from now on. See `core.CompilingLearner`."""
+        from reverie.agents.compiling import UpdateCompiler
+
+        self._compiler = UpdateCompiler(self, plan)
+
+    def ready(self) -> bool:
+        """Whether `learn` need not wait for a compiler. Raises `CompileError` if the plan requires one that failed."""
+        return self._compiler is None or self._compiler.ready()
+
+    def drain_compile_notes(self) -> list[CompileNote]:
+        """What was compiled, or why nothing was, since the last call."""
+        return [] if self._compiler is None else self._compiler.drain_notes()
+
+    def stop_compiling(self) -> None:
+        """End the compilers that still run."""
+        if self._compiler is not None:
+            self._compiler.close()
 
     def _steps_of(self, data: dict[str, Tensor]) -> Tensor | None:
         """The steps `[B, T]` that count for running statistics, of a batch whose items are sequences; else None."""
@@ -168,7 +224,8 @@ class NetworkLearner(ABC):
     def metrics(self) -> dict[str, float]:
         """Counters so far, and the figures of the last update."""
         draws = {} if self._draws is None else {"draws": self._draws.given, "draws_lost": self._draws.lost}
-        return {"updates": self.version, **draws, **self._counts, **self._last}
+        compiled = {} if self._compiler is None else {"updates_compiled": self._compiler.num_compiled}
+        return {"updates": self.version, **draws, **compiled, **self._counts, **self._last}
 
     def state_dict(self) -> dict[str, Any]:
         """A copy of everything that the next update depends on, except the tables and the settings.
@@ -201,6 +258,8 @@ class NetworkLearner(ABC):
         if self._generator is not None:
             self._generator.set_state(torch.from_numpy(state["random"].copy()))
         self.version, self._counts = state["version"], dict(state["counts"])
+        if self._compiler is not None:
+            self._compiler.forget_state()
         draws = state.get("draws")  # missing in states of older versions, which drew none ahead
         if self._draws is not None and draws is not None:
             self._draws.load_state_dict(draws)
@@ -287,7 +346,8 @@ def float32(array: NDArray[Any] | Tensor) -> Tensor:
 
 def age(version: int, batch: Batch) -> float:
     """Average age, in updates, of the weights that made the items of a batch of tensors."""
-    return version - float(batch.data["weights_version"].double().mean())
+    versions: Tensor = batch.data["weights_version"]
+    return version - int(versions.sum()) / versions.numel()
 
 
 class Flat(Protocol):
@@ -296,34 +356,9 @@ class Flat(Protocol):
     flat: nn.Parameter
 
 
-def adam(network: Flat, learning_rate: float, epsilon: float = 1e-8) -> torch.optim.Adam:
+def adam(network: Flat, learning_rate: float, epsilon: float = 1e-8) -> FlatAdam:
     """Adam over a network's vector of parameters."""
-    return torch.optim.Adam([network.flat], lr=learning_rate, eps=epsilon, fused=True)
-
-
-class CentredRmsProp(torch.optim.Optimizer):
-    """`x <- x - rate g / sqrt(n - m^2 + epsilon)`, n and m decaying means of g^2 and g (Graves 2013, eq. 38 to 40).
-
-    The optimiser of the DQN papers, without momentum. Epsilon is under the root; PyTorch's own adds it outside. The
-    1.5e-7 of Ape-X bounds the root from below at 4e-4; added outside, parameters with tiny gradients would jump.
-    """
-
-    def __init__(self, parameter: nn.Parameter, learning_rate: float, decay: float, epsilon: float) -> None:
-        super().__init__([parameter], {"lr": learning_rate, "alpha": decay, "eps": epsilon})
-
-    @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Make one update from the present gradients."""
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                gradient, state = parameter.grad, self.state[parameter]
-                if not state:
-                    state |= {name: torch.zeros_like(parameter) for name in ("square_avg", "grad_avg")}
-                square, mean = state["square_avg"], state["grad_avg"]
-                square.lerp_(gradient.square(), 1 - group["alpha"])
-                mean.lerp_(gradient, 1 - group["alpha"])
-                root = torch.addcmul(square, mean, mean, value=-1).clamp_(min=0).add_(group["eps"]).sqrt_()
-                parameter.addcdiv_(gradient, root, value=-group["lr"])
+    return FlatAdam(network.flat, learning_rate, epsilon)
 
 
 def centred_rmsprop(network: Flat, learning_rate: float, epsilon: float) -> CentredRmsProp:
@@ -336,12 +371,6 @@ def rmsprop(network: Flat, learning_rate: float, decay: float, epsilon: float) -
     return torch.optim.RMSprop([network.flat], lr=learning_rate, alpha=decay, eps=epsilon)
 
 
-def backward(network: FlatNetwork[Any], loss: Tensor) -> None:
-    """Write the gradient of `loss` with respect to the network's parameters into `flat.grad`, which is replaced."""
-    network.zero_grad_()
-    loss.backward(inputs=network.parameters)  # type: ignore[no-untyped-call]
-
-
 def descend(
     network: FlatNetwork[Any], optimizer: torch.optim.Optimizer, loss: Tensor, max_grad_norm: float | None = None
 ) -> None:
@@ -349,7 +378,10 @@ def descend(
 
     Only this network's gradient is computed: those of other networks in `loss` stay unchanged.
     """
-    backward(network, loss)
+    gradient = network.gradient(loss)
     if max_grad_norm is not None:
-        network.clip_grad_norm_(max_grad_norm)
-    optimizer.step()
+        clip_grad_norm_(gradient, max_grad_norm)
+    if isinstance(optimizer, FlatOptimizer):
+        optimizer.descend(network.flat, gradient)
+    else:
+        optimizer.step()

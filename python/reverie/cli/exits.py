@@ -19,6 +19,7 @@ from reverie.cli.common import EXIT_INTERRUPTED, EXIT_NOT_REACHED, print_error, 
 @contextmanager
 def errors_reported(folder: Path) -> Iterator[None]:
     """A context that reports a run's errors and stops in one line each, with their exit codes."""
+    from reverie.agents.compiling import CompileError
     from reverie.agents.core import EnvironmentCrashedError
     from reverie.agents.learning import DivergedError
     from reverie.agents.named_parameters import ParameterError
@@ -34,7 +35,7 @@ def errors_reported(folder: Path) -> Iterator[None]:
     except KeyboardInterrupt:
         print("reverie: interrupted; earlier checkpoints are intact", file=sys.stderr)
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    except (StalledError, DivergedError, EnvironmentCrashedError, TimeoutError) as error:
+    except (StalledError, DivergedError, EnvironmentCrashedError, CompileError, TimeoutError) as error:
         print_error(error)
         raise typer.Exit(EXIT_NOT_REACHED) from None
     except RoleError as error:

@@ -24,6 +24,7 @@ from reverie.runners import (
     Saved,
     ShardMoved,
     Started,
+    UpdatesCompiled,
 )
 from reverie.runners import Progress as ProgressEvent
 
@@ -108,6 +109,11 @@ class Progress:
                 waits = f"{event.role} has not reported" if event.begun else f"waiting for {event.role}"
                 text = f"{waits} for {event.seconds:.0f} s{lacks} ({event.env_steps:,} steps)"
                 self._console.print(text, style="yellow", soft_wrap=True)
+            case UpdatesCompiled(_, note) if note.reason:
+                self._console.print(f"updates are not compiled: {note.reason}", style="yellow", soft_wrap=True)
+            case UpdatesCompiled(_, note):
+                how = "as an earlier run did" if note.found else f"within {note.seconds:.0f} s"
+                self.note(f"updates compiled {how} ({note.update:,} updates)")
             case EnvironmentRestarted(env_steps, crash):
                 where = f"at step {crash.step} from seed {crash.seed}"
                 text = f"{crash.env_id} raised {where}, and was created again ({env_steps:,} steps): {crash.error}"

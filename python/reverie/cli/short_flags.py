@@ -22,6 +22,7 @@ SHORT_FLAGS = {
     "precision": "precision",
     "device": "device",
     "threads": "threads",
+    "compile": "compile",
 }
 """The setting of each short flag, by the name of its parameter."""
 

@@ -53,6 +53,7 @@ def train(
     device: flags.Device = None,
     precision: flags.Precision = None,
     threads: flags.Threads = None,
+    compile: flags.Compile = None,
     tensorboard: flags.TensorBoard = None,
     log: flags.Log = None,
     project: flags.Project = None,

@@ -259,3 +259,12 @@ Precision = Annotated[
 Threads = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="PyTorch threads of the learner.", rich_help_panel=_SHORT)
 ]
+Compile = Annotated[
+    str | None,
+    typer.Option(
+        metavar="WHEN",
+        help="Compile the learner's updates on the CPU: off, auto (while a longer run learns), or on (from the second"
+        " update on, or an error).",
+        rich_help_panel=_SHORT,
+    ),
+]

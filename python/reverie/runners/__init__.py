@@ -30,6 +30,7 @@ from reverie.runners.reports.events import (
     StalledError,
     Started,
     StoppedError,
+    UpdatesCompiled,
 )
 
 __all__ = [
@@ -58,6 +59,7 @@ __all__ = [
     "Started",
     "StoppedError",
     "Topology",
+    "UpdatesCompiled",
     "plan",
     "train",
 ]

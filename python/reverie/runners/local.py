@@ -5,15 +5,16 @@ The table's limiter decides which of them is next, which keeps the replay ratio;
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from reverie.agents.agent import Agent
-from reverie.agents.core import Actor, EnvironmentCrashedError, Learner, Weights, seed_of
+from reverie.agents.core import Actor, CompilingLearner, EnvironmentCrashedError, Learner, Weights, seed_of
 from reverie.runners import checkpoints
 from reverie.runners.checked_run import CheckedRun
 from reverie.runners.planning.topology import Topology, networks_on
@@ -29,12 +30,15 @@ from reverie.runners.reports.events import (
     StalledError,
     Started,
     StoppedError,
+    UpdatesCompiled,
 )
 from reverie.runners.reports.run_progress import RunProgress, replay_figures
 from reverie.runners.roles.heap_trim import HeapTrimmer
 from reverie.server import Server
 
 PROGRESS_SECONDS = 0.1
+COMPILER_SECONDS = 0.02
+"""Between two looks at a compiler for which an update waits."""
 CRASHED_EVALUATIONS = 5
 """Attempts for an evaluation in which an environment raises; after the last the run ends with the error."""
 
@@ -88,6 +92,10 @@ class _Loop:
                 for i in range(topology.num_actors)
             ]
             self.policy = agent.make_policy(env, config)
+        self.compiling: CompilingLearner | None = None
+        if topology.compiling is not None:
+            self.compiling = cast("CompilingLearner", self.learner)
+            self.compiling.compile_updates(topology.compiling)
         run = topology.run
         self.screening = screening_seeds(run.screening_episodes)
         self.confirming = confirmation_seeds(run.confirmation_episodes)
@@ -110,6 +118,7 @@ class _Loop:
                     self._save()
             if account.seconds() >= next_progress:
                 next_progress = account.seconds() + PROGRESS_SECONDS
+                self._report_compiled()
                 self.emit(self._progress())
             memory.trim_if_due()
         if not account.curve or account.curve[-1].env_steps < account.env_steps:
@@ -124,6 +133,10 @@ class _Loop:
         needs = self.topology.needs
         table = needs.table_of(self.turn)
         if self.client.can_sample(table, needs.batch_size):
+            if self.compiling is not None and not self.compiling.ready():
+                with self.watch("wait for the compiler"):
+                    time.sleep(COMPILER_SECONDS)
+                return False
             self.learner.learn()
             self.account.updates += 1
             return False
@@ -203,7 +216,12 @@ class _Loop:
         for actor, one in zip(self.actors, state["actors"], strict=True):
             actor.load_state_dict(one)
 
+    def _report_compiled(self) -> None:
+        for note in () if self.compiling is None else self.compiling.drain_compile_notes():
+            self.emit(UpdatesCompiled(self.account.env_steps, note))
+
     def _finish(self) -> Result:
+        self._report_compiled()
         evaluation = self.account.confirmation or self._timed_evaluation(self.confirming)
         if self.saved != self._done():  # anything was done since the last checkpoint
             self._save()
@@ -213,6 +231,8 @@ class _Loop:
         return result
 
     def close(self) -> None:
+        if self.compiling is not None:
+            self.compiling.stop_compiling()
         for actor in self.actors:
             actor.close()
         self.evaluator.close()

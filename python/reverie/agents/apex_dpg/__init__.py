@@ -23,4 +23,5 @@ agent = Agent(
     make_actor=Actor,
     make_policy=GreedyPolicy,
     any_space=True,
+    compiles=True,
 )

@@ -73,10 +73,13 @@ class Learner(NetworkLearner):
         if config.target_rate > 0:
             follow(self._policy_target, self._policy, config.target_rate)
             follow(self._critic_target, self._critic, config.target_rate)
-        elif (self.version + 1) % config.target_period == 0:
+        return error.priorities, {"critic_loss": error.loss.detach(), "q": q.detach().mean()}
+
+    def _after_update(self) -> None:
+        config = self._config
+        if not config.target_rate and (self.version + 1) % config.target_period == 0:
             self._policy_target.copy_from(self._policy)
             self._critic_target.copy_from(self._critic)
-        return error.priorities, {"critic_loss": error.loss.item(), "q": q.detach().mean().item()}
 
     def _acting(self) -> NDArray[np.float32]:
         return np.concatenate([self._policy.numpy(), self._critic.numpy()])

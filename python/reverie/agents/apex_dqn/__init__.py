@@ -24,4 +24,5 @@ agent = Agent(
     make_policy=GreedyPolicy,
     any_space=True,
     devices=("cpu", "cuda"),
+    compiles=True,
 )

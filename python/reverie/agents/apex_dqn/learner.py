@@ -59,7 +59,7 @@ class Learner(NetworkLearner):
             discount_t.float(),
             q_t_value,
             q_t_selector,
-            weights.to(device),
+            weights,
             huber_delta=config.huber_delta,
             priority_eps=config.priority_eps,
             priority_clip=config.priority_clip,
@@ -67,9 +67,12 @@ class Learner(NetworkLearner):
         descend(self._online, self._optimizers["online"], loss, config.max_grad_norm)
         if config.target_rate > 0:
             follow(self._target, self._online, config.target_rate)
-        elif (self.version + 1) % config.target_period == 0:
-            self._target.copy_from(self._online)
         return priorities, {}
+
+    def _after_update(self) -> None:
+        config = self._config
+        if not config.target_rate and (self.version + 1) % config.target_period == 0:
+            self._target.copy_from(self._online)
 
     def _acting(self) -> NDArray[np.float32]:
         return self._online.numpy()

@@ -61,7 +61,7 @@ class Learner(NetworkLearner):
         descend(self._policy, self._optimizers["policy"], gain)
         follow(self._policy_target, self._policy, self._config.target_rate)
         follow(self._critic_target, self._critic, self._config.target_rate)
-        figures: dict[str, float | Tensor] = {"critic_loss": error.item(), "policy_loss": gain.item()}
+        figures: dict[str, float | Tensor] = {"critic_loss": error.detach(), "policy_loss": gain.detach()}
         return critics_priorities(q_tm1, target, self._config), figures
 
     def _acting(self) -> NDArray[np.float32]:

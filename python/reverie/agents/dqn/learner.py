@@ -42,9 +42,11 @@ class Learner(NetworkLearner):
         config = self._config
         loss = batch_loss(self._online, self._target, data, config)
         descend(self._online, self._optimizers["online"], loss, config.max_grad_norm)
-        if (self.version + 1) % config.target_period == 0:
-            self._target.copy_from(self._online)
         return {"loss": loss.detach()}
+
+    def _after_update(self) -> None:
+        if (self.version + 1) % self._config.target_period == 0:
+            self._target.copy_from(self._online)
 
     def _acting(self) -> NDArray[np.float32]:
         return self._online.numpy()

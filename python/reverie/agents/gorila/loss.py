@@ -12,7 +12,6 @@ from torch import Tensor
 from reverie.agents.dqn.learner import batch_loss
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.gorila.config import GorilaConfig
-from reverie.agents.learning import backward
 
 
 class Gradient(NamedTuple):
@@ -30,7 +29,6 @@ def dqn_gradient(
 ) -> Gradient:
     """The gradient of DQN's loss of a batch with respect to the parameters of `online`, which do not change."""
     loss = batch_loss(online, target, data, config)
-    backward(online, loss)
-    assert online.flat.grad is not None
-    norm = torch.linalg.vector_norm(online.flat.grad)
-    return Gradient(online.flat.grad.to("cpu", copy=True).numpy(), norm.item(), loss.item())
+    gradient = online.gradient(loss)
+    norm = torch.linalg.vector_norm(gradient)
+    return Gradient(gradient.to("cpu", copy=True).numpy(), norm.item(), loss.item())

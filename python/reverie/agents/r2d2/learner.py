@@ -57,7 +57,7 @@ class Learner(NetworkLearner):
             discount_t.float(),
             q_value,
             mask,
-            weights.to(self._online.device),
+            weights,
             n_step=config.n_step,
             rescale_epsilon=config.rescale_epsilon,
             priority_eta=config.priority_eta,
@@ -65,9 +65,11 @@ class Learner(NetworkLearner):
             priority_clip=config.priority_clip,
         )
         descend(self._online, self._optimizers["online"], loss, config.max_grad_norm)
-        if (self.version + 1) % config.target_period == 0:
-            self._target.copy_from(self._online)
         return priorities, {"steps_of_a_sequence": mask.sum() / len(mask)}
+
+    def _after_update(self) -> None:
+        if (self.version + 1) % self._config.target_period == 0:
+            self._target.copy_from(self._online)
 
     def _acting(self) -> NDArray[np.float32]:
         return self._online.numpy()

@@ -59,7 +59,7 @@ class Learner(NetworkLearner):
 
     def _act(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         mean, log_sigma = self._policy.module.distribution(observations)
-        return squashed_gaussian(mean, log_sigma, torch.randn(mean.shape, generator=self._generator))
+        return squashed_gaussian(mean, log_sigma, self._normal(mean.shape))
 
     def learn(self) -> None:
         """Make one update from one batch. Raises `DeadlineExceededError` at once if the table cannot give one now."""
@@ -67,7 +67,7 @@ class Learner(NetworkLearner):
 
     def _update(self, data: dict[str, Tensor], weights: Tensor | None) -> tuple[Tensor, dict[str, float | Tensor]]:
         s_tm1, s_t = data["obs"], data["next_obs"]
-        temperature = math.exp(self._temperature.flat.item())
+        temperature = self._temperature.flat.detach().exp()
         with torch.no_grad():
             a_t, log_pi_t = self._act(s_t)
             q_t = self._critics_target.module(s_t, a_t)
@@ -83,10 +83,10 @@ class Learner(NetworkLearner):
             descend(self._temperature, self._optimizers["temperature"], steered)
         follow(self._critics_target, self._critics, self._config.target_rate)
         return critics_priorities(q_tm1, target, self._config), {
-            "critics_loss": error.item(),
-            "policy_loss": loss.item(),
+            "critics_loss": error.detach(),
+            "policy_loss": loss.detach(),
             "temperature": temperature,
-            "entropy": -log_pi_tm1.detach().mean().item(),
+            "entropy": -log_pi_tm1.detach().mean(),
         }
 
     def _acting(self) -> NDArray[np.float32]:

@@ -26,7 +26,7 @@ def squashed_gaussian(mean: Tensor, log_sigma: Tensor, noise: Tensor) -> tuple[T
     return torch.tanh(u), (gaussian - squashing).sum(dim=1)
 
 
-def soft_target(r_t: Tensor, discount_t: Tensor, q_t: Tensor, log_pi_t: Tensor, temperature: float) -> Tensor:
+def soft_target(r_t: Tensor, discount_t: Tensor, q_t: Tensor, log_pi_t: Tensor, temperature: Tensor | float) -> Tensor:
     """`r_t + discount_t * (min_k q_t[k] - alpha log pi_t)` (Haarnoja et al. 2018b, equations 3 and 6).
 
     `discount_t` is 0 where the episode terminated, not where it was truncated.
@@ -42,7 +42,7 @@ def critics_loss(q_tm1: Tensor, target_tm1: Tensor, weights: Tensor | None = Non
     return 0.5 * torch.mean(weighted((target_tm1.detach() - q_tm1) ** 2, weights), dim=1).sum()
 
 
-def policy_loss(q_tm1: Tensor, log_pi_tm1: Tensor, temperature: float) -> Tensor:
+def policy_loss(q_tm1: Tensor, log_pi_tm1: Tensor, temperature: Tensor | float) -> Tensor:
     """`mean(alpha log pi - min_k q[k])` at actions of the policy's own (ibid., equation 9)."""
     return torch.mean(temperature * log_pi_tm1 - q_tm1.amin(dim=0))
 

@@ -45,7 +45,6 @@ class Learner(NetworkLearner):
             "critics": adam(self._critics, config.critic_learning_rate),
         }
         self._generator = torch.Generator().manual_seed(seed_of(seed, 2))
-        self._policy_loss = 0.0
 
     def learn(self) -> None:
         """Make one update from one batch. Raises `DeadlineExceededError` at once if the table cannot give one now."""
@@ -56,20 +55,27 @@ class Learner(NetworkLearner):
         s_tm1, s_t = data["obs"], data["next_obs"]
         with torch.no_grad():
             a_t = self._policy_target.module(s_t)
-            noise = torch.randn(a_t.shape, generator=self._generator) * config.smoothing_sigma
+            noise = self._normal(a_t.shape) * config.smoothing_sigma
             q_t = self._critics_target.module(s_t, smoothed(a_t, noise, config.smoothing_clip))
         target = clipped_double_q_target(float32(data["reward"]), float32(data["discount"]), q_t)
         q_tm1 = self._critics.module(s_tm1, data["action"])
         error = critics_loss(q_tm1, target, weights)
         descend(self._critics, self._optimizers["critics"], error)
-        if (self.version + 1) % config.policy_period == 0:
+        figures: dict[str, float | Tensor] = {"critics_loss": error.detach()}
+        if self._kind(self.version):
             gain = policy_loss(self._critics.module(s_tm1, self._policy.module(s_tm1)))
             descend(self._policy, self._optimizers["policy"], gain)
             follow(self._policy_target, self._policy, config.target_rate)
             follow(self._critics_target, self._critics, config.target_rate)
-            self._policy_loss = gain.item()
-        figures: dict[str, float | Tensor] = {"critics_loss": error.item(), "policy_loss": self._policy_loss}
+            figures["policy_loss"] = gain.detach()
         return critics_priorities(q_tm1, target, config), figures
+
+    def _kind(self, version: int) -> int:
+        """1 for the updates that step the policy, too."""
+        return int((version + 1) % self._config.policy_period == 0)
+
+    def _kinds(self) -> dict[int, int]:
+        return {self._kind(version): version for version in range(self._config.policy_period)}
 
     def _acting(self) -> NDArray[np.float32]:
         return self._policy.numpy()

@@ -28,6 +28,7 @@ MAY_CHANGE = frozenset(
         "evaluation_seconds",
         "device",
         "prefetch",
+        "compile",
         "gpus_per_actor",
         # optimisers
         "learning_rate",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from reverie.agents.agent import Agent
-from reverie.agents.core import Crash, RunSettings, Weights
+from reverie.agents.core import CompileNote, CompilePlan, Crash, RunSettings, Weights
 from reverie.agents.environments import EnvSpec
 from reverie.checkpointers import CheckpointerBase
 from reverie.client import Client
@@ -81,6 +81,8 @@ class Setup:
     """For learners that push their gradients to parameter shards."""
     epoch: int = 0
     """How often the parameter shards were restarted (always all together)."""
+    compiling: CompilePlan | None = None
+    """For a learner: from which updates on it compiles them."""
 
 
 # From the supervisor.
@@ -168,6 +170,8 @@ class Learnt:
     metrics: dict[str, float]
     seconds: dict[str, float]
     waits: str = ""
+    compiled: tuple[CompileNote, ...] = ()
+    """What its compiler has done since the last report."""
 
 
 @dataclass(frozen=True)

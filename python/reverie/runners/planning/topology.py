@@ -15,9 +15,10 @@ import torch
 
 from reverie import _checks
 from reverie.agents.agent import Agent
-from reverie.agents.core import RunSettings, TableNeeds
+from reverie.agents.core import CompilePlan, RunSettings, TableNeeds
 from reverie.agents.env_settings import EnvSettings
 from reverie.agents.environments import EnvSpec, describe, id_of
+from reverie.runners.planning.compiling import compile_plan
 from reverie.runners.planning.nodes import PROCESSES, Node, gib, memory_of_role, place
 from reverie.sharding import shard_table
 
@@ -94,6 +95,8 @@ class Topology:
     preset: Path
     memory: Mapping[str, int]
     """Bytes by the part of the run that needs them."""
+    compiling: CompilePlan | None = None
+    """From which updates on the learner compiles them; None if it does not."""
 
     @property
     def memory_bytes(self) -> int:
@@ -225,6 +228,7 @@ def plan(
         config=config,
         preset=found.path,
         memory=MappingProxyType({}),
+        compiling=compile_plan(agent, env, found.run if run is None else run, runner),
     )
     memory = {PROCESSES: PROCESS_BYTES * topology.num_processes, **agent.memory(env, config)}
     if topology.prefetch:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reverie.agents.core import Crash, Weights
+from reverie.agents.core import CompileNote, Crash, Weights
 from reverie.runners.planning.topology import Topology
 from reverie.runners.reports.evaluation import Evaluation
 
@@ -138,6 +138,14 @@ class RoleAwaited:
 
 
 @dataclass(frozen=True)
+class UpdatesCompiled:
+    """The learner's updates are compiled, or, if `note` has a reason, are not, and learning goes on without."""
+
+    env_steps: int
+    note: CompileNote
+
+
+@dataclass(frozen=True)
 class EnvironmentRestarted:
     """An environment raised; the actor's environments were made again, and the step that failed was not written.
 
@@ -164,6 +172,7 @@ Event = (
     | RoleRestarted
     | ShardMoved
     | RoleAwaited
+    | UpdatesCompiled
     | EnvironmentRestarted
     | Finished
 )

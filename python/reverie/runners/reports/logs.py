@@ -23,6 +23,7 @@ from reverie.runners.reports.events import (
     Saved,
     ShardMoved,
     Started,
+    UpdatesCompiled,
 )
 from reverie.runners.reports.sparse_events import SparseEvents
 
@@ -149,6 +150,9 @@ def as_line(event: Event) -> dict[str, Any]:
             return {"event": "shard moved", **vars(event), "followed_by": list(event.followed_by)}
         case RoleAwaited():
             return {"event": "role awaited", **vars(event)}
+        case UpdatesCompiled():
+            name = "updates not compiled" if event.note.reason else "updates compiled"
+            return {"event": name, "env_steps": event.env_steps, **vars(event.note)}
         case EnvironmentRestarted():
             return {"event": "environment restarted", "env_steps": event.env_steps, **vars(event.crash)}
         case Finished():

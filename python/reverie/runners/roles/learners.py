@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from reverie.agents.agent import Agent, SharedParameters
-from reverie.agents.core import AheadLearner, Stopwatch, Weights
+from reverie.agents.core import AheadLearner, CompilingLearner, Stopwatch, Weights
 from reverie.client import Client
 from reverie.errors import DeadlineExceededError, StorageError, UnauthenticatedError, UnavailableError
 from reverie.runners.links.messages import (
@@ -45,6 +45,10 @@ PUBLISH_SECONDS = 0.02
 version. A learner with parameter shards pulls newer parameters no more often than this while it waits."""
 
 
+COMPILER_SECONDS = 0.1
+"""Between two looks at a compiler for which an update waits."""
+
+
 class PublishingLearner:
     """A learner of the agent and the publication of its weights: the first learner of a run publishes them."""
 
@@ -65,6 +69,10 @@ class PublishingLearner:
         """Whether batches are drawn ahead."""
         if setup.run.prefetch:
             cast("AheadLearner", self.learner).draw_ahead(setup.run.prefetch)
+        self.compiling: CompilingLearner | None = None
+        if setup.compiling is not None:
+            self.compiling = cast("CompilingLearner", self.learner)
+            self.compiling.compile_updates(setup.compiling)
         self._publisher = setup.weights.publisher(setup.generation + setup.epoch) if setup.name.index == 0 else None
         self._published, self._next = -1, 0.0
 
@@ -111,7 +119,14 @@ class PublishingLearner:
 
     def report(self, seconds: dict[str, float], waits: str) -> Learnt:
         """Its version and metrics."""
-        return Learnt(self.learner.version, self.learner.metrics(), seconds, waits)
+        notes = () if self.compiling is None else tuple(self.compiling.drain_compile_notes())
+        return Learnt(self.learner.version, self.learner.metrics(), seconds, waits, notes)
+
+    def close(self) -> None:
+        """Draw nothing ahead any more, and end the compilers that still run."""
+        self.stop_drawing()
+        if self.compiling is not None:
+            self.compiling.stop_compiling()
 
 
 class LearningRole(Role):
@@ -188,6 +203,11 @@ class Learner(LearningRole):
             link.pause(TURN_SECONDS)
             return
         began, waits_for = time.perf_counter(), "wait for the table"
+        if self.inner.compiling is not None and not self.inner.compiling.ready():
+            self._waits = "its updates are being compiled"
+            link.pause(COMPILER_SECONDS)
+            self.watch.add("wait for the compiler", time.perf_counter() - began)
+            return
         try:
             if self._can_learn():
                 if self.inner.draws_ahead:
@@ -219,7 +239,7 @@ class Learner(LearningRole):
 
     def close(self) -> None:
         """Close the connection."""
-        self.inner.stop_drawing()
+        self.inner.close()
         self._client.close()
 
 

@@ -216,6 +216,7 @@ class RoleGroup:
             num_shards=topology.num_shards,
             seed=self._seed(name, 0),
             state=state,
+            compiling=topology.compiling if name.kind == "learner" else None,
         )
         resumed = self._resumed is not None and name != EVALUATOR
         self.members[name] = RoleStatus(setup, state=state, state_of="its checkpoint" if resumed else "nothing")

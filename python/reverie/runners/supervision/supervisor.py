@@ -44,6 +44,7 @@ from reverie.runners.reports.events import (
     StalledError,
     Started,
     StoppedError,
+    UpdatesCompiled,
 )
 from reverie.runners.reports.run_progress import RunProgress
 from reverie.runners.supervision.absences import AbsenceReporter
@@ -215,6 +216,8 @@ class Supervisor:
                 self._latest.learnt[name.index] = report
                 account.updates = self._latest.updates
                 self._add(report.seconds)
+                for note in report.compiled:
+                    self._emit(UpdatesCompiled(account.env_steps, note))
             case Served():
                 self._latest.served[name.index] = report
             case State() | Holding() | EvaluationDone():

@@ -1,0 +1,162 @@
+"""Optimisers of one vector of parameters, whose steps can also be traced with the rest of an update.
+
+`descend` is their step. Its numbers that change from step to step, such as Adam's corrections, are its `factors`: a
+compiled update receives them and the `moments`, and `count_step` counts the steps that it has made.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class FlatOptimizer(torch.optim.Optimizer, ABC):
+    """Base of optimisers of one vector of parameters `[P]`."""
+
+    MOMENTS: tuple[str, ...]
+    """The names of its vectors `[P]` in `state`."""
+    _traced: tuple[Sequence[Tensor], Sequence[Tensor]] | None = None
+    """While an update is traced: the moments, and the factors as tensors."""
+    traced_steps = 0
+    """The steps of the last update that was traced."""
+
+    @abstractmethod
+    def formula(self, flat: Tensor, gradient: Tensor, moments: Sequence[Tensor], factors: Sequence[Any]) -> None:
+        """Change `flat` and the moments as one step does. `factors` are numbers or tensors without axes."""
+
+    @abstractmethod
+    def factors(self) -> tuple[float, ...]:
+        """The numbers of the next step that are others in each step."""
+
+    def count_step(self) -> None:
+        """Count a step that a compiled update made."""
+
+    @torch.no_grad()
+    def descend(self, flat: Tensor, gradient: Tensor) -> None:
+        """Make one step of `flat` down its gradient, both `[P]`."""
+        if self._traced is None:
+            self._step(flat, gradient)
+        else:
+            self.formula(flat, gradient, *self._traced)
+            self.traced_steps += 1
+
+    def _step(self, flat: Tensor, gradient: Tensor) -> None:
+        factors = self.factors()
+        self.formula(flat, gradient, self.moments(), factors)
+        self.count_step()
+
+    def moments(self) -> list[Tensor]:
+        """Its vectors `[P]`, which are 0 before the first step."""
+        state = self._own_state()
+        return [state[name] for name in self.MOMENTS]
+
+    def _own_state(self) -> dict[str, Any]:
+        parameter: nn.Parameter = self.param_groups[0]["params"][0]
+        state: dict[str, Any] = self.state[parameter]
+        if not state:
+            state |= self._first_state(parameter)
+        return state
+
+    def _first_state(self, parameter: nn.Parameter) -> dict[str, Any]:
+        return {name: torch.zeros_like(parameter, requires_grad=False) for name in self.MOMENTS}
+
+    @contextmanager
+    def computing_with(self, moments: Sequence[Tensor], factors: Sequence[Tensor]) -> Iterator[None]:
+        """A context in which `descend` uses these tensors, and counts no step: for tracing."""
+        self._traced, self.traced_steps = (moments, factors), 0
+        try:
+            yield
+        finally:
+            self._traced = None
+
+
+class FlatAdam(torch.optim.Adam, FlatOptimizer):
+    """Adam (Kingma & Ba 2015, algorithm 1) of one vector, without the checks of PyTorch's own `step`.
+
+    These take longer than the arithmetic on small networks. State and numbers are those of `torch.optim.Adam`.
+    """
+
+    MOMENTS = ("exp_avg", "exp_avg_sq")
+
+    def __init__(self, parameter: nn.Parameter, learning_rate: float, epsilon: float) -> None:
+        super().__init__([parameter], lr=learning_rate, eps=epsilon, fused=True)
+
+    def _first_state(self, parameter: nn.Parameter) -> dict[str, Any]:
+        return {"step": torch.zeros((), device=parameter.device), **super()._first_state(parameter)}
+
+    def factors(self) -> tuple[float, ...]:
+        """The rate with the correction of the mean, and the correction of the root."""
+        group, step = self.param_groups[0], float(self._own_state()["step"]) + 1
+        beta1, beta2 = group["betas"]
+        return group["lr"] / (1 - beta1**step), (1 - beta2**step) ** -0.5
+
+    def formula(self, flat: Tensor, gradient: Tensor, moments: Sequence[Tensor], factors: Sequence[Any]) -> None:
+        """The step of `_step` by single operations."""
+        group, (mean, square), (rate, correction) = self.param_groups[0], moments, factors
+        beta1, beta2 = group["betas"]
+        mean.lerp_(gradient, 1 - beta1)
+        square.mul_(beta2).add_(gradient * gradient * (1 - beta2))
+        flat.sub_(rate * mean / (square.sqrt() * correction + group["eps"]))
+
+    def _step(self, flat: Tensor, gradient: Tensor) -> None:
+        group, state = self.param_groups[0], self._own_state()
+        beta1, beta2 = group["betas"]
+        state["step"] += 1
+        torch._fused_adam_(
+            [flat],
+            [gradient],
+            [state["exp_avg"]],
+            [state["exp_avg_sq"]],
+            [],
+            [state["step"]],
+            lr=group["lr"],
+            beta1=beta1,
+            beta2=beta2,
+            weight_decay=0.0,
+            eps=group["eps"],
+            amsgrad=False,
+            maximize=False,
+        )
+
+    def count_step(self) -> None:
+        """Count a step that a compiled update made."""
+        count = self._own_state()["step"].numpy()  # a view, which takes less than an operation of PyTorch
+        count += 1
+
+
+class CentredRmsProp(FlatOptimizer):
+    """`x <- x - rate g / sqrt(n - m^2 + epsilon)`, n and m decaying means of g^2 and g (Graves 2013, eq. 38 to 40).
+
+    The optimiser of the DQN papers, without momentum. Epsilon is under the root; PyTorch's own adds it outside. The
+    1.5e-7 of Ape-X bounds the root from below at 4e-4; added outside, parameters with tiny gradients would jump.
+    """
+
+    MOMENTS = ("square_avg", "grad_avg")
+
+    def __init__(self, parameter: nn.Parameter, learning_rate: float, decay: float, epsilon: float) -> None:
+        super().__init__([parameter], {"lr": learning_rate, "alpha": decay, "eps": epsilon})
+
+    def factors(self) -> tuple[float, ...]:
+        """The rate, for a run that resumes with another one."""
+        return (self.param_groups[0]["lr"],)
+
+    def formula(self, flat: Tensor, gradient: Tensor, moments: Sequence[Tensor], factors: Sequence[Any]) -> None:
+        """The step."""
+        group, (square, mean), (rate,) = self.param_groups[0], moments, factors
+        square.lerp_(gradient.square(), 1 - group["alpha"])
+        mean.lerp_(gradient, 1 - group["alpha"])
+        root = torch.addcmul(square, mean, mean, value=-1).clamp_(min=0).add_(group["eps"]).sqrt_()
+        if isinstance(rate, Tensor):
+            flat.sub_(gradient / root * rate)
+        else:
+            flat.addcdiv_(gradient, root, value=-rate)
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Make one step of its parameter down `grad`."""
+        parameter = self.param_groups[0]["params"][0]
+        self.descend(parameter, parameter.grad)

@@ -1,0 +1,35 @@
+"""The updates of a run that are compiled, and from which on."""
+
+from __future__ import annotations
+
+from reverie.agents.agent import Agent
+from reverie.agents.core import CompilePlan, RunSettings
+from reverie.agents.environments import EnvSpec
+
+BEGIN = 2_500
+"""The updates of a run before it compiles: shorter runs have nothing of it."""
+USE_FROM = 5_000
+"""The first compiled update of a run in one process, whether the compiler has ended earlier or another run has compiled
+the same: so the same seed gives the same run. The updates in between take longer than the compiler."""
+
+
+def compile_plan(agent: Agent, env: EnvSpec, run: RunSettings, runner: str) -> CompilePlan | None:
+    """From which updates on a run compiles them; None if it does not. Raises ValueError if it must and cannot."""
+    if run.compile == "off":
+        return None
+    reason = ""
+    if not agent.compiles:
+        reason = f"the updates of {agent.name} are not made to be compiled"
+    elif run.device != "cpu":
+        reason = f"the device is {run.device!r}, and updates are compiled for the CPU"
+    elif run.compile == "on" and runner != "ray":  # on Ray it is the learner's node that counts
+        from reverie.agents.compiling import missing_compiler
+
+        reason = missing_compiler()
+    if run.compile == "on":
+        if reason:
+            raise ValueError(f"compile is 'on', and {reason}: leave it out")
+        return CompilePlan(begin=0, use_from=1, required=True)
+    if reason or env.has_images:  # convolutions take as long compiled: docs/measurements/pong.md
+        return None
+    return CompilePlan(begin=BEGIN, use_from=USE_FROM if runner == "local" else None, required=False)

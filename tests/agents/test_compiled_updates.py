@@ -1,0 +1,135 @@
+"""Updates through the compiler: a minute of processor time for each graph."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from reverie.agents import compiling, tracing  # noqa: E402
+from reverie.agents.core import CompilePlan, RunSettings  # noqa: E402
+from reverie.agents.dqn import agent as dqn  # noqa: E402
+from reverie.agents.learning import DivergedError  # noqa: E402
+from reverie.runners import UpdatesCompiled, train  # noqa: E402
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.xdist_group("compiled updates"),
+    pytest.mark.skipif(bool(compiling.missing_compiler()), reason=compiling.missing_compiler()),
+]
+SOON = CompilePlan(begin=0, use_from=1, required=True)
+RUN = RunSettings(
+    target_return=None,
+    max_env_steps=1_500,
+    evaluate_every=1_500,
+    screening_episodes=1,
+    confirmation_episodes=1,
+    compile="on",
+)
+CONFIG = dataclasses.replace(
+    dqn.load_preset("CartPole-v1").config, hidden=(16,), batch_size=32, samples_per_insert=8.0, learning_starts=300
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    """A cache folder that is empty at first."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("cache")
+        patch.setenv("REVERIE_CACHE", str(folder))
+        yield folder / "compiled"
+
+
+def without_feedback(learner):
+    """The learner, whose new priorities are noted and do not change what is drawn; and these priorities."""
+    noted, replay = [], learner._client
+    update = replay.update_priorities
+    replay.update_priorities = lambda table, keys, priorities: (
+        noted.append(priorities) or update(table, keys[:0], priorities[:0])
+    )
+    return learner, noted
+
+
+@pytest.mark.parametrize("name", ["apex-dqn", "td3"])
+def test_compiled_updates_are_those_of_single_operations_within_rounding(name, make_learner, until):
+    """Over both kinds of updates of TD3, its noise, and copies into target networks; and a state goes on without."""
+    changes = {"target_period": 5} if name == "apex-dqn" else {}
+    (learner, noted), (other, expected) = (without_feedback(make_learner(name, **changes)) for _ in range(2))
+    learner.compile_updates(SOON)
+    learner.learn()
+    until(learner.ready)
+    other.learn()
+    for _ in range(21):
+        learner.learn()
+        other.learn()
+    assert learner.metrics()["updates_compiled"] == 21
+    for one, two in zip(tracing.State(learner).tensors, tracing.State(other).tensors, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
+    assert len(noted) == len(expected) == (22 if name == "apex-dqn" else 0)
+    for one, two in zip(noted, expected, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
+    for figure in ("critics_loss", "policy_loss") if name == "td3" else ():
+        assert learner.metrics()[figure] == pytest.approx(other.metrics()[figure], rel=1e-2, abs=1e-4)
+    third = make_learner(name, **changes)
+    third.load_state_dict(learner.state_dict())
+    for one, two in zip(tracing.State(learner).tensors, tracing.State(third).tensors, strict=True):
+        assert torch.equal(one, two)
+    assert learner.state_dict()["optimizers"].keys() == other.state_dict()["optimizers"].keys()
+    steps = [one.state_dict()["optimizers"] for one in (learner, other)]
+    assert all(steps[0][key]["step"] == steps[1][key]["step"] for key in steps[0])
+    if name == "apex-dqn":
+        draw = learner._draw
+
+        def infinite():
+            batch = draw()
+            batch.data["reward"] = torch.full_like(batch.data["reward"], torch.inf)
+            return batch
+
+        learner._draw, before = infinite, len(noted)
+        with pytest.raises(DivergedError):
+            learner.learn()
+        assert learner.metrics()["updates_compiled"] == 22
+        assert len(noted) == before
+    learner.stop_compiling()
+
+
+def test_a_run_compiles_once_and_the_same_seed_gives_the_same_run(tmp_path):
+    results, notes = [], []
+    for folder in ("one", "two"):
+        events = []
+        results.append(
+            train(
+                dqn, "CartPole-v1", run=RUN, config=CONFIG, on_event=events.append, checkpoint_folder=tmp_path / folder
+            )
+        )
+        notes += [event.note for event in events if isinstance(event, UpdatesCompiled)]
+    assert [note.found for note in notes] == [False, True]
+    assert [note.reason for note in notes] == ["", ""]
+    one, two = results
+    assert (one.weights.flat == two.weights.flat).all()
+    assert one.learner["updates_compiled"] == one.learner["updates"] - 1 > 100
+    longer = dataclasses.replace(RUN, max_env_steps=2_000, compile="off")
+    resumed = train(dqn, "CartPole-v1", run=longer, config=CONFIG, checkpoint_folder=tmp_path / "one", resume="must")
+    assert resumed.learner["updates"] > one.learner["updates"]
+    assert "updates_compiled" not in resumed.learner
+
+
+def test_the_learner_of_a_run_in_processes_compiles_too():
+    events = []
+    result = train(dqn, "CartPole-v1", runner="process", run=RUN, config=CONFIG, on_event=events.append)
+    (note,) = [event.note for event in events if isinstance(event, UpdatesCompiled)]
+    assert note.reason == ""
+    assert result.learner["updates_compiled"] == result.learner["updates"] - 1
+
+
+def test_a_compiler_ends_with_the_process_that_began_it(make_learner, cache):
+    learner = make_learner("dqn", huber_delta=0.5)  # no other test has compiled this graph
+    learner.compile_updates(CompilePlan(begin=0, use_from=None, required=False))
+    learner.learn()
+    (job,) = learner._compiler._jobs
+    job.process.stdin.close()
+    assert job.process.wait() == -9
+    assert not list(cache.glob(f"{job.folder.name}/*.so"))
+    learner.stop_compiling()
+    assert not job.folder.exists()
