@@ -13,12 +13,12 @@ pq = pytest.importorskip("pyarrow.parquet")
 import reverie  # noqa: E402
 from reverie.agents import acting, find  # noqa: E402
 from reverie.agents.core import Stopwatch  # noqa: E402
+from reverie.agents.env_settings import EnvSettings  # noqa: E402
 from reverie.agents.environments import UnsupportedEnvironmentError, describe  # noqa: E402
 from reverie.agents.iql.loss import critics_loss, policy_loss, value_loss  # noqa: E402
 from reverie.runners import train  # noqa: E402
 
 IQL = find("iql")
-SPEC = describe("Pendulum-v1")
 CONFIG = IQL.load_preset("Pendulum-v1").config
 
 
@@ -132,15 +132,16 @@ def small(tmp_path):
 
 
 class Stage:
-    def __init__(self, **changes):
+    def __init__(self, environment=None, **changes):
+        spec = describe("Pendulum-v1", environment)
         self.config = dataclasses.replace(CONFIG, learning_starts=1, **changes)
-        (table,) = IQL.make_tables(SPEC, self.config, seed=0)
+        (table,) = IQL.make_tables(spec, self.config, seed=0)
         free = reverie.rate_limiters.MinSize(1)
         self.server = reverie.Server([table.replace(rate_limiter=free, sampler=reverie.selectors.Fifo())], listen=False)
         self.client = self.server.client()
         made = {"seed": 0, "watch": Stopwatch()}
-        self.learner = IQL.make_learner(SPEC, self.config, self.client, **made)
-        self.actor = IQL.make_actor(SPEC, self.config, self.client, self.learner, index=0, **made)
+        self.learner = IQL.make_learner(spec, self.config, self.client, **made)
+        self.actor = IQL.make_actor(spec, self.config, self.client, self.learner, index=0, **made)
 
     def items(self):
         self.actor.settle()
@@ -172,6 +173,16 @@ def test_a_reader_begins_again_after_the_last_row_and_continues_from_its_place(s
         again.actor.act()
     assert [item[0] for item in one.items()] == [0.0, 1.0, 2.0, 10.0, 11.0] * 2
     assert [item[0] for item in again.items()] == [2.0, 10.0, 11.0]
+
+
+def test_a_reader_gives_the_discounted_returns_that_normalise_rewards(small):
+    one = Stage(dataset=small, discount=0.5, environment=EnvSettings(normalise_rewards=True))
+    for _ in range(5):
+        one.actor.act()
+    one.actor.settle()
+    one.actor._writer.flush()
+    found = one.client.get("replay", one.client.query("replay").key).data["discounted_return"]
+    assert found.tolist() == [0.0, 1.0, 2.5, 1.0, 1.5], "it begins again with each episode"
 
 
 def test_items_of_several_steps_stay_within_their_episode(small):
