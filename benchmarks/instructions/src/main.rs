@@ -13,7 +13,7 @@ use reverie_core::sample::{Draws, SampleRequest};
 use reverie_core::spec::{ColumnSpec, DType, Key, Schema, Structure};
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
-use reverie_core::table::{Inserts, Priority, SharedTable, TableOptions, Tables};
+use reverie_core::table::{Inserts, Lessee, Priority, SharedTable, TableOptions, Tables};
 use std::hint::black_box;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -151,7 +151,8 @@ fn counted_commit(log: &Log) {
 
 #[inline(never)]
 fn counted_sample(table: &Arc<SharedTable>, num_samples: usize, lease: bool) -> Draws {
-    let request = SampleRequest { num_samples, lease, ..SampleRequest::default() };
+    let lessee = lease.then(Lessee::default);
+    let request = SampleRequest { num_samples, lessee, ..SampleRequest::default() };
     let mut draws = table.sample(request).unwrap().poll().unwrap().unwrap();
     assert_eq!(draws.len(), num_samples);
     if lease {

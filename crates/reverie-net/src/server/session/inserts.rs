@@ -90,10 +90,8 @@ impl Session {
                 self.send_inserted(id, &[keys]);
                 return Ok(());
             }
-            Known::Other => {
-                self.send_again(id);
-                return Ok(());
-            }
+            Known::Other if self.send_again(id) => return Ok(()),
+            Known::Other => return Err(Error::Protocol(format!("request {id} was no insert"))),
             Known::No if self.cancels.contains_key(&id) => {
                 return self.inserts.came_again(id, size_bytes);
             }
@@ -195,7 +193,10 @@ impl Session {
     pub(super) fn withdraw_insert(&mut self, id: u64) {
         let keys = match self.memory.look_up(id) {
             Known::Keys(keys) => keys.iter().map(|key| key.get()).collect(),
-            Known::Other => return self.send_again(id),
+            Known::Other => {
+                self.send_again(id);
+                return;
+            }
             Known::Received => return,
             Known::No => Vec::new(),
         };
