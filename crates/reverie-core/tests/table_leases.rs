@@ -9,7 +9,8 @@ use reverie_core::sample::{Draws, SampleRequest};
 use reverie_core::table::limiter::{ErrorBuffer, Limiter};
 use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{
-    Age, Lessee, Neighbours, Priority, Restoring, Row, SharedTable, Slot, Table, TableInfo, TableOptions, Tables, Updates,
+    Age, Lessee, Neighbours, Priority, Restoring, Row, SharedTable, Slot, Table, TableInfo, TableOptions, Tables,
+    Updates,
 };
 use std::sync::Arc;
 use support::{Rows, f64_of, options, queue, tables};

@@ -21,6 +21,6 @@ pub use crate::table::JournalInfo;
 pub use group::{Journal, JournalOptions, Syncs};
 pub use log::Log;
 pub use recover::{JournalEnd, Recovered, recover};
-pub use replay::HeldLease;
 pub use repair::{Loss, Repaired, VerifiedJournal, repair, verify};
+pub use replay::HeldLease;
 pub use saver::{Recovery, Saver};

@@ -277,7 +277,11 @@ impl Replayed {
                 lessees.iter().for_each(|lessee| by_lessee.entry(*lessee).or_default().push(leased));
             }
             let of_table = by_lessee.into_iter();
-            held.extend(of_table.map(|(lessee, slots)| HeldLease { table: summary.options.name.clone(), lessee, slots }));
+            held.extend(of_table.map(|(lessee, slots)| HeldLease {
+                table: summary.options.name.clone(),
+                lessee,
+                slots,
+            }));
         }
         held
     }

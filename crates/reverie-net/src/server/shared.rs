@@ -200,7 +200,9 @@ impl Shared {
         }
         let draws = self.tables.end_held_leases();
         if draws > 0 {
-            tracing::warn!("{draws} draws that clients held before the start are back: their clients did not reconnect");
+            tracing::warn!(
+                "{draws} draws that clients held before the start are back: their clients did not reconnect"
+            );
         }
     }
 

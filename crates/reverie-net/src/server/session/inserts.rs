@@ -90,8 +90,12 @@ impl Session {
                 self.send_inserted(id, &[keys]);
                 return Ok(());
             }
-            Known::Other if self.send_again(id) => return Ok(()),
-            Known::Other => return Err(Error::Protocol(format!("request {id} was no insert"))),
+            Known::Other => {
+                return match self.send_again(id) {
+                    true => Ok(()),
+                    false => Err(Error::Protocol(format!("request {id} was no insert"))),
+                };
+            }
             Known::No if self.cancels.contains_key(&id) => {
                 return self.inserts.came_again(id, size_bytes);
             }

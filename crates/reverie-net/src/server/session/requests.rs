@@ -30,8 +30,12 @@ impl Session {
         match self.memory.look_up(id) {
             Known::Received => return Ok(()),
             Known::Keys(_) => return Err(Error::Protocol(format!("request {id} was an insert"))),
-            Known::Other if self.send_again(id) => return Ok(()),
-            Known::Other | Known::No => {}
+            Known::Other => {
+                if self.send_again(id) {
+                    return Ok(());
+                }
+            }
+            Known::No => {}
         }
         if self.cancels.contains_key(&id) || self.ready.iter().any(|answer| answer.id == id) {
             return Ok(());

@@ -3,7 +3,6 @@
 use super::Table;
 use crate::table::policy::slots::changed::Changed;
 use crate::table::types::delta::{Counts, TableDelta};
-use crate::table::types::info::Stats;
 use crate::table::types::limiter::Counters;
 use crate::table::types::restoring::Row;
 
@@ -25,6 +24,7 @@ impl Table {
     /// A leased draw is undone in these figures, as in [`Table::snapshot`], and its holder is named: a server that starts
     /// from the journal leases it again, see [`Table::lease_again`].
     pub fn delta(&mut self, counts: bool) -> TableDelta {
+        let stats = counts.then(|| self.without_leases(|table| table.stats.clone()));
         let (mut cleared, mut items, mut changed, mut leased) = (false, Vec::new(), Vec::new(), Vec::new());
         if let Some(noted) = self.slots.changed() {
             (cleared, items, leased) = (noted.take_cleared(), noted.take_items(), noted.take_leases());
@@ -45,7 +45,6 @@ impl Table {
         changed.extend(leased.iter().filter(|_| !counts));
         let leases = leased.into_iter().filter(|slot| self.slots.slot(*slot).item.is_some());
         let leases = leases.map(|slot| (slot, self.lessees(slot))).collect();
-        let stats = counts.then(|| self.unleased_stats());
         TableDelta {
             cleared,
             counters: self.unleased_counters(),
@@ -75,17 +74,5 @@ impl Table {
     fn unleased_counters(&self) -> Counters {
         let Counters { inserts, samples, deletes } = self.counters;
         Counters { inserts, samples: samples - self.leases.draws, deletes: deletes - self.leases.used_up }
-    }
-
-    fn unleased_stats(&self) -> Stats {
-        let mut stats = self.stats.clone();
-        for (key, leased) in &self.leases.by_key {
-            leased.draws.iter().for_each(|(_, age)| stats.age_histogram[usize::from(*age)] -= 1);
-            let present = self.slots.find(*key).map(|slot| self.slots.slot(slot).times_sampled());
-            if present.is_some_and(|times| times == leased.draws.len() as u32) {
-                stats.sampled_unique -= 1;
-            }
-        }
-        stats
     }
 }
