@@ -11,6 +11,7 @@ use crate::table::policy::slots::page::Cut;
 use crate::table::types::info::Stats;
 use crate::table::types::lessee::Lessee;
 use crate::table::types::restoring;
+use std::collections::hash_map::Entry;
 
 impl Table {
     /// Draws that the clients have not acknowledged yet.
@@ -47,17 +48,18 @@ impl Table {
 
     /// Leases a draw of the slot's item that was just delivered; takes the item out if it is used up.
     pub(super) fn lease(&mut self, slot: u32, lessee: Lessee, now: u64) {
-        let age = now.saturating_sub(self.slots.slot(slot).inserted_at);
-        self.leases.draws += 1;
+        let age = Stats::age_bucket(now.saturating_sub(self.slots.slot(slot).inserted_at)) as u8;
         self.slots.note_leases(slot);
-        let key = self.slots.key(slot);
-        self.leases.by_key.entry(key).or_default().draws.push((lessee, Stats::age_bucket(age) as u8));
-        if self.is_used_up(slot) {
+        let out = self.is_used_up(slot).then(|| {
             let (sampled, removed) = (self.sampler.take_out(slot), self.remover.take_out(slot));
             self.leave(slot);
-            self.leases.used_up += 1;
-            self.leases.by_key.entry(key).or_default().item = Where::Out { slot, sampled, removed };
-        }
+            Where::Out { slot, sampled, removed }
+        });
+        self.leases.draws += 1;
+        self.leases.used_up += u64::from(out.is_some());
+        let leased = self.leases.by_key.entry(self.slots.key(slot)).or_default();
+        leased.draws.push((lessee, age));
+        leased.item = out.unwrap_or(leased.item);
     }
 
     /// Leases the draws again that a request held when the journal ended, whose commits undid them; returns their keys.
@@ -147,18 +149,20 @@ impl Table {
     /// Ends a lease of an item, the latest that the request holds; returns whether it was the last of the item, the
     /// item's state, and the draw's age bucket.
     fn end_lease(&mut self, key: Key, lessee: &Lessee) -> Option<(bool, Where, usize)> {
-        let leased = self.leases.by_key.get_mut(&key)?;
+        let Entry::Occupied(mut entry) = self.leases.by_key.entry(key) else { return None };
+        let leased = entry.get_mut();
         let at = leased.draws.iter().rposition(|(holder, _)| holder == lessee)?;
-        let (_, age) = leased.draws.remove(at);
+        let (_, age) = leased.draws.swap_remove(at);
         let (last, item) = (leased.draws.is_empty(), leased.item);
         if last {
-            self.leases.by_key.remove(&key);
+            entry.remove();
         }
         self.leases.draws -= 1;
-        if !matches!(item, Where::Gone)
-            && let Some(slot) = self.slots.find(key)
-        {
-            self.slots.note_leases(slot);
+        // An item that leaves is noted as such.
+        match item {
+            Where::Out { slot, .. } => self.slots.note_leases(slot),
+            Where::Present => self.slots.find(key).into_iter().for_each(|slot| self.slots.note_leases(slot)),
+            Where::Gone => {}
         }
         Some((last, item, usize::from(age)))
     }
