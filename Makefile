@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-rust test-python test-long test-all test-isa mutants test-valgrind test-differential test-ported check lint types layers examples bench \
+.PHONY: help setup demo test test-rust test-python test-long test-all test-isa mutants test-valgrind test-differential test-ported check lint types layers instructions examples bench \
 	bench-in-process bench-network bench-smoke bench-learn train-bench fuzz docs site site-serve wheel test-wheel wheels fmt clean
 
 export PATH := $(shell tools/rust_env.sh path)
@@ -74,7 +74,7 @@ test-differential: setup ## the same random programs against dm-reverb and Rever
 test-ported: setup ## code written for dm-reverb on Reverie: the tests that Acme publishes of its adders, and what gives TensorFlow's tensors
 	$(PY) tests/ported $(ARGS)
 
-check: lint types layers test test-long examples site test-wheel ## what CI runs: lints, types, layers, tests, README, docs, examples, the site, the wheel
+check: lint types layers instructions test test-long examples site test-wheel ## what CI runs: lints, types, layers, instruction counts, tests, README, docs, examples, the site, the wheel
 
 lint: setup ## formatting and lints, warnings are errors
 	cargo fmt --all --check
@@ -90,6 +90,9 @@ types: setup ## mypy --strict, and the stubs against the built module
 layers: setup ## who may import whom, in Python and in Rust
 	.venv/bin/lint-imports
 	tools/core_stays_pure.sh
+
+instructions: setup ## instructions of the engine's hot paths against the last commit's (needs valgrind); ARGS="--write" keeps the new counts
+	$(PY) tools/instructions.py $(ARGS)
 
 examples: setup ## run every script under examples/
 	@for file in examples/*.py; do echo "==> $$file"; $(PY) $$file; done

@@ -113,7 +113,7 @@ class Checkpoints:
     def restore(self, path: str) -> dict[str, Any]:
         """Puts a checkpoint's items into the server's tables, which must be unused."""
 
-    def recover(self, *, saved_limits: bool) -> dict[str, Any] | None:
+    def recover(self, *, saved_limits: bool, holds_leases: bool) -> dict[str, Any] | None:
         """Puts the items of the newest checkpoint and of the journal after it into the tables, which must be unused.
 
         A table that is constructed as before gets the limits that `configure` had left; with `saved_limits`, also one

@@ -173,10 +173,17 @@ def start(
     checkpoint: str | None,
     journal: Journal | None,
     restore_config: RestoreConfig,
+    *,
+    listens: bool,
 ) -> _native.Checkpoints:
-    """Starts the checkpoints of a new server: restores `checkpoint` or a journal, and logs that in one line."""
+    """Starts the checkpoints of a new server: restores `checkpoint` or a journal, and logs that in one line.
+
+    Draws that clients held when the journal ended wait for these clients if the server `listens`.
+    """
     checkpoints = _native.Checkpoints(server, checkpointer.path, keep=checkpointer.keep, max_age=checkpointer.max_age)
-    restored = None if journal is None else checkpoints.recover(saved_limits=restore_config == "checkpoint")
+    restored = None
+    if journal is not None:
+        restored = checkpoints.recover(saved_limits=restore_config == "checkpoint", holds_leases=listens)
     if restored is None and checkpoint is not None:
         restored = checkpoints.restore(checkpoint)
     if restored is not None:

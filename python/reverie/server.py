@@ -130,7 +130,9 @@ class Server:
             tables, max_bytes=max_bytes if memory is None else memory.tables, seed=seed, shard=shard
         )
         # Before a client can reach the tables.
-        self._checkpoints = checkpointers.start(checkpointer, self._native, checkpoint, journal, restore_config)
+        self._checkpoints = checkpointers.start(
+            checkpointer, self._native, checkpoint, journal, restore_config, listens=listen
+        )
         self._stopped = threading.Event()
         self._host = host
         self._like: functools.partial[Client] | None = None

@@ -6,10 +6,11 @@ use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use reverie_core::checkpoint::{Keep, Store};
 use reverie_core::chunk::Compression;
-use reverie_core::journal::{JournalEnd, Log, Recovered, recover};
-use reverie_core::sample::SampleRequest;
+use reverie_core::item::Key;
+use reverie_core::journal::{HeldLease, JournalEnd, Log, Recovered, recover};
+use reverie_core::sample::{Lease, SampleRequest};
 use reverie_core::table::selector::SelectorOptions;
-use reverie_core::table::{Change, Inserts, Keys, Priority, Sender, Sent, SharedTable, TableOptions, Tables};
+use reverie_core::table::{Change, Inserts, Keys, Lessee, Priority, Sender, Sent, SharedTable, TableOptions, Tables};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use support::disk::{FakeDisk, Names, Tail};
@@ -66,6 +67,8 @@ struct Server {
     steps: Steps,
     packed: Steps,
     sent: u64,
+    /// The draws that clients hold, with their keys.
+    leases: Vec<(Lessee, Vec<i64>, Lease)>,
 }
 
 impl Server {
@@ -75,16 +78,49 @@ impl Server {
         let recovered = recover(disk, Path::new(ROOT), tables.bytes().0)?;
         let store = store(disk, 900);
         let mut from = JournalEnd::default();
-        if let Some(Recovered { checkpoint, end, .. }) = recovered {
+        let mut leases = Vec::new();
+        if let Some(Recovered { checkpoint, leases: held, end, .. }) = recovered {
             from = end;
             store.adopt(&checkpoint);
             checkpoint.restore_limits(&tables, false)?;
             checkpoint.restore(&tables, NOW)?;
+            for HeldLease { table, lessee, slots } in held {
+                tables.hold_lease(&table, lessee, &slots)?;
+                let keys = slots.iter().map(|of| Key::new(0, of.generation, of.slot).get()).collect();
+                let [(_, lease)] = tables.claim_leases(&lessee.sender).try_into().unwrap();
+                leases.push((lessee, keys, lease));
+            }
         }
         let log = Log::begin(Arc::clone(&tables), store, from, || NOW)?;
         let (rows, steps) = (Rows::new(&tables), Steps::new(&tables, "steps", Compression::None));
         let packed = Steps::new(&tables, "packed", Compression::Zstd);
-        Ok(Self { tables, log, rows, steps, packed, sent: 0 })
+        Ok(Self { tables, log, rows, steps, packed, sent: 0, leases })
+    }
+
+    /// Everything that must come back, with the draws that clients hold.
+    fn contents(&self) -> String {
+        let mut leases: Vec<_> = self.leases.iter().map(|(lessee, keys, _)| (lessee, keys)).collect();
+        leases.sort();
+        format!("{}{leases:?}", all_contents(&self.tables))
+    }
+
+    /// A client draws from the queue, or acknowledges or returns draws that one holds.
+    fn lease(&mut self, random: &mut impl RngCore) {
+        let at = random.next_u32() as usize;
+        match random.next_u32() % 4 {
+            0 if !self.leases.is_empty() => self.leases.swap_remove(at % self.leases.len()).2.acknowledge(),
+            1 if !self.leases.is_empty() => drop(self.leases.swap_remove(at % self.leases.len())),
+            _ => {
+                self.sent += 1;
+                let lessee = Lessee { sender: SENDERS[at % 2], request: self.sent };
+                let request = SampleRequest { num_samples: 1 + at % 3, lessee: Some(lessee), ..Default::default() };
+                let mut draws = self.tables.get("queue").unwrap().sample(request).unwrap().cancel().unwrap();
+                let keys: Vec<i64> = draws.keys.iter().map(|key| key.get()).collect();
+                if !keys.is_empty() {
+                    self.leases.push((lessee, keys, std::mem::take(&mut draws.lease)));
+                }
+            }
+        }
     }
 
     fn keys(&self, table: &str) -> Vec<i64> {
@@ -132,7 +168,12 @@ impl Server {
                 table.received(&sender, self.sent.saturating_sub(3), &[self.sent]);
             }
             14 => match random.next_u32() % 4 {
-                0 => table.reset().unwrap(),
+                0 => {
+                    table.reset().unwrap();
+                    if name == "queue" {
+                        self.leases.clear();
+                    }
+                }
                 1 => table.forget_sender(&SENDERS[0]),
                 2 => self.tables.forgotten().add(SENDERS[1]),
                 _ => {
@@ -140,7 +181,7 @@ impl Server {
                     table.configure(Change { max_size, ..Change::default() }).unwrap();
                 }
             },
-            _ => {}
+            _ => self.lease(random),
         }
     }
 }
@@ -159,7 +200,7 @@ struct History {
 
 /// Runs a program of random operations until the disk stops. `known` are its states if it ran before.
 fn run(server: &mut Server, random: &mut impl RngCore, acts: usize, known: Option<&History>) -> History {
-    let mut history = History { states: vec![all_contents(&server.tables)], ..History::default() };
+    let mut history = History { states: vec![server.contents()], ..History::default() };
     for _ in 0..acts {
         server.act(random);
         let commits = random.next_u32() % 3;
@@ -168,7 +209,7 @@ fn run(server: &mut Server, random: &mut impl RngCore, acts: usize, known: Optio
             continue;
         }
         let last = history.states.len();
-        history.states.push(known.map_or_else(|| all_contents(&server.tables), |known| known.states[last].clone()));
+        history.states.push(known.map_or_else(|| server.contents(), |known| known.states[last].clone()));
         if server.log.commit(true).is_err() {
             return history;
         }
@@ -193,7 +234,7 @@ fn run(server: &mut Server, random: &mut impl RngCore, acts: usize, known: Optio
 /// Checks what a server that starts on this disk has; returns the server.
 fn check(left: &FakeDisk, history: &History, least: usize, place: &str) -> Server {
     let server = Server::start(left).unwrap_or_else(|error| panic!("{place}: {error}"));
-    let got = all_contents(&server.tables);
+    let got = server.contents();
     let found = history.states.iter().rposition(|state| *state == got);
     assert!(found.is_some(), "{place}: no state of the tables:\n{got}\nwanted\n{}", history.states[least]);
     let found = found.unwrap();

@@ -9,17 +9,20 @@ use reverie_core::sample::{Draws, SampleRequest};
 use reverie_core::table::limiter::{ErrorBuffer, Limiter};
 use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{
-    Age, Neighbours, Priority, Restoring, Row, SharedTable, Slot, Table, TableInfo, TableOptions, Tables, Updates,
+    Age, Lessee, Neighbours, Priority, Restoring, Row, SharedTable, Slot, Table, TableInfo, TableOptions, Tables,
+    Updates,
 };
 use std::sync::Arc;
 use support::{Rows, f64_of, options, queue, tables};
 
+const LESSEE: Lessee = Lessee { sender: [7; 16], request: 1 };
+
 fn leased(n: usize) -> SampleRequest {
-    SampleRequest { num_samples: n, lease: true, ..Default::default() }
+    SampleRequest { num_samples: n, lessee: Some(LESSEE), ..Default::default() }
 }
 
 fn plain(n: usize) -> SampleRequest {
-    SampleRequest { lease: false, ..leased(n) }
+    SampleRequest { lessee: None, ..leased(n) }
 }
 
 struct Fixture {
@@ -249,7 +252,7 @@ fn a_table_that_keeps_its_items_leases_nothing() {
     let mut all = one(options("t", 2));
     all.insert(&[1.0]);
     let draws = all.draw(leased(3));
-    assert!(draws.lease.is_empty() && !draws.is_leased);
+    assert!(draws.lease.is_empty() && draws.lessee.is_none());
     drop(draws);
     assert_eq!(all.table.info().counters.samples, 3);
 }
@@ -283,7 +286,7 @@ fn leased_items_take_none_of_the_bytes_of_a_table() {
 fn a_cut_for_a_checkpoint_has_what_is_leased_as_if_it_had_not_been_drawn() {
     let (mut table, mut rows) = bare(queue("q", 10));
     let keys: Vec<Key> = (1..=4).map(|v| table.insert(rows.item(f64::from(v)), 1.0, 0)).collect();
-    let mut draws = Draws { is_leased: true, ..Draws::default() };
+    let mut draws = Draws { lessee: Some(LESSEE), ..Draws::default() };
     table.draw(2, 0, &mut draws);
     let counters = *table.counters();
     let cut = table.snapshot();
@@ -291,8 +294,8 @@ fn a_cut_for_a_checkpoint_has_what_is_leased_as_if_it_had_not_been_drawn() {
     assert_eq!(cut.items.iter().map(|(_, slot, _)| slot.times_sampled()).collect::<Vec<_>>(), [0; 4]);
     // And the table goes on with its leases.
     assert_eq!((*table.counters(), table.leased(), table.len()), (counters, 2, 2));
-    table.acknowledge(&keys[..1]);
-    table.give_back(&keys[1..2]);
+    table.acknowledge(&LESSEE, &keys[..1]);
+    table.give_back(&LESSEE, &keys[1..2]);
     let mut rest = Draws::default();
     table.draw(4, 0, &mut rest);
     assert_eq!(values(&rest), [2.0, 3.0, 4.0]);
@@ -303,7 +306,7 @@ fn a_cut_for_a_checkpoint_has_what_is_leased_as_if_it_had_not_been_drawn() {
 fn a_queue_that_is_restored_with_what_was_leased_loses_nothing_where_that_is_more_than_it_may_hold() {
     let (mut table, mut rows) = bare(queue("q", 2));
     (1..=2).for_each(|value| _ = table.insert(rows.item(f64::from(value)), 1.0, 0));
-    let mut draws = Draws { is_leased: true, ..Draws::default() };
+    let mut draws = Draws { lessee: Some(LESSEE), ..Draws::default() };
     table.draw(1, 0, &mut draws);
     table.insert(rows.item(3.0), 1.0, 0);
     let cut = table.snapshot();
@@ -421,16 +424,16 @@ proptest! {
                 }
                 Op::Insert(_) => {}
                 Op::Lease(n) => {
-                    let mut draws = Draws { is_leased: true, ..Draws::default() };
+                    let mut draws = Draws { lessee: Some(LESSEE), ..Draws::default() };
                     table.draw(n, 0, &mut draws);
                     leases.push(draws.keys);
                 }
-                Op::GiveBack(at) if !leases.is_empty() => table.give_back(&leases.swap_remove(at % leases.len())),
+                Op::GiveBack(at) if !leases.is_empty() => table.give_back(&LESSEE, &leases.swap_remove(at % leases.len())),
                 Op::GiveBack(_) | Op::Draw(_) => {}
             }
             let _ = (table.take_dropped(), twin.take_dropped());
         }
-        leases.drain(..).for_each(|keys| table.give_back(&keys));
+        leases.drain(..).for_each(|keys| table.give_back(&LESSEE, &keys));
         // What came back beyond the bounds leaves with the next change.
         table.configure(Default::default()).unwrap();
         same(&mut table, &mut twin)?;
@@ -458,13 +461,13 @@ proptest! {
                 }
                 Op::Insert(_) => prop_assert!(!twin.can_insert()),
                 Op::Lease(n) | Op::GiveBack(n) | Op::Draw(n) => {
-                    let mut draws = Draws { is_leased: true, ..Draws::default() };
+                    let mut draws = Draws { lessee: Some(LESSEE), ..Draws::default() };
                     let mut plain = Draws::default();
                     table.draw(n, 0, &mut draws);
                     twin.draw(n, 0, &mut plain);
                     prop_assert_eq!(&draws.keys, &plain.keys);
                     prop_assert_eq!(&draws.table_sizes, &plain.table_sizes);
-                    table.acknowledge(&draws.keys);
+                    table.acknowledge(&LESSEE, &draws.keys);
                 }
             }
             let _ = (table.take_dropped(), twin.take_dropped());

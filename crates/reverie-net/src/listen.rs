@@ -83,6 +83,7 @@ impl Server {
             }
         }
         let local = local.map(|serving| runtime.spawn(serving));
+        runtime.spawn(Arc::clone(&shared).end_held_leases());
         let remote = runtime.spawn(front.serve(incoming(listener)));
         let serving = runtime.spawn(async move {
             let _ = remote.await;

@@ -64,10 +64,17 @@ impl Checkpoints {
     }
 
     /// Loads the newest checkpoint of the folder and the journal after it; None if the folder has no checkpoint.
-    #[pyo3(signature = (*, saved_limits))]
-    fn recover<'py>(&self, py: Python<'py>, saved_limits: bool) -> PyResult<Option<Bound<'py, PyDict>>> {
+    /// `holds_leases`: draws that clients had not acknowledged wait for these clients.
+    #[pyo3(signature = (*, saved_limits, holds_leases))]
+    fn recover<'py>(
+        &self,
+        py: Python<'py>,
+        saved_limits: bool,
+        holds_leases: bool,
+    ) -> PyResult<Option<Bound<'py, PyDict>>> {
         let (saver, clock) = self.parts.get(py)?;
-        let Some(found) = detached(py, || saver.recover(saved_limits, |by| clock.forward(by)))? else {
+        let recover = || saver.recover(saved_limits, holds_leases, |by| clock.forward(by));
+        let Some(found) = detached(py, recover)? else {
             return Ok(None);
         };
         let dict = restored_dict(py, &found.summary, &found.restored)?;

@@ -10,7 +10,7 @@ use crate::checkpoint::rows::{self, SavedItem, SavedPart};
 use crate::checkpoint::sent;
 use crate::item::{Key, Pattern};
 use crate::table::limiter::Counters;
-use crate::table::{Counts, Sender, SenderChange, Stats, TableOptions};
+use crate::table::{Counts, Lessee, Sender, SenderChange, Stats, TableOptions};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
@@ -51,6 +51,8 @@ pub(super) struct Change {
     pub(super) items: Vec<(SavedItem, u32)>,
     pub(super) copies: Vec<(u32, i64)>,
     pub(super) counts: Vec<Counts>,
+    /// The requests that hold draws of items, by slot.
+    pub(super) leases: Vec<(u32, Vec<Lessee>)>,
     pub(super) senders: Vec<SenderChange>,
 }
 
@@ -107,6 +109,15 @@ fn counts(from: &mut Reader<'_>) -> Decoded<Counts> {
         times_sampled: from.u32()?,
         updated: from.u64()?,
     })
+}
+
+pub(super) fn put_lessee(out: &mut Bytes, lessee: &Lessee) {
+    out.0.extend_from_slice(&lessee.sender);
+    out.u64(lessee.request);
+}
+
+fn lessee(from: &mut Reader<'_>) -> Decoded<Lessee> {
+    Ok(Lessee { sender: sent::name(from)?, request: from.u64()? })
 }
 
 pub(super) fn put_sender_change(out: &mut Bytes, change: &SenderChange) {
@@ -167,6 +178,7 @@ fn change(from: &mut Reader<'_>) -> Decoded<Change> {
         items: from.all(|from| Ok((rows::item(from)?, from.u32()?)))?,
         copies: from.all(|from| Ok((from.u32()?, from.u64()? as i64)))?,
         counts: from.all(counts)?,
+        leases: from.all(|from| Ok((from.u32()?, from.all(lessee)?)))?,
         senders: from.all(sender_change)?,
     })
 }
@@ -224,6 +236,7 @@ impl Commit {
                 }
             }
             let slots = change.gone.iter().chain(change.copies.iter().map(|(slot, _)| slot));
+            let slots = slots.chain(change.leases.iter().map(|(slot, _)| slot));
             if slots.chain(change.counts.iter().map(|counts| &counts.slot)).any(|slot| *slot >= change.allocated) {
                 return Err(format!("a slot of table '{}' that it never had", change.name));
             }

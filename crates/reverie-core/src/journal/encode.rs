@@ -1,6 +1,6 @@
 //! Writes a commit: the changes of the tables, with numbers in place of references.
 
-use super::commit::{MAGIC, put_counters, put_counts, put_optional, put_record, put_sender_change};
+use super::commit::{MAGIC, put_counters, put_counts, put_lessee, put_optional, put_record, put_sender_change};
 use crate::checkpoint::bytes::Bytes;
 use crate::checkpoint::chunk_log::ChunkLog;
 use crate::checkpoint::plan::Numbers;
@@ -134,5 +134,9 @@ fn put_change<'a>(out: &mut Bytes, log: &mut ChunkLog, shared: &mut Shared<'a>, 
         out.u64(key.get() as u64);
     });
     out.all(&delta.counts, put_counts);
+    out.all(&delta.leases, |out, (slot, lessees)| {
+        out.u32(*slot);
+        out.all(lessees, put_lessee);
+    });
     out.all(&delta.senders, put_sender_change);
 }

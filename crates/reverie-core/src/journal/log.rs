@@ -174,7 +174,10 @@ impl Log {
             let segment = self.store.log().rotate()?;
             let cuts = if last { self.tables.last_cut() } else { self.tables.cut() }?;
             (state.synced, state.unsynced) = ((segment, 0), 0);
-            Ok((cuts, Some(LogStart { segment, commit: state.next })))
+            let start = LogStart { segment, commit: state.next };
+            // The cut has no leases: they are in the first commit after it, before the manifest replaces the log so far.
+            self.commit_held(&mut state, false)?;
+            Ok((cuts, Some(start)))
         };
         self.store.take(&self.tables, (self.now)(), last, cut)
     }

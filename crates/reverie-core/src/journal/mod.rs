@@ -22,4 +22,5 @@ pub use group::{Journal, JournalOptions, Syncs};
 pub use log::Log;
 pub use recover::{JournalEnd, Recovered, recover};
 pub use repair::{Loss, Repaired, VerifiedJournal, repair, verify};
+pub use replay::HeldLease;
 pub use saver::{Recovery, Saver};

@@ -1,7 +1,7 @@
 //! What a server that starts finds: the newest manifest, and the commits after it.
 
 use super::commit::{Commit, MAGIC};
-use super::replay::Replayed;
+use super::replay::{HeldLease, Replayed};
 use crate::checkpoint::bytes::Reader;
 use crate::checkpoint::disk::{Disk, damaged};
 use crate::checkpoint::load::{Checkpoint, load_manifest};
@@ -21,6 +21,8 @@ pub struct Recovered {
     pub checkpoint: Checkpoint,
     /// The number of commits that were applied to the newest checkpoint.
     pub commits: u64,
+    /// The draws that clients held and had not acknowledged. The checkpoint has them undone.
+    pub leases: Vec<HeldLease>,
     /// The file and the offset where the journal ends within a record: a write that did not finish.
     pub torn: Option<(PathBuf, u64)>,
     /// Where a journal continues that begins on this content.
@@ -54,8 +56,9 @@ pub fn recover(disk: &dyn Disk, root: &Path, meter: &Arc<Meter>) -> Result<Optio
     let mut next_commit = first;
     let torn = read_log(disk, root, start, &mut replayed, &mut next_commit)?;
     let end = JournalEnd { commit: next_commit, chunk: replayed.next_chunk() };
+    let leases = replayed.leases();
     let checkpoint = load_manifest(disk, replayed.into_manifest()?, meter)?;
-    Ok(Some(Recovered { checkpoint, commits: next_commit - first, torn, end }))
+    Ok(Some(Recovered { checkpoint, commits: next_commit - first, leases, torn, end }))
 }
 
 /// Applies all commits from `start` on; returns where the journal ends within a record.

@@ -7,7 +7,7 @@ use crate::checkpoint::rows::{SavedBody, SavedItem, SavedPart};
 use crate::checkpoint::segment::Place;
 use crate::error::Result;
 use crate::item::Pattern;
-use crate::table::{Arrivals, Sender, SenderChange};
+use crate::table::{Arrivals, Leased, Lessee, Sender, SenderChange};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The rows of a manifest with the commits that were applied to them.
@@ -25,6 +25,17 @@ pub(super) struct Replayed {
     tables: Vec<Rows>,
 }
 
+/// Draws of a table that a request held when the journal ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldLease {
+    /// The table.
+    pub table: String,
+    /// The request.
+    pub lessee: Lessee,
+    /// The slot of each draw's item.
+    pub slots: Vec<Leased>,
+}
+
 /// The rows of a table.
 #[derive(Default)]
 struct Rows {
@@ -32,6 +43,8 @@ struct Rows {
     rows: Vec<Option<(SavedItem, u32)>>,
     copies: BTreeMap<u32, i64>,
     sent: BTreeMap<Sender, Arrivals>,
+    /// The requests that hold draws of items, by slot.
+    leases: BTreeMap<u32, Vec<Lessee>>,
 }
 
 impl Rows {
@@ -162,15 +175,18 @@ impl Replayed {
         if change.cleared {
             table.rows.clear();
             table.copies.clear();
+            table.leases.clear();
         }
         for slot in change.gone {
             if let Some(row) = table.rows.get_mut(slot as usize) {
                 *row = None;
             }
             table.copies.remove(&slot);
+            table.leases.remove(&slot);
         }
         for (item, stream) in change.items {
             table.copies.remove(&item.slot);
+            table.leases.remove(&item.slot);
             table.put(ours(item), stream);
         }
         table.copies.extend(change.copies);
@@ -179,6 +195,12 @@ impl Replayed {
             if item.generation == counts.generation {
                 (item.priority, item.version) = (counts.priority, counts.version);
                 (item.times_sampled, item.updated) = (counts.times_sampled, counts.updated);
+            }
+        }
+        for (slot, lessees) in change.leases {
+            match lessees.is_empty() {
+                true => _ = table.leases.remove(&slot),
+                false => _ = table.leases.insert(slot, lessees),
             }
         }
         for change in change.senders {
@@ -233,6 +255,7 @@ impl Replayed {
             for slot in &slots {
                 self.tables[at].rows[*slot as usize] = None;
                 self.tables[at].copies.remove(slot);
+                self.tables[at].leases.remove(slot);
             }
             let table = &mut self.manifest.summary.tables[at];
             table.counters.deletes += slots.len() as u64;
@@ -241,6 +264,26 @@ impl Replayed {
             }
         }
         left_out
+    }
+
+    /// The leases of each table, by the request that holds them.
+    pub(super) fn leases(&self) -> Vec<HeldLease> {
+        let mut held = Vec::new();
+        for (table, summary) in self.tables.iter().zip(&self.manifest.summary.tables) {
+            let mut by_lessee: BTreeMap<Lessee, Vec<Leased>> = BTreeMap::new();
+            for (slot, lessees) in &table.leases {
+                let Some(Some((item, _))) = table.rows.get(*slot as usize) else { continue };
+                let leased = Leased { slot: *slot, generation: item.generation };
+                lessees.iter().for_each(|lessee| by_lessee.entry(*lessee).or_default().push(leased));
+            }
+            let of_table = by_lessee.into_iter();
+            held.extend(of_table.map(|(lessee, slots)| HeldLease {
+                table: summary.options.name.clone(),
+                lessee,
+                slots,
+            }));
+        }
+        held
     }
 
     /// The manifest of the rows as they are now.

@@ -82,18 +82,27 @@ impl Saver {
 
     /// Restores the newest checkpoint of the store and the journal after it; `None` if there is no checkpoint.
     ///
-    /// `forward` as for [`Saver::restore`], `always` as for [`Checkpoint::restore_limits`].
+    /// `forward` as for [`Saver::restore`], `always` as for [`Checkpoint::restore_limits`]. With `holds_leases`, draws that
+    /// clients had not acknowledged wait for [`Tables::claim_leases`]; otherwise they are undone.
     ///
     /// [`Checkpoint::restore_limits`]: crate::checkpoint::Checkpoint::restore_limits
-    pub fn recover(&self, always: bool, forward: impl FnOnce(Duration)) -> Result<Option<Recovery>> {
+    pub fn recover(
+        &self,
+        always: bool,
+        holds_leases: bool,
+        forward: impl FnOnce(Duration),
+    ) -> Result<Option<Recovery>> {
         let found = recover(&*self.disk, self.store.root(), self.tables.bytes().0)?;
-        let Some(Recovered { checkpoint, commits, torn, end }) = found else { return Ok(None) };
+        let Some(Recovered { checkpoint, commits, leases, torn, end }) = found else { return Ok(None) };
         let now = (self.now)();
         forward(checkpoint.clock_at(now));
         let summary = checkpoint.summary.clone();
         self.store.adopt(&checkpoint);
         checkpoint.restore_limits(&self.tables, always)?;
         let restored = checkpoint.restore(&self.tables, now)?;
+        // A table that the new server does not have was left out.
+        let leases = leases.iter().filter(|held| holds_leases && self.tables.get(&held.table).is_ok());
+        leases.into_iter().try_for_each(|held| self.tables.hold_lease(&held.table, held.lessee, &held.slots))?;
         // It is recovered once: the tables must have been unused.
         let _ = self.end.set(end);
         Ok(Some(Recovery { summary, restored, commits, torn }))

@@ -3,7 +3,7 @@
 use super::lease::Lease;
 use super::windows::{Window, Windows};
 use crate::item::{Item, Key};
-use crate::table::Tally;
+use crate::table::{Lessee, Tally};
 
 /// The most draws that memory is reserved for in advance; for more, it grows with the draws.
 const MOST_RESERVED: usize = 1 << 16;
@@ -39,8 +39,8 @@ pub struct Draws {
     pub windows: Vec<Window>,
     /// Draws that were skipped since the last one here, because their items were too short for a window.
     pub short: u32,
-    /// True if the draws are to be leased.
-    pub is_leased: bool,
+    /// The request that the draws are leased to, if they are.
+    pub lessee: Option<Lessee>,
     /// Returns the draws to their tables unless it is [acknowledged](Lease::acknowledge).
     ///
     /// Stays with these draws when they are split or copied, and joins when they are joined.
@@ -68,7 +68,7 @@ impl Draws {
             windows: Vec::new(),
             short: 0,
             passed: 0,
-            is_leased: false,
+            lessee: None,
             lease: Lease::default(),
         }
     }
@@ -128,7 +128,7 @@ impl Draws {
             windows: self.windows.split_off(n.min(self.windows.len())),
             short: 0,
             passed: 0,
-            is_leased: self.is_leased,
+            lessee: self.lessee,
             lease: Lease::default(),
         }
     }

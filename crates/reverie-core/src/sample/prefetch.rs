@@ -197,7 +197,7 @@ fn draw_parts(
 ) -> Result<bool> {
     for (index, (table, count)) in parts.iter().enumerate() {
         let Schedule { without_replacement, windows, .. } = *schedule;
-        let request = SampleRequest { num_samples: *count, without_replacement, windows, lease: false };
+        let request = SampleRequest { num_samples: *count, without_replacement, windows, lessee: None };
         let mut ticket = source.sample(table, request)?;
         let draws = loop {
             if let Some(done) = ticket.wait(SLICE) {

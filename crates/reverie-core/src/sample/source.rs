@@ -2,7 +2,7 @@
 
 use super::{Draws, Windows};
 use crate::error::Result;
-use crate::table::Ticket;
+use crate::table::{Lessee, Ticket};
 
 /// The most draws that a caller should allow in one request: more is a mistake.
 ///
@@ -20,8 +20,8 @@ pub struct SampleRequest {
     pub without_replacement: bool,
     /// Windows of the items, each chosen when its item is drawn.
     pub windows: Option<Windows>,
-    /// Draws of a table that deletes sampled items are leased: see [`Draws::lease`].
-    pub lease: bool,
+    /// Draws of a table that deletes sampled items are leased to this request: see [`Draws::lease`].
+    pub lessee: Option<Lessee>,
 }
 
 /// A source of draws. A batch of n is n single draws in sequence; a request keeps its place until it is complete.

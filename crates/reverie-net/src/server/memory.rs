@@ -1,9 +1,9 @@
 //! The outcomes of a session's requests, kept for as long as the client may ask again.
 
-use super::samples::Answer;
+use super::samples::{Answer, DRAW_BYTES};
 use crate::proto;
 use prost::Message;
-use reverie_core::table::{Arrivals, Keys};
+use reverie_core::table::{Arrivals, Keys, Lease};
 use reverie_core::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,13 +16,21 @@ pub(super) enum Outcome {
     Reply(Box<proto::Reply>),
     /// Leased draws that were sent: gathered again if the client asks again.
     Draws(Box<Answer>),
+    /// Leased draws from before the server was restarted: undone if the client asks again.
+    Held(Lease),
 }
 
 impl Outcome {
     fn acknowledge(self) {
-        if let Self::Draws(answer) = self {
-            answer.lease.acknowledge();
+        match self {
+            Self::Draws(answer) => answer.lease.acknowledge(),
+            Self::Held(lease) => lease.acknowledge(),
+            Self::Reply(_) => {}
         }
+    }
+
+    fn is_leased(&self) -> bool {
+        matches!(self, Self::Draws(_) | Self::Held(_))
     }
 }
 
@@ -60,6 +68,7 @@ impl Outcome {
             + match self {
                 Self::Reply(reply) => reply.encoded_len() as u64,
                 Self::Draws(answer) => answer.held_bytes(),
+                Self::Held(lease) => lease.len() as u64 * DRAW_BYTES,
             }
     }
 }
@@ -77,9 +86,16 @@ pub(super) enum Known<'a> {
 }
 
 impl Memory {
-    /// The memory of a session from before the checkpoint that its server was restored from.
-    pub(super) fn restored(done: Arrivals) -> Self {
+    /// The memory of a session from before the start of its server: inserts that are done, and leased draws by request.
+    pub(super) fn restored(done: Arrivals, leases: Vec<(u64, Lease)>) -> Self {
         let mut memory = Self::default();
+        let mut held = BTreeMap::<u64, Lease>::new();
+        // A request may have drawn from several tables.
+        leases.into_iter().for_each(|(id, lease)| held.entry(id).or_default().join(lease));
+        for (id, lease) in held {
+            memory.highest = memory.highest.max(id);
+            memory.done(id, Outcome::Held(lease));
+        }
         for (id, keys) in done {
             memory.highest = memory.highest.max(id);
             memory.inserted(id, vec![keys]);
@@ -150,13 +166,13 @@ impl Memory {
 
     /// True while draws wait for their acknowledgement.
     pub(super) fn has_leases(&self) -> bool {
-        self.others.values().any(|(outcome, _)| matches!(outcome, Outcome::Draws(_)))
+        self.others.values().any(|(outcome, _)| outcome.is_leased())
     }
 
     /// Returns draws to their tables: the client will not ask for them again.
     pub(super) fn end_leases(&mut self) {
         self.others.retain(|_, (outcome, bytes)| {
-            let leased = matches!(outcome, Outcome::Draws(_));
+            let leased = outcome.is_leased();
             if leased {
                 self.len -= 1;
                 self.bytes -= *bytes;

@@ -8,7 +8,7 @@ use crate::proto;
 use reverie_core::chunk::Chunk;
 use reverie_core::item::{Body, Item};
 use reverie_core::sample::{Draws, MAX_SAMPLES, SampleRequest};
-use reverie_core::table::{Lease, SharedTable, Ticket};
+use reverie_core::table::{Lease, Lessee, SharedTable, Ticket};
 use reverie_core::{Error, Result};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -192,13 +192,14 @@ pub(super) async fn wait<T: Default + Unpin>(
     Err((ticket.cancel(), why))
 }
 
-/// Draws for a request, waiting for the tables as long as `patience` allows. `lease`: the client acknowledges them.
+/// Draws for a request, waiting for the tables as long as `patience` allows. `lessee`: the client
+/// acknowledges them.
 pub(super) async fn draw(
     shared: Arc<Shared>,
     id: u64,
     sample: proto::Sample,
     mut patience: Patience,
-    lease: bool,
+    lessee: Option<Lessee>,
 ) -> Answer {
     let reading = match Reading::decode(sample.reading) {
         Ok(reading) => reading,
@@ -224,7 +225,7 @@ pub(super) async fn draw(
         patience.deadline = Some(Instant::now());
     }
     let without_replacement = sample.without_replacement;
-    let request = |num_samples| SampleRequest { num_samples, without_replacement, windows, lease };
+    let request = |num_samples| SampleRequest { num_samples, without_replacement, windows, lessee };
     for (index, (table, count)) in parts.iter().enumerate() {
         let (more, error) = match sample.at_once {
             true => draw_some(table, *count, request, &mut patience).await,

@@ -27,7 +27,7 @@ use crate::proto::{self, ClientMessage, PROTOCOL, ServerMessage};
 use crate::way::server::Way;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use reverie_core::table::{Arrivals, Keys};
+use reverie_core::table::{Arrivals, Keys, Lease};
 use reverie_core::{Error, Result};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::pin::Pin;
@@ -121,13 +121,14 @@ enum Event {
 
 impl Session {
     /// Makes a session. One without a name answers one message and ends.
-    /// `forgot`: a session of that name existed, and its outcomes are lost. `done`: the inserts of a session of that
-    /// name from before the checkpoint that this server was restored from.
+    /// `forgot`: a session of that name existed, and its outcomes are lost. `done` and `leases`: the inserts and the leased
+    /// draws of a session of that name from before this server's start.
     pub(super) fn new(
         shared: &Arc<Shared>,
         named: Option<(SessionId, mpsc::Receiver<Box<dyn Way>>)>,
         forgot: bool,
         done: Arrivals,
+        leases: Vec<(u64, Lease)>,
     ) -> Self {
         let (id, arrivals) = match named {
             Some((id, arrivals)) => (Some(id), arrivals),
@@ -138,7 +139,7 @@ impl Session {
             id,
             arrivals,
             link: None,
-            memory: Memory::restored(done),
+            memory: Memory::restored(done, leases),
             waiting: FuturesUnordered::new(),
             cancels: HashMap::new(),
             connection: 0,

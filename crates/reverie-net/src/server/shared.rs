@@ -188,6 +188,24 @@ impl Shared {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Undoes the draws that clients held before the start and that no client claims within the time for which a session
+    /// is remembered. Ends when the server stops.
+    pub(crate) async fn end_held_leases(self: Arc<Self>) {
+        if !self.tables.holds_leases() {
+            return;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(self.limits.linger) => {}
+            () = self.stopping() => return,
+        }
+        let draws = self.tables.end_held_leases();
+        if draws > 0 {
+            tracing::warn!(
+                "{draws} draws that clients held before the start are back: their clients did not reconnect"
+            );
+        }
+    }
+
     /// The keys of a client's inserts from before the checkpoint that this server was restored from.
     /// A client that has not reconnected within the time for which a session is remembered is dropped, as usual.
     pub(super) fn returned(

@@ -1,6 +1,7 @@
 //! Sessions over a scripted transport.
 
 mod bounds;
+mod held;
 mod logged;
 
 use super::memory::MOST_REMEMBERED;

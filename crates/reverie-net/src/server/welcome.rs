@@ -76,14 +76,15 @@ impl Shared {
         sessions.insert(id, sender);
         let arrivals = self.returned(&id, &sessions);
         drop(sessions);
+        let leases = self.tables.claim_leases(&id);
         let forgot = self.tables.forgotten().has(&id);
-        tokio::spawn(Session::new(self, Some((id, ways)), forgot, arrivals).run(Some(way)));
+        tokio::spawn(Session::new(self, Some((id, ways)), forgot, arrivals, leases).run(Some(way)));
         Ok(())
     }
 
     /// Serves a connection of one message, without a hello and without a name.
     pub fn call(self: &Arc<Self>, way: Box<dyn Way>) {
-        tokio::spawn(Session::new(self, None, false, Vec::new()).run(Some(way)));
+        tokio::spawn(Session::new(self, None, false, Vec::new(), Vec::new()).run(Some(way)));
     }
 
     /// The connection's session. The connection has a place when this returns.

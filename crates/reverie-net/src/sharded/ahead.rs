@@ -147,7 +147,7 @@ impl Work {
         for (table, count) in parts {
             let table = self.group.open(table, &self.end).await?;
             let Schedule { without_replacement, windows, .. } = self.schedule;
-            let request = SampleRequest { num_samples: *count, without_replacement, windows, lease: false };
+            let request = SampleRequest { num_samples: *count, without_replacement, windows, lessee: None };
             let draws = Draws { table: &table, request, reading: &self.reading, end: &self.end };
             let Outcome { made, why } = draws.parts().await?;
             all.extend(made);

@@ -2,6 +2,7 @@
 
 use super::spread::Spread;
 use crate::item::Key;
+use crate::table::types::lessee::Lessee;
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -19,8 +20,8 @@ pub(super) struct Leases {
 /// The leased draws of one item.
 #[derive(Debug, Default)]
 pub(super) struct Leased {
-    /// The age bucket of each draw, so that its count can be undone.
-    pub(super) ages: SmallVec<[u8; 8]>,
+    /// The holder of each draw, and the draw's age bucket, so that its count can be undone.
+    pub(super) draws: SmallVec<[(Lessee, u8); 1]>,
     pub(super) item: Where,
 }
 

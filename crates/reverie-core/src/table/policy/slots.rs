@@ -72,6 +72,14 @@ impl Slots {
         }
     }
 
+    /// Notes that a draw of the slot's item was leased, or that its lease ended.
+    #[inline]
+    pub fn note_leases(&mut self, index: u32) {
+        if let Some(changed) = &mut self.changed {
+            changed.leases(index);
+        }
+    }
+
     #[inline]
     fn note_counts(&mut self, index: u32) {
         if let Some(changed) = &mut self.changed {

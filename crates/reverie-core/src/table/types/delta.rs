@@ -2,6 +2,7 @@
 
 use super::info::Stats;
 use super::inserts::Keys;
+use super::lessee::Lessee;
 use super::limiter::Counters;
 use super::options::TableOptions;
 use super::restoring::Row;
@@ -28,6 +29,8 @@ pub struct TableDelta {
     pub rows: Vec<Row>,
     /// The counts of items that stayed.
     pub counts: Vec<Counts>,
+    /// The requests that hold draws of items, by slot, where that changed.
+    pub leases: Vec<(u32, Vec<Lessee>)>,
     /// What changed of the inserts that may be retried, in order.
     pub senders: Vec<SenderChange>,
 }

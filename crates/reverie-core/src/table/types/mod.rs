@@ -10,6 +10,7 @@ pub(super) mod delta;
 pub(super) mod info;
 pub(super) mod inserts;
 pub(super) mod journal;
+pub(super) mod lessee;
 pub(super) mod limiter;
 pub(super) mod options;
 pub(super) mod query;

@@ -30,6 +30,15 @@ pub struct Row {
     pub copy_of: Option<Key>,
 }
 
+/// A slot whose item a client held when the journal ended, with the generation of its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leased {
+    /// The slot.
+    pub slot: u32,
+    /// The generation of the item's key.
+    pub generation: u32,
+}
+
 /// A table's items and counts, to restore into an empty table. The table's own options stay.
 #[derive(Clone, Debug, Default)]
 pub struct Restoring {

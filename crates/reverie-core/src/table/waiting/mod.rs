@@ -7,6 +7,7 @@ mod after;
 mod budget;
 mod copies;
 pub(super) mod durable;
+mod held;
 mod insert_queue;
 mod queues;
 mod reason;

@@ -218,10 +218,10 @@ impl State {
 
     /// Undoes leased draws of a request that is refused; true if there were any.
     pub(super) fn undo(&mut self, draws: &Draws) -> bool {
-        if draws.is_leased {
-            self.table.give_back(&draws.keys);
+        if let Some(lessee) = &draws.lessee {
+            self.table.give_back(lessee, &draws.keys);
         }
-        draws.is_leased && !draws.is_empty()
+        draws.lessee.is_some() && !draws.is_empty()
     }
 
     /// The table's tally, with the waiting inserts.

@@ -26,8 +26,8 @@ impl PendingSample {
     /// The draws, with their lease. Called without the lock: dropping a lease takes it.
     pub(super) fn into_draws(self) -> Draws {
         let mut draws = self.draws;
-        if draws.is_leased {
-            draws.lease = Lease::of(&self.lender, &draws.keys);
+        if let Some(lessee) = draws.lessee {
+            draws.lease = Lease::of(&self.lender, lessee, &draws.keys);
         }
         draws
     }

@@ -234,10 +234,9 @@ impl SharedTable {
     pub fn sample(self: &Arc<Self>, request: SampleRequest) -> Result<Ticket<Draws>> {
         // Refused draws, and their lease, are dropped after the decision.
         let mut draws = Draws::with_capacity(request.num_samples);
-        let leases = request.lease;
         let waiting = self.decide(|state, now| {
             state.open(&self.name)?;
-            draws.is_leased = request.lease && state.table.options().max_times_sampled > 0;
+            draws.lessee = request.lessee.filter(|_| state.table.options().max_times_sampled > 0);
             if state.samples.is_empty() {
                 let started = state.measured().then(|| self.clock.now());
                 let filled = state.fill(&request, &mut draws, now, &mut { DRAWS_AT_ONCE });
@@ -257,14 +256,13 @@ impl SharedTable {
         let ticket = match waiting {
             Some((id, cell)) => Ticket::waiting(self.clone(), id, cell, true),
             None => {
-                if draws.is_leased {
-                    draws.lease = Lease::of(&self.lender(), &draws.keys);
+                if let Some(lessee) = draws.lessee {
+                    draws.lease = Lease::of(&self.lender(), lessee, &draws.keys);
                 }
                 Ticket::done(Ok(draws))
             }
         };
-        // A leased draw is undone after a crash until its client acknowledges it.
-        Ok(if leases { ticket } else { self.once_consumed(ticket) })
+        Ok(self.once_consumed(ticket))
     }
 
     /// Looks items up; does not count as sampling.

@@ -1,6 +1,7 @@
 //! The tables of one server: found by name, with their shared budget of bytes.
 
 use super::budget::{Budget, Holder};
+use super::held::HeldLeases;
 use super::queues::State;
 use super::shared::SharedTable;
 use super::ticket::Ticket;
@@ -9,7 +10,7 @@ use crate::chunk::{Compression, Meter};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::item::Item;
-use crate::sample::{Draws, SampleRequest, Source};
+use crate::sample::{Draws, Lease, SampleRequest, Source};
 use crate::spec::Signature;
 use crate::sync::lock;
 use crate::table::policy::extensions;
@@ -17,7 +18,9 @@ use crate::table::policy::forgotten::Forgotten;
 use crate::table::policy::table::restore::TableCut;
 use crate::table::types::inserts::{Inserts, Keys, Priority};
 use crate::table::types::journal::JournalInfo;
+use crate::table::types::lessee::Lessee;
 use crate::table::types::options::TableOptions;
+use crate::table::types::restoring::Leased;
 use crate::table::types::senders::Sender;
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -45,6 +48,7 @@ pub struct Tables {
     max_bytes: Option<u64>,
     /// Guards the names only.
     forgotten: Mutex<Forgotten>,
+    held: HeldLeases,
     checkpointer: OnceLock<Checkpointer>,
 }
 
@@ -88,6 +92,7 @@ impl Tables {
             meter,
             max_bytes,
             forgotten: Mutex::default(),
+            held: HeldLeases::default(),
             checkpointer: OnceLock::new(),
         })
     }
@@ -148,7 +153,11 @@ impl Tables {
             started.get_or_insert_with(|| self.clock.now());
         }
         self.tables.iter().zip(&states).try_for_each(|(table, state)| fits(state, table.name()))?;
-        let cut = |state: &mut State| TableCut { sent: state.arrivals(), ..state.table.snapshot() };
+        let cut = |state: &mut State| {
+            // A journal continues after the cut, which has no leases.
+            state.table.note_all_leases();
+            TableCut { sent: state.arrivals(), ..state.table.snapshot() }
+        };
         let tables = states.iter_mut().map(|state| cut(state)).collect();
         let now = self.clock.now();
         drop(states);
@@ -161,6 +170,28 @@ impl Tables {
     /// Senders that were forgotten while they might still retry inserts that are done.
     pub fn forgotten(&self) -> MutexGuard<'_, Forgotten> {
         self.forgotten.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leases draws again that a request held when the journal ended, until its client claims them.
+    pub fn hold_lease(&self, table: &str, lessee: Lessee, slots: &[Leased]) -> Result<()> {
+        let lease = self.get(table)?.lease_again(lessee, slots);
+        self.held.add(lessee.sender, lessee.request, lease);
+        Ok(())
+    }
+
+    /// The leases that a client held when the journal ended, with the numbers of its requests. A second call returns none.
+    pub fn claim_leases(&self, sender: &Sender) -> Vec<(u64, Lease)> {
+        self.held.claim(sender)
+    }
+
+    /// True if a client that held draws when the journal ended has not claimed them.
+    pub fn holds_leases(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Ends the leases that were not claimed: the draws are undone. Returns the number of draws.
+    pub fn end_held_leases(&self) -> usize {
+        self.held.end()
     }
 
     /// Fails if a table is closed.

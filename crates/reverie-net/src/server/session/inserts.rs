@@ -91,8 +91,10 @@ impl Session {
                 return Ok(());
             }
             Known::Other => {
-                self.send_again(id);
-                return Ok(());
+                return match self.send_again(id) {
+                    true => Ok(()),
+                    false => Err(Error::Protocol(format!("request {id} was no insert"))),
+                };
             }
             Known::No if self.cancels.contains_key(&id) => {
                 return self.inserts.came_again(id, size_bytes);
@@ -195,7 +197,10 @@ impl Session {
     pub(super) fn withdraw_insert(&mut self, id: u64) {
         let keys = match self.memory.look_up(id) {
             Known::Keys(keys) => keys.iter().map(|key| key.get()).collect(),
-            Known::Other => return self.send_again(id),
+            Known::Other => {
+                self.send_again(id);
+                return;
+            }
             Known::Received => return,
             Known::No => Vec::new(),
         };

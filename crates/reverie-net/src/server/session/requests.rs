@@ -11,7 +11,7 @@ use crate::proto::{self, Done, reply::Body, request};
 use futures_util::FutureExt;
 use reverie_core::batch::INFO_ARRAYS;
 use reverie_core::replay::Waits;
-use reverie_core::table::{Tally, Ticket, Updates};
+use reverie_core::table::{Lessee, Tally, Ticket, Updates};
 use reverie_core::{Error, Result};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -31,8 +31,9 @@ impl Session {
             Known::Received => return Ok(()),
             Known::Keys(_) => return Err(Error::Protocol(format!("request {id} was an insert"))),
             Known::Other => {
-                self.send_again(id);
-                return Ok(());
+                if self.send_again(id) {
+                    return Ok(());
+                }
             }
             Known::No => {}
         }
@@ -91,13 +92,16 @@ impl Session {
         }));
     }
 
-    /// Sends the remembered outcome of a request again.
-    pub(super) fn send_again(&mut self, id: u64) {
+    /// Sends the remembered outcome of a request again. False if the request must be executed again: the draws that it
+    /// held before the server was restarted are undone.
+    pub(super) fn send_again(&mut self, id: u64) -> bool {
         match self.memory.take(id) {
             Some(Outcome::Reply(reply)) => self.reply(*reply, true),
             Some(Outcome::Draws(answer)) => self.answer(*answer),
+            Some(Outcome::Held(_)) => return false,
             None => {}
         }
+        true
     }
 
     fn sample(&mut self, id: u64, sample: proto::Sample, timeout: Option<Duration>, stopwatch: Stopwatch) {
@@ -112,8 +116,9 @@ impl Session {
         self.asked_bytes += asked;
         let (sender, cancel) = oneshot::channel();
         // A client without a session cannot acknowledge.
-        let (patience, lease) = (Patience::new(timeout, cancel), self.id.is_some());
-        let mut drawn = Box::pin(draw(Arc::clone(&self.shared), id, sample, patience, lease));
+        let lessee = self.id.map(|sender| Lessee { sender, request: id });
+        let patience = Patience::new(timeout, cancel);
+        let mut drawn = Box::pin(draw(Arc::clone(&self.shared), id, sample, patience, lessee));
         // The draws can mostly be made at once. If not, the future is polled again among the others.
         if let Poll::Ready(answer) = drawn.poll_unpin(&mut Context::from_waker(Waker::noop())) {
             return self.answer(Answer { asked_bytes: asked, stopwatch: Some(stopwatch), ..answer });

@@ -1,11 +1,14 @@
 //! The slots that changed since a journal asked last.
 
-/// Slots per word of marks: each has two bits.
-const PER_WORD: usize = 32;
+/// The marks of a slot, and slots per word of marks.
+const BITS: usize = 4;
+const PER_WORD: usize = 64 / BITS;
 const ITEM: u64 = 1;
 const COUNTS: u64 = 2;
+const LEASES: u64 = 4;
 
-/// Slots whose item came or left, and slots of whose item only the priority or the count of draws changed.
+/// Slots whose item came or left, slots of whose item only the priority or the count of draws changed, and slots whose
+/// item was leased or is not any more.
 ///
 /// Each slot is listed once, however often it changes: its present state is what a journal writes.
 #[derive(Debug, Default)]
@@ -13,6 +16,7 @@ pub struct Changed {
     marks: Vec<u64>,
     items: Vec<u32>,
     counts: Vec<u32>,
+    leases: Vec<u32>,
     cleared: bool,
 }
 
@@ -33,10 +37,17 @@ impl Changed {
         }
     }
 
+    /// A draw of the slot's item was leased, or its lease ended.
+    pub(super) fn leases(&mut self, slot: u32) {
+        if self.mark(slot, LEASES) & LEASES == 0 {
+            self.leases.push(slot);
+        }
+    }
+
     /// Adds a mark; returns the marks before.
     #[inline]
     fn mark(&mut self, slot: u32, mark: u64) -> u64 {
-        let (word, shift) = (slot as usize / PER_WORD, 2 * (slot as usize % PER_WORD));
+        let (word, shift) = (slot as usize / PER_WORD, BITS * (slot as usize % PER_WORD));
         if word >= self.marks.len() {
             self.grow(word);
         }
@@ -61,9 +72,10 @@ impl Changed {
         std::mem::take(&mut self.cleared)
     }
 
-    /// True if an item came or left since the last call of [`Changed::take_items`].
+    /// True if an item came or left, or was leased, since the last call of [`Changed::take_items`] and
+    /// [`Changed::take_leases`].
     pub fn has_items(&self) -> bool {
-        self.cleared || !self.items.is_empty()
+        self.cleared || !self.items.is_empty() || !self.leases.is_empty()
     }
 
     /// The slots whose items came or left since the last call.
@@ -80,9 +92,16 @@ impl Changed {
         taken
     }
 
+    /// The slots whose items' leases changed since the last call.
+    pub fn take_leases(&mut self) -> Vec<u32> {
+        let taken = std::mem::take(&mut self.leases);
+        self.unmark(&taken, LEASES);
+        taken
+    }
+
     fn unmark(&mut self, slots: &[u32], mark: u64) {
         for slot in slots {
-            self.marks[*slot as usize / PER_WORD] &= !(mark << (2 * (*slot as usize % PER_WORD)));
+            self.marks[*slot as usize / PER_WORD] &= !(mark << (BITS * (*slot as usize % PER_WORD)));
         }
     }
 }
@@ -97,12 +116,14 @@ mod tests {
         for slot in [3, 40, 3, 1000, 40] {
             changed.item(slot);
             changed.counts(slot);
+            changed.leases(slot);
         }
         assert_eq!(changed.take_items(), [3, 40, 1000]);
         assert_eq!(changed.take_items(), []);
         changed.item(40);
         assert_eq!(changed.take_counts(), [3, 40, 1000]);
-        assert_eq!((changed.take_items(), changed.take_counts()), (vec![40], vec![]));
+        assert_eq!(changed.take_leases(), [3, 40, 1000]);
+        assert_eq!((changed.take_items(), changed.take_counts(), changed.take_leases()), (vec![40], vec![], vec![]));
     }
 
     #[test]

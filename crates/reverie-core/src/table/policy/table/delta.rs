@@ -3,7 +3,6 @@
 use super::Table;
 use crate::table::policy::slots::changed::Changed;
 use crate::table::types::delta::{Counts, TableDelta};
-use crate::table::types::info::Stats;
 use crate::table::types::limiter::Counters;
 use crate::table::types::restoring::Row;
 
@@ -22,12 +21,13 @@ impl Table {
     /// The changes since the last call, as the table would be without the leased draws; with `counts` also priorities
     /// and counts of draws. The owner of its queues fills in the senders.
     ///
-    /// A leased draw is undone here, as in [`Table::snapshot`]: a server that starts from the journal does not know the
-    /// clients that hold the draws.
+    /// A leased draw is undone in these figures, as in [`Table::snapshot`], and its holder is named: a server that starts
+    /// from the journal leases it again, see [`Table::lease_again`].
     pub fn delta(&mut self, counts: bool) -> TableDelta {
-        let (mut cleared, mut items, mut changed) = (false, Vec::new(), Vec::new());
+        let stats = counts.then(|| self.without_leases(|table| table.stats.clone()));
+        let (mut cleared, mut items, mut changed, mut leased) = (false, Vec::new(), Vec::new(), Vec::new());
         if let Some(noted) = self.slots.changed() {
-            (cleared, items) = (noted.take_cleared(), noted.take_items());
+            (cleared, items, leased) = (noted.take_cleared(), noted.take_items(), noted.take_leases());
             changed = if counts { Changed::take_counts(noted) } else { Vec::new() };
         }
         let (mut gone, mut rows) = (Vec::new(), Vec::with_capacity(items.len()));
@@ -41,7 +41,10 @@ impl Table {
             let Row { slot, generation, priority, version, times_sampled, updated, .. } = self.row(slot)?;
             Some(Counts { slot, generation, priority, version, times_sampled, updated })
         };
-        let stats = counts.then(|| self.unleased_stats());
+        // The end of a lease is a draw that counts, or one that does not: both are in one commit.
+        changed.extend(leased.iter().filter(|_| !counts));
+        let leases = leased.into_iter().filter(|slot| self.slots.slot(*slot).item.is_some());
+        let leases = leases.map(|slot| (slot, self.lessees(slot))).collect();
         TableDelta {
             cleared,
             counters: self.unleased_counters(),
@@ -51,6 +54,7 @@ impl Table {
             gone,
             counts: changed.into_iter().filter_map(counts_of).collect(),
             rows,
+            leases,
             senders: Vec::new(),
             options: std::mem::take(&mut self.configured).then(|| self.options.clone()),
         }
@@ -62,7 +66,7 @@ impl Table {
         if self.leases.draws > 0
             && let Some(leased) = self.leases.by_key.get(&self.slots.key(slot))
         {
-            row.times_sampled = row.times_sampled.saturating_sub(leased.ages.len() as u32);
+            row.times_sampled = row.times_sampled.saturating_sub(leased.draws.len() as u32);
         }
         Some(row)
     }
@@ -70,17 +74,5 @@ impl Table {
     fn unleased_counters(&self) -> Counters {
         let Counters { inserts, samples, deletes } = self.counters;
         Counters { inserts, samples: samples - self.leases.draws, deletes: deletes - self.leases.used_up }
-    }
-
-    fn unleased_stats(&self) -> Stats {
-        let mut stats = self.stats.clone();
-        for (key, leased) in &self.leases.by_key {
-            leased.ages.iter().for_each(|age| stats.age_histogram[usize::from(*age)] -= 1);
-            let present = self.slots.find(*key).map(|slot| self.slots.slot(slot).times_sampled());
-            if present.is_some_and(|times| times == leased.ages.len() as u32) {
-                stats.sampled_unique -= 1;
-            }
-        }
-        stats
     }
 }

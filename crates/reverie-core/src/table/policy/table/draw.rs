@@ -104,8 +104,8 @@ impl Table {
     #[inline(always)]
     pub(super) fn hand_out(&mut self, slot: u32, now: u64, into: &Draws) -> bool {
         let used_up = self.is_used_up(slot);
-        match into.is_leased {
-            true if self.options.max_times_sampled > 0 => self.lease(slot, now),
+        match into.lessee {
+            Some(lessee) if self.options.max_times_sampled > 0 => self.lease(slot, lessee, now),
             _ if used_up => self.remove(slot),
             _ => {}
         }

@@ -9,6 +9,9 @@ use crate::table::policy::leases::{Leased, Where};
 use crate::table::policy::selector::Selector;
 use crate::table::policy::slots::page::Cut;
 use crate::table::types::info::Stats;
+use crate::table::types::lessee::Lessee;
+use crate::table::types::restoring;
+use std::collections::hash_map::Entry;
 
 impl Table {
     /// Draws that the clients have not acknowledged yet.
@@ -44,17 +47,57 @@ impl Table {
     }
 
     /// Leases a draw of the slot's item that was just delivered; takes the item out if it is used up.
-    pub(super) fn lease(&mut self, slot: u32, now: u64) {
-        let age = now.saturating_sub(self.slots.slot(slot).inserted_at);
-        self.leases.draws += 1;
-        let key = self.slots.key(slot);
-        self.leases.by_key.entry(key).or_default().ages.push(Stats::age_bucket(age) as u8);
-        if self.is_used_up(slot) {
+    pub(super) fn lease(&mut self, slot: u32, lessee: Lessee, now: u64) {
+        let age = Stats::age_bucket(now.saturating_sub(self.slots.slot(slot).inserted_at)) as u8;
+        self.slots.note_leases(slot);
+        let out = self.is_used_up(slot).then(|| {
             let (sampled, removed) = (self.sampler.take_out(slot), self.remover.take_out(slot));
             self.leave(slot);
-            self.leases.used_up += 1;
-            self.leases.by_key.entry(key).or_default().item = Where::Out { slot, sampled, removed };
+            Where::Out { slot, sampled, removed }
+        });
+        self.leases.draws += 1;
+        self.leases.used_up += u64::from(out.is_some());
+        let leased = self.leases.by_key.entry(self.slots.key(slot)).or_default();
+        leased.draws.push((lessee, age));
+        leased.item = out.unwrap_or(leased.item);
+    }
+
+    /// Leases the draws again that a request held when the journal ended, whose commits undid them; returns their keys.
+    ///
+    /// Items that are not in the table any more are left out.
+    pub fn lease_again(&mut self, lessee: Lessee, leased: &[restoring::Leased], now: u64) -> Vec<Key> {
+        let mut keys = Vec::with_capacity(leased.len());
+        for restoring::Leased { slot, generation } in leased {
+            let present = *slot < self.slots.allocated() && {
+                let slot = self.slots.slot(*slot);
+                slot.generation == *generation && slot.item.is_some()
+            };
+            let key = if present { self.slots.key(*slot) } else { continue };
+            if self.options.max_times_sampled == 0 || self.is_leased_out(*slot) {
+                continue;
+            }
+            let times = self.slots.count_draw(*slot);
+            self.stats.note_draw(times, now.saturating_sub(self.slots.slot(*slot).inserted_at));
+            self.counters.samples += 1;
+            self.lease(*slot, lessee, now);
+            keys.push(key);
         }
+        keys
+    }
+
+    /// Notes all leases as changed: what was noted of them before is gone.
+    pub fn note_all_leases(&mut self) {
+        for key in self.leases.by_key.keys() {
+            if let Some(slot) = self.slots.find(*key) {
+                self.slots.note_leases(slot);
+            }
+        }
+    }
+
+    /// The requests that hold draws of the slot's item, one for each draw.
+    pub(super) fn lessees(&self, slot: u32) -> Vec<Lessee> {
+        let leased = self.leases.by_key.get(&self.slots.key(slot));
+        leased.map_or(Vec::new(), |leased| leased.draws.iter().map(|(lessee, _)| *lessee).collect())
     }
 
     /// Everything that happens when an item leaves, except for the selectors and the slot.
@@ -65,10 +108,10 @@ impl Table {
         self.release(&item);
     }
 
-    /// The draws of these keys reached their client. Missing keys are ignored.
-    pub fn acknowledge(&mut self, keys: &[Key]) {
+    /// The draws of these keys reached the client that held them. Missing keys are ignored.
+    pub fn acknowledge(&mut self, lessee: &Lessee, keys: &[Key]) {
         for key in keys {
-            let Some((last, item, _)) = self.end_lease(*key) else { continue };
+            let Some((last, item, _)) = self.end_lease(*key, lessee) else { continue };
             if let (true, Where::Out { slot, .. }) = (last, item) {
                 self.leases.used_up -= 1;
                 let item = self.slots.remove(slot);
@@ -81,10 +124,10 @@ impl Table {
     ///
     /// A used-up item gets its former place. The table may then be above its bounds, because inserts continued
     /// meanwhile: nothing is evicted for that before the next insert, which a queue's limiter holds back.
-    pub fn give_back(&mut self, keys: &[Key]) {
+    pub fn give_back(&mut self, lessee: &Lessee, keys: &[Key]) {
         // Newest first: if many go to the front of a list, each is then the first.
         for key in keys.iter().rev() {
-            let Some((last, item, age)) = self.end_lease(*key) else { continue };
+            let Some((last, item, age)) = self.end_lease(*key, lessee) else { continue };
             self.counters.samples -= 1;
             self.stats.age_histogram[age] -= 1;
             if let Where::Out { slot, sampled, removed } = item {
@@ -103,15 +146,24 @@ impl Table {
         self.spares |= self.is_over();
     }
 
-    /// Ends one lease of an item; returns whether it was the last, the item's state, and the draw's age bucket.
-    fn end_lease(&mut self, key: Key) -> Option<(bool, Where, usize)> {
-        let leased = self.leases.by_key.get_mut(&key)?;
-        let age = leased.ages.pop().expect("a leased item has a draw");
-        let (last, item) = (leased.ages.is_empty(), leased.item);
+    /// Ends a lease of an item, the latest that the request holds; returns whether it was the last of the item, the
+    /// item's state, and the draw's age bucket.
+    fn end_lease(&mut self, key: Key, lessee: &Lessee) -> Option<(bool, Where, usize)> {
+        let Entry::Occupied(mut entry) = self.leases.by_key.entry(key) else { return None };
+        let leased = entry.get_mut();
+        let at = leased.draws.iter().rposition(|(holder, _)| holder == lessee)?;
+        let (_, age) = leased.draws.swap_remove(at);
+        let (last, item) = (leased.draws.is_empty(), leased.item);
         if last {
-            self.leases.by_key.remove(&key);
+            entry.remove();
         }
         self.leases.draws -= 1;
+        // An item that leaves is noted as such.
+        match item {
+            Where::Out { slot, .. } => self.slots.note_leases(slot),
+            Where::Present => self.slots.find(key).into_iter().for_each(|slot| self.slots.note_leases(slot)),
+            Where::Gone => {}
+        }
         Some((last, item, usize::from(age)))
     }
 
@@ -159,13 +211,13 @@ impl Table {
         let leases = std::mem::take(&mut self.leases);
         let (counters, stats) = (self.counters, self.stats.clone());
         for (key, leased) in &leases.by_key {
-            leased.ages.iter().for_each(|age| self.stats.age_histogram[usize::from(*age)] -= 1);
-            self.counters.samples -= leased.ages.len() as u64;
+            leased.draws.iter().for_each(|(_, age)| self.stats.age_histogram[usize::from(*age)] -= 1);
+            self.counters.samples -= leased.draws.len() as u64;
             if let Where::Out { slot, sampled, removed } = leased.item {
                 self.put_back(slot, (sampled, removed));
             }
             let Some(slot) = self.slots.find(*key) else { continue };
-            if leased.ages.iter().map(|_| self.slots.uncount_draw(slot)).last() == Some(0) {
+            if leased.draws.iter().map(|_| self.slots.uncount_draw(slot)).last() == Some(0) {
                 self.stats.sampled_present -= 1;
                 self.stats.sampled_unique -= 1;
             }
@@ -173,7 +225,7 @@ impl Table {
         let seen = look(self);
         for (key, leased) in &leases.by_key {
             let Some(slot) = self.slots.find(*key) else { continue };
-            leased.ages.iter().for_each(|_| _ = self.slots.count_draw(slot));
+            leased.draws.iter().for_each(|_| _ = self.slots.count_draw(slot));
             if leased.out().is_some() {
                 // The counts are restored below; here they must only not fall below zero.
                 self.stats.sampled_present += 1;

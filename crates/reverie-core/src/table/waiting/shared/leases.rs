@@ -2,8 +2,10 @@
 
 use super::SharedTable;
 use crate::item::Key;
-use crate::sample::Lender;
+use crate::sample::{Lease, Lender};
 use crate::sync::Arc;
+use crate::table::types::lessee::Lessee;
+use crate::table::types::restoring::Leased;
 use std::sync::Weak;
 
 impl SharedTable {
@@ -12,15 +14,21 @@ impl SharedTable {
         let table: Weak<Self> = Arc::downgrade(self);
         table
     }
+
+    /// Leases the draws again that a request held when the journal ended.
+    pub(crate) fn lease_again(self: &Arc<Self>, lessee: Lessee, slots: &[Leased]) -> Lease {
+        let keys = self.decide(|state, now| state.table.lease_again(lessee, slots, now.as_nanos() as u64));
+        Lease::of(&self.lender(), lessee, &keys)
+    }
 }
 
 impl Lender for SharedTable {
-    fn acknowledge(&self, keys: &[Key]) {
-        self.decide(|state, _| state.table.acknowledge(keys));
+    fn acknowledge(&self, lessee: &Lessee, keys: &[Key]) {
+        self.decide(|state, _| state.table.acknowledge(lessee, keys));
     }
 
     /// Works also after the table was closed: a last checkpoint contains these items.
-    fn give_back(&self, keys: &[Key]) {
-        self.decide(|state, _| state.table.give_back(keys));
+    fn give_back(&self, lessee: &Lessee, keys: &[Key]) {
+        self.decide(|state, _| state.table.give_back(lessee, keys));
     }
 }

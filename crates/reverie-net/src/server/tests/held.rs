@@ -1,0 +1,81 @@
+//! Draws that clients held when the journal of the server before ended.
+
+use super::*;
+use reverie_core::table::{Change, Leased, Lessee, SharedTable};
+
+const CLIENT: u8 = 3;
+const REQUEST: u64 = 7;
+
+/// A server whose table deletes sampled items and has two; the first was drawn by the client's request before the start.
+fn restarted() -> (Arc<Shared>, Arc<SharedTable>) {
+    let shared = shared(10, Limits::default(), None);
+    let table = Arc::clone(shared.tables.get("a").unwrap());
+    let once = Change { max_times_sampled: Some(1), ..Change::default() };
+    table.configure(once).unwrap();
+    assert!(table.insert(row(&shared.tables, 10)).unwrap().is_done());
+    let first = table.cut().iter().map(|(slot, of, _)| Leased { slot, generation: of.generation }).next().unwrap();
+    let lessee = Lessee { sender: [CLIENT; 16], request: REQUEST };
+    shared.tables.hold_lease("a", lessee, &[first]).unwrap();
+    assert_eq!(left(&table), (1, 1, 1));
+    (shared, table)
+}
+
+/// Items that can be drawn, draws that are not acknowledged, and draws that count.
+fn left(table: &SharedTable) -> (u64, u64, u64) {
+    let info = table.info();
+    (info.size, info.leased, info.counters.samples)
+}
+
+fn report(told: &Told, received: proto::Received) {
+    let mut script = told.script();
+    script.messages.push_back(ClientMessage { received: Some(received), ..Default::default() });
+    script.waker.take().into_iter().for_each(Waker::wake);
+}
+
+#[tokio::test]
+async fn a_client_that_reconnects_acknowledges_the_draws_that_it_received_before_the_restart() {
+    let (shared, table) = restarted();
+    let (other, _) = connect_as(&shared, 9).await;
+    report(&other, proto::Received { before: 100, ..Default::default() });
+    settle().await;
+    assert_eq!(left(&table), (1, 1, 1), "another client acknowledges nothing of it");
+    let (told, _) = connect_as(&shared, CLIENT).await;
+    report(&told, proto::Received { before: REQUEST + 1, ..Default::default() });
+    settle().await;
+    assert_eq!(left(&table), (1, 0, 1));
+}
+
+#[tokio::test]
+async fn a_request_that_is_sent_again_after_a_restart_gets_the_draws_that_it_had() {
+    let (shared, table) = restarted();
+    let (told, _) = connect_as(&shared, CLIENT).await;
+    told.ask(REQUEST, 1);
+    settle().await;
+    assert!(matches!(told.script().queued.front().unwrap().body, Some(Body::Batch(_))));
+    assert_eq!(left(&table), (1, 1, 1), "the same item is leased again, and the other is still there");
+    report(&told, proto::Received { below: REQUEST + 1, ..Default::default() });
+    settle().await;
+    assert_eq!(left(&table), (1, 0, 1));
+}
+
+#[tokio::test]
+async fn a_request_that_is_returned_after_a_restart_leaves_its_draws_to_others() {
+    let (shared, table) = restarted();
+    let (told, _) = connect_as(&shared, CLIENT).await;
+    let returned = crate::convert::numbers::encode(&[REQUEST]);
+    report(&told, proto::Received { returned, ..Default::default() });
+    settle().await;
+    assert_eq!(left(&table), (2, 0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn draws_whose_client_does_not_reconnect_in_time_return_to_the_table() {
+    let (shared, table) = restarted();
+    let linger = Limits::default().linger;
+    let ending = tokio::spawn(Arc::clone(&shared).end_held_leases());
+    tokio::time::sleep(linger - Duration::from_secs(1)).await;
+    assert_eq!(left(&table), (1, 1, 1));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    ending.await.unwrap();
+    assert_eq!(left(&table), (2, 0, 0));
+}
