@@ -18,7 +18,7 @@ from typing import Any
 import typer
 
 import reverie
-from reverie import _native
+from reverie import _checks, _native
 from reverie.checkpointers import DefaultCheckpointer
 from reverie.cli import serve_flags as flags
 from reverie.cli import table_files
@@ -79,9 +79,8 @@ def serve(
     try:
         _refuse_flags_without_effect(ctx, tables, sampler)
         _check_safe(host, token_file, tls_cert, insecure=insecure)
-        # An address without a host is refused below.
-        if http is not None and (host_of_page := http.rpartition(":")[0].strip("[]")):
-            _check_safe(host_of_page, token_file, tls_cert, insecure=insecure)
+        if http is not None:
+            _check_safe(_checks.http_endpoint(http)[0], token_file, tls_cert, insecure=insecure)
         checkpointer = _checkpointer(checkpoints, checkpoint_every, journal)
         kept = _journal(ctx, journal, sync, sync_interval, checkpoint_every)
         server = reverie.Server(
@@ -214,11 +213,7 @@ def _check_writable(flag: str, folder: Path) -> None:
 
 def _check_safe(host: str, token: Path | None, cert: Path | None, *, insecure: bool) -> None:
     """Check the credentials that `Server` requires off loopback, with the names of the flags."""
-    try:
-        is_loopback = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = host == "localhost"
-    if is_loopback:
+    if _checks.is_loopback(host):
         return
     if token is None:
         raise ValueError(

@@ -54,7 +54,7 @@ SessionTimeout = Annotated[
 Http = Annotated[
     str | None,
     typer.Option(
-        metavar="HOST:PORT",
+        metavar="[HOST:]PORT",
         help="Also show a page and metrics to browsers and monitoring there; port 0 picks a free port and prints it.",
     ),
 ]
