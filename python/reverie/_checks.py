@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import operator
 import os
@@ -9,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MANY", "count", "functions", "integer", "number", "path", "priority"]
+__all__ = ["MANY", "count", "functions", "http_endpoint", "integer", "is_loopback", "number", "path", "priority"]
 
 #: The largest count that the engine accepts.
 MANY = sys.maxsize
@@ -44,6 +45,26 @@ def number(name: str, value: Any) -> float:
         return float(value)
     except TypeError:
         raise TypeError(f"{name} must be a number, got {value!r}") from None
+
+
+def http_endpoint(http: Any) -> tuple[str, int]:
+    """The host and the port of `http`, `HOST:PORT` or a port of 127.0.0.1; TypeError or ValueError for others."""
+    if isinstance(http, int) and not isinstance(http, bool):
+        http = str(http)
+    if not isinstance(http, str):
+        raise TypeError(f'http must be a str like "127.0.0.1:9090", or a port, got {http!r}')
+    host, _, port = http.rpartition(":") if ":" in http else ("127.0.0.1", "", http)
+    if not (host and port.isdecimal() and port.isascii() and int(port) < 65536):
+        raise ValueError(f'http must be a host and a port like "127.0.0.1:9090", or a port of 127.0.0.1, got {http!r}')
+    return host, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server at this host."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def path(name: str, value: Any) -> Path:

@@ -95,6 +95,9 @@ class Server:
     ) -> None:
         """Shows metrics and a page over HTTP, too; once, after `listen`."""
 
+    def publish(self, figures: str) -> None:
+        """Shows the figures of a training run, as JSON, over HTTP; does nothing without an HTTP port."""
+
     @property
     def http_address(self) -> str | None:
         """Where it is shown over HTTP, `host:port`; None where it is not."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
+import json
 import logging
 import math
 import os
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import final
+from typing import Any, final
 
 from reverie import _checks, _memory, _native, checkpointers, tokens
 from reverie import tls as pem
@@ -62,9 +63,9 @@ class Server:
         max_connections: clients that may be connected at a time, over gRPC and over shared memory each; one more is
             refused with a message. The number is lower where the limit of open files requires it, and the log reports
             that; `client.info().max_connections` is the number in use.
-        http: `host:port` of a port for browsers and monitoring: a page at `/`, metrics, health and JSON; see the guide
-            "Watch a server". Port 0 takes a free one, see `.http_address`. It has the `token`, `tls` and `insecure` of
-            this server, and off loopback it needs them as `host` does. None has no such port.
+        http: `host:port`, or a port of 127.0.0.1, for browsers and monitoring: a page at `/`, metrics, health and JSON;
+            see the guide "Watch a server". Port 0 takes a free one, see `.http_address`. It has the `token`, `tls` and
+            `insecure` of this server, and off loopback it needs them as `host` does. None has no such port.
         shard: the number of this server among several that are one replay, `reverie.Client([...])`, from 0 to 63. It is
             part of the keys of its items.
 
@@ -96,7 +97,7 @@ class Server:
         session_timeout: float = 60.0,
         local: bool = True,
         max_connections: int = 4096,
-        http: str | None = None,
+        http: str | int | None = None,
         shard: int = 0,
     ) -> None:
         if not listen and port is not None:
@@ -119,7 +120,7 @@ class Server:
             raise TypeError(f"checkpointer must be one of reverie.checkpointers, got {checkpointer!r}")
         if restore_config not in ("constructor", "checkpoint"):
             raise ValueError(f'restore_config must be "constructor" or "checkpoint", got {restore_config!r}')
-        http_place = None if http is None else _host_and_port(http)
+        http_place = None if http is None else _checks.http_endpoint(http)
         given = tables = _free(() if tables is None else tables)  # None is dm-reverb's default: the engine refuses it.
         checkpoint = checkpointers.newest(checkpointer)
         if checkpoint is not None and restore_config == "checkpoint":
@@ -179,6 +180,11 @@ class Server:
             # The ports of a server that could not be made are free again.
             self._native.close()
             raise
+
+    def _show(self, http: str) -> None:
+        """Opens the HTTP port of a server that has none, on loopback: it asks for no token, unlike that of `http=`."""
+        place = _checks.http_endpoint(http)
+        self._native.listen_http(*place, token=None, identity=None, client_ca=None, insecure=False)
 
     def _log_memory(self, memory: _memory.Division) -> None:
         # After the log lines of the network's start.
@@ -241,6 +247,22 @@ class Server:
         if address is None:
             raise ValueError('a server without http= has no HTTP port; pass http="127.0.0.1:0"')
         return address
+
+    def publish(self, figures: Mapping[str, Any]) -> None:
+        """Shows the figures of a training run on the page and in the metrics, in place of earlier ones.
+
+        Runs of `reverie.runners` call it about once a second. Does not block.
+
+        Args:
+            figures: `agent`, `env` (names), `env_steps` and `updates`, and any of the other fields of `/api/run`, which
+                the guide "Watch a server" lists. At most 64 KiB as JSON.
+
+        Raises:
+            ValueError: for a server without `http`, and for a field that is missing, unknown, invalid or too large.
+        """
+        if self._native.http_address is None:
+            raise ValueError('a server without http= shows no run; pass http="127.0.0.1:0"')
+        self._native.publish(json.dumps(figures, allow_nan=False))
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -317,16 +339,6 @@ class Server:
         names = ", ".join(repr(table.name) for table in self._tables)
         at = "listen=False" if self._native.address is None else f"address={self.address!r}"
         return f"Server(tables=[{names}], {at}{', stopped' if self._stopped.is_set() else ''})"
-
-
-def _host_and_port(http: str) -> tuple[str, int]:
-    """The parts of `http`; TypeError for another type, ValueError for no host and port."""
-    if not isinstance(http, str):
-        raise TypeError(f'http must be a str like "127.0.0.1:9090", got {http!r}')
-    host, colon, port = http.rpartition(":")
-    if not (host and colon and port.isdecimal() and int(port) < 65536):
-        raise ValueError(f'http must be a host and a port like "127.0.0.1:9090", got {http!r}')
-    return host, int(port)
 
 
 def _free(tables: Iterable[Table]) -> list[Table]:

@@ -1,5 +1,6 @@
 import importlib.util
 import json
+import re
 import subprocess
 
 import pytest
@@ -75,6 +76,12 @@ def test_the_report_has_evaluation_replay_buffer_times_and_the_path_of_the_curve
     assert png.rstrip(b"\0").endswith(b"IEND\xaeB`\x82")
 
 
+def test_a_demo_with_an_http_port_prints_the_address_of_its_page(demo, short_preset):
+    result = demo("--preset", short_preset(target_return=8.0), "--http", "0")
+    assert result.exit_code == 0, result.stderr
+    assert re.search(r"^page and metrics: http://127\.0\.0\.1:[0-9]+/$", result.stdout, re.MULTILINE)
+
+
 def test_a_demo_without_a_target_ends_with_its_last_step_and_exit_code_0(demo, tmp_path):
     text = (apex_dqn.presets / "CartPole-v1.toml").read_text()
     kept = [line for line in text.splitlines() if not line.startswith(("target_return", "max_env_steps"))]
@@ -99,6 +106,7 @@ def test_the_same_seed_prints_the_same_result_except_for_times(demo, short_prese
         (["--env", "CartPoel-v1"], ["no environment 'CartPoel-v1'", "did you mean CartPole-v1"]),
         (["--env", "Pendulum-v1"], ["Box(-2.0, 2.0, (1,), float32)", "continuous actions need", "CartPole-v1"]),
         (["--preset", "nowhere.toml"], ["nowhere.toml", "cannot be read"]),
+        (["--http", "0.0.0.0:8080"], ["other machines can reach", "use 127.0.0.1"]),
         (["--plot", "curve.pdf"], ["curve.pdf does not end in .png"]),
         (["--plot", "short.toml/curve.png"], ["the folder short.toml cannot be created"]),
     ],

@@ -114,7 +114,7 @@ def test_a_file_of_tables_is_served(served, tmp_path):
         (["--host", "0.0.0.0"], "0.0.0.0 can be reached from other machines: name a token with --token-file FILE"),
         (["--host", "::", "--token-file", "x"], "name a certificate with --tls-cert and --tls-key"),
         (["--http", "0.0.0.0:9090"], "0.0.0.0 can be reached from other machines: name a token with --token-file FILE"),
-        (["--http", "9090"], "http must be a host and a port"),
+        (["--http", ":9090"], "http must be a host and a port"),
         (["--checkpoint-every", "3"], "--checkpoint-every needs --checkpoints FOLDER"),
         (["--token-file", os.devnull], "is empty"),
         (["--checkpoints", os.devnull], f"--checkpoints {os.devnull} cannot be written to: file exists"),

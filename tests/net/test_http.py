@@ -24,6 +24,8 @@ HERE = "127.0.0.1:0"
 MOST_STREAMS = 16
 #: A wait that ends only where something is broken.
 PATIENT = 100
+#: The least that a training run publishes, and what its metrics are made from.
+RUN = {"agent": "a", "env": "e", "env_steps": 1, "updates": 1, "curve": [[1, 1, 1]], "policy_age_updates": 1}
 
 
 def read(server, path, **headers):
@@ -99,6 +101,7 @@ def test_the_metrics_are_those_of_the_guide_and_their_values_those_of_the_table(
             client.insert(np.float32(step), {"t": 1.0})
         drawn = client.sample_batch("t", 3)
         client.update_priorities("t", drawn.info.key[:1], [2.0])
+        server.publish(RUN)
         status, headers, body = read(server, "/metrics")
     assert status == 200
     assert headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
@@ -125,9 +128,10 @@ def test_the_metrics_are_those_of_the_guide_and_their_values_those_of_the_table(
 def test_no_label_is_for_a_client_or_a_key(uniform, connect):
     with Server([uniform()], http=HERE) as server:
         connect(server.address, transport="grpc").insert(np.float32(1), {"t": 1.0})
+        server.publish(RUN)
         found = samples_of(read(server, "/metrics")[2])
     labels = {name for series in found.values() for pairs in series for name, _ in pairs}
-    assert labels == {"table", "side", "verb", "transport", "kind", "le", "version"}
+    assert labels == {"table", "side", "verb", "transport", "kind", "le", "version", "agent", "env"}
 
 
 def test_a_journal_has_figures(uniform, tmp_path):
@@ -239,15 +243,25 @@ def test_an_address_that_other_machines_reach_needs_a_token_and_tls(uniform, opt
         Server([uniform()], http="0.0.0.0:0", **options)
 
 
-@pytest.mark.parametrize("address", ["9090", ":9090", "localhost:", "localhost:http", "localhost:65536"])
+@pytest.mark.parametrize("address", [":9090", "65536", "\u0661", -1, "localhost:", "localhost:http", "localhost:65536"])
 def test_an_address_without_a_host_and_a_port_is_refused(uniform, address):
-    with pytest.raises(ValueError, match=r'a host and a port like "127.0.0.1:9090", got'):
+    with pytest.raises(ValueError, match=r'a host and a port like "127.0.0.1:9090", or a port of 127.0.0.1, got'):
         Server([uniform()], http=address, listen=False)
 
 
+@pytest.mark.parametrize("address", [0, "0"])
+def test_a_port_alone_is_one_of_loopback(uniform, address):
+    with Server([uniform()], http=address, listen=False) as server:
+        assert server.http_address.startswith("127.0.0.1:")
+        assert read(server, "/livez")[0] == 200
+
+
 def test_a_server_without_an_http_port_says_how_to_get_one(uniform):
-    with Server([uniform()], listen=False) as server, pytest.raises(ValueError, match="pass http="):
-        _ = server.http_address
+    with Server([uniform()], listen=False) as server:
+        with pytest.raises(ValueError, match="pass http="):
+            _ = server.http_address
+        with pytest.raises(ValueError, match="pass http="):
+            server.publish(RUN)
 
 
 def test_a_page_of_another_site_reads_nothing_through_a_name_of_its_own(shown):
@@ -276,6 +290,8 @@ def test_the_page_has_no_other_source_and_writes_no_markup(shown):
     _, headers, page = read(shown, "/")
     assert headers["Content-Type"] == "text/html; charset=utf-8"
     assert len(page) < 300_000
+    assert "run.js" not in page
+    assert "function learningCurve" in page
     for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
         assert word not in page
     assert set(re.findall(r"https?://[^\s\"'<>]+", page)) == {"http://www.w3.org/2000/svg"}

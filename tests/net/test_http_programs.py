@@ -74,6 +74,24 @@ def test_a_browser_shows_the_items_of_a_table_with_their_pictures(shown, tmp_pat
     assert re.search(r'<canvas[^>]*width="8"', page)
 
 
+@chromium
+def test_a_browser_shows_a_training_run_with_its_curve_and_whether_its_target_is_reached(shown, tmp_path):
+    figures = {
+        "agent": "dqn", "env": ODD, "seed": 3, "env_steps": 2500, "updates": 600, "seconds": 9.0, "max_env_steps": 5000,
+        "target_return": 475.0, "curve": [[1000, 2.0, 20.0], [2000, 5.0, 312.5]], "runner": "local",
+        "activities": {"learn": 4.5, "act": 1.5},
+    }  # fmt: skip
+    shown.publish(figures)
+    page = page_with(shown, tmp_path, "", "Greedy return 312.5 of 475", "seed 3")
+    assert re.search(r'<polyline[^>]*class="insert"[^>]*points="150,[0-9.]+ 300,[0-9.]+"', page)
+    assert re.search(r'<line[^>]*class="aim"', page)
+    assert "4.500 s, 50 %" in page
+    assert "3 s, 33 %" in page, "the rest is other work"
+    assert '<b id="planted">' not in page
+    shown.publish({**figures, "confirmed": True})
+    page_with(shown, tmp_path, "", "Target reached and confirmed: 312.5 of 475")
+
+
 @prometheus
 def test_prometheus_scrapes_the_metrics_with_every_label_as_it_is(shown, tmp_path):
     config = {"scrape_configs": [

@@ -1,4 +1,7 @@
 import dataclasses
+import json
+import re
+import urllib.request
 
 import numpy as np
 import pytest
@@ -12,7 +15,7 @@ from reverie.agents.apex_dqn.config import ApexDqnConfig
 from reverie.agents.core import RunSettings
 from reverie.runners import local, train
 from reverie.runners.reports.evaluation import Evaluation, confirmation_seeds, screening_seeds
-from reverie.runners.reports.events import Evaluated, Finished, Progress, StalledError, Started
+from reverie.runners.reports.events import Evaluated, Finished, PageOpened, Progress, StalledError, Started
 
 PRESETS = [
     pytest.param(agents.find(name), path, id=f"{name}-{path.stem}")
@@ -239,3 +242,39 @@ def test_agents_of_continuous_actions_reach_minus_170_on_the_pendulum_twice_with
     assert result.confirmed
     assert len(result.evaluation.returns) == 100
     assert np.mean(result.evaluation.returns) >= -170.0
+
+
+def test_a_run_with_an_http_port_shows_its_curve_and_counts_there_while_it_trains(monkeypatch):
+    monkeypatch.setattr(local, "PROGRESS_SECONDS", 0.0)
+    opened, points, shown = [], [], []
+
+    def on_event(event):
+        if isinstance(event, PageOpened):
+            opened.append(event)
+        if isinstance(event, Progress) and len(shown) < len(points):
+            shown.append(of_page(opened[0].url))
+        if isinstance(event, Evaluated):
+            points.append(event.point)
+
+    result = short_run(http=0, on_event=on_event)
+    (page,) = opened
+    run, metrics = shown[-1]
+    assert [point[::2] for point in run["curve"]] == [[point.env_steps, point.mean_return] for point in points]
+    assert len(shown) == len(points) == 3
+    assert (run["agent"], run["env"], run["seed"]) == ("apex-dqn", "CartPole-v1", 0)
+    assert {"act", "learn", "evaluate"} <= set(run["activities"])
+    labels = '{agent="apex-dqn",env="CartPole-v1"}'
+    (steps,) = re.findall(rf"^reverie_env_steps_total{re.escape(labels)} (\S+)$", metrics, re.MULTILINE)
+    assert 1_400 < float(steps) == run["env_steps"] <= result.env_steps
+    assert f"reverie_greedy_return{labels} {points[-1].mean_return}\n" in metrics
+    assert f'reverie_table_items{{table="{result.topology.needs.name}"}}' in metrics
+    with pytest.raises(OSError):
+        urllib.request.urlopen(page.url, timeout=100)
+
+
+def of_page(url):
+    """The run that a page shows, and the metrics."""
+    with urllib.request.urlopen(f"{url}api/run", timeout=100) as response:
+        run = json.load(response)
+    with urllib.request.urlopen(f"{url}metrics", timeout=100) as response:
+        return run, response.read().decode()

@@ -1,8 +1,10 @@
 """A run whose roles are processes: its result, and its reaction to the end of any role."""
 
+import contextlib
 import dataclasses
 import errno
 import inspect
+import json
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -13,6 +15,7 @@ import sys
 import tempfile
 import textwrap
 import threading
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +30,7 @@ from reverie.agents.environments import describe
 from reverie.runners import (
     Evaluated,
     Finished,
+    PageOpened,
     Progress,
     RoleAwaited,
     RoleError,
@@ -609,3 +613,49 @@ def resident(pid):
     """Bytes of memory that a process has for itself."""
     pages = Path(f"/proc/{pid}/statm").read_text().split()
     return (int(pages[1]) - int(pages[2])) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "role", "config"),
+    [("apex-dqn", "shard 0", {}), ("gorila", "bundle 0", {"bundled": True, "num_actors": 2, "num_learners": 2})],
+)
+def test_the_page_of_a_run_survives_the_role_that_serves_it(name, role, config):
+    def on_event(event):
+        events.append(event)
+        if not isinstance(event, Progress) or not of_kind(events, PageOpened):
+            return
+        with contextlib.suppress(OSError):  # nothing listens there during a restart
+            shown = json.loads(read(of_kind(events, PageOpened)[-1].url + "api/run"))
+            if shown is None or shown["updates"] == 0:
+                return
+            if not pages:
+                pages.append((shown, read(of_kind(events, PageOpened)[-1].url + "metrics")))
+                kill(role)
+            elif len(pages) == 1 and of_kind(events, RoleRestarted) and shown["updates"] > pages[0][0]["updates"]:
+                pages.append(shown)
+
+    events, pages = [], []
+    with pytest.raises(StoppedError):
+        train(
+            name,
+            config=small(name, **config),
+            run=ENDLESS,
+            http=0,
+            on_event=on_event,
+            should_stop=lambda: len(pages) > 1,
+        )
+    assert [event.role for event in of_kind(events, RoleRestarted)] == [role]
+    # It asks for its old port, which is free again unless another program has taken it.
+    assert all(event.url.startswith("http://127.0.0.1:") for event in of_kind(events, PageOpened))
+    (before, metrics), after = pages
+    assert (before["agent"], before["runner"]) == (name, "process")
+    assert before["env_steps"] <= after["env_steps"]
+    assert before["policy_age_updates"] is not None
+    assert "reverie_updates_total" in metrics
+    assert "reverie_table_items" in metrics
+
+
+def read(url):
+    with urllib.request.urlopen(url, timeout=WATCHDOG) as response:
+        return response.read().decode()

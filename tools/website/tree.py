@@ -20,7 +20,15 @@ PLACES = {
 }
 AGENTS = "python/reverie/agents/"
 #: Endings of files that a page of their own shows, with the language of their text.
-SHOWN = {".py": "python", ".rs": "rust", ".rb": "ruby", ".proto": "protobuf", "": "text", ".yml": "yaml"}
+SHOWN = {
+    ".py": "python",
+    ".rs": "rust",
+    ".rb": "ruby",
+    ".proto": "protobuf",
+    "": "text",
+    ".yml": "yaml",
+    ".service": "ini",
+}
 #: Endings of files that the site has as they are.
 COPIED = {".png", ".svg", ".json"}
 #: A page that the search leaves out and that no navigation names.

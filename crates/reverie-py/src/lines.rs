@@ -3,10 +3,12 @@
 //! The network's threads never ask for the GIL: they leave the line here, and the next call delivers it.
 
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use std::collections::VecDeque;
 use std::fmt::{Debug, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 use tracing::field::{Field, Visit};
 use tracing::span;
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -15,7 +17,15 @@ use tracing::{Event, Level, Metadata, Subscriber};
 const MOST: usize = 256;
 
 static WAITING: AtomicBool = AtomicBool::new(false);
-static LINES: Mutex<VecDeque<(u8, String)>> = Mutex::new(VecDeque::new());
+static LINES: Mutex<VecDeque<Line>> = Mutex::new(VecDeque::new());
+
+/// A line, and when it was written.
+struct Line {
+    level: u8,
+    target: &'static str,
+    time: SystemTime,
+    text: Text,
+}
 
 struct Lines;
 
@@ -36,7 +46,7 @@ impl Subscriber for Lines {
         if lines.len() == MOST {
             lines.pop_front();
         }
-        lines.push_back((level, text.message + &text.fields));
+        lines.push_back(Line { level, target: event.metadata().target(), time: SystemTime::now(), text });
         WAITING.store(true, Ordering::Release);
     }
 
@@ -56,16 +66,15 @@ impl Subscriber for Lines {
 #[derive(Default)]
 struct Text {
     message: String,
-    fields: String,
+    fields: Vec<(&'static str, String)>,
 }
 
 impl Visit for Text {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        // Writing to a String cannot fail.
-        let _ = match field.name() {
-            "message" => write!(self.message, "{value:?}"),
-            name => write!(self.fields, "; {name} {value:?}"),
-        };
+        match field.name() {
+            "message" => self.message = format!("{value:?}"),
+            name => self.fields.push((name, format!("{value:?}"))),
+        }
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
@@ -78,7 +87,8 @@ pub fn gather() {
     let _ = tracing::subscriber::set_global_default(Lines);
 }
 
-/// Passes the waiting lines to Python's logger "reverie".
+/// Passes the waiting lines to Python's logger "reverie". A log line's parts are attributes of its record, too, for
+/// formatters: `target`, `happened` (seconds since 1970), `sentence` (without the fields) and `fields`.
 #[inline]
 pub fn tell(py: Python<'_>) -> PyResult<()> {
     if WAITING.load(Ordering::Acquire) { deliver(py) } else { Ok(()) }
@@ -92,8 +102,20 @@ fn deliver(py: Python<'_>) -> PyResult<()> {
     let taken = std::mem::take(&mut *lines);
     drop(lines);
     let logger = PyModule::import(py, "logging")?.call_method1("getLogger", ("reverie",))?;
-    for (level, line) in taken {
-        logger.call_method1("log", (level, "%s", line))?;
+    for Line { level, target, time, text: Text { message, fields } } in taken {
+        let mut line = message.clone();
+        for (name, value) in &fields {
+            // Writing to a String cannot fail.
+            let _ = write!(line, "; {name} {value}");
+        }
+        let parts = PyDict::new(py);
+        parts.set_item("target", target)?;
+        parts.set_item("happened", time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64())?;
+        parts.set_item("sentence", message)?;
+        parts.set_item("fields", fields.into_iter().collect::<std::collections::BTreeMap<_, _>>())?;
+        let options = PyDict::new(py);
+        options.set_item("extra", parts)?;
+        logger.call_method("log", (level, "%s", line), Some(&options))?;
     }
     Ok(())
 }

@@ -124,6 +124,17 @@ impl Server {
         set.map_err(|_| PyValueError::new_err("this server is shown over HTTP already"))
     }
 
+    /// Shows the figures of a training run, as JSON, over HTTP; does nothing without an HTTP port.
+    fn publish(&self, py: Python<'_>, figures: &str) -> PyResult<()> {
+        match self.http.get() {
+            Some(http) => {
+                let http = http.get(py)?;
+                detached(py, || http.publish(figures))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// The address of its HTTP port, `host:port`; None if it has none.
     #[getter]
     fn http_address(&self, py: Python<'_>) -> PyResult<Option<String>> {

@@ -55,10 +55,15 @@ def refuse(reason: object) -> NoReturn:
 
 
 def print_error(reason: object) -> None:
-    """Print an error in one line; errors of the file system with the file first and without their number."""
+    """Print an error in one line."""
+    print(f"reverie: {in_one_line(reason)}", file=sys.stderr)
+
+
+def in_one_line(reason: object) -> str:
+    """The text of an error; errors of the file system have the file first, and no number."""
     if isinstance(reason, OSError) and reason.filename and reason.strerror:
-        reason = f"{reason.filename}: {reason.strerror[:1].lower()}{reason.strerror[1:]}"
-    print(f"reverie: {reason}", file=sys.stderr)
+        return f"{reason.filename}: {reason.strerror[:1].lower()}{reason.strerror[1:]}"
+    return str(reason)
 
 
 def find_modules_here() -> None:

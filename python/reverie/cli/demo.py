@@ -30,6 +30,13 @@ def demo(
     plot: Annotated[
         Path | None, typer.Option(help="File for the learning curve, a .png (default: runs/demo-ENV-seed-N.png).")
     ] = None,
+    http: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[HOST:]PORT",
+            help="Show the run to a browser on this port of this machine while it trains; port 0 picks a free port.",
+        ),
+    ] = None,
     preset: Annotated[
         Path | None,
         typer.Option(
@@ -50,16 +57,18 @@ def demo(
     from reverie.agents.learning import DivergedError
     from reverie.cli import curve, report
     from reverie.runners import StalledError, plan, train
+    from reverie.runners.planning.page_address import page_address
 
     path = plot or Path("runs") / f"demo-{env.replace('/', '_')}-seed-{seed}.png"
     try:
         curve.check_writable(path)
+        page = None if http is None else page_address(http, "local")
         plan(agent, env, seed=seed, preset=preset)
     except (ValueError, OSError, MemoryError) as error:
         refuse(error)
     try:
         with report.Progress(to_stderr=as_json) as progress:
-            result = train(agent, env, seed=seed, preset=preset, on_event=progress)
+            result = train(agent, env, seed=seed, preset=preset, on_event=progress, http=page)
     except KeyboardInterrupt:
         print("reverie: interrupted; nothing was saved", file=sys.stderr)
         raise typer.Exit(EXIT_INTERRUPTED) from None

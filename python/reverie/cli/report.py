@@ -18,6 +18,7 @@ from reverie.runners import (
     Event,
     Finished,
     NotSaved,
+    PageOpened,
     Result,
     RoleAwaited,
     RoleRestarted,
@@ -118,6 +119,8 @@ class Progress:
                 where = f"at step {crash.step} from seed {crash.seed}"
                 text = f"{crash.env_id} raised {where}, and was created again ({env_steps:,} steps): {crash.error}"
                 self._console.print(text, style="red", soft_wrap=True)
+            case PageOpened():
+                self.note(f"page and metrics: {event.url}")
             case Saved() | Finished():
                 return
         if self._shows and self._event is not None and self._started is not None:

@@ -33,6 +33,8 @@ class PlannedRun:
     checkpoint: Path | None
     overwrite: bool = False
     """Whether to replace the run in the folder."""
+    http: str | None = None
+    """The address of its page, `HOST:PORT`."""
 
 
 def run(
@@ -74,6 +76,7 @@ def run(
             overwrite=planned.overwrite,
             should_stop=stop_requested,
             check_memory=check_memory,
+            http=planned.http,
         )
         drawn = curve.save(result, folder / "curve.png")
         recording.add_files([folder / checkpoints.PRESET, folder / "curve.png", *sorted(folder.glob("*.mp4"))])

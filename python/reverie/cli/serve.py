@@ -7,7 +7,6 @@ import json
 import logging
 import signal
 import socket
-import sys
 import tempfile
 import threading
 from collections.abc import Mapping
@@ -18,13 +17,16 @@ from typing import Any
 import typer
 
 import reverie
-from reverie import _native
+from reverie import _checks, _native
 from reverie.checkpointers import DefaultCheckpointer
 from reverie.cli import serve_flags as flags
 from reverie.cli import table_files
-from reverie.cli.common import print_error, refuse
+from reverie.cli.common import EXIT_REFUSED, in_one_line, refuse
+from reverie.cli.log_lines import LogFormat, write_log_lines
+from reverie.cli.service_manager import ServiceManager
 
 EXIT_NOT_SAVED = 1
+_LOG = logging.getLogger("reverie")
 #: Seconds between two checks for log lines of the network.
 LOG_PERIOD = 0.5
 
@@ -66,6 +68,7 @@ def serve(
     grace: flags.Grace = 5.0,
     session_timeout: flags.SessionTimeout = 60.0,
     http: flags.Http = None,
+    log_format: flags.LogLines = LogFormat.text,
     as_json: flags.Json = False,
 ) -> None:
     """Serve tables until SIGINT or SIGTERM.
@@ -74,14 +77,13 @@ def serve(
     """
     # Installed first: a signal during the start of the server must end it as cleanly as a later one.
     stop = _stop_event()
-    logging.basicConfig(format="reverie: %(message)s")
-    logging.getLogger("reverie").setLevel(logging.INFO)
+    write_log_lines(log_format)
+    manager = ServiceManager()
     try:
         _refuse_flags_without_effect(ctx, tables, sampler)
         _check_safe(host, token_file, tls_cert, insecure=insecure)
-        # An address without a host is refused below.
-        if http is not None and (host_of_page := http.rpartition(":")[0].strip("[]")):
-            _check_safe(host_of_page, token_file, tls_cert, insecure=insecure)
+        if http is not None:
+            _check_safe(_checks.http_endpoint(http)[0], token_file, tls_cert, insecure=insecure)
         checkpointer = _checkpointer(checkpoints, checkpoint_every, journal)
         kept = _journal(ctx, journal, sync, sync_interval, checkpoint_every)
         server = reverie.Server(
@@ -102,7 +104,10 @@ def serve(
             shard=shard or 0,
         )
     except (ValueError, TypeError, OSError, reverie.ReplayError) as error:
-        refuse(error)
+        if log_format is LogFormat.text:
+            refuse(error)
+        _LOG.error("%s", in_one_line(error))
+        raise typer.Exit(EXIT_REFUSED) from None
     with server:
         _print_address(
             server,
@@ -110,8 +115,9 @@ def serve(
             as_json=as_json,
             page=_page(server, tls_cert) if http else None,
         )
-        while not stop.wait(LOG_PERIOD):
-            _native._tell()
+        manager.ready(f"serving {', '.join(table.name for table in server.tables)} on {server.address}")
+        _run(server, stop, manager)
+        manager.stopping()
         _stop(server, saves=checkpointer is not None)
 
 
@@ -125,6 +131,18 @@ def _stop_event() -> threading.Event:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)
     return stop
+
+
+def _run(server: reverie.Server, stop: threading.Event, manager: ServiceManager) -> None:
+    """Return when a signal asks for the end; meanwhile write log lines, and report to a watchdog."""
+    period, client = LOG_PERIOD, server.client()
+    if manager.watchdog_seconds is not None:
+        period = min(period, manager.watchdog_seconds / 6)
+    while not stop.wait(period):
+        _native._tell()
+        if manager.is_due:
+            client.info()  # returns only if each table can be locked
+            manager.alive()
 
 
 def _print_address(server: reverie.Server, call: str, *, as_json: bool, page: str | None) -> None:
@@ -145,12 +163,13 @@ def _page(server: reverie.Server, cert: Path | None) -> str:
 
 
 def _stop(server: reverie.Server, *, saves: bool) -> None:
-    print("reverie: stopping", file=sys.stderr, flush=True)
+    _native._tell()  # the lines of before
+    _LOG.info("stopping")
     if saves:
         try:
-            print(f"reverie: saved as {server.stop(checkpoint=True)}", file=sys.stderr, flush=True)
+            _LOG.info("saved as %s", server.stop(checkpoint=True))
         except reverie.ReplayError as error:
-            print_error(error)
+            _LOG.error("%s", in_one_line(error))
             raise typer.Exit(EXIT_NOT_SAVED) from None
 
 
@@ -214,11 +233,7 @@ def _check_writable(flag: str, folder: Path) -> None:
 
 def _check_safe(host: str, token: Path | None, cert: Path | None, *, insecure: bool) -> None:
     """Check the credentials that `Server` requires off loopback, with the names of the flags."""
-    try:
-        is_loopback = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = host == "localhost"
-    if is_loopback:
+    if _checks.is_loopback(host):
         return
     if token is None:
         raise ValueError(

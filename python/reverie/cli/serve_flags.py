@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from reverie.cli.log_lines import LogFormat
 from reverie.cli.table_files import SELECTORS
 
 Tables = Annotated[
@@ -54,9 +55,13 @@ SessionTimeout = Annotated[
 Http = Annotated[
     str | None,
     typer.Option(
-        metavar="HOST:PORT",
+        metavar="[HOST:]PORT",
         help="Also show a page and metrics to browsers and monitoring there; port 0 picks a free port and prints it.",
     ),
+]
+LogLines = Annotated[
+    LogFormat,
+    typer.Option(metavar="FORMAT", help="The log on stderr: text, or json, an object with time and level per line."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with the address, for scripts.")]
 

@@ -58,6 +58,7 @@ def train(
     log: flags.Log = None,
     project: flags.Project = None,
     tag: flags.Tags = None,
+    http: flags.Http = None,
     dry_run: flags.DryRun = False,
     quiet: flags.Quiet = False,
     as_json: flags.Json = False,
@@ -95,6 +96,7 @@ def train(
         tags=None if tag is None else tuple(tag),
         quiet=quiet,
         to_stderr=as_json,
+        http=http,
     )
     if seeds is not None:
         wanted = sweep.seeds_of(seeds)
@@ -125,6 +127,8 @@ def _refuse_conflicting_flags(given: Mapping[str, Any]) -> None:
         refuse("--node describes a Ray cluster for --dry-run: give it with --runner ray --dry-run, or leave it out")
     if seeds is not None and seed is not None:
         refuse(f"--seed is {seed} and --seeds {seeds}: give one of them")
+    if seeds is not None and given["http"] is not None:
+        refuse(f"--http shows one run, and --seeds is {seeds}: leave one of them out")
     if seeds is None and jobs is not None:
         refuse(f"--jobs is {jobs}, and there is one run: name several with --seeds, or leave it out")
     _refuse_flags_for_several_learners(given["agent"], given["num_learners"], given["num_parameter_shards"])

@@ -127,6 +127,15 @@ Tags = Annotated[
         rich_help_panel=_OUTPUT,
     ),
 ]
+Http = Annotated[
+    str | None,
+    typer.Option(
+        metavar="[HOST:]PORT",
+        help="Show the run to browsers and monitoring on this port of this machine while it trains; port 0 picks a free"
+        " port and prints it. Not for --runner ray, nor --seeds.",
+        rich_help_panel=_OUTPUT,
+    ),
+]
 Quiet = Annotated[
     bool,
     typer.Option(

@@ -60,6 +60,8 @@ class TrainRequest:
     """Print warnings and errors only: a sweep prints the results of its runs."""
     to_stderr: bool = False
     """Report progress on stderr, and leave stdout to the result."""
+    http: str | None = None
+    """The address of the run's page, or its port; None for a run without one."""
     trial: int | None = None
     """The number of the trial of a search; None elsewhere."""
 
@@ -131,9 +133,12 @@ def lay_out(request: TrainRequest, config: Path | None) -> tuple[Topology, Prese
 
 def prepare(request: TrainRequest) -> PlannedRun:
     """Make all checks of a run before anything starts; errors end the command."""
+    from reverie.runners.planning.page_address import page_address
+
     env, seed = request.env, request.seed
     try:
         agent = agents.find(request.agent)
+        http = None if request.http is None else page_address(request.http, request.runner)
     except ValueError as error:
         refuse(error)
     folder = request.out or Path("runs") / f"{agent.name}-{env.replace('/', '_')}-seed-{seed}"
@@ -152,7 +157,7 @@ def prepare(request: TrainRequest) -> PlannedRun:
     elif request.init_from is not None:
         agent = _warm_started(agent, topology, request.init_from)
     preset = replace(preset, log=log_choice.choose(request, preset, None if earlier.checkpoint is None else folder))
-    return PlannedRun(agent, topology, preset, folder, earlier.checkpoint, request.overwrite)
+    return PlannedRun(agent, topology, preset, folder, earlier.checkpoint, request.overwrite, http)
 
 
 def check_together(request: TrainRequest, together: int) -> Preset:

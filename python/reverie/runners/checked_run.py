@@ -26,3 +26,5 @@ class CheckedRun:
     state: dict[str, Any] | None
     """The state of the checkpoint `resume`."""
     check_memory: bool
+    http: str | None = None
+    """The address of its page, `HOST:PORT`; None for a run without one."""

@@ -16,6 +16,7 @@ from reverie.runners import checkpoints
 from reverie.runners.checked_run import CheckedRun
 from reverie.runners.checkpoints import earlier_runs
 from reverie.runners.planning.nodes import Node
+from reverie.runners.planning.page_address import page_address
 from reverie.runners.planning.topology import RunnerName, plan
 from reverie.runners.reports.events import Event, Result, Started
 
@@ -40,6 +41,7 @@ def train(
     init_from: Path | str | None = None,
     should_stop: Callable[[], bool] | None = None,
     check_memory: bool = True,
+    http: str | int | None = None,
 ) -> Result:
     """Train until the target is confirmed or `run.max_env_steps` are done.
 
@@ -90,6 +92,11 @@ def train(
     `check_memory=False` starts the run even if it is estimated to need more memory than is free; on Ray its roles then
     request no memory.
 
+    `http` is `HOST:PORT`, or a port of 127.0.0.1, where the run shows itself while it trains: a page, metrics and JSON,
+    as a server does (the guide "Watch a server"), with its learning curve, rates and times, and the tables of its first
+    server. Port 0 takes a free one; the event `PageOpened` has the address. Only loopback addresses and the runners
+    "local" and "process" are possible; others, and a port that is in use, raise a ValueError.
+
     Raises what `plan` raises, `CheckpointError` (`RunExistsError` and `ChangedSettingsError` are such errors),
     `reverie.agents.policies.PolicyError` if `init_from` does not fit, `DamagedError` for damaged tables of a
     checkpoint, `StalledError` if the table's limits contradict each other, what the learner raises, and whatever
@@ -113,6 +120,7 @@ def train(
         nodes=nodes,
         check_memory=check_memory,
     )
+    page = None if http is None else page_address(http, runner)
     folder = None if checkpoint_folder is None else _checks.path("checkpoint_folder", checkpoint_folder)
     checkpoint = checkpoints.checkpoint_to_resume(folder, resume, overwrite=overwrite)
     if init_from is not None and resume not in (None, False, True):
@@ -137,6 +145,7 @@ def train(
         resume=checkpoint,
         state=None if checkpoint is None else checkpoints.load_run(checkpoint, agent, topology),
         check_memory=check_memory,
+        http=page,
     )
     try:
         return begin(checked)

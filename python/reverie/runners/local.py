@@ -24,6 +24,7 @@ from reverie.runners.reports.events import (
     Event,
     Finished,
     NotSaved,
+    PageOpened,
     Progress,
     Result,
     Saved,
@@ -32,6 +33,7 @@ from reverie.runners.reports.events import (
     StoppedError,
     UpdatesCompiled,
 )
+from reverie.runners.reports.run_figures import RunFigures
 from reverie.runners.reports.run_progress import RunProgress, replay_figures
 from reverie.runners.roles.heap_trim import HeapTrimmer
 from reverie.server import Server
@@ -53,8 +55,9 @@ def run_here(run: CheckedRun) -> Result:
         fresh = seed_of(topology.seed, 0, *([] if state is None else [state["env_steps"]]))
         tables = agent.make_tables(topology.env, topology.config, seed=fresh)
         (checkpointer,) = checkpoints.replay_checkpointers(run.checkpoint_folder, run.resume)
-        with Server(tables, checkpointer=checkpointer, listen=False) as server:
-            loop = _Loop(agent, topology, server.client(), run.on_event, run.checkpoint_folder)
+        with Server(tables, checkpointer=checkpointer, listen=False, http=run.http) as server:
+            on_event = run.on_event if run.http is None else _shown(server, run.on_event)
+            loop = _Loop(agent, topology, server.client(), on_event, run.checkpoint_folder)
             try:
                 if state is not None:
                     loop.load_state_dict(state)
@@ -63,6 +66,21 @@ def run_here(run: CheckedRun) -> Result:
                 loop.close()
     finally:
         torch.set_num_threads(threads)
+
+
+def _shown(server: Server, on_event: Callable[[Event], None]) -> Callable[[Event], None]:
+    """`on_event`, which also shows the run on the page of its server."""
+    figures = RunFigures()
+
+    def emit(event: Event) -> None:
+        on_event(event)
+        if isinstance(event, Started):
+            on_event(PageOpened(event.env_steps, f"http://{server.http_address}/"))
+        newest = figures(event)
+        if newest is not None:
+            server.publish(newest)
+
+    return emit
 
 
 @dataclass

@@ -1,20 +1,22 @@
 """Behaviour that all roles of a distributed run share."""
 
 import dataclasses
+import socket
 import threading
+import urllib.request
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from reverie import Table, rate_limiters, selectors, testing  # noqa: E402
+from reverie import Server, Table, rate_limiters, selectors, testing  # noqa: E402
 from reverie.agents.core import Weights  # noqa: E402
 from reverie.agents.dqn import agent as dqn  # noqa: E402
 from reverie.agents.env_settings import EnvSettings  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
 from reverie.errors import DamagedError, DeadlineExceededError, UnavailableError  # noqa: E402
-from reverie.runners.links.messages import Endpoint, Evaluate, Failed, Ready, RoleName, Setup, Stop  # noqa: E402
+from reverie.runners.links.messages import Endpoint, Evaluate, Failed, Ready, RoleName, Serving, Setup, Stop  # noqa: E402
 from reverie.runners.roles import heap_trim, learners, role, role_loop  # noqa: E402
 
 
@@ -160,3 +162,24 @@ def test_a_draw_from_a_shard_that_stalls_briefly_is_not_lost():
                 assert client.info(timeout=100.0).tables["replay"].num_samples == 1
     finally:
         host.close()
+
+
+def test_the_page_of_a_restarted_role_takes_a_free_port_if_its_old_one_is_taken(torch_threads):
+    def opened(http, generation):
+        serving = Serving(http=http)
+        with Server([Table.queue("t", 1)], listen=False, token="of the run") as server:
+            url = role.open_page(server, dataclasses.replace(setup_of("shard"), serving=serving, generation=generation))
+            if url:
+                with urllib.request.urlopen(f"{url}api/run", timeout=100) as response:
+                    assert response.read() == b"null", "the page asks for no token"
+            return url
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(ValueError, match=address):
+            opened(address, 0)
+        assert opened(address, 1).startswith("http://127.0.0.1:")
+    assert opened(address, 1) == f"http://{address}/"
+    assert opened(None, 0) == ""
+    with pytest.raises(ValueError, match="needs token="):
+        opened("0.0.0.0:0", 0)

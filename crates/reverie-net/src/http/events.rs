@@ -45,7 +45,8 @@ impl Events {
 
     fn event(&self) -> Bytes {
         // JSON has no line breaks, so it is one line of data.
-        let figures = json!({ "info": figures::info(&self.watched), "why": figures::why(&self.watched) });
+        let (info, why) = (figures::info(&self.watched), figures::why(&self.watched));
+        let figures = json!({ "info": info, "why": why, "run": figures::run(&self.watched) });
         format!("event: figures\ndata: {figures}\n\n").into()
     }
 

@@ -99,6 +99,11 @@ fn ages(histogram: &[u64; AGE_BUCKETS]) -> Vec<Value> {
     filled.map(|(bucket, count)| json!([age_bound(bucket), count])).collect()
 }
 
+/// `GET /api/run`: null before a training run has published anything.
+pub(super) fn run(watched: &Watched) -> Value {
+    watched.run().map_or(Value::Null, |run| run.document.clone())
+}
+
 /// `GET /api/why`.
 pub(super) fn why(watched: &Watched) -> Value {
     json!({ "tables": watched.tables.iter().map(|table| waits(&table.why())).collect::<Vec<_>>() })

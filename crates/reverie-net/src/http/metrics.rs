@@ -1,6 +1,7 @@
 //! The figures of a server as OpenMetrics. Labels are tables, sides, verbs, transports and kinds of memory only.
 
 use super::figures::age_bound;
+use super::run::Run;
 use super::watched::Watched;
 use crate::proto::ServerInfo;
 use crate::server::{FINITE, Histogram, Latencies, Shared, Transport, Verb};
@@ -29,6 +30,7 @@ pub(super) fn exposition(watched: &Watched) -> Result<String, Error> {
         journal_unsynced: watched.journal().map(|journal| journal.unsynced_bytes),
         ready: watched.trouble().is_none(),
         network: watched.shared.as_ref().map(|shared| (shared.network(), Arc::clone(shared))),
+        run: watched.run(),
     };
     let mut registry = Registry::default();
     registry.register_collector(Box::new(scrape));
@@ -78,6 +80,7 @@ struct Scrape {
     journal_unsynced: Option<u64>,
     ready: bool,
     network: Option<(ServerInfo, Arc<Shared>)>,
+    run: Option<Arc<Run>>,
 }
 
 impl Debug for Scrape {
@@ -90,6 +93,9 @@ impl Collector for Scrape {
     fn encode(&self, mut to: DescriptorEncoder<'_>) -> Result<(), Error> {
         self.encode_server(&mut to)?;
         self.encode_tables(&mut to)?;
+        if let Some(run) = &self.run {
+            training(&mut to, run)?;
+        }
         match &self.network {
             None => Ok(()),
             Some((info, shared)) => {
@@ -147,6 +153,17 @@ impl Scrape {
         }
         Ok(())
     }
+}
+
+/// The series of a training run: one of each.
+fn training(to: &mut DescriptorEncoder<'_>, run: &Run) -> Result<(), Error> {
+    let labels = || vec![("agent", escaped(&run.agent)), ("env", escaped(&run.env))];
+    counters(to, "reverie_env_steps", "Environment steps of the training run", [(labels(), run.env_steps)])?;
+    counters(to, "reverie_updates", "Updates of the learner", [(labels(), run.updates)])?;
+    let known = |value: Option<f64>| value.map(|value| (labels(), value));
+    gauges(to, "reverie_greedy_return", "Mean return of the last greedy evaluation", known(run.greedy_return))?;
+    let help = "Updates by which the acting policies are behind the learner's";
+    gauges(to, "reverie_policy_age_updates", help, known(run.policy_age))
 }
 
 fn gauges<T: EncodeGaugeValue>(

@@ -2,12 +2,14 @@
 //!
 //! ```text
 //! connection -> routes -> metrics -> figures -> tables
+//!                     +-> run (published by a training run)
 //!                     +-> items -> columns -> tables
 //!                     +-> events -> figures
 //! ```
 //!
 //! It has a thread of its own, so that it answers while the server's threads are busy. All requests only read.
 
+mod run;
 mod watched;
 mod figures;
 mod metrics;

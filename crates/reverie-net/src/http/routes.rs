@@ -23,15 +23,16 @@ use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use tokio::sync::Semaphore;
 
 /// Searches of items at a time; others wait for their turn.
 const SEARCHES: usize = 2;
 /// The paths that need no token: they have no data of the tables.
 const OPEN: [&str; 3] = ["/", "/livez", "/readyz"];
-/// The page, in one file.
-const PAGE: &str = include_str!("page.html");
+/// The page, in one file when it is sent. The part about a training run has its own source.
+static PAGE: LazyLock<String> =
+    LazyLock::new(|| include_str!("page.html").replacen("// run.js\n", include_str!("run.js"), 1));
 
 /// The state of all requests.
 pub(super) struct App {
@@ -69,12 +70,13 @@ fn policy() -> HeaderValue {
 /// All paths.
 pub(super) fn router(app: &Arc<App>) -> Router {
     Router::new()
-        .route("/", get(|| async { typed("text/html; charset=utf-8", PAGE) }))
+        .route("/", get(|| async { typed("text/html; charset=utf-8", PAGE.as_str()) }))
         .route("/livez", get(|| async { typed("text/plain; charset=utf-8", "alive\n") }))
         .route("/readyz", get(readyz))
         .route("/metrics", get(scraped))
         .route("/api/info", get(|State(app): State<Arc<App>>| async move { json_of(&figures::info(&app.watched)) }))
         .route("/api/why", get(|State(app): State<Arc<App>>| async move { json_of(&figures::why(&app.watched)) }))
+        .route("/api/run", get(|State(app): State<Arc<App>>| async move { json_of(&figures::run(&app.watched)) }))
         .route("/api/tables/{name}/items", get(items_of))
         .route("/api/events", get(events))
         .fallback(|| async { failed(StatusCode::NOT_FOUND, "there is nothing at this path; the page is at /") })

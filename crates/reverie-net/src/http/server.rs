@@ -56,6 +56,7 @@ pub struct Server {
     /// Guards the runtime, which exists until the stop.
     runtime: Mutex<Option<Runtime>>,
     address: SocketAddr,
+    watched: Arc<Watched>,
 }
 
 impl Server {
@@ -76,18 +77,24 @@ impl Server {
         let listener = runtime.block_on(TcpListener::bind(options.address)).map_err(|error| refuse(&error))?;
         let address = listener.local_addr().map_err(|error| refuse(&error))?;
         let watched = Arc::new(Watched::new(tables, listening.map(|of| Arc::clone(of.shared()))));
-        let app = App::new(watched, options.token.as_deref());
+        let app = App::new(Arc::clone(&watched), options.token.as_deref());
         runtime.spawn(Events::run(Arc::downgrade(&app.events)));
         runtime.spawn(serve(listener, router(&app), tls));
         if tls_is_missing(options) {
             tracing::warn!(%address, "http without TLS: the token and all figures can be read on the way");
         }
-        Ok(Self { runtime: Mutex::new(Some(runtime)), address })
+        Ok(Self { runtime: Mutex::new(Some(runtime)), address, watched })
     }
 
     /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Shows the figures of a training run, a JSON object, in place of earlier ones. `InvalidArgument` names a field that
+    /// is missing, unknown, invalid or too large.
+    pub fn publish(&self, figures: &str) -> Result<()> {
+        self.watched.publish(figures)
     }
 
     /// Closes all connections. Blocks for a second at most; idempotent.

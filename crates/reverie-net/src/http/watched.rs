@@ -1,9 +1,11 @@
 //! The parts of a server that are watched.
 
+use super::run::Run;
 use crate::server::Shared;
+use reverie_core::Result;
 use reverie_core::table::{JournalInfo, Tables};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::time::Instant;
 
 /// See the module.
@@ -14,18 +16,32 @@ pub(super) struct Watched {
     started: Instant,
     /// A random number of this start.
     pub(super) incarnation: u64,
+    /// Guards the newest figures of a training run. Only a pointer is read or replaced under it.
+    run: Mutex<Option<Arc<Run>>>,
 }
 
 impl Watched {
     /// A server that starts now.
     pub(super) fn new(tables: Arc<Tables>, shared: Option<Arc<Shared>>) -> Self {
         let incarnation = RandomState::new().hash_one("incarnation");
-        Self { tables, shared, started: Instant::now(), incarnation }
+        Self { tables, shared, started: Instant::now(), incarnation, run: Mutex::default() }
     }
 
     /// Seconds since the start.
     pub(super) fn uptime(&self) -> f64 {
         self.started.elapsed().as_secs_f64()
+    }
+
+    /// Shows these figures of a training run from now on. `InvalidArgument`: see `Run::parse`.
+    pub(super) fn publish(&self, figures: &str) -> Result<()> {
+        let run = Arc::new(Run::parse(figures)?);
+        *self.run.lock().unwrap_or_else(PoisonError::into_inner) = Some(run);
+        Ok(())
+    }
+
+    /// The newest figures of a training run, if one has published any.
+    pub(super) fn run(&self) -> Option<Arc<Run>> {
+        self.run.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The figures of the journal.

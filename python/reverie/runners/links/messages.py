@@ -54,6 +54,8 @@ class Serving:
     token: str | None = None
     tls: ServerTLS | None = None
     checkpointer: CheckpointerBase | None = None
+    http: str | None = None
+    """The address of the page of the run, which this server shows; None for other servers."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class Setup:
     endpoints: tuple[Endpoint, ...] = ()
     """The shards, for the roles that use them."""
     serving: Serving | None = None
-    """For a shard. For a bundle, whose server no other role reaches, only the checkpointer."""
+    """For a shard. For a bundle, whose server no other role reaches, only the checkpointer and the page."""
     weights: WeightsChannel | None = None
     """For learners and roles that act."""
     parameters: ParameterAddresses | None = None
@@ -130,7 +132,14 @@ class Follow:
     epoch: int
 
 
-Command = Stop | Save | Hold | Resume | Evaluate | Follow
+@dataclass(frozen=True)
+class Publish:
+    """For a shard or bundle with the page of the run: show these figures. It is not answered."""
+
+    figures: dict[str, Any]
+
+
+Command = Stop | Save | Hold | Resume | Evaluate | Follow | Publish
 
 
 # From a role.
@@ -176,10 +185,11 @@ class Learnt:
 
 @dataclass(frozen=True)
 class Served:
-    """Report of a shard: its tables' figures, and why requests wait."""
+    """Report of a shard: its tables' figures, why requests wait, and the address of the run's page if it has that."""
 
     figures: dict[str, float]
     why: str
+    page: str = ""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,8 @@ class Progress:
     """Updates by which the actors' weights are behind the learner's, mean over the actors; None in one process."""
     waits_for: str = ""
     """Roles that have not started or do not report, for how long, and why; empty in one process."""
+    activities: Mapping[str, float] = field(default_factory=dict)
+    """Seconds by activity so far, summed over the processes."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,14 @@ class EnvironmentRestarted:
 
 
 @dataclass(frozen=True)
+class PageOpened:
+    """The page of the run can be read at `url`, until another one is reported or the run ends."""
+
+    env_steps: int
+    url: str
+
+
+@dataclass(frozen=True)
 class Finished:
     """The run ended."""
 
@@ -174,6 +184,7 @@ Event = (
     | RoleAwaited
     | UpdatesCompiled
     | EnvironmentRestarted
+    | PageOpened
     | Finished
 )
 

@@ -17,6 +17,7 @@ from reverie.runners.reports.events import (
     Event,
     Finished,
     NotSaved,
+    PageOpened,
     Progress,
     RoleAwaited,
     RoleRestarted,
@@ -132,7 +133,12 @@ def as_line(event: Event) -> dict[str, Any]:
                 "environment": topology.env.settings.changed(),
             }
         case Progress():
-            return {"event": "progress", **vars(event), "learner": dict(event.learner)}
+            return {
+                "event": "progress",
+                **vars(event),
+                "learner": dict(event.learner),
+                "activities": dict(event.activities),
+            }
         case Evaluated():
             confirmation = event.confirmation
             return {
@@ -155,6 +161,8 @@ def as_line(event: Event) -> dict[str, Any]:
             return {"event": name, "env_steps": event.env_steps, **vars(event.note)}
         case EnvironmentRestarted():
             return {"event": "environment restarted", "env_steps": event.env_steps, **vars(event.crash)}
+        case PageOpened():
+            return {"event": "page opened", **vars(event)}
         case Finished():
             result = event.result
             return {

@@ -95,6 +95,7 @@ class RunProgress:
             samples_per_insert=figures["samples"] / max(1.0, figures["inserts"]),
             policy_lag=policy_lag,
             waits_for=waits_for,
+            activities=dict(self.watch.seconds),
         )
 
     def result(

@@ -10,7 +10,7 @@ from typing import Any, cast
 from reverie.agents.agent import Agent, SharedParameters
 from reverie.agents.core import AheadLearner, CompilingLearner, Stopwatch, Weights
 from reverie.client import Client
-from reverie.errors import DeadlineExceededError, StorageError, UnauthenticatedError, UnavailableError
+from reverie.errors import DeadlineExceededError, UnauthenticatedError, UnavailableError
 from reverie.runners.links.messages import (
     Bundled,
     Command,
@@ -18,6 +18,7 @@ from reverie.runners.links.messages import (
     Hold,
     Holding,
     Learnt,
+    Publish,
     Report,
     Resume,
     Save,
@@ -35,7 +36,9 @@ from reverie.runners.roles.role import (
     Link,
     Role,
     acted,
+    open_page,
     with_new_random_state,
+    with_tables,
 )
 from reverie.server import Server
 from reverie.sharding import shard_table
@@ -258,7 +261,7 @@ class Bundle(LearningRole):
         all_tables = self.agent.make_tables(setup.env, setup.config, seed=setup.seed)
         (table,) = [one for one in all_tables if one.name == self._table]
         self._server = Server([table], checkpointer=setup.serving.checkpointer, listen=False)
-        self._client = self._server.client()
+        self._client, self._page = self._server.client(), open_page(self._server, setup)
         self.inner = PublishingLearner(setup, self._client, self.watch)
         state = setup.state or {"learner": None, "actor": None}
         if state["learner"] is not None:
@@ -294,6 +297,9 @@ class Bundle(LearningRole):
 
     def handle(self, command: Command) -> Report | None:
         """As a learner; if the parameters went back to an older version, the acting policy does too."""
+        if isinstance(command, Publish):
+            self._server.publish(command.figures)
+            return None
         if isinstance(command, Follow):
             self._source.accept_any_version()
         return super().handle(command)
@@ -312,7 +318,7 @@ class Bundle(LearningRole):
         return Bundled(
             acted(self._actor, self._source.version, {}, self._waits),
             self.inner.report(self.drain_seconds(), self._waits),
-            Served(figures, why),
+            Served(figures, why, self._page),
         )
 
     def close(self) -> None:
@@ -391,14 +397,6 @@ class ParameterShard(Role):
 def _parameters(agent: Agent) -> SharedParameters:
     assert agent.parameters is not None
     return agent.parameters
-
-
-def with_tables(client: Any, state: State) -> State:
-    """The answer to `Save` with the path of a server's tables, or with the reason why they were not written."""
-    try:
-        return State(state.number, state.state, state.weights, tables=client.checkpoint())
-    except StorageError as error:
-        return State(state.number, state.state, state.weights, problem=str(error))
 
 
 def learning_client(setup: Setup) -> Any:

@@ -13,7 +13,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import torch
 
@@ -24,6 +24,7 @@ from reverie.runners.links.messages import (
     Command,
     Evaluate,
     EvaluationDone,
+    Publish,
     Ready,
     Report,
     Save,
@@ -111,6 +112,7 @@ class Shard(Role):
         self._server = self._started(setup, setup.serving)
         self._client = self._server.client()
         self._tables = self.agent.needs(setup.config).tables
+        self._page = open_page(self._server, setup)
 
     def _started(self, setup: Setup, serving: Serving) -> Server:
         """Start at the port that clients know; if it is taken, at another, which the supervisor passes on."""
@@ -146,20 +148,47 @@ class Shard(Role):
     def report(self) -> Served:
         """The tables' figures, and why requests wait."""
         why = "; ".join(str(self._client.why(table)) for table in self._tables)
-        return Served(replay_figures(self._client, *self._tables), why)
+        return Served(replay_figures(self._client, *self._tables), why, self._page)
 
     def handle(self, command: Command) -> Report | None:
-        """Write a checkpoint."""
-        if not isinstance(command, Save):
-            return super().handle(command)
-        try:
-            return State(command.number, tables=cast("str", self._client.checkpoint()))
-        except StorageError as error:
-            return State(command.number, problem=str(error))
+        """Write a checkpoint, or show figures of the run."""
+        match command:
+            case Publish(figures):
+                self._server.publish(figures)
+                return None
+            case Save(number):
+                return with_tables(self._client, State(number))
+        return super().handle(command)
 
     def close(self) -> None:
         """Stop the server; all requests that wait at its tables end with an error."""
         self._server.stop()
+
+
+def with_tables(client: Any, state: State) -> State:
+    """The answer to `Save` with the path of a server's tables, or with the reason why they were not written."""
+    try:
+        return State(state.number, state.state, state.weights, tables=client.checkpoint())
+    except StorageError as error:
+        return State(state.number, state.state, state.weights, problem=str(error))
+
+
+def open_page(server: Server, setup: Setup) -> str:
+    """Open the HTTP port that the role's server is to have; returns the page's address, empty if it is to have none.
+
+    A role that was restarted takes a free port if its old one is taken.
+    """
+    assert setup.serving is not None
+    http = setup.serving.http
+    if http is None:
+        return ""
+    try:
+        server._show(http)
+    except ValueError:
+        if setup.generation == 0:
+            raise
+        server._show(f"{http.rpartition(':')[0]}:0")
+    return f"http://{server.http_address}/"
 
 
 class Actor(Role):

@@ -1,0 +1,114 @@
+"""The page of a run whose roles are elsewhere: a stage on which the server of one role shows the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from reverie.checkpointers import CheckpointerBase
+from reverie.runners.links.messages import (
+    Bundled,
+    Command,
+    Endpoint,
+    Publish,
+    Ready,
+    Report,
+    RoleName,
+    Served,
+    Serving,
+    Setup,
+)
+from reverie.runners.links.parameter_connections import ParameterAddresses
+from reverie.runners.links.weights import WeightsChannel
+from reverie.runners.reports.events import Event, PageOpened
+from reverie.runners.reports.run_figures import RunFigures
+from reverie.runners.supervision.stage import Stage
+
+
+class PageStage:
+    """A stage whose first shard, or first bundle, has an HTTP port, and shows the run there.
+
+    Figures are sent in answer to that role's reports, so at most one message of them waits for a role that is slow. A
+    role that is restarted has the page at its old port if that is free; otherwise the run reports the new address.
+    """
+
+    def __init__(self, stage: Stage, http: str, on_event: Callable[[Event], None]) -> None:
+        self._stage, self._http, self._on_event = stage, http, on_event
+        self._figures = RunFigures()
+        self._newest: dict[str, Any] | None = None
+        """Figures that were not sent yet."""
+        self._url, self._env_steps = "", 0
+
+    def on_event(self, event: Event) -> None:
+        """Pass an event on, and what it changes in the figures."""
+        self._on_event(event)
+        figures = self._figures(event)
+        if figures is not None:
+            self._newest, self._env_steps = figures, figures["env_steps"]
+
+    def start(self, setup: Setup) -> None:
+        """Start a role. See `Stage.start`."""
+        if _has_page(setup.name):
+            assert setup.serving is not None
+            setup = replace(setup, serving=replace(setup.serving, http=self._http))
+        self._stage.start(setup)
+
+    def listen(self, timeout: float) -> Sequence[tuple[RoleName, Report]]:
+        """The reports of the roles. See `Stage.listen`."""
+        reports = self._stage.listen(timeout)
+        for name, report in reports:
+            served = report.served if isinstance(report, Bundled) else report
+            if _has_page(name) and isinstance(served, Served):
+                self._serve(name, served)
+        return reports
+
+    def _serve(self, name: RoleName, served: Served) -> None:
+        if served.page != self._url:
+            self._url = served.page
+            self._http = served.page.removeprefix("http://").removesuffix("/")
+            self._on_event(PageOpened(self._env_steps, self._url))
+        if self._newest is not None:
+            self._stage.send(name, Publish(self._newest))
+            self._newest = None
+
+    @property
+    def weights(self) -> WeightsChannel:
+        """See `Stage.weights`."""
+        return self._stage.weights
+
+    def serving(self, name: RoleName, checkpointer: CheckpointerBase | None, before: Endpoint | None) -> Serving:
+        """See `Stage.serving`."""
+        return self._stage.serving(name, checkpointer, before)
+
+    def endpoint(self, name: RoleName, ready: Ready) -> Endpoint:
+        """See `Stage.endpoint`."""
+        return self._stage.endpoint(name, ready)
+
+    def parameter_addresses(self, shards: Sequence[Setup]) -> ParameterAddresses:
+        """See `Stage.parameter_addresses`."""
+        return self._stage.parameter_addresses(shards)
+
+    def send(self, name: RoleName, command: Command) -> None:
+        """See `Stage.send`."""
+        self._stage.send(name, command)
+
+    def why_not_started(self, name: RoleName) -> str:
+        """See `Stage.why_not_started`."""
+        return self._stage.why_not_started(name)
+
+    def why_stopped(self, name: RoleName) -> str:
+        """See `Stage.why_stopped`."""
+        return self._stage.why_stopped(name)
+
+    def kill(self, name: RoleName) -> None:
+        """See `Stage.kill`."""
+        self._stage.kill(name)
+
+    def close(self) -> None:
+        """See `Stage.close`."""
+        self._stage.close()
+
+
+def _has_page(name: RoleName) -> bool:
+    return name.kind in ("shard", "bundle") and name.index == 0

@@ -1,0 +1,108 @@
+"""The page of a run on a stage: the figures that are sent, and the address that is reported."""
+
+import dataclasses
+
+import pytest
+
+pytest.importorskip("torch")
+
+from reverie.agents.dqn import agent as dqn
+from reverie.runners import PageOpened, Progress, Started, plan
+from reverie.runners.links.messages import Acted, Bundled, Learnt, Publish, RoleName, Served, Serving, Setup
+from reverie.runners.supervision.page_stage import PageStage
+
+SHARD, SECOND, ACTOR = RoleName("shard", 0), RoleName("shard", 1), RoleName("actor", 0)
+URL = "http://127.0.0.1:1234/"
+
+
+class Scripted:
+    """A stage that returns prepared reports, and keeps what is started and sent."""
+
+    def __init__(self):
+        self.started, self.sent, self.reports = [], [], []
+
+    def start(self, setup):
+        self.started.append(setup)
+
+    def send(self, name, command):
+        self.sent.append((name, command))
+
+    def listen(self, timeout):
+        reports, self.reports = self.reports, []
+        return reports
+
+
+@pytest.fixture
+def run():
+    """A page that a run has begun, its stage, the events that it passed on, and a function that lets a role report."""
+    stage, events = Scripted(), []
+    page = PageStage(stage, "127.0.0.1:0", events.append)
+    page.on_event(Started(plan(dqn, "CartPole-v1", runner="process")))
+
+    def report(name, report):
+        stage.reports.append((name, report))
+        assert page.listen(0.0) == [(name, report)]
+
+    return page, stage, events, report
+
+
+def progress(step):
+    return Progress(step, 0, float(step), None, {}, 1.0)
+
+
+def steps_sent(stage):
+    return [command.figures["env_steps"] for _, command in stage.sent]
+
+
+def setup_of(name):
+    preset = dqn.load_preset("CartPole-v1")
+    topology = plan(dqn, "CartPole-v1", runner="process")
+    return Setup(name, dqn, topology.env, preset.config, preset.run, 2, seed=0, serving=Serving(port=7))
+
+
+def test_only_the_first_shard_or_bundle_is_started_with_the_port(run):
+    page, stage, _, _ = run
+    for name in (SHARD, SECOND, RoleName("bundle", 0), RoleName("bundle", 1)):
+        page.start(setup_of(name))
+    assert [setup.serving.http for setup in stage.started] == ["127.0.0.1:0", None, "127.0.0.1:0", None]
+    assert {setup.serving.port for setup in stage.started} == {7}
+
+
+def test_figures_are_sent_in_answer_to_reports_and_only_the_newest(run):
+    page, stage, _, report = run
+    for step in range(1, 50):
+        page.on_event(progress(step))
+    assert stage.sent == [], "a shard that does not report gets nothing"
+    report(SECOND, Served({}, "", ""))
+    report(ACTOR, Acted(1, 1, {}))
+    assert stage.sent == []
+    report(SHARD, Served({}, "", URL))
+    assert [name for name, _ in stage.sent] == [SHARD]
+    assert type(stage.sent[0][1]) is Publish
+    report(SHARD, Served({}, "", URL))
+    assert steps_sent(stage) == [49], "nothing is new"
+    page.on_event(progress(50))
+    report(SHARD, Served({}, "", URL))
+    assert steps_sent(stage) == [49, 50]
+
+
+def test_a_bundle_reports_for_its_table(run):
+    _, stage, events, report = run
+    bundle = RoleName("bundle", 0)
+    report(bundle, Bundled(Acted(1, 1, {}), Learnt(1, {}, {}), Served({}, "", URL)))
+    assert [name for name, _ in stage.sent] == [bundle]
+    assert events[-1] == PageOpened(0, URL)
+
+
+def test_an_address_is_reported_once_and_again_after_a_restart_elsewhere_which_asks_for_the_last_one(run):
+    page, stage, events, report = run
+    for url in (URL, URL, "http://127.0.0.1:99/", "http://127.0.0.1:99/"):
+        page.on_event(dataclasses.replace(progress(10), seconds=float(len(events))))
+        report(SHARD, Served({}, "", url))
+        page.start(setup_of(SHARD))
+    assert [event for event in events if isinstance(event, PageOpened)] == [
+        PageOpened(10, URL),
+        PageOpened(10, "http://127.0.0.1:99/"),
+    ]
+    asked = [setup.serving.http for setup in stage.started]
+    assert asked == ["127.0.0.1:1234", "127.0.0.1:1234", "127.0.0.1:99", "127.0.0.1:99"]
