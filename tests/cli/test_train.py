@@ -791,7 +791,7 @@ def test_a_dry_run_on_ray_prints_the_shards_and_needs_no_ray(reverie, monkeypatc
 
 def test_short_flags_are_the_settings_that_they_stand_for(reverie):
     flags = ["--max-steps", 1234, "--batch-size", 16, "--learning-rate", 0.25, "--precision", "bfloat16"]
-    flags += ["--envs-per-actor", 3, "--threads", 2, "--device", "cpu", "--num-actors", 5]
+    flags += ["--envs-per-actor", 3, "--threads", 2, "--device", "cpu", "--num-actors", 5, "--compile", "off"]
     planned = reverie("train", "apex-dqn", "--env", "CartPole-v1", "--dry-run", "--json", *flags)
     assert planned.exit_code == 0, planned.stderr
     plan = json.loads(planned.stdout)
@@ -805,6 +805,7 @@ def test_short_flags_are_the_settings_that_they_stand_for(reverie):
         "threads": 2,
         "device": "cpu",
         "num_actors": 5,
+        "compile": "off",
     }
     assert {name: settings[name] for name in expected} == expected
     other = reverie("train", "apex-dqn", "--env", "CartPole-v1", "--dry-run", "--total-timesteps", 77)
