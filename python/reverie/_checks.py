@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MANY", "count", "functions", "integer", "number", "path", "priority"]
+__all__ = ["MANY", "count", "functions", "host_and_port", "integer", "number", "path", "priority"]
 
 #: The largest count that the engine accepts.
 MANY = sys.maxsize
@@ -51,6 +51,22 @@ def path(name: str, value: Any) -> Path:
     if isinstance(value, str | os.PathLike):
         return Path(value)
     raise TypeError(f"{name} must be a path, got {value!r}")
+
+
+def host_and_port(name: str, value: Any) -> tuple[str, int]:
+    """The host and the port of an address to listen on; a port alone is one of 127.0.0.1.
+
+    `9090`, `"9090"`, `":9090"` and `"127.0.0.1:9090"` are the same. TypeError for another type, ValueError for other
+    text. An IPv6 address is in brackets.
+    """
+    wanted = f'{name} must be a port like 9090, or a host and a port like "127.0.0.1:9090"'
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise TypeError(f"{wanted}, got {value!r}")
+    host, _, port = str(value).rpartition(":")
+    is_port = port.isascii() and port.isdigit() and int(port) < 65536
+    if not is_port or (":" in host and not (host.startswith("[") and host.endswith("]"))):
+        raise ValueError(f"{wanted}, got {value!r}")
+    return host or "127.0.0.1", int(port)
 
 
 def functions(**values: Any) -> None:

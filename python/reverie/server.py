@@ -62,9 +62,9 @@ class Server:
         max_connections: clients that may be connected at a time, over gRPC and over shared memory each; one more is
             refused with a message. The number is lower where the limit of open files requires it, and the log reports
             that; `client.info().max_connections` is the number in use.
-        http: `host:port` of a port for browsers and monitoring: a page at `/`, metrics, health and JSON; see the guide
-            "Watch a server". Port 0 takes a free one, see `.http_address`. It has the `token`, `tls` and `insecure` of
-            this server, and off loopback it needs them as `host` does. None has no such port.
+        http: a port for browsers and monitoring, 9090 on 127.0.0.1 or `host:port`: a page at `/`, metrics, health and
+            JSON; see the guide "Watch a server". Port 0 takes a free one, see `.http_address`. It has the `token`,
+            `tls` and `insecure` of this server, and off loopback it needs them as `host` does. None has no such port.
         shard: the number of this server among several that are one replay, `reverie.Client([...])`, from 0 to 63. It is
             part of the keys of its items.
 
@@ -96,7 +96,7 @@ class Server:
         session_timeout: float = 60.0,
         local: bool = True,
         max_connections: int = 4096,
-        http: str | None = None,
+        http: str | int | None = None,
         shard: int = 0,
     ) -> None:
         if not listen and port is not None:
@@ -119,7 +119,7 @@ class Server:
             raise TypeError(f"checkpointer must be one of reverie.checkpointers, got {checkpointer!r}")
         if restore_config not in ("constructor", "checkpoint"):
             raise ValueError(f'restore_config must be "constructor" or "checkpoint", got {restore_config!r}')
-        http_place = None if http is None else _host_and_port(http)
+        http_place = None if http is None else _checks.host_and_port("http", http)
         given = tables = _free(() if tables is None else tables)  # None is dm-reverb's default: the engine refuses it.
         checkpoint = checkpointers.newest(checkpointer)
         if checkpoint is not None and restore_config == "checkpoint":
@@ -237,7 +237,7 @@ class Server:
         """
         address = self._native.http_address
         if address is None:
-            raise ValueError('a server without http= has no HTTP port; pass http="127.0.0.1:0"')
+            raise ValueError("a server without http= has no HTTP port; pass http=0")
         return address
 
     @property
@@ -315,16 +315,6 @@ class Server:
         names = ", ".join(repr(table.name) for table in self._tables)
         at = "listen=False" if self._native.address is None else f"address={self.address!r}"
         return f"Server(tables=[{names}], {at}{', stopped' if self._stopped.is_set() else ''})"
-
-
-def _host_and_port(http: str) -> tuple[str, int]:
-    """The parts of `http`; TypeError for another type, ValueError for no host and port."""
-    if not isinstance(http, str):
-        raise TypeError(f'http must be a str like "127.0.0.1:9090", got {http!r}')
-    host, colon, port = http.rpartition(":")
-    if not (host and colon and port.isdecimal() and int(port) < 65536):
-        raise ValueError(f'http must be a host and a port like "127.0.0.1:9090", got {http!r}')
-    return host, int(port)
 
 
 def _free(tables: Iterable[Table]) -> list[Table]:

@@ -239,10 +239,26 @@ def test_an_address_that_other_machines_reach_needs_a_token_and_tls(uniform, opt
         Server([uniform()], http="0.0.0.0:0", **options)
 
 
-@pytest.mark.parametrize("address", ["9090", ":9090", "localhost:", "localhost:http", "localhost:65536"])
-def test_an_address_without_a_host_and_a_port_is_refused(uniform, address):
-    with pytest.raises(ValueError, match=r'a host and a port like "127.0.0.1:9090", got'):
+@pytest.mark.parametrize("address", ["", ":", "localhost:", "localhost", "localhost:http", "localhost:65536", 65536, -1,
+                                     "\N{SUPERSCRIPT TWO}", "::1:0"])  # fmt: skip
+def test_an_address_without_a_port_is_refused(uniform, address):
+    with pytest.raises(
+        ValueError, match=r'http must be a port like 9090, or a host and a port like "127.0.0.1:9090", got'
+    ):
         Server([uniform()], http=address, listen=False)
+
+
+@pytest.mark.parametrize("address", [9090.0, True, ("127.0.0.1", 9090)])
+def test_an_address_of_another_type_is_refused(uniform, address):
+    with pytest.raises(TypeError, match="http must be a port like 9090"):
+        Server([uniform()], http=address, listen=False)
+
+
+@pytest.mark.parametrize("address", [0, "0", ":0", "127.0.0.1:0"])
+def test_a_port_alone_is_one_of_this_host(uniform, address):
+    with Server([uniform()], http=address, listen=False) as server:
+        assert server.http_address.startswith("127.0.0.1:")
+        assert read(server, "/livez")[0] == 200
 
 
 def test_a_server_without_an_http_port_says_how_to_get_one(uniform):

@@ -18,7 +18,7 @@ from typing import Any
 import typer
 
 import reverie
-from reverie import _native
+from reverie import _checks, _native
 from reverie.checkpointers import DefaultCheckpointer
 from reverie.cli import serve_flags as flags
 from reverie.cli import table_files
@@ -79,9 +79,9 @@ def serve(
     try:
         _refuse_flags_without_effect(ctx, tables, sampler)
         _check_safe(host, token_file, tls_cert, insecure=insecure)
-        # An address without a host is refused below.
-        if http is not None and (host_of_page := http.rpartition(":")[0].strip("[]")):
-            _check_safe(host_of_page, token_file, tls_cert, insecure=insecure)
+        if http is not None:
+            host_of_page, _ = _checks.host_and_port("--http", http)
+            _check_safe(host_of_page.strip("[]"), token_file, tls_cert, insecure=insecure)
         checkpointer = _checkpointer(checkpoints, checkpoint_every, journal)
         kept = _journal(ctx, journal, sync, sync_interval, checkpoint_every)
         server = reverie.Server(

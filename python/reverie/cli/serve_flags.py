@@ -54,8 +54,9 @@ SessionTimeout = Annotated[
 Http = Annotated[
     str | None,
     typer.Option(
-        metavar="HOST:PORT",
-        help="Also show a page and metrics to browsers and monitoring there; port 0 picks a free port and prints it.",
+        metavar="[HOST:]PORT",
+        help="Also show a page and metrics to browsers and monitoring there, on 127.0.0.1 if there is no HOST; port 0"
+        " picks a free port and prints it.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with the address, for scripts.")]
