@@ -19,8 +19,8 @@ pub(super) struct Leases {
 /// The leased draws of one item.
 #[derive(Debug, Default)]
 pub(super) struct Leased {
-    /// The age bucket of each draw, so that its count can be undone.
-    pub(super) ages: SmallVec<[u8; 8]>,
+    /// The age in nanoseconds at each draw, so that its count can be undone.
+    pub(super) ages: SmallVec<[u64; 2]>,
     pub(super) item: Where,
 }
 

@@ -75,7 +75,10 @@ impl Table {
     fn unleased_stats(&self) -> Stats {
         let mut stats = self.stats.clone();
         for (key, leased) in &self.leases.by_key {
-            leased.ages.iter().for_each(|age| stats.age_histogram[usize::from(*age)] -= 1);
+            leased.ages.iter().for_each(|age| stats.forget_age(*age));
+            if let Some(slot) = leased.out() {
+                stats.forget_left(self.slots.slot(slot).times_sampled());
+            }
             let present = self.slots.find(*key).map(|slot| self.slots.slot(slot).times_sampled());
             if present.is_some_and(|times| times == leased.ages.len() as u32) {
                 stats.sampled_unique -= 1;

@@ -8,7 +8,6 @@ use crate::item::Key;
 use crate::table::policy::leases::{Leased, Where};
 use crate::table::policy::selector::Selector;
 use crate::table::policy::slots::page::Cut;
-use crate::table::types::info::Stats;
 
 impl Table {
     /// Draws that the clients have not acknowledged yet.
@@ -48,7 +47,7 @@ impl Table {
         let age = now.saturating_sub(self.slots.slot(slot).inserted_at);
         self.leases.draws += 1;
         let key = self.slots.key(slot);
-        self.leases.by_key.entry(key).or_default().ages.push(Stats::age_bucket(age) as u8);
+        self.leases.by_key.entry(key).or_default().ages.push(age);
         if self.is_used_up(slot) {
             let (sampled, removed) = (self.sampler.take_out(slot), self.remover.take_out(slot));
             self.leave(slot);
@@ -86,7 +85,7 @@ impl Table {
         for key in keys.iter().rev() {
             let Some((last, item, age)) = self.end_lease(*key) else { continue };
             self.counters.samples -= 1;
-            self.stats.age_histogram[age] -= 1;
+            self.stats.forget_age(age);
             if let Where::Out { slot, sampled, removed } = item {
                 self.leases.used_up -= 1;
                 self.put_back(slot, (sampled, removed));
@@ -103,8 +102,8 @@ impl Table {
         self.spares |= self.is_over();
     }
 
-    /// Ends one lease of an item; returns whether it was the last, the item's state, and the draw's age bucket.
-    fn end_lease(&mut self, key: Key) -> Option<(bool, Where, usize)> {
+    /// Ends one lease of an item; returns whether it was the last, the item's state, and its age at the draw.
+    fn end_lease(&mut self, key: Key) -> Option<(bool, Where, u64)> {
         let leased = self.leases.by_key.get_mut(&key)?;
         let age = leased.ages.pop().expect("a leased item has a draw");
         let (last, item) = (leased.ages.is_empty(), leased.item);
@@ -112,15 +111,17 @@ impl Table {
             self.leases.by_key.remove(&key);
         }
         self.leases.draws -= 1;
-        Some((last, item, usize::from(age)))
+        Some((last, item, age))
     }
 
     /// Makes the item of a slot present again after it was taken out.
     fn put_back(&mut self, slot: u32, (sampled, removed): (u64, u64)) {
         let leaving = self.slots.slot(slot);
         let (item, priority) = (leaving.item.clone().expect("a leased slot holds its item"), leaving.priority());
+        let times = leaving.times_sampled();
         self.hold_again(&item);
         self.stats.sampled_present += 1;
+        self.stats.forget_left(times);
         self.counters.deletes -= 1;
         self.note_priority(slot, priority);
         let slots = &self.slots;
@@ -159,7 +160,7 @@ impl Table {
         let leases = std::mem::take(&mut self.leases);
         let (counters, stats) = (self.counters, self.stats.clone());
         for (key, leased) in &leases.by_key {
-            leased.ages.iter().for_each(|age| self.stats.age_histogram[usize::from(*age)] -= 1);
+            leased.ages.iter().for_each(|age| self.stats.forget_age(*age));
             self.counters.samples -= leased.ages.len() as u64;
             if let Where::Out { slot, sampled, removed } = leased.item {
                 self.put_back(slot, (sampled, removed));
