@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-rust test-python test-long test-all test-isa mutants test-valgrind test-differential test-ported check lint types layers instructions examples bench \
-	bench-in-process bench-network bench-smoke bench-learn train-bench fuzz docs site site-serve wheel test-wheel wheels fmt clean
+	bench-in-process bench-network bench-smoke bench-learn train-bench fuzz docs screenshots site site-serve wheel test-wheel wheels fmt clean
 
 export PATH := $(shell tools/rust_env.sh path)
 FOUND_RUSTUP_HOME := $(shell tools/rust_env.sh rustup-home)
@@ -128,6 +128,9 @@ test-valgrind: ## the engine's unsafe code under valgrind (needs valgrind)
 docs: setup ## Rust reference under target/doc, and a run of every code block in README and docs
 	cargo doc --locked --no-deps --workspace
 	$(PY) -m pytest tests/docs
+
+screenshots: setup ## the pictures of the guide of a server's page, from a server that works (needs chromium)
+	$(PY) tools/screenshots.py docs/guides/watch-a-server
 
 site: setup ## the documentation under site/, for a browser; also without a server or a network
 	@tools/setup.sh site

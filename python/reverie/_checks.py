@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MANY", "count", "functions", "http_endpoint", "integer", "is_loopback", "number", "path", "priority"]
+__all__ = ["MANY", "count", "functions", "host_and_port", "integer", "is_loopback", "number", "path", "priority"]
 
 #: The largest count that the engine accepts.
 MANY = sys.maxsize
@@ -47,18 +47,6 @@ def number(name: str, value: Any) -> float:
         raise TypeError(f"{name} must be a number, got {value!r}") from None
 
 
-def http_endpoint(http: Any) -> tuple[str, int]:
-    """The host and the port of `http`, `HOST:PORT` or a port of 127.0.0.1; TypeError or ValueError for others."""
-    if isinstance(http, int) and not isinstance(http, bool):
-        http = str(http)
-    if not isinstance(http, str):
-        raise TypeError(f'http must be a str like "127.0.0.1:9090", or a port, got {http!r}')
-    host, _, port = http.rpartition(":") if ":" in http else ("127.0.0.1", "", http)
-    if not (host and port.isdecimal() and port.isascii() and int(port) < 65536):
-        raise ValueError(f'http must be a host and a port like "127.0.0.1:9090", or a port of 127.0.0.1, got {http!r}')
-    return host, int(port)
-
-
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach a server at this host."""
     try:
@@ -72,6 +60,22 @@ def path(name: str, value: Any) -> Path:
     if isinstance(value, str | os.PathLike):
         return Path(value)
     raise TypeError(f"{name} must be a path, got {value!r}")
+
+
+def host_and_port(name: str, value: Any) -> tuple[str, int]:
+    """The host and the port of an address to listen on; a port alone is one of 127.0.0.1.
+
+    `9090`, `"9090"`, `":9090"` and `"127.0.0.1:9090"` are the same. TypeError for another type, ValueError for other
+    text. An IPv6 address is in brackets.
+    """
+    wanted = f'{name} must be a port like 9090, or a host and a port like "127.0.0.1:9090"'
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise TypeError(f"{wanted}, got {value!r}")
+    host, _, port = str(value).rpartition(":")
+    is_port = port.isascii() and port.isdigit() and int(port) < 65536
+    if not is_port or (":" in host and not (host.startswith("[") and host.endswith("]"))):
+        raise ValueError(f"{wanted}, got {value!r}")
+    return host or "127.0.0.1", int(port)
 
 
 def functions(**values: Any) -> None:

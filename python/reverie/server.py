@@ -63,9 +63,9 @@ class Server:
         max_connections: clients that may be connected at a time, over gRPC and over shared memory each; one more is
             refused with a message. The number is lower where the limit of open files requires it, and the log reports
             that; `client.info().max_connections` is the number in use.
-        http: `host:port`, or a port of 127.0.0.1, for browsers and monitoring: a page at `/`, metrics, health and JSON;
-            see the guide "Watch a server". Port 0 takes a free one, see `.http_address`. It has the `token`, `tls` and
-            `insecure` of this server, and off loopback it needs them as `host` does. None has no such port.
+        http: a port for browsers and monitoring, 9090 on 127.0.0.1 or `host:port`: a page at `/`, metrics, health and
+            JSON; see the guide "Watch a server". Port 0 takes a free one, see `.http_address`. It has the `token`,
+            `tls` and `insecure` of this server, and off loopback it needs them as `host` does. None has no such port.
         shard: the number of this server among several that are one replay, `reverie.Client([...])`, from 0 to 63. It is
             part of the keys of its items.
 
@@ -120,7 +120,7 @@ class Server:
             raise TypeError(f"checkpointer must be one of reverie.checkpointers, got {checkpointer!r}")
         if restore_config not in ("constructor", "checkpoint"):
             raise ValueError(f'restore_config must be "constructor" or "checkpoint", got {restore_config!r}')
-        http_place = None if http is None else _checks.http_endpoint(http)
+        http_place = None if http is None else _checks.host_and_port("http", http)
         given = tables = _free(() if tables is None else tables)  # None is dm-reverb's default: the engine refuses it.
         checkpoint = checkpointers.newest(checkpointer)
         if checkpoint is not None and restore_config == "checkpoint":
@@ -183,7 +183,7 @@ class Server:
 
     def _show(self, http: str) -> None:
         """Opens the HTTP port of a server that has none, on loopback: it asks for no token, unlike that of `http=`."""
-        place = _checks.http_endpoint(http)
+        place = _checks.host_and_port("http", http)
         self._native.listen_http(*place, token=None, identity=None, client_ca=None, insecure=False)
 
     def _log_memory(self, memory: _memory.Division) -> None:
@@ -245,7 +245,7 @@ class Server:
         """
         address = self._native.http_address
         if address is None:
-            raise ValueError('a server without http= has no HTTP port; pass http="127.0.0.1:0"')
+            raise ValueError("a server without http= has no HTTP port; pass http=0")
         return address
 
     def publish(self, figures: Mapping[str, Any]) -> None:

@@ -56,7 +56,7 @@ def invoke(tmp_path, monkeypatch):
 
 
 def test_a_server_with_an_http_port_prints_the_address_of_its_page(served):
-    _, hello = served("--table", "t", "--http", "127.0.0.1:0")
+    _, hello = served("--table", "t", "--http", "0")
     with urllib.request.urlopen(f"{hello['page']}readyz", timeout=200) as response:
         assert response.read() == b"ready\n"
 
@@ -114,7 +114,8 @@ def test_a_file_of_tables_is_served(served, tmp_path):
         (["--host", "0.0.0.0"], "0.0.0.0 can be reached from other machines: name a token with --token-file FILE"),
         (["--host", "::", "--token-file", "x"], "name a certificate with --tls-cert and --tls-key"),
         (["--http", "0.0.0.0:9090"], "0.0.0.0 can be reached from other machines: name a token with --token-file FILE"),
-        (["--http", ":9090"], "http must be a host and a port"),
+        (["--http", "localhost"], '--http must be a port like 9090, or a host and a port like "127.0.0.1:9090"'),
+        (["--http", "::1:9090"], "got '::1:9090'"),
         (["--checkpoint-every", "3"], "--checkpoint-every needs --checkpoints FOLDER"),
         (["--token-file", os.devnull], "is empty"),
         (["--checkpoints", os.devnull], f"--checkpoints {os.devnull} cannot be written to: file exists"),

@@ -83,3 +83,45 @@ def test_workers_take_tests_by_their_groups(request: pytest.FixtureRequest) -> N
     """pytest-xdist writes the group into a test's id. Where it cannot, each worker starts a cluster of its own."""
     grouped = request.config.getoption("loadgroup", default=False)
     assert request.node.nodeid.endswith("@one test") == grouped
+
+
+def programs(path: Path, *names: str) -> str:
+    """What the script prints on a machine whose commands are those of `path`, and bash's own tools."""
+    environment = {"PATH": f"{path}:/usr/bin:/bin", "POLICY_RC_D": str(path / "policy-rc.d")}
+    command = ["bash", ROOT / "tools" / "debian_programs.sh", *names]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.fixture
+def debian(tmp_path: Path) -> Path:
+    """The commands of a machine where this is root, and apt-get does what it can and notes what it was asked."""
+    path = tmp_path / "bin"
+    executable(path / "id").write_text("#!/bin/sh\necho 0\n")
+    script = f"""#!/bin/sh
+echo "$*; the guard is $(cat {path}/policy-rc.d | tail -1)" >>{tmp_path}/asked
+case "$*" in *update*) echo no network; exit 100;; *not-there*) echo no such package; exit 100;; esac
+"""
+    executable(path / "apt-get").write_text(script)
+    return path
+
+
+def test_programs_that_are_missing_are_installed_without_their_services(debian: Path, tmp_path: Path) -> None:
+    executable(debian / "one")
+    assert "update failed; going on" in programs(debian, "one", "a-program")
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert [line for line in asked if "a-program" in line and line.endswith("the guard is exit 101")]
+    assert not [line for line in asked if " one" in line]
+    assert not (debian / "policy-rc.d").exists()
+
+
+def test_a_program_that_cannot_be_installed_is_named_and_is_no_failure(debian: Path, tmp_path: Path) -> None:
+    assert "tests that need not-there are skipped" in programs(debian, "not-there", "a-program")
+    assert "a-program" in (tmp_path / "asked").read_text()
+    executable(debian / "id").write_text("#!/bin/sh\necho 1000\n")
+    assert "tests that need a-program are skipped: this is not root" in programs(debian, "a-program")
+
+
+def test_a_guard_that_is_there_already_stays(debian: Path) -> None:
+    executable(debian / "policy-rc.d").write_text("#!/bin/sh\nexit 101\n")
+    programs(debian, "a-program")
+    assert (debian / "policy-rc.d").exists()

@@ -6,6 +6,8 @@ import hashlib
 import http.client
 import json
 import re
+import resource
+import socket
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -20,8 +22,13 @@ from reverie import Client, Journal, Server, Table, rate_limiters, selectors
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE, ALERTS = ROOT / "docs" / "guides" / "watch-a-server.md", ROOT / "deploy" / "alerts.yml"
 HERE = "127.0.0.1:0"
-#: Streams of events that a server has at a time.
-MOST_STREAMS = 16
+#: Connections and streams of events that a server has at a time.
+MOST_CONNECTIONS, MOST_STREAMS = 128, 16
+#: The `Accept` header of Prometheus 2.53.
+PROMETHEUS = (
+    "application/openmetrics-text;version=1.0.0;q=0.6,application/openmetrics-text;version=0.0.1;q=0.5,"
+    "text/plain;version=0.0.4;q=0.4,*/*;q=0.2"
+)
 #: A wait that ends only where something is broken.
 PATIENT = 100
 #: The least that a training run publishes, and what its metrics are made from.
@@ -102,9 +109,9 @@ def test_the_metrics_are_those_of_the_guide_and_their_values_those_of_the_table(
         drawn = client.sample_batch("t", 3)
         client.update_priorities("t", drawn.info.key[:1], [2.0])
         server.publish(RUN)
-        status, headers, body = read(server, "/metrics")
+        status, headers, body = read(server, "/metrics", Accept=PROMETHEUS)
     assert status == 200
-    assert headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
+    assert headers["Content-Type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8"
     assert body.endswith("# EOF\n")
     found = samples_of(body)
     assert only(found, "reverie_table_items", table="t") == 5
@@ -116,13 +123,85 @@ def test_the_metrics_are_those_of_the_guide_and_their_values_those_of_the_table(
     assert only(found, "reverie_request_seconds_count", verb="sample", transport=network) == 1
     assert 0 < only(found, "reverie_request_seconds_sum", verb="sample", transport=network) < PATIENT
     assert only(found, "reverie_sample_age_seconds_bucket", table="t", le="+Inf") == 3
+    assert only(found, "reverie_sample_age_seconds_count", table="t") == 3
+    assert 0 < only(found, "reverie_sample_age_seconds_sum", table="t") < 3 * PATIENT
+    assert only(found, "reverie_sample_times_count", table="t") == 0
     families = set(re.findall(r"^# TYPE (\w+)", body, re.MULTILINE))
     named = set(re.findall(r"^\| `(reverie_\w+)", GUIDE.read_text(), re.MULTILINE))
     # The journal has figures only where there is one.
     assert {name.removesuffix("_total").removesuffix("_info") for name in named} - families == {
-        "reverie_journal_unsynced_bytes"
+        "reverie_journal_unsynced_bytes",
+        "reverie_journal_sync_seconds",
+        "reverie_checkpoint_age_seconds",
     }
     assert families <= {name.removesuffix("_total").removesuffix("_info") for name in named}
+
+
+def test_the_older_format_is_for_readers_that_do_not_ask_for_openmetrics(shown):
+    for accept in ("*/*", "text/plain;version=0.0.4", "text/plain;q=0.9, application/openmetrics-text;q=0.1"):
+        status, headers, plain = read(shown, "/metrics", Accept=accept)
+        assert (status, headers["Content-Type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    open_metrics = read(shown, "/metrics", Accept=PROMETHEUS)[2]
+    assert "# TYPE reverie_inserts counter\n" in open_metrics
+    assert "# TYPE reverie_inserts_total counter\n" in plain
+    assert "# EOF" not in plain
+    assert samples_of(plain).keys() == samples_of(open_metrics).keys()
+    # Each sample belongs to the family before it: what the older format requires, for every type.
+    family = kind = None
+    for line in plain.splitlines():
+        if match := re.fullmatch(r"# TYPE (\w+) (\w+)", line):
+            family, kind = match.groups()
+        elif not line.startswith("#"):
+            name = re.match(r"\w+", line)[0]
+            suffixes = ("_sum", "_count", "_bucket") if kind == "histogram" else ("",)
+            assert name in [family + suffix for suffix in suffixes]
+    assert kind is not None
+
+
+def test_bytes_are_counted_by_their_transport_also_those_in_shared_memory(uniform, network, connect):
+    row = np.random.default_rng(3).integers(0, 256, 300_000, np.uint8)  # cannot be packed
+    with Server([uniform()], http=HERE) as server:
+        client = connect(server.address, transport=network)
+        client.insert(row, {"t": 1.0})
+        client.sample_batch("t", 2)
+        client.close()
+        found, info = samples_of(read(server, "/metrics")[2]), read_json(server, "/api/info")[1]
+    for direction, least in (("received", 300_000), ("sent", 600_000)):
+        name = f"reverie_bytes_{direction}_total"
+        assert least < only(found, name, transport=network) < 2 * least
+        (other,) = {"grpc", "shared-memory"} - {network}
+        # A client finds the shared memory over gRPC.
+        assert only(found, name, transport=other) < (20_000 if other == "grpc" else 1)
+        for transport in (network, other):
+            shown = info[f"{direction}_bytes"][transport.replace("-", "_")]
+            assert shown >= only(found, name, transport=transport)
+
+
+def test_items_that_left_are_counted_by_their_samples():
+    table = Table("t", selectors.Fifo(), selectors.Fifo(), 2, rate_limiters.MinSize(1))
+    with Server([table], http=HERE, listen=False) as server:
+        client = server.client()
+        for step, samples in enumerate((3, 0, 1)):
+            # Always the oldest item is drawn, and evicted by the third insert.
+            client.insert(np.float32(step), {"t": 1.0})
+            if samples:
+                client.sample_batch("t", samples)
+        client.insert(np.float32(3), {"t": 1.0})
+        found = samples_of(read(server, "/metrics")[2])
+        info = read_json(server, "/api/info")[1]["tables"][0]
+    # The first item was drawn three times, the second once; both left.
+    assert only(found, "reverie_sample_times_count", table="t") == 2
+    assert only(found, "reverie_sample_times_sum", table="t") == 4
+    below = {le: only(found, "reverie_sample_times_bucket", table="t", le=le) for le in ("0.0", "1.0", "2.0", "4.0")}
+    assert below == {"0.0": 0, "1.0": 1, "2.0": 1, "4.0": 2}
+    assert info["sample_times"] == [[1, 1], [4, 1]]
+
+
+def test_a_checkpoint_has_an_age_once_there_is_one(shown):
+    assert "reverie_checkpoint_age_seconds" not in samples_of(read(shown, "/metrics")[2])
+    assert read_json(shown, "/api/info")[1]["checkpoint_age_seconds"] is None
+    shown.client().checkpoint()
+    assert 0 <= only(samples_of(read(shown, "/metrics")[2]), "reverie_checkpoint_age_seconds") < PATIENT
 
 
 def test_no_label_is_for_a_client_or_a_key(uniform, connect):
@@ -137,9 +216,12 @@ def test_no_label_is_for_a_client_or_a_key(uniform, connect):
 def test_a_journal_has_figures(uniform, tmp_path):
     with Server([uniform()], journal=Journal(tmp_path, sync="always"), listen=False, http=HERE) as server:
         server.client().insert(np.float32(1), {"t": 1.0})
-        assert only(samples_of(read(server, "/metrics")[2]), "reverie_journal_unsynced_bytes") == 0
-        journal = read_json(server, "/api/info")[1]["journal"]
-    assert journal == {"unsynced_bytes": 0, "is_full": False, "error": None}
+        found, journal = samples_of(read(server, "/metrics")[2]), read_json(server, "/api/info")[1]["journal"]
+    assert only(found, "reverie_journal_unsynced_bytes") == 0
+    assert only(found, "reverie_journal_sync_seconds_count") == journal["syncs"] >= 1
+    assert only(found, "reverie_journal_sync_seconds_sum") == journal.pop("sync_seconds") > 0
+    assert journal.pop("longest_sync_seconds") > 0
+    assert journal == {"unsynced_bytes": 0, "syncs": journal["syncs"], "is_full": False, "error": None}
 
 
 def test_health_is_plain_text(shown):
@@ -188,14 +270,14 @@ def test_items_come_in_an_order_or_by_their_key(shown):
 
 def test_pixels_are_sent_as_a_picture_and_a_large_column_is_not_sent(shown):
     pixels = np.arange(12 * 10 * 3, dtype=np.uint8).reshape(12, 10, 3)
-    step = {"pixels": pixels, "large": np.zeros((2000, 2000, 3), np.uint8), "text": np.str_("<b>left</b>")}
+    step = {"pixels": pixels, "large": np.zeros((10_000, 10_000), np.uint8), "text": np.str_("<b>left</b>")}
     shown.client().insert(step, {"t": 1.0})
     status, _, body = read(shown, "/api/tables/t/items")
     assert status == 200
     assert len(body) < 5000
     large, picture, text = json.loads(body)["items"][0]["columns"]
     assert large["left_out"] == "the column is large"
-    assert large["bytes"] == 12_000_000
+    assert large["bytes"] == 100_000_000
     assert "picture" not in large
     assert text["text"] == "<b>left</b>"
     sent = picture["picture"]
@@ -243,14 +325,23 @@ def test_an_address_that_other_machines_reach_needs_a_token_and_tls(uniform, opt
         Server([uniform()], http="0.0.0.0:0", **options)
 
 
-@pytest.mark.parametrize("address", [":9090", "65536", "\u0661", -1, "localhost:", "localhost:http", "localhost:65536"])
-def test_an_address_without_a_host_and_a_port_is_refused(uniform, address):
-    with pytest.raises(ValueError, match=r'a host and a port like "127.0.0.1:9090", or a port of 127.0.0.1, got'):
+@pytest.mark.parametrize("address", ["", ":", "localhost:", "localhost", "localhost:http", "localhost:65536", 65536, -1,
+                                     "\N{SUPERSCRIPT TWO}", "::1:0"])  # fmt: skip
+def test_an_address_without_a_port_is_refused(uniform, address):
+    with pytest.raises(
+        ValueError, match=r'http must be a port like 9090, or a host and a port like "127.0.0.1:9090", got'
+    ):
         Server([uniform()], http=address, listen=False)
 
 
-@pytest.mark.parametrize("address", [0, "0"])
-def test_a_port_alone_is_one_of_loopback(uniform, address):
+@pytest.mark.parametrize("address", [9090.0, True, ("127.0.0.1", 9090)])
+def test_an_address_of_another_type_is_refused(uniform, address):
+    with pytest.raises(TypeError, match="http must be a port like 9090"):
+        Server([uniform()], http=address, listen=False)
+
+
+@pytest.mark.parametrize("address", [0, "0", ":0", "127.0.0.1:0"])
+def test_a_port_alone_is_one_of_this_host(uniform, address):
     with Server([uniform()], http=address, listen=False) as server:
         assert server.http_address.startswith("127.0.0.1:")
         assert read(server, "/livez")[0] == 200
@@ -334,6 +425,57 @@ def test_the_number_of_streams_is_bounded_and_a_closed_one_makes_room(shown):
     assert read(shown, "/livez")[0] == 200
 
 
+def opened(server):
+    host, port = server.http_address.rsplit(":", 1)
+    return socket.create_connection((host, int(port)), PATIENT)
+
+
+def is_closed(connection):
+    with contextlib.suppress(ConnectionError):
+        return connection.recv(1) == b""
+    return True
+
+
+def test_a_connection_beyond_the_bound_is_closed_and_one_that_ends_makes_room(shown):
+    with contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(opened(shown)) for _ in range(MOST_CONNECTIONS)]
+        assert is_closed(stack.enter_context(opened(shown)))
+        connections[0].close()
+        while True:  # until the server has noticed it
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                assert read(shown, "/livez")[0] == 200
+                break
+        connections[1].sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert connections[1].recv(12) == b"HTTP/1.1 200"
+
+
+def test_a_thousand_pages_that_open_at_once_are_bounded_and_the_others_get_the_reason(shown):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2500:
+        pytest.skip(f"1000 connections have 2000 ends, and this process may have {hard} files open")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2500), hard))
+    statuses = []
+    try:
+        with contextlib.ExitStack() as stack:
+            pages = [stack.enter_context(opened(shown)) for _ in range(1000)]
+            for page in pages:
+                with contextlib.suppress(ConnectionError):
+                    page.sendall(b"GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            for page in pages:
+                with contextlib.suppress(ConnectionError):
+                    statuses.append(page.recv(12))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    answered = [status for status in statuses if status]
+    assert answered.count(b"HTTP/1.1 200") == MOST_STREAMS
+    assert set(answered) == {b"HTTP/1.1 200", b"HTTP/1.1 503"}
+    assert len(answered) == MOST_CONNECTIONS
+    while True:  # until the server has noticed that they are closed
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            assert read(shown, "/livez")[0] == 200
+            break
+
+
 def test_a_stopped_server_closes_its_streams_and_its_port(uniform):
     server = Server([uniform()], http=HERE, listen=False)
     stream = Stream(server)
@@ -363,7 +505,7 @@ def test_a_request_that_waits_is_shown_with_its_reason(fifo, network, connect):
 
 
 def test_the_guide_has_the_queries_of_the_alert_rules_and_their_metrics_are_exported(shown):
-    families = set(re.findall(r"^# TYPE (\w+)", read(shown, "/metrics")[2], re.MULTILINE))
+    families = set(re.findall(r"^# TYPE (\w+)", read(shown, "/metrics", Accept=PROMETHEUS)[2], re.MULTILINE))
     rules = [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
     queries = [rule["expr"] for rule in rules]
     assert re.findall(r"^\| `(.*[=<>(].*)` \|", GUIDE.read_text(), re.MULTILINE) == queries

@@ -190,13 +190,21 @@ fn a_servers_saver_restores_sets_the_clock_ahead_and_goes_on_from_the_files() {
         Saver::new(Arc::clone(tables), Arc::new(disk.clone()), store(&disk, KEEP), move || now)
     };
     let saved = saver(&before, NOW).save().unwrap();
-    let (after, _) = tables(all);
+    let (after, clock) = tables(all);
     let saver = saver(&after, NOW + Duration::from_secs(9));
     let mut ahead = None;
-    let (summary, restored) = saver.restore(&saved.path, |by| ahead = Some(by)).unwrap();
+    assert_eq!((before.checkpoint_age(), after.checkpoint_age()), (Some(Duration::ZERO), None));
+    let (summary, restored) = saver
+        .restore(&saved.path, |by| {
+            ahead = Some(by);
+            clock.advance(by);
+        })
+        .unwrap();
+    assert_eq!(after.checkpoint_age(), Some(Duration::from_secs(9)), "that of the restored one");
     assert_eq!((summary.number, ahead), (1, Some(Duration::from_secs(9))), "the tests' clocks stand at 0");
     assert_eq!(restored.tables.iter().map(|(_, size)| size).sum::<u64>(), saved.items);
     assert_eq!(saver.save().unwrap().new_chunks, 0);
+    assert_eq!(after.checkpoint_age(), Some(Duration::ZERO));
 }
 
 #[test]

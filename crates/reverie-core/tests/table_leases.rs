@@ -4,6 +4,7 @@
 mod support;
 
 use proptest::prelude::*;
+use reverie_core::clock::ManualClock;
 use reverie_core::item::Key;
 use reverie_core::sample::{Draws, SampleRequest};
 use reverie_core::table::limiter::{ErrorBuffer, Limiter};
@@ -13,6 +14,7 @@ use reverie_core::table::{
     Updates,
 };
 use std::sync::Arc;
+use std::time::Duration;
 use support::{Rows, f64_of, options, queue, tables};
 
 const LESSEE: Lessee = Lessee { sender: [7; 16], request: 1 };
@@ -29,12 +31,13 @@ struct Fixture {
     _tables: Arc<Tables>,
     table: Arc<SharedTable>,
     rows: Rows,
+    clock: Arc<ManualClock>,
 }
 
 fn one(options: TableOptions) -> Fixture {
-    let (tables, _) = tables(vec![options]);
+    let (tables, clock) = tables(vec![options]);
     let (table, rows) = (Arc::clone(tables.iter().next().unwrap()), Rows::new(&tables));
-    Fixture { _tables: tables, table, rows }
+    Fixture { _tables: tables, table, rows, clock }
 }
 
 impl Fixture {
@@ -57,11 +60,13 @@ fn values(draws: &Draws) -> Vec<f64> {
 }
 
 /// What a stranger can see of a table, but for the times.
-fn seen(info: &TableInfo) -> (u64, u64, u64, u64, u64, u64, u64, u64, Vec<u64>) {
+fn seen(info: &TableInfo) -> ([u64; 9], u128, Vec<u64>) {
     let TableInfo { counters, stats, size, bytes, .. } = info;
-    let histogram = stats.age_histogram.to_vec();
+    let histograms = [&stats.age_histogram[..], &stats.times_histogram].concat();
     let (present, unique, single) = (stats.sampled_present, stats.sampled_unique, stats.single_steps);
-    (counters.inserts, counters.samples, counters.deletes, *size, *bytes, present, unique, single, histogram)
+    let left = stats.draws_of_left;
+    let counts = [counters.inserts, counters.samples, counters.deletes, *size, *bytes, present, unique, single, left];
+    (counts, stats.age_sum, histograms)
 }
 
 #[test]
@@ -69,7 +74,9 @@ fn draws_whose_lease_is_dropped_are_made_again_in_the_order_that_they_had() {
     let mut all = one(queue("q", 10));
     all.insert(&[1.0, 2.0, 3.0, 4.0]);
     let before = seen(&all.table.info());
+    all.clock.advance(Duration::from_nanos(700));
     let draws = all.draw(leased(3));
+    assert_eq!(all.table.info().stats.age_sum, 2100);
     assert_eq!((values(&draws), all.table.info().size, all.table.info().leased), (vec![1.0, 2.0, 3.0], 1, 3));
     drop(draws);
     assert_eq!((seen(&all.table.info()), all.table.info().leased), (before, 0));
@@ -287,10 +294,16 @@ fn a_cut_for_a_checkpoint_has_what_is_leased_as_if_it_had_not_been_drawn() {
     let (mut table, mut rows) = bare(queue("q", 10));
     let keys: Vec<Key> = (1..=4).map(|v| table.insert(rows.item(f64::from(v)), 1.0, 0)).collect();
     let mut draws = Draws { lessee: Some(LESSEE), ..Draws::default() };
-    table.draw(2, 0, &mut draws);
-    let counters = *table.counters();
+    table.draw(2, 900, &mut draws);
+    let (counters, stats) = (*table.counters(), table.stats().clone());
+    assert_eq!((stats.age_sum, stats.draws_of_left, stats.times_histogram[1]), (1800, 2, 2));
     let cut = table.snapshot();
     assert_eq!((cut.size, cut.counters.samples, cut.counters.deletes, cut.stats.sampled_present), (4, 0, 0, 0));
+    for undone in [&cut.stats, &table.delta(true).stats.unwrap()] {
+        assert_eq!((undone.age_sum, undone.draws_of_left), (0, 0));
+        assert!(undone.age_histogram.iter().chain(&undone.times_histogram).all(|count| *count == 0));
+    }
+    assert_eq!(table.stats().times_histogram, stats.times_histogram);
     assert_eq!(cut.items.iter().map(|(_, slot, _)| slot.times_sampled()).collect::<Vec<_>>(), [0; 4]);
     // And the table goes on with its leases.
     assert_eq!((*table.counters(), table.leased(), table.len()), (counters, 2, 2));

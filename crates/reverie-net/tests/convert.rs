@@ -246,6 +246,8 @@ proptest! {
                 evicted: counts[54], sampled_present: counts[55], sampled_unique: counts[56], updated: counts[57],
                 stale_updates: counts[58], stale_deletes: counts[59], single_steps: counts[60],
                 deleted_episodes: counts[61], age_histogram: counts[..48].try_into().unwrap(),
+                // What a float holds exactly.
+                age_sum: u128::from(counts[62] >> 11), times_histogram: counts[20..38].try_into().unwrap(), draws_of_left: counts[47],
             },
             times: Times {
                 inserting: times[0], sampling: times[1], inserts_blocked: times[2], samples_blocked: times[3], alive: times[4],

@@ -83,7 +83,7 @@ def serve(
         _refuse_flags_without_effect(ctx, tables, sampler)
         _check_safe(host, token_file, tls_cert, insecure=insecure)
         if http is not None:
-            _check_safe(_checks.http_endpoint(http)[0], token_file, tls_cert, insecure=insecure)
+            _check_safe(_checks.host_and_port("--http", http)[0], token_file, tls_cert, insecure=insecure)
         checkpointer = _checkpointer(checkpoints, checkpoint_every, journal)
         kept = _journal(ctx, journal, sync, sync_interval, checkpoint_every)
         server = reverie.Server(

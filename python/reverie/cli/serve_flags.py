@@ -56,7 +56,8 @@ Http = Annotated[
     str | None,
     typer.Option(
         metavar="[HOST:]PORT",
-        help="Also show a page and metrics to browsers and monitoring there; port 0 picks a free port and prints it.",
+        help="Also show a page and metrics to browsers and monitoring there, on 127.0.0.1 if there is no HOST; port 0"
+        " picks a free port and prints it.",
     ),
 ]
 LogLines = Annotated[

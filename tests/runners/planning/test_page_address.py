@@ -22,7 +22,7 @@ def test_the_page_of_a_run_is_on_loopback(http, address):
         ("[::]:8080", "process", "other machines can reach"),
         ("example:8080", "local", "other machines can reach"),
         (8080, "ray", "http is for the runners 'local' and 'process'"),
-        ("here", "local", "a host and a port"),
+        ("here", "local", "a port like 9090, or a host and a port"),
     ],
 )
 def test_an_address_where_a_run_can_have_no_page_is_refused(http, runner, words):

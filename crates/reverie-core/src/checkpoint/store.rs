@@ -164,7 +164,11 @@ impl Store {
         // Nothing changes a closed table.
         let spared = (!last).then(|| tables.spare());
         let kept = self.log().segment.as_ref().map(|segment| (segment.number, segment.end));
-        let saved = cut().and_then(|(cuts, start)| self.write(&mut written, &before, &cuts, start, now));
+        let saved = cut().and_then(|(cuts, start)| {
+            let saved = self.write(&mut written, &before, &cuts, start, now)?;
+            tables.note_saved(cuts.now);
+            Ok(saved)
+        });
         let spare = spared.map_or((0, 0), |spared| (spared.size_bytes(), spared.take_back()));
         if saved.is_err() && !journaled {
             // The content after its last sync is unknown: the next checkpoint begins another segment.

@@ -77,7 +77,9 @@ impl Saver {
         forward(checkpoint.clock_at(now));
         let summary = checkpoint.summary.clone();
         self.store.adopt(&checkpoint);
-        Ok((summary, checkpoint.restore(&self.tables, now)?))
+        let restored = checkpoint.restore(&self.tables, now)?;
+        self.tables.note_saved(summary.clock);
+        Ok((summary, restored))
     }
 
     /// Restores the newest checkpoint of the store and the journal after it; `None` if there is no checkpoint.

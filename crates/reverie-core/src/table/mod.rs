@@ -19,7 +19,7 @@ pub use policy::{limiter, selector, sum_tree};
 pub use types::changes::{Neighbours, Updated, Updates};
 pub use types::copies::{Copied, InsertOnSample, MOST_WAITING};
 pub use types::delta::{Counts, SenderChange, TableDelta};
-pub use types::info::{AGE_BUCKETS, Stats, TableInfo, Times};
+pub use types::info::{AGE_BUCKETS, Stats, TIMES_BUCKETS, TableInfo, Times};
 pub use types::inserts::{Inserts, Keys, Priority};
 pub use types::journal::JournalInfo;
 pub use types::lessee::Lessee;

@@ -123,7 +123,7 @@ fn info_of(info: proto::ServerInfo) -> Result<Info> {
         num_grpc_connections: info.grpc_connections,
         num_local_connections: info.local_connections,
         max_connections: Some(info.max_connections),
-        journal: info.journal.map(convert::table::decode_journal).transpose()?,
+        journal: info.journal.map(convert::journal::decode).transpose()?,
         shards: Vec::new(),
     })
 }

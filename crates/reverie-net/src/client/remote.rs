@@ -106,8 +106,8 @@ impl Remote {
     /// The state of the connection.
     pub fn link(&self) -> Link {
         let mut link = self.outbox.link();
-        link.bytes_sent = self.traffic.sent.load(Ordering::Relaxed);
-        link.bytes_received = self.traffic.received.load(Ordering::Relaxed);
+        link.bytes_sent = self.traffic.bytes.sent.load(Ordering::Relaxed);
+        link.bytes_received = self.traffic.bytes.received.load(Ordering::Relaxed);
         if link.transport.as_deref() == Some(LocalOutlet::TRANSPORT) {
             for (without, what) in
                 [(&self.traffic.without_insert_slot, "inserts"), (&self.traffic.without_batch_slot, "batches")]

@@ -8,7 +8,7 @@ use reverie_core::spec::{ColumnSignature, Signature};
 use reverie_core::table::limiter::{Counters, Limiter};
 use reverie_core::table::selector::{Mass, SelectorOptions};
 use reverie_core::table::{
-    AGE_BUCKETS, Change, Copied, InsertOnSample, JournalInfo, Seen, Stats, TableInfo, TableOptions, Tally, Times,
+    AGE_BUCKETS, Change, Copied, InsertOnSample, Seen, Stats, TIMES_BUCKETS, TableInfo, TableOptions, Tally, Times,
     Waiting,
 };
 use reverie_core::{Error, Result};
@@ -236,6 +236,9 @@ pub fn encode_info(info: &TableInfo) -> proto::TableInfo {
         single_steps: stats.single_steps,
         deleted_episodes: stats.deleted_episodes,
         age_histogram: stats.age_histogram.to_vec(),
+        age_sum: stats.age_sum as f64,
+        times_histogram: stats.times_histogram.to_vec(),
+        draws_of_left: stats.draws_of_left,
         inserting: times.inserting.as_secs_f64(),
         sampling: times.sampling.as_secs_f64(),
         inserts_blocked: times.inserts_blocked.as_secs_f64(),
@@ -265,6 +268,14 @@ pub fn decode_info(message: proto::TableInfo) -> Result<TableInfo> {
         .age_histogram
         .try_into()
         .map_err(|buckets: Vec<u64>| broken(format!("{} buckets of ages, want {AGE_BUCKETS}", buckets.len())))?;
+    let times_histogram = match message.times_histogram.is_empty() {
+        // An older server does not count them.
+        true => [0; TIMES_BUCKETS],
+        false => message
+            .times_histogram
+            .try_into()
+            .map_err(|buckets: Vec<u64>| broken(format!("{} buckets of draws, want {TIMES_BUCKETS}", buckets.len())))?,
+    };
     let options = decode_options(present(message.options, "options")?)?;
     if message.copies.len() != options.extensions.len() {
         let (copies, extensions) = (message.copies.len(), options.extensions.len());
@@ -286,6 +297,9 @@ pub fn decode_info(message: proto::TableInfo) -> Result<TableInfo> {
             single_steps: message.single_steps,
             deleted_episodes: message.deleted_episodes,
             age_histogram,
+            age_sum: message.age_sum as u128,
+            times_histogram,
+            draws_of_left: message.draws_of_left,
         },
         times: Times {
             inserting: seconds(message.inserting)?,
@@ -305,34 +319,6 @@ pub fn decode_info(message: proto::TableInfo) -> Result<TableInfo> {
 /// Decodes a time: a finite, non-negative number of seconds.
 pub fn seconds(seconds: f64) -> Result<Duration> {
     Duration::try_from_secs_f64(seconds).map_err(|_| broken(format!("a time of {seconds} seconds")))
-}
-
-/// Encodes the figures of a journal.
-pub fn encode_journal(info: JournalInfo) -> proto::JournalInfo {
-    proto::JournalInfo {
-        sync: info.sync,
-        rounds: info.rounds,
-        syncs: info.syncs,
-        sync_seconds: info.sync_time.as_secs_f64(),
-        longest_sync_seconds: info.longest_sync.as_secs_f64(),
-        unsynced_bytes: info.unsynced_bytes,
-        is_full: info.is_full,
-        error: info.error,
-    }
-}
-
-/// Decodes the figures of a journal.
-pub fn decode_journal(info: proto::JournalInfo) -> Result<JournalInfo> {
-    Ok(JournalInfo {
-        sync: info.sync,
-        rounds: info.rounds,
-        syncs: info.syncs,
-        sync_time: seconds(info.sync_seconds)?,
-        longest_sync: seconds(info.longest_sync_seconds)?,
-        unsynced_bytes: info.unsynced_bytes,
-        is_full: info.is_full,
-        error: info.error,
-    })
 }
 
 /// Encodes which requests wait, and for what.

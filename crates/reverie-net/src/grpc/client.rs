@@ -81,7 +81,7 @@ impl Dialer {
             None => stream,
         };
         let verdict = Verdict::default();
-        let counted = Counted::new(stream, Arc::clone(&self.traffic), address.clone(), Arc::clone(&verdict));
+        let counted = Counted::new(stream, &self.traffic, address.clone(), Arc::clone(&verdict));
         let stream = Turns::new(counted);
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())

@@ -1,13 +1,13 @@
 //! Connections to a server. The trait can be replaced: tests have a network of their own.
 
 use super::begun::ALERT;
+use super::metered::Metered;
 use super::refusal::refusal;
 use crate::way::Traffic;
 use reverie_core::Error;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -46,8 +46,7 @@ pub(super) type Verdict = Arc<OnceLock<Error>>;
 
 /// A stream that counts its bytes, and notes an error that TLS reports instead of them.
 pub(super) struct Counted<S> {
-    stream: S,
-    traffic: Arc<Traffic>,
+    stream: Metered<S>,
     address: String,
     verdict: Verdict,
     /// True until something is read.
@@ -56,8 +55,9 @@ pub(super) struct Counted<S> {
 
 impl<S> Counted<S> {
     /// A stream to the server at `address`. An error of TLS is stored in `verdict`.
-    pub(super) fn new(stream: S, traffic: Arc<Traffic>, address: String, verdict: Verdict) -> Self {
-        Self { stream, traffic, address, verdict, untouched: true }
+    pub(super) fn new(stream: S, traffic: &Traffic, address: String, verdict: Verdict) -> Self {
+        let stream = Metered::new(stream, Arc::clone(&traffic.bytes));
+        Self { stream, address, verdict, untouched: true }
     }
 
     fn note(&mut self, read: &Poll<io::Result<()>>, bytes: &[u8]) {
@@ -74,13 +74,6 @@ impl<S> Counted<S> {
         // The first error counts.
         let _ = self.verdict.set(verdict);
     }
-
-    fn sent(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if let Poll::Ready(Ok(bytes)) = &written {
-            self.traffic.sent.fetch_add(*bytes as u64, Ordering::Relaxed);
-        }
-        written
-    }
 }
 
 impl<S: Stream> AsyncRead for Counted<S> {
@@ -91,7 +84,6 @@ impl<S: Stream> AsyncRead for Counted<S> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        self.traffic.received.fetch_add((buffer.filled().len() - before) as u64, Ordering::Relaxed);
         if self.untouched || matches!(read, Poll::Ready(Err(_))) {
             self.note(&read, &buffer.filled()[before..]);
         }
@@ -101,8 +93,7 @@ impl<S: Stream> AsyncRead for Counted<S> {
 
 impl<S: Stream> AsyncWrite for Counted<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.sent(written)
+        Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -122,7 +113,6 @@ impl<S: Stream> AsyncWrite for Counted<S> {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.sent(written)
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
     }
 }

@@ -7,6 +7,7 @@ mod frames;
 #[cfg(test)]
 mod given;
 mod large;
+mod metered;
 
 // The client's end.
 pub mod client;

@@ -5,12 +5,13 @@ use super::begun::Begun;
 use super::body::Answered;
 use super::bounded::Bounded;
 use super::counted::Counted;
+use super::metered::Metered;
 use super::service::{Answer, Asked, Peer, SESSION, Service};
 use super::status::status;
 use crate::admission::{Newcomer, Via};
 use crate::proto::replay_server::ReplayServer;
 use crate::proto::{DESCRIPTORS, MAX_MESSAGE_BYTES, PART_BYTES};
-use crate::server::{Shared, Tls};
+use crate::server::{Shared, Tls, Transport};
 use crate::token;
 use futures_util::{Stream, StreamExt};
 use http::{Request, Response};
@@ -117,8 +118,9 @@ impl Front {
     /// Serves a connection, which must be admitted in time.
     async fn connection<IO: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, io: IO, peer: String) {
         let newcomer = self.shared.admission.arrive(Via::Grpc, &peer);
-        let io = Bounded::new(io, Arc::clone(&newcomer));
         let shared = Arc::clone(&self.shared);
+        let io = Metered::new(io, Arc::clone(shared.bytes(Transport::Grpc)));
+        let io = Bounded::new(io, Arc::clone(&newcomer));
         tokio::select! {
             () = self.greeted(io, &peer, &newcomer) => {}
             why = newcomer.is_over() => if let Some(more) = shared.refusals.allows() {

@@ -1,9 +1,11 @@
 //! The figures of a server as JSON.
 
 use super::watched::Watched;
+use crate::server::{Shared, Transport};
 use reverie_core::table::selector::SelectorOptions;
-use reverie_core::table::{AGE_BUCKETS, TableInfo, Why};
+use reverie_core::table::{AGE_BUCKETS, TIMES_BUCKETS, TableInfo, Why};
 use serde_json::{Value, json};
+use std::sync::atomic::Ordering;
 
 /// `GET /api/info`.
 pub(super) fn info(watched: &Watched) -> Value {
@@ -25,8 +27,14 @@ pub(super) fn info(watched: &Watched) -> Value {
             "shared_memory": info.local_connections,
             "max": info.max_connections,
         })),
+        "received_bytes": watched.shared.as_ref().map(|shared| bytes(shared).0),
+        "sent_bytes": watched.shared.as_ref().map(|shared| bytes(shared).1),
+        "checkpoint_age_seconds": watched.tables.checkpoint_age().map(|age| age.as_secs_f64()),
         "journal": watched.journal().map(|journal| json!({
             "unsynced_bytes": journal.unsynced_bytes,
+            "syncs": journal.syncs,
+            "sync_seconds": journal.sync_time.as_secs_f64(),
+            "longest_sync_seconds": journal.longest_sync.as_secs_f64(),
             "is_full": journal.is_full,
             "error": journal.error.map(|error| error.to_string()),
         })),
@@ -68,6 +76,7 @@ fn table(info: &TableInfo) -> Value {
             "sample": info.times.samples_blocked.as_secs_f64(),
         },
         "sample_ages": ages(&stats.age_histogram),
+        "sample_times": times(&stats.times_histogram),
     })
 }
 
@@ -102,6 +111,27 @@ fn ages(histogram: &[u64; AGE_BUCKETS]) -> Vec<Value> {
 /// `GET /api/run`: null before a training run has published anything.
 pub(super) fn run(watched: &Watched) -> Value {
     watched.run().map_or(Value::Null, |run| run.document.clone())
+}
+
+/// The upper bound of a bucket of numbers of draws; `None` for the last one.
+pub(super) fn times_bound(bucket: usize) -> Option<u64> {
+    (bucket + 1 < TIMES_BUCKETS).then(|| bucket.checked_sub(1).map_or(0, |more| 1 << more))
+}
+
+/// Items that left by their draws: the upper bound (null: any) and the count, without empty buckets.
+fn times(histogram: &[u64; TIMES_BUCKETS]) -> Vec<Value> {
+    let filled = histogram.iter().enumerate().filter(|(_, count)| **count > 0);
+    filled.map(|(bucket, count)| json!([times_bound(bucket), count])).collect()
+}
+
+/// The bytes received and sent over each transport.
+fn bytes(shared: &Shared) -> (Value, Value) {
+    let [grpc, local] = Transport::ALL.map(|transport| {
+        let counts = shared.bytes(transport);
+        (counts.received.load(Ordering::Relaxed), counts.sent.load(Ordering::Relaxed))
+    });
+    let both = |grpc, local| json!({ "grpc": grpc, "shared_memory": local });
+    (both(grpc.0, local.0), both(grpc.1, local.1))
 }
 
 /// `GET /api/why`.

@@ -1,33 +1,37 @@
 //! The figures of a server as OpenMetrics. Labels are tables, sides, verbs, transports and kinds of memory only.
 
-use super::figures::age_bound;
+use super::figures::{age_bound, times_bound};
 use super::run::Run;
 use super::watched::Watched;
 use crate::proto::ServerInfo;
 use crate::server::{FINITE, Histogram, Latencies, Shared, Transport, Verb};
+use crate::way::ByteCounts;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
-use reverie_core::table::{AGE_BUCKETS, TableInfo};
+use reverie_core::table::{AGE_BUCKETS, JournalInfo, Stats, TableInfo};
 use std::fmt::{Debug, Error, Write};
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-/// The media type of the response.
-pub(super) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// The ages that are shown, a microsecond to three days: younger ones are in the first bucket.
+const SHOWN_AGES: Range<usize> = 10..AGE_BUCKETS;
 
 type Label = (&'static str, String);
 
-/// `GET /metrics`.
+/// `GET /metrics`, as OpenMetrics.
 pub(super) fn exposition(watched: &Watched) -> Result<String, Error> {
     let tables: Vec<TableSeries> = watched.tables.iter().map(|table| TableSeries::new(table.info(), table)).collect();
     let mut out = String::new();
-    let ages = ages(&tables)?;
-    let (meter, max_bytes) = watched.tables.bytes();
+    let ((meter, max_bytes), journal) = (watched.tables.bytes(), watched.journal());
     let scrape = Scrape {
         tables,
         bytes: (meter.live_bytes(), max_bytes),
-        journal_unsynced: watched.journal().map(|journal| journal.unsynced_bytes),
+        checkpoint_age: watched.tables.checkpoint_age(),
+        journal_unsynced: journal.as_ref().map(|journal| journal.unsynced_bytes),
         ready: watched.trouble().is_none(),
         network: watched.shared.as_ref().map(|shared| (shared.network(), Arc::clone(shared))),
         run: watched.run(),
@@ -35,7 +39,9 @@ pub(super) fn exposition(watched: &Watched) -> Result<String, Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(scrape));
     text::encode_registry(&mut out, &registry)?;
-    out.push_str(&ages);
+    if let Some(journal) = &journal {
+        syncs(&mut out, journal)?;
+    }
     text::encode_eof(&mut out)?;
     Ok(out)
 }
@@ -77,6 +83,7 @@ impl TableSeries {
 struct Scrape {
     tables: Vec<TableSeries>,
     bytes: (u64, Option<u64>),
+    checkpoint_age: Option<Duration>,
     journal_unsynced: Option<u64>,
     ready: bool,
     network: Option<(ServerInfo, Arc<Shared>)>,
@@ -103,6 +110,8 @@ impl Collector for Scrape {
                     [(Transport::Grpc, info.grpc_connections), (Transport::SharedMemory, info.local_connections)];
                 let clients = clients.map(|(of, count)| (vec![("transport", of.name().to_owned())], count));
                 gauges(&mut to, "reverie_clients", "Connected clients", clients)?;
+                bytes(&mut to, "reverie_bytes_received", "Bytes that clients sent", shared, |of| &of.received)?;
+                bytes(&mut to, "reverie_bytes_sent", "Bytes that were sent to clients", shared, |of| &of.sent)?;
                 requests(&mut to, &shared.latencies)
             }
         }
@@ -124,6 +133,8 @@ impl Scrape {
         let limits = [("tables", self.bytes.1), ("network", network.and_then(|info| info.max_network_bytes))];
         let limits = limits.into_iter().filter_map(|(of, limit)| Some((kind(of), limit?)));
         gauges(to, "reverie_memory_limit_bytes", "Bytes that may be in use, where there is a limit", limits)?;
+        let age = self.checkpoint_age.map(|age| (vec![], age.as_secs_f64()));
+        gauges(to, "reverie_checkpoint_age_seconds", "Seconds since the newest checkpoint", age)?;
         let unsynced = self.journal_unsynced.map(|bytes| (vec![], bytes));
         gauges(to, "reverie_journal_unsynced_bytes", "Bytes of the journal that may not be on the disk", unsynced)
     }
@@ -151,6 +162,30 @@ impl Scrape {
         for (labels, seconds) in blocked {
             family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(&seconds, None)?;
         }
+        let help = "Seconds between an item's insert and a draw of it";
+        self.encode_histograms(to, "reverie_sample_age_seconds", help, ages)?;
+        let help = "Draws of an item before it left the table";
+        self.encode_histograms(to, "reverie_sample_times", help, times)
+    }
+}
+
+/// The counts of a histogram by upper bound, `f64::MAX` for the last, and the sum of what is counted.
+type Buckets = (Vec<(f64, u64)>, f64);
+
+impl Scrape {
+    fn encode_histograms(
+        &self,
+        to: &mut DescriptorEncoder<'_>,
+        name: &'static str,
+        help: &str,
+        of: fn(&Stats) -> Buckets,
+    ) -> Result<(), Error> {
+        let mut family = to.encode_descriptor(name, help, None, MetricType::Histogram)?;
+        for table in &self.tables {
+            let (buckets, sum) = of(&table.info.stats);
+            let count = buckets.iter().map(|(_, count)| count).sum();
+            family.encode_family(&table.labels())?.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
+        }
         Ok(())
     }
 }
@@ -164,6 +199,19 @@ fn training(to: &mut DescriptorEncoder<'_>, run: &Run) -> Result<(), Error> {
     gauges(to, "reverie_greedy_return", "Mean return of the last greedy evaluation", known(run.greedy_return))?;
     let help = "Updates by which the acting policies are behind the learner's";
     gauges(to, "reverie_policy_age_updates", help, known(run.policy_age))
+}
+
+fn ages(stats: &Stats) -> Buckets {
+    let mut counts = stats.age_histogram[SHOWN_AGES].to_vec();
+    counts[0] += stats.age_histogram[..SHOWN_AGES.start].iter().sum::<u64>();
+    let bounds = SHOWN_AGES.map(|bucket| age_bound(bucket).unwrap_or(f64::MAX));
+    (bounds.zip(counts).collect(), stats.age_sum as f64 * 1e-9)
+}
+
+fn times(stats: &Stats) -> Buckets {
+    let bound = |bucket| times_bound(bucket).map_or(f64::MAX, |bound| bound as f64);
+    let counts = stats.times_histogram.iter().enumerate().map(|(bucket, count)| (bound(bucket), *count));
+    (counts.collect(), stats.draws_of_left as f64)
 }
 
 fn gauges<T: EncodeGaugeValue>(
@@ -213,20 +261,23 @@ fn requests(to: &mut DescriptorEncoder<'_>, latencies: &Latencies) -> Result<(),
     Ok(())
 }
 
-/// The ages of drawn items. Tables count them in buckets without their sum, which the crate's histograms require.
-fn ages(tables: &[TableSeries]) -> Result<String, Error> {
-    let name = "reverie_sample_age_seconds";
-    let mut out =
-        format!("# HELP {name} Seconds between an item's insert and a draw of it.\n# TYPE {name} histogram\n");
-    // A microsecond to three days.
-    const SHOWN: std::ops::Range<usize> = 10..AGE_BUCKETS;
-    for TableSeries { label, info, .. } in tables {
-        let mut count: u64 = info.stats.age_histogram[..SHOWN.start].iter().sum();
-        for bucket in SHOWN {
-            count += info.stats.age_histogram[bucket];
-            let bound = age_bound(bucket).map_or("+Inf".to_owned(), |bound| bound.to_string());
-            writeln!(out, "{name}_bucket{{table=\"{label}\",le=\"{bound}\"}} {count}")?;
-        }
-    }
-    Ok(out)
+fn bytes(
+    to: &mut DescriptorEncoder<'_>,
+    name: &'static str,
+    help: &str,
+    shared: &Shared,
+    of: fn(&ByteCounts) -> &AtomicU64,
+) -> Result<(), Error> {
+    let series = Transport::ALL.map(|transport| {
+        let bytes = of(shared.bytes(transport)).load(Ordering::Relaxed);
+        (vec![("transport", transport.name().to_owned())], bytes)
+    });
+    counters(to, name, help, series)
+}
+
+/// The times for which a journal waited for the disk. The crate has no summaries.
+fn syncs(out: &mut String, journal: &JournalInfo) -> Result<(), Error> {
+    let name = "reverie_journal_sync_seconds";
+    writeln!(out, "# HELP {name} Seconds for which the journal waited for the disk\n# TYPE {name} summary")?;
+    writeln!(out, "{name}_sum {:?}\n{name}_count {}", journal.sync_time.as_secs_f64(), journal.syncs)
 }

@@ -1,7 +1,7 @@
 //! What can be seen of a server from outside, over HTTP on a port of its own: metrics, health, JSON, and a page.
 //!
 //! ```text
-//! connection -> routes -> metrics -> figures -> tables
+//! connection -> routes -> metrics, formats -> figures -> tables
 //!                     +-> run (published by a training run)
 //!                     +-> items -> columns -> tables
 //!                     +-> events -> figures
@@ -12,6 +12,7 @@
 mod run;
 mod watched;
 mod figures;
+mod formats;
 mod metrics;
 mod columns;
 mod items;
@@ -19,5 +20,7 @@ mod events;
 mod routes;
 mod stalling;
 mod server;
+#[cfg(test)]
+mod tests;
 
 pub use server::{Options, Server};

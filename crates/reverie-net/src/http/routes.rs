@@ -1,6 +1,7 @@
 //! The paths, and who may read them.
 
 use super::events::{Events, MOST_STREAMS};
+use super::formats::Format;
 use super::items::{Wanted, items};
 use super::watched::Watched;
 use super::{figures, metrics};
@@ -9,8 +10,8 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Query, Request, State};
 use axum::http::header::{
-    AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, REFERRER_POLICY, WWW_AUTHENTICATE,
-    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+    ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, REFERRER_POLICY,
+    WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
@@ -138,9 +139,11 @@ async fn readyz(State(app): State<Arc<App>>) -> Response {
     }
 }
 
-async fn scraped(State(app): State<Arc<App>>) -> Response {
+async fn scraped(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
+    let accept = headers.get_all(ACCEPT).iter().filter_map(|accept| accept.to_str().ok());
+    let format = Format::wanted(&accept.collect::<Vec<_>>().join(","));
     match metrics::exposition(&app.watched) {
-        Ok(text) => typed(metrics::MEDIA_TYPE, text),
+        Ok(text) => typed(format.media_type(), format.of(text)),
         Err(error) => failed(StatusCode::INTERNAL_SERVER_ERROR, &format!("the metrics could not be written: {error}")),
     }
 }

@@ -30,7 +30,7 @@ pub(super) const MOST_CONNECTIONS: usize = 128;
 /// How long a connection may be silent before and between requests, and how long a TLS handshake may take.
 const IDLE: Duration = Duration::from_secs(30);
 /// How long a peer may read nothing of a response.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes of a response that wait in this process for a slow peer, and in the system.
 const BUFFER_BYTES: usize = 64 << 10;
 const SYSTEM_BYTES: usize = 256 << 10;

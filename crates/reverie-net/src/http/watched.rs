@@ -62,39 +62,44 @@ impl Watched {
     }
 }
 
+/// Empty tables `t0`, `t1`, ..., for tests.
 #[cfg(test)]
-mod tests {
-    use super::*;
+pub(super) fn few_tables(count: usize) -> Arc<Tables> {
     use reverie_core::chunk::Compression;
     use reverie_core::clock::{Clock, ManualClock};
     use reverie_core::table::TableOptions;
     use reverie_core::table::limiter::Limiter;
     use reverie_core::table::selector::SelectorOptions;
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    let options = |number| TableOptions {
+        name: format!("t{number}"),
+        sampler: SelectorOptions::Fifo,
+        remover: SelectorOptions::Fifo,
+        max_size: 10,
+        limiter: Limiter::min_size(1).unwrap(),
+        max_times_sampled: 0,
+        signature: None,
+        max_bytes: None,
+        compression: Compression::None,
+        shard: 0,
+        constructed: None,
+        sampler_seed: 1,
+        remover_seed: 2,
+        extensions: Vec::new(),
+    };
+    Arc::new(Tables::new((0..count).map(options).collect(), None, &clock, 7).unwrap())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
 
     #[tokio::test]
     async fn a_server_whose_tables_are_closed_is_in_trouble() {
-        let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
-        let table = TableOptions {
-            name: "a".to_owned(),
-            sampler: SelectorOptions::Fifo,
-            remover: SelectorOptions::Fifo,
-            max_size: 10,
-            limiter: Limiter::min_size(1).unwrap(),
-            max_times_sampled: 0,
-            signature: None,
-            max_bytes: None,
-            compression: Compression::None,
-            shard: 0,
-            constructed: None,
-            sampler_seed: 1,
-            remover_seed: 2,
-            extensions: Vec::new(),
-        };
-        let tables = Arc::new(Tables::new(vec![table], None, &clock, 7).unwrap());
-        let watched = Watched::new(tables, None);
+        let watched = Watched::new(few_tables(1), None);
         assert_eq!(watched.trouble(), None);
         watched.tables.close();
         let trouble = watched.trouble().unwrap();
-        assert!(trouble.contains("'a'") && trouble.contains("closed"), "{trouble}");
+        assert!(trouble.contains("'t0'") && trouble.contains("closed"), "{trouble}");
     }
 }

@@ -225,7 +225,7 @@ impl Outlet for LocalOutlet {
         let before = self.writer.waiting();
         self.writer.queue(&message, None)?;
         let in_message = (self.writer.waiting() - before) as u64;
-        self.traffic.sent.fetch_add(in_slot + in_message, Ordering::Relaxed);
+        self.traffic.bytes.sent.fetch_add(in_slot + in_message, Ordering::Relaxed);
         Ok(())
     }
 
@@ -248,7 +248,7 @@ pub struct LocalInlet {
 impl LocalInlet {
     fn count(&mut self, in_slot: u64) {
         let received = self.reader.received();
-        self.traffic.received.fetch_add(in_slot + received - self.counted, Ordering::Relaxed);
+        self.traffic.bytes.received.fetch_add(in_slot + received - self.counted, Ordering::Relaxed);
         self.counted = received;
     }
 

@@ -10,12 +10,14 @@ use crate::bulk::BulkIn;
 use crate::log_limit::LogLimit;
 use crate::proto::server_message::Body;
 use crate::proto::{Bulk, ClientMessage, Consumed, MAX_MESSAGE_BYTES, ServerMessage, Slot, bulk};
-use crate::server::{Limits, Shared};
+use crate::server::{Limits, Shared, Transport};
+use crate::way::ByteCounts;
 use crate::way::server::{Lent, Way};
 use bytes::Bytes;
 use reverie_core::{Error, Result};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::net::UnixListener;
@@ -105,6 +107,8 @@ impl Listener {
             unanswered: 0,
             newcomer: None,
             shortages: Arc::clone(&self.shortages),
+            counts: Arc::default(),
+            counted: (0, 0),
             peer: format!("process {peer}"),
         })
     }
@@ -121,6 +125,7 @@ pub async fn serve(listener: Listener, shared: Arc<Shared>) {
         };
         way.newcomer = Some(shared.admission.arrive(Via::Local, &way.peer));
         way.reader.set_longest(GREETING_BYTES);
+        way.counts = Arc::clone(shared.bytes(Transport::SharedMemory));
         tokio::spawn(Arc::clone(&shared).welcome(Box::new(way)));
     }
 }
@@ -142,9 +147,25 @@ pub struct LocalWay {
     /// Counts against the server's connections.
     newcomer: Option<Arc<Newcomer>>,
     shortages: Arc<LogLimit>,
+    /// The server's count of bytes.
+    counts: Arc<ByteCounts>,
+    /// Bytes of the socket that are in it: received and sent.
+    counted: (u64, u64),
 }
 
 impl LocalWay {
+    /// Counts the socket's bytes since the last call.
+    fn count(&mut self) {
+        let (received, sent) = (self.reader.received(), self.writer.sent());
+        let (before, sent_before) = std::mem::replace(&mut self.counted, (received, sent));
+        if received > before {
+            self.counts.received.fetch_add(received - before, Ordering::Relaxed);
+        }
+        if sent > sent_before {
+            self.counts.sent.fetch_add(sent - sent_before, Ordering::Relaxed);
+        }
+    }
+
     /// Sends as much as the peer takes now, and wakes the task when it takes more.
     fn flush(&mut self, context: &mut Context<'_>) {
         if let Some(consumed) = self.consumed.take() {
@@ -154,6 +175,12 @@ impl LocalWay {
         if !self.lost {
             self.lost = matches!(self.writer.poll_flush(context), Poll::Ready(Err(_)));
         }
+        self.count();
+    }
+
+    /// Counts bytes that the peer reads in a slot.
+    fn count_sent(&self, in_slot: u64) {
+        self.counts.sent.fetch_add(in_slot, Ordering::Relaxed);
     }
 
     fn queue(&mut self, message: &ServerMessage, descriptor: Option<std::os::fd::OwnedFd>) {
@@ -209,10 +236,10 @@ impl Way for LocalWay {
 
     fn send(&mut self, message: ServerMessage) {
         let slot = match &message.body {
-            Some(Body::Batch(batch)) => batch.slot.filter(|slot| slot.fresh),
+            Some(Body::Batch(batch)) => batch.slot.inspect(|_| self.count_sent(batch.bulk_bytes)),
             _ => None,
         };
-        let descriptor = slot.and_then(|slot| self.slots.descriptor(slot.slot));
+        let descriptor = slot.filter(|slot| slot.fresh).and_then(|slot| self.slots.descriptor(slot.slot));
         self.urgent |= matches!(&message.body, Some(Body::Batch(batch)) if batch.bulk_bytes >= LARGE_BATCH);
         self.queue(&message, descriptor);
     }
@@ -236,6 +263,7 @@ impl Way for LocalWay {
         tokio::spawn(async move {
             // A client that does not read loses its last messages.
             let _ = tokio::time::timeout(LAST_WORDS, self.writer.flush()).await;
+            self.count();
             self.writer.close();
         });
     }
@@ -262,7 +290,11 @@ impl Way for LocalWay {
 
     fn bulk<'a>(&'a mut self, bulk: &'a Bulk) -> Result<Box<dyn BulkIn + 'a>> {
         Ok(match &bulk.place {
-            Some(bulk::Place::Range(range)) => Box::new(self.intake.bytes(range)?),
+            Some(bulk::Place::Range(range)) => {
+                let bytes = self.intake.bytes(range)?;
+                self.counts.received.fetch_add(range.size_bytes, Ordering::Relaxed);
+                Box::new(bytes)
+            }
             Some(bulk::Place::Inline(bytes)) => Box::new(bytes.clone()),
             None => Box::new(Bytes::new()),
         })

@@ -243,6 +243,11 @@ impl Writer {
         self.out.len()
     }
 
+    /// Bytes sent so far.
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent
+    }
+
     /// Sends everything queued; pending while the peer does not read. `Unavailable` if the connection is lost.
     pub(crate) fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
         while !self.out.is_empty() {

@@ -2,7 +2,7 @@
 
 use super::charges::{Charge, Charges};
 use super::checkpoints::Checkpoints;
-use super::latencies::Latencies;
+use super::latencies::{Latencies, Transport};
 use super::pool::Pool;
 use super::unpacking::Turns;
 use super::{Limits, Options};
@@ -10,6 +10,7 @@ use crate::admission::Admission;
 use crate::log_limit::LogLimit;
 use crate::proto::{self, PROTOCOL};
 use crate::token::Token;
+use crate::way::ByteCounts;
 use crate::way::server::Way;
 use reverie_core::table::{Arrivals, Sender, Tables};
 use std::collections::HashMap;
@@ -44,6 +45,8 @@ pub struct Shared {
     pub(super) turns: Turns,
     /// The times that requests take.
     pub(crate) latencies: Latencies,
+    /// The bytes of each transport.
+    bytes: [Arc<ByteCounts>; Transport::ALL.len()],
     incarnation: u64,
     started: Instant,
     /// True once the clients known from a checkpoint that did not reconnect were dropped.
@@ -77,6 +80,7 @@ impl Shared {
             charges: Charges::new(options.limits.total_session_bytes),
             turns: Turns::new(),
             latencies: Latencies::default(),
+            bytes: Default::default(),
             // Never 0, the value of an absent field.
             incarnation: RandomState::new().hash_one("incarnation") | 1,
             started: Instant::now(),
@@ -105,6 +109,11 @@ impl Shared {
     /// True if no token is required, or this is the one.
     pub fn admits(&self, shown: Option<&[u8]>) -> bool {
         self.token.as_ref().is_none_or(|token| shown.is_some_and(|shown| token.admits(shown)))
+    }
+
+    /// The bytes that this transport's connections sent and received.
+    pub(crate) fn bytes(&self, transport: Transport) -> &Arc<ByteCounts> {
+        &self.bytes[transport as usize]
     }
 
     /// The charge of a connection for a message that is assembled elsewhere.
@@ -180,7 +189,7 @@ impl Shared {
             max_network_bytes: self.limits.memory.map(|(_, network)| network),
             max_memory: self.limits.memory.map(|(memory, _)| memory),
             max_connections: self.admission.max_connections() as u64,
-            journal: self.tables.journal().map(crate::convert::table::encode_journal),
+            journal: self.tables.journal().map(crate::convert::journal::encode),
         }
     }
 

@@ -3,15 +3,23 @@
 pub mod client;
 pub mod server;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-/// Bytes sent and received on a client's connections.
+/// Bytes sent and received on connections, those in shared memory included.
+#[derive(Debug, Default)]
+pub struct ByteCounts {
+    /// Bytes sent to the peers.
+    pub sent: AtomicU64,
+    /// Bytes received from the peers.
+    pub received: AtomicU64,
+}
+
+/// What is known of a client's connections.
 #[derive(Debug, Default)]
 pub struct Traffic {
-    /// Bytes sent to the server.
-    pub sent: AtomicU64,
-    /// Bytes received from the server.
-    pub received: AtomicU64,
+    /// The bytes of all of them.
+    pub bytes: Arc<ByteCounts>,
     /// The server's last answer was that it has no shared memory for inserts: they go through the socket.
     pub without_insert_slot: AtomicBool,
     /// The server had no shared memory for the last batch.

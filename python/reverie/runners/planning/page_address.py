@@ -10,7 +10,7 @@ from reverie.runners.planning.topology import RunnerName
 
 def page_address(http: str | int, runner: RunnerName) -> str:
     """The address as `HOST:PORT`. Raises ValueError if a run cannot have its page there."""
-    host, port = _checks.http_endpoint(http)
+    host, port = _checks.host_and_port("http", http)
     if runner == "ray":
         raise ValueError(
             "http is for the runners 'local' and 'process': on Ray the servers of a run may be on any node; follow it"

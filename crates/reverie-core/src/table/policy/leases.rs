@@ -20,8 +20,8 @@ pub(super) struct Leases {
 /// The leased draws of one item.
 #[derive(Debug, Default)]
 pub(super) struct Leased {
-    /// The holder of each draw, and the draw's age bucket, so that its count can be undone.
-    pub(super) draws: SmallVec<[(Lessee, u8); 1]>,
+    /// The holder of each draw, and the item's age in nanoseconds at the draw, so that its count can be undone.
+    pub(super) draws: SmallVec<[(Lessee, u64); 1]>,
     pub(super) item: Where,
 }
 

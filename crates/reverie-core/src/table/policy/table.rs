@@ -324,7 +324,9 @@ impl Table {
     #[inline(always)]
     fn uncount(&mut self, slot: u32) {
         let leaving = self.slots.slot(slot);
-        self.stats.sampled_present -= u64::from(leaving.times_sampled() > 0);
+        let times = leaving.times_sampled();
+        self.stats.sampled_present -= u64::from(times > 0);
+        self.stats.note_left(times);
         if let Some(largest) = &mut self.largest {
             largest.remove(slot);
         }

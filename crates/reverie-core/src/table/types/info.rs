@@ -8,6 +8,8 @@ use std::time::Duration;
 
 /// Buckets of [`Stats::age_histogram`].
 pub const AGE_BUCKETS: usize = 48;
+/// Buckets of [`Stats::times_histogram`].
+pub const TIMES_BUCKETS: usize = 18;
 
 /// Counts since the start or the last reset of a table.
 ///
@@ -37,6 +39,30 @@ pub struct Stats {
     /// Bucket `b` counts ages in `[2^(b-1), 2^b)`, the first bucket age zero, the last bucket all larger ages.
     #[serde(with = "ages")]
     pub age_histogram: [u64; AGE_BUCKETS],
+    /// The sum of the ages of all draws in nanoseconds. Older files have none.
+    #[serde(default, with = "nanos", skip_serializing_if = "is_zero")]
+    pub age_sum: u128,
+    /// Items that left, for any reason but a reset, by the number of their draws. Older files have none.
+    ///
+    /// The first bucket counts items that were never drawn, bucket `b` those with up to `2^(b-1)` draws that are in no
+    /// bucket before, the last bucket all others.
+    #[serde(default, skip_serializing_if = "is_empty")]
+    pub times_histogram: [u64; TIMES_BUCKETS],
+    /// The draws of all items that left. Older files have none.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub draws_of_left: u64,
+}
+
+fn is_zero(sum: &u128) -> bool {
+    *sum == 0
+}
+
+fn is_none(count: &u64) -> bool {
+    *count == 0
+}
+
+fn is_empty(histogram: &[u64; TIMES_BUCKETS]) -> bool {
+    histogram.iter().all(is_none)
 }
 
 /// The histogram in files: serde has no arrays of this length.
@@ -54,6 +80,19 @@ mod ages {
     }
 }
 
+/// A sum in files, as a float: MessagePack has no integers of this size.
+mod nanos {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(sum: &u128, to: S) -> Result<S::Ok, S::Error> {
+        (*sum as f64).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u128, D::Error> {
+        f64::deserialize(from).map(|sum| sum as u128)
+    }
+}
+
 impl Stats {
     /// Adds the counts of a part of the same table, on another server.
     pub fn add(&mut self, other: &Self) {
@@ -66,6 +105,9 @@ impl Stats {
         self.single_steps += other.single_steps;
         self.deleted_episodes += other.deleted_episodes;
         self.age_histogram.iter_mut().zip(&other.age_histogram).for_each(|(own, more)| *own += more);
+        self.age_sum += other.age_sum;
+        self.times_histogram.iter_mut().zip(&other.times_histogram).for_each(|(own, more)| *own += more);
+        self.draws_of_left += other.draws_of_left;
     }
 
     /// Counts a draw of an item of the given age in nanoseconds, drawn for the `times`-th time.
@@ -74,12 +116,41 @@ impl Stats {
         self.sampled_present += u64::from(times == 1);
         self.sampled_unique += u64::from(times == 1);
         self.age_histogram[Self::age_bucket(age)] += 1;
+        self.age_sum += u128::from(age);
+    }
+
+    /// Undoes the count of the age of a draw.
+    pub(in crate::table) fn forget_age(&mut self, age: u64) {
+        self.age_histogram[Self::age_bucket(age)] -= 1;
+        self.age_sum -= u128::from(age);
+    }
+
+    /// Counts an item that leaves after so many draws.
+    #[inline]
+    pub(in crate::table) fn note_left(&mut self, times: u32) {
+        self.times_histogram[Self::times_bucket(times)] += 1;
+        self.draws_of_left += u64::from(times);
+    }
+
+    /// Undoes the count of an item that comes back.
+    pub(in crate::table) fn forget_left(&mut self, times: u32) {
+        self.times_histogram[Self::times_bucket(times)] -= 1;
+        self.draws_of_left -= u64::from(times);
     }
 
     /// The bucket of an age in nanoseconds.
     #[inline]
-    pub(in crate::table) fn age_bucket(age: u64) -> usize {
+    fn age_bucket(age: u64) -> usize {
         (64 - age.leading_zeros() as usize).min(AGE_BUCKETS - 1)
+    }
+
+    /// The bucket of a number of draws.
+    #[inline]
+    fn times_bucket(times: u32) -> usize {
+        match times.checked_sub(1) {
+            None => 0,
+            Some(more) => (33 - more.leading_zeros() as usize).min(TIMES_BUCKETS - 1),
+        }
     }
 }
 
@@ -95,6 +166,9 @@ impl Default for Stats {
             single_steps: 0,
             deleted_episodes: 0,
             age_histogram: [0; AGE_BUCKETS],
+            age_sum: 0,
+            times_histogram: [0; TIMES_BUCKETS],
+            draws_of_left: 0,
         }
     }
 }
@@ -152,4 +226,43 @@ pub struct TableInfo {
     pub max_priority: f64,
     /// Counts of the copies, one entry for each extension.
     pub copies: Vec<Copied>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_of_draws_is_counted_in_the_first_bucket_whose_bound_is_not_below_it() {
+        let last = TIMES_BUCKETS - 1;
+        let cases =
+            [(0, 0), (1, 1), (2, 2), (3, 3), (4, 3), (5, 4), (1 << 16, last), (1 << 15, last - 1), (u32::MAX, last)];
+        for (times, bucket) in cases {
+            let mut stats = Stats::default();
+            stats.note_left(times);
+            assert_eq!((stats.times_histogram[bucket], stats.draws_of_left), (1, u64::from(times)), "{times}");
+            stats.forget_left(times);
+            assert_eq!((stats.times_histogram, stats.draws_of_left), ([0; TIMES_BUCKETS], 0));
+        }
+    }
+
+    #[test]
+    fn counts_that_are_new_come_back_from_a_file_and_are_left_out_where_there_are_none() {
+        let mut stats = Stats::default();
+        let before = rmp_serde::to_vec_named(&stats).unwrap();
+        stats.note_draw(1, u64::MAX);
+        stats.note_draw(2, 5);
+        stats.note_left(2);
+        let bytes = rmp_serde::to_vec_named(&stats).unwrap();
+        let back: Stats = rmp_serde::from_slice(&bytes).unwrap();
+        assert_eq!(rmp_serde::to_vec_named(&back).unwrap(), bytes);
+        assert_eq!((back.times_histogram, back.draws_of_left), (stats.times_histogram, 2));
+        assert!(back.age_sum.abs_diff(u128::from(u64::MAX) + 5) < 1 << 12, "{}", back.age_sum);
+        let names = |bytes: &[u8]| ["age_sum", "times_histogram", "draws_of_left"].map(|name| has(bytes, name));
+        assert_eq!((names(&before), names(&bytes)), ([false; 3], [true; 3]));
+    }
+
+    fn has(bytes: &[u8], name: &str) -> bool {
+        bytes.windows(name.len()).any(|window| window == name.as_bytes())
+    }
 }

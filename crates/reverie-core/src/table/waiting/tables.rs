@@ -50,6 +50,8 @@ pub struct Tables {
     forgotten: Mutex<Forgotten>,
     held: HeldLeases,
     checkpointer: OnceLock<Checkpointer>,
+    /// The clock's reading in the newest checkpoint. Held for a copy; no request waits for it.
+    saved_at: Mutex<Option<Duration>>,
 }
 
 /// Takes a checkpoint of all tables, and returns its path. Blocks.
@@ -94,6 +96,7 @@ impl Tables {
             forgotten: Mutex::default(),
             held: HeldLeases::default(),
             checkpointer: OnceLock::new(),
+            saved_at: Mutex::default(),
         })
     }
 
@@ -123,6 +126,17 @@ impl Tables {
     /// See [`Tables::set_checkpointer`].
     pub fn checkpointer(&self) -> Option<&Checkpointer> {
         self.checkpointer.get()
+    }
+
+    /// Notes a checkpoint of the tables that is on the disk: `at` is the reading of their clock in it.
+    pub fn note_saved(&self, at: Duration) {
+        *self.saved_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(at);
+    }
+
+    /// The age of the newest checkpoint that was taken or restored; `None` if there was none.
+    pub fn checkpoint_age(&self) -> Option<Duration> {
+        let at = *self.saved_at.lock().unwrap_or_else(PoisonError::into_inner);
+        at.map(|at| self.now().saturating_sub(at))
     }
 
     /// The figures of the journal; `None` without one.

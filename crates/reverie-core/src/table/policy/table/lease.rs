@@ -8,7 +8,6 @@ use crate::item::Key;
 use crate::table::policy::leases::{Leased, Where};
 use crate::table::policy::selector::Selector;
 use crate::table::policy::slots::page::Cut;
-use crate::table::types::info::Stats;
 use crate::table::types::lessee::Lessee;
 use crate::table::types::restoring;
 use std::collections::hash_map::Entry;
@@ -48,7 +47,7 @@ impl Table {
 
     /// Leases a draw of the slot's item that was just delivered; takes the item out if it is used up.
     pub(super) fn lease(&mut self, slot: u32, lessee: Lessee, now: u64) {
-        let age = Stats::age_bucket(now.saturating_sub(self.slots.slot(slot).inserted_at)) as u8;
+        let age = now.saturating_sub(self.slots.slot(slot).inserted_at);
         self.slots.note_leases(slot);
         let out = self.is_used_up(slot).then(|| {
             let (sampled, removed) = (self.sampler.take_out(slot), self.remover.take_out(slot));
@@ -129,7 +128,7 @@ impl Table {
         for key in keys.iter().rev() {
             let Some((last, item, age)) = self.end_lease(*key, lessee) else { continue };
             self.counters.samples -= 1;
-            self.stats.age_histogram[age] -= 1;
+            self.stats.forget_age(age);
             if let Where::Out { slot, sampled, removed } = item {
                 self.leases.used_up -= 1;
                 self.put_back(slot, (sampled, removed));
@@ -147,8 +146,8 @@ impl Table {
     }
 
     /// Ends a lease of an item, the latest that the request holds; returns whether it was the last of the item, the
-    /// item's state, and the draw's age bucket.
-    fn end_lease(&mut self, key: Key, lessee: &Lessee) -> Option<(bool, Where, usize)> {
+    /// item's state, and its age at the draw.
+    fn end_lease(&mut self, key: Key, lessee: &Lessee) -> Option<(bool, Where, u64)> {
         let Entry::Occupied(mut entry) = self.leases.by_key.entry(key) else { return None };
         let leased = entry.get_mut();
         let at = leased.draws.iter().rposition(|(holder, _)| holder == lessee)?;
@@ -164,15 +163,17 @@ impl Table {
             Where::Present => self.slots.find(key).into_iter().for_each(|slot| self.slots.note_leases(slot)),
             Where::Gone => {}
         }
-        Some((last, item, usize::from(age)))
+        Some((last, item, age))
     }
 
     /// Makes the item of a slot present again after it was taken out.
     fn put_back(&mut self, slot: u32, (sampled, removed): (u64, u64)) {
         let leaving = self.slots.slot(slot);
         let (item, priority) = (leaving.item.clone().expect("a leased slot holds its item"), leaving.priority());
+        let times = leaving.times_sampled();
         self.hold_again(&item);
         self.stats.sampled_present += 1;
+        self.stats.forget_left(times);
         self.counters.deletes -= 1;
         self.note_priority(slot, priority);
         let slots = &self.slots;
@@ -211,7 +212,7 @@ impl Table {
         let leases = std::mem::take(&mut self.leases);
         let (counters, stats) = (self.counters, self.stats.clone());
         for (key, leased) in &leases.by_key {
-            leased.draws.iter().for_each(|(_, age)| self.stats.age_histogram[usize::from(*age)] -= 1);
+            leased.draws.iter().for_each(|(_, age)| self.stats.forget_age(*age));
             self.counters.samples -= leased.draws.len() as u64;
             if let Where::Out { slot, sampled, removed } = leased.item {
                 self.put_back(slot, (sampled, removed));

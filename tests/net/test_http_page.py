@@ -1,0 +1,229 @@
+"""The page of a server in a browser: Debian's Chromium, driven by Playwright, where it is installed."""
+
+import re
+import shutil
+import threading
+
+import numpy as np
+import pytest
+from playwright.sync_api import Page, expect, sync_playwright
+
+from reverie import Server, Table, rate_limiters, selectors
+
+CHROMIUM = shutil.which("chromium")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(CHROMIUM is None, reason="Debian's package chromium is not installed"),
+    pytest.mark.xdist_group("browser"),
+]
+#: A wait that ends only where something is broken, in seconds.
+PATIENT = 100
+#: A table's name that is an element of HTML.
+ODD = '<b id="planted">x</b>\\n "'
+
+
+@pytest.fixture(scope="module")
+def browser():
+    expect.set_options(timeout=PATIENT * 1000)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser):
+    """A page in a tab of its own. Its script must not fail, nor try what its security policy forbids."""
+    context = browser.new_context()
+    context.set_default_timeout(PATIENT * 1000)
+    page, errors = context.new_page(), []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda message: errors.append(message.text) if "Content Security" in message.text else None)
+    yield page
+    context.close()
+    assert not errors
+
+
+def uniform(name, max_size=10, min_size=1):
+    return Table(name, selectors.Uniform(), selectors.Fifo(), max_size, rate_limiters.MinSize(min_size))
+
+
+def show(page: Page, server, place=""):
+    page.goto(f"http://{server.http_address}/{place}")
+
+
+def card(page: Page, name):
+    return page.get_by_role("article").filter(has=page.get_by_role("link", name=name, exact=True))
+
+
+@pytest.fixture
+def blocked():
+    """A server with a full queue, and the event that a thread waits for before it inserts once more."""
+    with Server([Table.queue("replay", 1), uniform(ODD, min_size=2)], http=0, listen=False) as server:
+        client, go = server.client(), threading.Event()
+        client.insert(np.float32(1), {"replay": 1.0})
+        writer = threading.Thread(target=lambda: go.wait(PATIENT) and client.insert(np.float32(2), {"replay": 1.0}))
+        writer.start()
+        yield server, client, go
+        go.set()
+        client.reset("replay")  # what waits goes in
+        writer.join(PATIENT)
+
+
+def test_a_table_has_a_card_under_its_name_whatever_that_is(page, blocked):
+    show(page, blocked[0])
+    expect(card(page, "replay")).to_contain_text("1 of 1 item")
+    expect(page.get_by_role("article").nth(1)).to_contain_text(ODD)
+    expect(page.locator("#planted")).to_have_count(0)
+    expect(page.get_by_role("status")).to_have_text("ready")
+
+
+def test_a_blocked_writer_appears_with_its_reason_and_disappears(page, blocked):
+    server, client, go = blocked
+    show(page, server)
+    shown = card(page, "replay")
+    expect(shown).to_contain_text("No request waits")
+    go.set()
+    expect(shown).to_contain_text(re.compile(r"1 insert waits, for \S+ m?s"))
+    expect(shown).to_contain_text("1 more sample is needed")
+    assert client.sample_batch("replay", 1).data == 1
+    expect(shown).to_contain_text("No request waits")
+
+
+def test_a_number_has_the_word_in_its_number(page, blocked):
+    show(page, blocked[0])
+    expect(card(page, "replay")).to_contain_text("1 sample per insert; inserts are 1 sample ahead, 0 to 1 are allowed")
+    expect(page.get_by_role("article").nth(1)).to_contain_text("samples from 2 items on; no ratio is kept")
+    for number, words in ((0, "0 inserts"), (1, "1 insert"), (2, "2 inserts"), (1200, "1,200 inserts")):
+        assert page.evaluate(f"counted({number}, 'insert')") == words
+    assert page.evaluate("counted(1.5, 'sample', short(1.5))") == "1.5 samples"
+    assert page.evaluate("counted(null, 'insert', '-')") == "- inserts"
+    assert page.evaluate("waits('sample', {waiting: 3, first_seconds: 2})") == "3 samples wait, the first for 2 s"
+    assert page.evaluate("[999, 999.6, 1500, 2.5e9].map(bytes)") == ["999 B", "1.00 kB", "1.50 kB", "2.50 GB"]
+
+
+def test_a_training_run_is_shown_with_its_curve_and_whether_its_target_is_reached(page):
+    figures = {
+        "agent": "dqn", "env": ODD, "seed": 3, "env_steps": 2500, "updates": 600, "seconds": 9.0, "max_env_steps": 5000,
+        "target_return": 475.0, "curve": [[1000, 2.0, 20.0], [2000, 5.0, 312.5]], "runner": "local",
+        "activities": {"learn": 4.5, "act": 1.5},
+    }  # fmt: skip
+    with Server([uniform("t")], http=0, listen=False) as server:
+        server.publish(figures)
+        show(page, server)
+        body = page.locator("body")
+        for words in ("Greedy return 312.5 of 475", "seed 3", "4.500 s, 50 %", "3 s, 33 %"):
+            expect(body).to_contain_text(words)  # the last one is other work
+        expect(page.locator("polyline.insert").first).to_have_attribute("points", re.compile(r"^150,[\d.]+ 300,[\d.]+$"))
+        expect(page.locator("line.aim")).to_have_count(1)
+        expect(page.locator("#planted")).to_have_count(0)
+        server.publish({**figures, "confirmed": True})
+        expect(body).to_contain_text("Target reached and confirmed: 312.5 of 475")
+
+
+def test_numbers_move_while_the_server_works(page):
+    with Server([uniform("t", 1000)], http=0, listen=False) as server:
+        client, end = server.client(), threading.Event()
+
+        def load():
+            while not end.wait(0.01):
+                client.insert(np.float32(1), {"t": 1.0})
+                client.sample_batch("t", 2)
+
+        worker = threading.Thread(target=load)
+        worker.start()
+        try:
+            show(page, server)
+            shown = card(page, "t")
+            expect(shown.locator("span.insert")).to_have_text(re.compile(r"^[1-9][\d.]* inserts/s$"))
+            expect(shown.locator("span.sample")).to_have_text(re.compile(r"^[1-9][\d.]* samples/s$"))
+            expect(shown.locator("polyline.insert")).to_have_attribute("points", re.compile(r"^\S+ \S+ \S+"))
+        finally:
+            end.set()
+            worker.join(PATIENT)
+        expect(shown).to_contain_text(f"{client.info().tables['t'].current_size:,} of 1,000 items")
+
+
+def test_items_are_shown_with_their_numbers_and_pictures(page):
+    with Server([uniform("t")], http=0, listen=False) as server:
+        with server.client().trajectory_writer(num_keep_alive_refs=3) as writer:
+            for step in range(3):
+                writer.append({"obs": np.full((8, 9), step, np.uint8), "reward": np.float32(2.5)})
+            writer.create_item("t", 1.0, {name: column[-3:] for name, column in writer.history.items()})
+            writer.flush()
+        show(page, server, "#t")
+        found = page.locator("#items")
+        expect(found).to_contain_text("sampled 0 times")
+        expect(found).to_contain_text("uint8 [3, 8, 9]")
+        expect(found).to_contain_text("2.5 2.5 2.5")
+        canvas = found.locator("canvas")
+        expect(canvas).to_have_attribute("width", "9")
+        pixel = "canvas => canvas.getContext('2d').getImageData(0, 0, 1, 1).data[0]"
+        assert canvas.evaluate(pixel) == 0
+        found.get_by_role("slider").press("ArrowRight")
+        expect(found).to_contain_text("2 of 3")
+        assert canvas.evaluate(pixel) == 1
+
+
+def test_a_server_with_a_token_shows_a_login_and_nothing_else(page):
+    with Server([uniform("t")], http=0, listen=False, token="open sesame") as server:
+        show(page, server)
+        field = page.get_by_label("Token of the server")
+        expect(field).to_be_focused()
+        field.fill("open")
+        field.press("Enter")
+        expect(page.get_by_role("alert")).to_have_text("The token is not the server's.")
+        expect(page.get_by_role("article")).to_have_count(0)
+        field.fill("open sesame")
+        page.get_by_role("button", name="Show", exact=True).click()
+        expect(card(page, "t")).to_contain_text("0 of 10 items")
+        expect(field).to_be_hidden()
+        page.reload()
+        expect(card(page, "t")).to_contain_text("0 of 10 items")
+        expect(field).to_be_hidden()
+
+
+def test_the_page_reconnects_to_a_server_that_restarts_and_reports_it(page):
+    server = Server([uniform("t")], http=0, listen=False)
+    address = server.http_address
+    server.client().insert(np.float32(1), {"t": 1.0})
+    show(page, server)
+    expect(card(page, "t")).to_contain_text("1 of 10 items")
+    server.stop()
+    expect(page.get_by_role("alert")).to_contain_text("No connection to the server")
+    expect(page.get_by_role("status")).to_have_text("no connection")
+    with Server([uniform("u", 7)], http=address, listen=False):
+        expect(page.get_by_role("alert")).to_have_text("The server was restarted.")
+        expect(page.get_by_role("status")).to_have_text("ready")
+        expect(card(page, "u")).to_contain_text("0 of 7 items")
+        expect(page.get_by_role("article")).to_have_count(1)
+
+
+def test_the_page_can_be_used_by_keyboard(page):
+    with Server([uniform("a"), uniform("b")], http=0, listen=False) as server:
+        server.client().insert(np.float32(1), {"b": 1.0})
+        show(page, server)
+        expect(card(page, "b")).to_be_visible()
+        tab_to(page, page.get_by_role("link", name="b", exact=True))
+        page.keyboard.press("Enter")
+        expect(page.locator("#items")).to_contain_text("sampled 0 times")
+        tab_to(page, page.get_by_label("Key"))
+        page.keyboard.type("12")
+        page.keyboard.press("Enter")
+        expect(page.locator("#items")).to_contain_text("12")
+        expect(page.locator("#items .bad")).to_be_visible()
+        page.keyboard.press("Shift+Tab")
+        expect(page.get_by_label("Order")).to_be_focused()
+        page.keyboard.press("Shift+Tab")
+        page.keyboard.press("Enter")
+        expect(card(page, "a")).to_be_visible()
+
+
+def tab_to(page, target):
+    """Presses Tab until the target has the focus, which can be seen."""
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if target.evaluate("element => element === document.activeElement"):
+            assert target.evaluate("element => getComputedStyle(element).outlineStyle") == "solid"
+            return
+    raise AssertionError("twenty times Tab, and the target never had the focus")
