@@ -21,8 +21,8 @@ class Journal:
     what `insert`, `flush`, `insert_batch`, `delete`, `reset` and `configure` have returned for, and draws from tables
     that delete sampled items. Such draws of a client of an address are held for it after a kill: it reconnects to the
     next server and acknowledges them, or asks for them again, so that no item is delivered twice. Priorities and counts
-    of draws of other tables are written every `interval`. Options of tables are those that the server is constructed with; limits
-    that `configure` changed apply where the constructor's are as before.
+    of draws of other tables are written every `interval`. Options of tables are those that the server is constructed
+    with; limits that `configure` changed apply where the constructor's are as before.
 
     A plain option: it can be pickled, and used by one server after another.
 

@@ -114,7 +114,9 @@ def test_a_training_run_is_shown_with_its_curve_and_whether_its_target_is_reache
         body = page.locator("body")
         for words in ("Greedy return 312.5 of 475", "seed 3", "4.500 s, 50 %", "3 s, 33 %"):
             expect(body).to_contain_text(words)  # the last one is other work
-        expect(page.locator("polyline.insert").first).to_have_attribute("points", re.compile(r"^150,[\d.]+ 300,[\d.]+$"))
+        expect(page.locator("polyline.insert").first).to_have_attribute(
+            "points", re.compile(r"^150,[\d.]+ 300,[\d.]+$")
+        )
         expect(page.locator("line.aim")).to_have_count(1)
         expect(page.locator("#planted")).to_have_count(0)
         server.publish({**figures, "confirmed": True})
