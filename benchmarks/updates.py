@@ -123,7 +123,8 @@ def torch_compile(row: str) -> Callable[[], None]:
     for kind, version in one._kinds().items():
         one.version = version
         graph = tracing.trace(one, columns, single)
-        updates[kind] = torch.compile(graph.module, dynamic=False, fullgraph=True), list(graph.examples)
+        inputs = [torch.empty_strided(size, stride, dtype=dtype).zero_() for size, stride, dtype in graph.shapes]
+        updates[kind] = torch.compile(graph.module, dynamic=False, fullgraph=True), inputs
 
     def update() -> None:
         with torch.no_grad():

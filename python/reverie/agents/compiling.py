@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import signal
 import stat
@@ -48,7 +49,7 @@ class CompileError(RuntimeError):
 def missing_compiler() -> str:
     """Why nothing can be compiled on this machine; empty if it can."""
     name = os.environ.get("CXX", "g++")
-    if shutil.which(name) is None:
+    if not name.strip() or shutil.which(shlex.split(name)[0]) is None:
         return f"there is no C++ compiler {name!r}: install g++, or name one in CXX"
     if not hasattr(torch._C, "_aoti"):
         return f"PyTorch {torch.__version__} has no compiler for the CPU: install a newer one"
@@ -131,6 +132,8 @@ class UpdateCompiler:
         self._graphs: dict[int, tuple[Graph, Path]] = {}
         self._jobs: list[_Job] = []
         self._updates: dict[int, CompiledUpdate] | None = None
+        self._compared: set[int] = set()
+        """The kinds of updates that were compared with those of single operations."""
         self._failed = False
         self._began = 0.0
         self._notes: list[CompileNote] = []
@@ -164,7 +167,8 @@ class UpdateCompiler:
         Waits for the compilers if the plan says that this update is a compiled one. Raises `CompileError` if the plan
         requires compiled updates, and there are none.
         """
-        version, plan = self._learner.version, self._plan
+        learner, plan = self._learner, self._plan
+        version = learner.version
         if self._failed or version < plan.begin:
             return None
         if self._updates is None and not self._jobs:
@@ -174,16 +178,18 @@ class UpdateCompiler:
             time.sleep(0.02)
         if self._updates is None or not self._may_be_compiled:
             return None
-        compiled = self._updates.get(self._learner._kind(version))
+        compiled = self._updates.get(learner._kind(version))
         if compiled is None or not compiled.graph.fits(columns):
             return None
         if self._state is None:
-            self._state = State(self._learner)
-        if not self.num_compiled and not self._agrees(compiled, columns, single):
+            self._state = State(learner)
+        kind = learner._kind(version)
+        if kind not in self._compared and not self._agrees(compiled, columns, single):
             self._fail("a compiled update differs from the same update by single operations")
             return None
+        self._compared.add(kind)
         self.num_compiled += 1
-        return compiled(self._learner, self._state, columns)
+        return compiled(learner, self._state, columns)
 
     @property
     def _must_be_compiled(self) -> bool:
@@ -280,8 +286,7 @@ def _start(graph: Graph, library: Path, cache: Path) -> _Job:
     """Start a process that compiles a graph."""
     _remove_oldest(cache)
     folder = Path(tempfile.mkdtemp(prefix="job-", dir=cache))
-    shapes = [(tuple(one.shape), one.stride(), one.dtype) for one in graph.examples]
-    torch.save((graph.module, shapes), folder / compile_worker.GRAPH)
+    torch.save((graph.module, graph.shapes), folder / compile_worker.GRAPH)
     package = str(Path(reverie.__file__).parents[1])
     environment = {
         "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),

@@ -87,7 +87,10 @@ class FlatAdam(torch.optim.Adam, FlatOptimizer):
         super().__init__([parameter], lr=learning_rate, eps=epsilon, fused=True)
 
     def _first_state(self, parameter: nn.Parameter) -> dict[str, Any]:
-        return {"step": torch.zeros((), device=parameter.device), **super()._first_state(parameter)}
+        return {
+            "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
+            **super()._first_state(parameter),
+        }
 
     def factors(self) -> tuple[float, ...]:
         """The rate with the correction of the mean, and the correction of the root."""
