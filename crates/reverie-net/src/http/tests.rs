@@ -50,7 +50,7 @@ async fn a_server_that_is_not_ready_answers_503_with_the_reason_and_is_alive() {
     assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("'t0'") && answer.contains("closed"), "{answer}");
     assert!(get(&app, "/livez").await.starts_with("HTTP/1.1 200 "));
     let metrics = get(&app, "/metrics").await;
-    assert!(metrics.contains("\nreverie_ready 0\n"), "{metrics}");
+    assert!(metrics.contains("\nreverie_ready{} 0\n"), "{metrics}");
 }
 
 #[tokio::test(start_paused = true)]
