@@ -43,7 +43,7 @@ Update = Callable[[dict[str, Tensor]], dict[str, float | Tensor]]
 PrioritizedUpdate = Callable[[dict[str, Tensor], Tensor], tuple[Tensor, dict[str, float | Tensor]]]
 """Takes a batch and weights `[B]` for its losses, steps the optimisers; returns new priorities `[B]`, and figures."""
 MaybePrioritizedUpdate = Callable[[dict[str, Tensor], Tensor | None], tuple[Tensor, dict[str, float | Tensor]]]
-"""The same for weights that are None where items were not drawn by priority."""
+"""The same; the weights are None where items were not drawn by priority."""
 WEIGHTS = "importance weights"
 """The name of these weights among the columns of an update."""
 

@@ -140,8 +140,7 @@ impl Life {
             (false, _) => tracing::info!("connected to {address} by {transport}: {reason}"),
             (true, false) => tracing::warn!("connected to {address} again, by {transport}"),
             (true, true) => tracing::warn!(
-                "connected to {address} again: the server is another one, and what its predecessor held is gone; what \
-                 was not confirmed is sent anew"
+                "connected to {address} again: the server was restarted; what was not confirmed is sent again"
             ),
         }
         match halves {
