@@ -112,7 +112,7 @@ def test_a_training_run_is_shown_with_its_curve_and_whether_its_target_is_reache
         server.publish(figures)
         show(page, server)
         body = page.locator("body")
-        for words in ("Greedy return 312.5 of 475", "seed 3", "4.500 s, 50 %", "3 s, 33 %"):
+        for words in ("Greedy return 312.5 of 475", "seed 3", "4.5 s, 50 %", "3 s, 33 %"):
             expect(body).to_contain_text(words)  # the last one is other work
         expect(page.locator("polyline.insert").first).to_have_attribute(
             "points", re.compile(r"^150,[\d.]+ 300,[\d.]+$")
