@@ -17,7 +17,13 @@ from reverie.agents.learning import adam, centred_rmsprop  # noqa: E402
 from reverie.runners.planning.compiling import BEGIN, USE_FROM, compile_plan  # noqa: E402
 
 COMPILED = [name for name in agents.BUILT_IN if agents.find(name).compiles]
-ALL = [*((name, {}) for name in COMPILED), ("apex-dqn", {"optimizer": "rmsprop"}), ("td3", {"policy_period": 1})]
+ALL = [
+    *((name, {}) for name in COMPILED),
+    ("apex-dqn", {"optimizer": "rmsprop"}),
+    ("td3", {"policy_period": 1}),
+    *((name, {"target_rate": 0.01}) for name in ("apex-dqn", "apex-dpg")),
+    *((name, {"prioritized": True}) for name in ("sac", "td3", "ddpg")),
+]
 SOON = CompilePlan(begin=0, use_from=1, required=True)
 WHEN_READY = CompilePlan(begin=0, use_from=None, required=False)
 
