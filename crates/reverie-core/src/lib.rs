@@ -16,6 +16,7 @@
 pub mod clock;
 mod key;
 pub mod error;
+mod disk;
 pub mod spec;
 mod prefetch;
 mod sync;

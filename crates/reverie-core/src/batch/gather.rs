@@ -211,8 +211,8 @@ impl Plan {
         deferred.sort_by_key(|cells| std::ptr::from_ref(cells.chunk));
         let mut decoder = Decoder::default();
         for group in deferred.chunk_by(|left, right| std::ptr::eq(left.chunk, right.chunk)) {
-            let wanted = |column| group.iter().any(|cells| cells.run.source == column);
-            match group[0].chunk.unpacked_bytes(&wanted) {
+            let wanted = |column| wanted_cells(group, column);
+            match unpacked_bytes(group) {
                 0 => {}
                 bytes => pause(bytes)?,
             }
@@ -256,6 +256,19 @@ impl Plan {
             }
         }
     }
+}
+
+/// The cells of a column that these need, and those between them; `None` if they need none.
+fn wanted_cells(cells: &[Deferred<'_>], column: usize) -> Option<Range<usize>> {
+    let runs = cells.iter().map(|cells| &cells.run).filter(|run| run.source == column);
+    runs.map(|run| run.first..run.first + run.n).reduce(|left, right| left.start.min(right.start)..left.end.max(right.end))
+}
+
+/// The bytes that are unpacked or read from the disk for these cells of one chunk.
+fn unpacked_bytes(cells: &[Deferred<'_>]) -> u64 {
+    let chunk = cells[0].chunk;
+    let columns = 0..chunk.layout().num_columns();
+    columns.filter_map(|column| Some(chunk.unpacked_bytes(column, wanted_cells(cells, column)?.len()))).sum()
 }
 
 impl Item {

@@ -40,8 +40,12 @@ impl Plan {
             for (column, output) in self.columns.iter().zip(&self.outputs) {
                 let source = item.pattern.columns.get(column.source).ok_or_else(|| missing(&output.path))?;
                 column.each_run(item, source, |chunk, run| {
-                    if chunk.plain().is_none() && read.insert((std::ptr::from_ref::<Chunk>(chunk), run.source)) {
-                        bytes += chunk.unpacked_bytes(&|column| column == run.source);
+                    if chunk.plain().is_none() && run.source < chunk.layout().num_columns() {
+                        // A packed column is unpacked once; of a column on the disk each run of cells is read.
+                        let first = read.insert((std::ptr::from_ref::<Chunk>(chunk), run.source));
+                        if first || chunk.is_on_disk() {
+                            bytes += chunk.unpacked_bytes(run.source, run.n);
+                        }
                     }
                     Ok(())
                 })?;

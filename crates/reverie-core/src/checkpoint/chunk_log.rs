@@ -1,6 +1,6 @@
 //! The chunks that are in the segments of a folder, and the segment that is being written.
 
-use super::disk::{Disk, Output, storage};
+use crate::disk::{Disk, Output, storage};
 use super::names;
 use super::plan::AddressHasher;
 use super::segment::{Kind, Place, Records, SegmentWriter};
@@ -157,14 +157,12 @@ impl ChunkLog {
         let number = self.chunks.get(&(Arc::as_ptr(chunk) as usize)).map(|known| known.number);
         let number = number.unwrap_or_else(|| self.take_number());
         let place = if self.journaled {
-            self.put_whole(chunk, number)
+            self.put_whole(chunk, number)?
         } else {
-            let mut cells = 0;
-            let fill = |out: &mut Vec<u8>| {
-                cells = chunk.save(out);
-                Some(())
-            };
-            let (place, ()) = self.waiting.append(Kind::Chunk, fill).expect("a chunk can be saved");
+            let content = chunk.content()?;
+            let fill = |out: &mut Vec<u8>| content.save_from(&[], out);
+            let (place, cells) = self.waiting.append(Kind::Chunk, fill).expect("a chunk has a first part");
+            let cells = cells.into_iter().map(u64::from).sum();
             self.place(
                 chunk,
                 OnDisk {
@@ -186,25 +184,28 @@ impl ChunkLog {
     }
 
     /// The number of a chunk, after a record with its cells that are not on the disk yet, if there are any.
-    pub(crate) fn put(&mut self, chunk: &Arc<Chunk>) -> u64 {
+    ///
+    /// The errors are those of [`Chunk::save`].
+    pub(crate) fn put(&mut self, chunk: &Arc<Chunk>) -> Result<u64> {
         let Some(known) = self.chunks.get(&(Arc::as_ptr(chunk) as usize)) else {
             let number = self.take_number();
-            self.put_whole(chunk, number);
-            return number;
+            self.put_whole(chunk, number)?;
+            return Ok(number);
         };
         let number = known.number;
         if known.epoch != self.epoch {
-            self.put_whole(chunk, number);
-            return number;
+            self.put_whole(chunk, number)?;
+            return Ok(number);
         }
         if known.cells == chunk.published() {
-            return number;
+            return Ok(number);
         }
+        let content = chunk.content()?;
         let more = known.next.as_ref().and_then(|from| {
             let fill = |out: &mut Vec<u8>| {
                 out.extend(number.to_le_bytes());
                 out.push(1);
-                chunk.save_from(from, out)
+                content.save_from(from, out)
             };
             self.waiting.append(Kind::Part, fill)
         });
@@ -215,20 +216,21 @@ impl ChunkLog {
                 self.place_grown(chunk, number, parts, next);
             }
             // A packed chunk replaces the parts that were written while it was raw.
-            None => _ = self.put_whole(chunk, number),
+            None => _ = self.put_whole(chunk, number)?,
         }
-        number
+        Ok(number)
     }
 
-    fn put_whole(&mut self, chunk: &Arc<Chunk>, number: u64) -> Place {
+    fn put_whole(&mut self, chunk: &Arc<Chunk>, number: u64) -> Result<Place> {
+        let content = chunk.content()?;
         let fill = |out: &mut Vec<u8>| {
             out.extend(number.to_le_bytes());
             out.push(0);
-            chunk.save_from(&[], out)
+            content.save_from(&[], out)
         };
         let (place, next) = self.waiting.append(Kind::Part, fill).expect("a chunk has a first part");
         self.place_grown(chunk, number, [place].into(), next);
-        place
+        Ok(place)
     }
 
     fn place_grown(&mut self, chunk: &Arc<Chunk>, number: u64, parts: SmallVec<[Place; 1]>, next: Vec<u32>) {

@@ -1,6 +1,6 @@
 //! Reads a checkpoint back: all of it is read and checked before any table gets an item.
 
-use super::disk::{Disk, folder_of};
+use crate::disk::{Disk, folder_of};
 use super::manifest::Manifest;
 use super::rows::{SavedBody, SavedItem};
 use super::segment::{Place, SegmentReader};

@@ -4,7 +4,7 @@
 //! `forg`, and `end.`. The first has what users ask for most.
 
 use super::bytes::{Decoded, Reader};
-use super::disk::Disk;
+use crate::disk::Disk;
 use super::plan::Plan;
 use super::records;
 use super::rows::{self, ITEMS_AT_ONCE, SavedItem, SavedPart};
@@ -308,6 +308,6 @@ impl Manifest {
 
     /// The error for an invalid item; `self` was read from the file that the error names.
     pub(crate) fn damaged(&self, what: String) -> Error {
-        super::disk::damaged(&self.summary.path, what, 0)
+        crate::disk::damaged(&self.summary.path, what, 0)
     }
 }

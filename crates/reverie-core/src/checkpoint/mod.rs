@@ -9,7 +9,6 @@
 
 pub(crate) mod bytes;
 pub(crate) mod chunk_log;
-pub(crate) mod disk;
 #[cfg(test)]
 mod fuzz;
 pub(crate) mod load;
@@ -28,7 +27,7 @@ pub(crate) mod store;
 pub(crate) mod summary;
 mod version;
 
-pub use disk::{Disk, Folder, Input, Output};
+pub use crate::disk::{Disk, Folder, Input, Output};
 pub use load::{Checkpoint, Verified, load, verify};
 pub use periodic::Periodic;
 pub use restore::{Difference, Restored};

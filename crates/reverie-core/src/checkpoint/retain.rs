@@ -1,6 +1,6 @@
 //! The files of a folder that are kept, and those that are removed.
 
-use super::disk::{Disk, names as names_in, storage};
+use crate::disk::{Disk, names as names_in, storage};
 use super::names::{self, Kind};
 use super::summary::describe;
 use crate::error::Result;

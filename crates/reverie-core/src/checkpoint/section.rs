@@ -5,7 +5,7 @@
 //! sections cannot change places.
 
 use super::bytes::{Bytes, Decoded, Reader};
-use super::disk::{Disk, Input, Output, damaged, reading, storage};
+use crate::disk::{Disk, Input, Output, damaged, reading, storage};
 use super::version::Format;
 use crate::error::Result;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Takes checkpoints.
 
 use super::chunk_log::ChunkLog;
-use super::disk::{Disk, folder_of, storage};
+use crate::disk::{Disk, folder_of, storage};
 use super::load::Checkpoint;
 use super::manifest;
 use super::names;

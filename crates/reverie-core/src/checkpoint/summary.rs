@@ -1,6 +1,6 @@
 //! **Summary**: the part of a checkpoint that is read without its items, and the checkpoints of a folder.
 
-use super::disk::{Disk, names as names_in};
+use crate::disk::{Disk, names as names_in};
 use super::names::{self, Kind};
 use super::section::{SectionReader, Tag};
 use crate::error::Result;

@@ -1,6 +1,6 @@
 //! The version of a file: its first bytes, which are the same in all versions, say its kind and its version.
 
-use super::disk::damaged;
+use crate::disk::damaged;
 use crate::error::{Error, Result};
 use std::path::Path;
 

@@ -1,7 +1,10 @@
 //! The accounting of a chunk's bytes: charged once to the server, and once to each table that refers to it.
 
+use super::tier::{Memory, Tier, TierInfo, TierOptions};
+use crate::disk::Disk;
+use crate::error::{Error, Result};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// The bytes of the chunks of one server, each chunk counted once.
 #[derive(Debug, Default)]
@@ -9,10 +12,15 @@ pub struct Meter {
     bytes: AtomicU64,
     chunks: AtomicU64,
     in_tables: AtomicU64,
-    packed: Hook,
+    /// Of `bytes`, those on the disk.
+    on_disk: AtomicU64,
+    /// Of `in_tables`, those on the disk.
+    in_tables_on_disk: AtomicU64,
+    freed: Hook,
+    tier: OnceLock<Tier>,
 }
 
-/// Called after a chunk was packed; set at most once.
+/// Called after a chunk became smaller; set at most once.
 #[derive(Default)]
 struct Hook(OnceLock<Box<dyn Fn() + Send + Sync>>);
 
@@ -43,47 +51,106 @@ impl Meter {
         self.in_tables.load(Relaxed)
     }
 
-    /// Sets a hook that runs each time packing makes a chunk smaller, which no table notices.
-    ///
-    /// It runs on the writer's thread, with no lock of a chunk or a table held. Only the first call has an effect.
-    pub(crate) fn on_packed(&self, then: impl Fn() + Send + Sync + 'static) {
-        let _ = self.packed.0.set(Box::new(then));
+    /// Bytes of memory of the chunks that tables refer to.
+    pub fn table_memory(&self) -> u64 {
+        let on_disk = self.in_tables_on_disk.load(Relaxed);
+        self.table_bytes().saturating_sub(on_disk)
     }
 
-    /// A chunk became smaller: runs the hook.
-    pub(super) fn packed(&self) {
-        if let Some(then) = self.packed.0.get() {
-            then();
+    /// Lets chunks move to the disk from now on: those that are created later. Called once at most.
+    ///
+    /// `InvalidArgument` for limits of zero, and the second time; `Storage` for a folder that cannot be used.
+    pub fn set_tier(self: &Arc<Self>, options: TierOptions, disk: Arc<dyn Disk>) -> Result<()> {
+        let tier = Tier::new(options, disk)?;
+        tier.begin(Arc::downgrade(self) as _)?;
+        self.tier.set(tier).map_err(|_| Error::InvalidArgument("a server has one disk tier".to_owned()))
+    }
+
+    /// The disk tier, if chunks move to the disk.
+    pub(crate) fn tier(&self) -> Option<&Tier> {
+        self.tier.get()
+    }
+
+    /// The figures of the disk tier; `None` without one.
+    pub fn tier_info(&self) -> Option<TierInfo> {
+        self.tier().map(|tier| tier.info(self.memory_bytes()))
+    }
+
+    /// Waits until the memory for chunks is within its limit, or no chunk can be moved. Returns at once without a tier.
+    pub(crate) fn make_room(&self) {
+        if let Some(tier) = self.tier() {
+            tier.make_room(self);
         }
     }
 
+    /// Sets a hook that runs each time chunks become smaller, by packing or by moving, which no table notices.
+    ///
+    /// It runs on the thread that packed or moved, with no lock of a chunk or a table held. Only the first call has an
+    /// effect.
+    pub(crate) fn on_freed(&self, then: impl Fn() + Send + Sync + 'static) {
+        let _ = self.freed.0.set(Box::new(then));
+    }
+
+    /// Bytes of memory of the live chunks.
+    pub fn memory_bytes(&self) -> u64 {
+        // Bytes that move to the disk between the two reads are counted nowhere, never twice.
+        let on_disk = self.on_disk.load(Relaxed);
+        self.live_bytes().saturating_sub(on_disk)
+    }
+
     /// A first table refers to a chunk of that size.
-    pub(super) fn enter_tables(&self, bytes: u64) {
+    pub(super) fn enter_tables(&self, bytes: u64, on_disk: u64) {
         self.in_tables.fetch_add(bytes, Relaxed);
+        if on_disk > 0 {
+            self.in_tables_on_disk.fetch_add(on_disk, Relaxed);
+        }
     }
 
     /// The last table released a chunk of that size.
-    pub(super) fn leave_tables(&self, bytes: u64) {
+    pub(super) fn leave_tables(&self, bytes: u64, on_disk: u64) {
+        if on_disk > 0 {
+            self.in_tables_on_disk.fetch_sub(on_disk, Relaxed);
+        }
         self.in_tables.fetch_sub(bytes, Relaxed);
     }
 
-    /// The size of a chunk that tables refer to changed.
-    pub(super) fn replace_in_tables(&self, old: u64, new: u64) {
-        self.in_tables.fetch_add(new.wrapping_sub(old), Relaxed);
+    /// The size of a chunk that tables refer to changed: its bytes, and those of them on the disk.
+    pub(super) fn replace_in_tables(&self, old: (u64, u64), new: (u64, u64)) {
+        self.in_tables.fetch_add(new.0.wrapping_sub(old.0), Relaxed);
+        self.in_tables_on_disk.fetch_add(new.1.wrapping_sub(old.1), Relaxed);
     }
 
     pub(super) fn add(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Relaxed);
         self.chunks.fetch_add(1, Relaxed);
+        if let Some(tier) = self.tier() {
+            tier.grown(self.memory_bytes());
+        }
     }
 
-    pub(super) fn replace(&self, old: u64, new: u64) {
-        self.bytes.fetch_add(new.wrapping_sub(old), Relaxed);
+    pub(super) fn replace(&self, old: (u64, u64), new: (u64, u64)) {
+        self.bytes.fetch_add(new.0.wrapping_sub(old.0), Relaxed);
+        self.on_disk.fetch_add(new.1.wrapping_sub(old.1), Relaxed);
     }
 
-    pub(super) fn remove(&self, bytes: u64) {
+    pub(super) fn remove(&self, bytes: u64, on_disk: u64) {
+        if on_disk > 0 {
+            self.on_disk.fetch_sub(on_disk, Relaxed);
+        }
         self.bytes.fetch_sub(bytes, Relaxed);
         self.chunks.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Memory for Meter {
+    fn used(&self) -> u64 {
+        self.memory_bytes()
+    }
+
+    fn freed(&self) {
+        if let Some(then) = self.freed.0.get() {
+            then();
+        }
     }
 }
 

@@ -36,7 +36,7 @@ pub(super) fn delta(raw: &[u8], width: usize, out: &mut Vec<u8>) {
     out.extend(raw.iter().zip(raw.get(width..).unwrap_or(&[])).map(|(before, now)| now.wrapping_sub(*before)));
 }
 
-fn undo_delta(bytes: &mut [u8], width: usize) {
+pub(super) fn undo_delta(bytes: &mut [u8], width: usize) {
     for start in (width..bytes.len()).step_by(width.max(1)) {
         let (before, now) = bytes.split_at_mut(start);
         let before = &before[start - width..];
@@ -56,7 +56,7 @@ pub(super) struct Section {
 }
 
 impl Section {
-    fn hole_bytes(&self) -> usize {
+    pub(super) fn hole_bytes(&self) -> usize {
         if self.holes { (self.cells as usize).div_ceil(8) } else { 0 }
     }
 }
@@ -143,7 +143,21 @@ impl Packed {
     /// The contiguous bytes of a column's cells; `None` if they are packed.
     pub(super) fn raw(&self, column: usize) -> Option<&[u8]> {
         let section = &self.sections[column];
-        (section.coding == RAW).then(|| &self.body(section)[section.hole_bytes()..])
+        (section.coding == RAW).then(|| self.stored(section))
+    }
+
+    pub(super) fn sections(&self) -> &[Section] {
+        &self.sections
+    }
+
+    /// The stored bytes of a column.
+    pub(super) fn stored(&self, section: &Section) -> &[u8] {
+        &self.body(section)[section.hole_bytes()..]
+    }
+
+    /// The bits of its cells without a value; empty if all have values.
+    pub(super) fn hole_bits(&self, section: &Section) -> &[u8] {
+        &self.body(section)[..section.hole_bytes()]
     }
 
     fn body(&self, section: &Section) -> &[u8] {
@@ -172,82 +186,6 @@ fn parse_entry(entry: &[u8], start: usize, layout: &Layout, column: usize) -> Re
     Ok(Section { cells, coding, holes: flags & FLAG_HOLES != 0, start, stored })
 }
 
-fn damaged(what: impl Into<String>) -> Error {
+pub(super) fn damaged(what: impl Into<String>) -> Error {
     Error::Damaged(what.into())
-}
-
-/// Unpacks chunks, one after another, into reused memory: no more than the largest chunk's raw bytes.
-#[derive(Default)]
-pub struct Decoder {
-    bytes: Vec<u8>,
-    /// The beginning in `bytes` and the number of cells of each column; `None` if it was not requested.
-    columns: Vec<Option<(usize, usize)>>,
-    zstd: Option<zstd::bulk::Decompressor<'static>>,
-}
-
-impl std::fmt::Debug for Decoder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Decoder").field("columns", &self.columns).finish_non_exhaustive()
-    }
-}
-
-impl Decoder {
-    /// Unpacks the columns that `wanted` selects.
-    pub(super) fn decode(&mut self, packed: &Packed, layout: &Layout, wanted: &dyn Fn(usize) -> bool) -> Result<()> {
-        self.columns.clear();
-        let mut end = 0;
-        for (column, section) in packed.sections.iter().enumerate() {
-            let start = end;
-            if wanted(column) {
-                end += section.cells as usize * layout.width(column);
-                if self.bytes.len() < end {
-                    self.bytes.resize(end, 0);
-                }
-                let stored = &packed.body(section)[section.hole_bytes()..];
-                self.decode_column(section.coding, stored, start..end, layout.width(column))
-                    .map_err(|reason| damaged(format!("column {column} does not unpack: {reason}")))?;
-            }
-            self.columns.push(wanted(column).then_some((start, section.cells as usize)));
-        }
-        Ok(())
-    }
-
-    fn decode_column(
-        &mut self,
-        coding: Coding,
-        stored: &[u8],
-        to: std::ops::Range<usize>,
-        width: usize,
-    ) -> Result<(), String> {
-        let to = &mut self.bytes[to];
-        let len = match coding.method {
-            Method::Raw => {
-                to.copy_from_slice(stored);
-                to.len()
-            }
-            Method::Lz4 => lz4_flex::block::decompress_into(stored, to).map_err(|error| error.to_string())?,
-            Method::Zstd => {
-                let zstd = match &mut self.zstd {
-                    Some(zstd) => zstd,
-                    none => none.insert(zstd::bulk::Decompressor::new().map_err(|error| error.to_string())?),
-                };
-                zstd.decompress_to_buffer(stored, to).map_err(|error| error.to_string())?
-            }
-        };
-        if len != to.len() {
-            return Err(format!("{len} bytes, want {}", to.len()));
-        }
-        if coding.delta {
-            undo_delta(to, width);
-        }
-        Ok(())
-    }
-
-    /// `n` cells of a requested column, each `width` bytes.
-    #[inline]
-    pub(super) fn run(&self, column: usize, width: usize, first: usize, n: usize) -> Option<&[u8]> {
-        let (start, cells) = self.columns[column]?;
-        let end = first.checked_add(n).filter(|end| *end <= cells)?;
-        self.bytes.get(start + first * width..start + end * width)
-    }
 }

@@ -1,32 +1,42 @@
 //! **Chunk**: consecutive steps of one writer, column by column.
 //!
 //! A chunk is open while its [`ChunkWriter`] lives: its published cells only grow, and readers see them at once. Once
-//! sealed, it is immutable. It lives while an item or its writer refers to it.
+//! sealed, it is immutable; packing it, or moving it to the disk, replaces its bytes. It lives while an item or its writer refers to it.
 
 mod account;
+mod cells;
 mod chooser;
 mod codec;
+mod decoder;
+mod form;
 mod layout;
+mod moved;
 mod raw;
 mod saved;
 pub(crate) mod slab;
+pub(crate) mod tier;
 mod writer;
 
 pub use account::{Account, Meter};
+pub use cells::Cells;
 pub use chooser::{Chooser, Compression};
-pub use codec::Decoder;
+pub use decoder::{Decoder, Wanted};
 pub use layout::Layout;
 pub use raw::{PackedBytes, Raw};
 pub use saved::Restorer;
 pub use slab::{fill, filled};
+pub(crate) use tier::Tier;
+pub use tier::{TierInfo, TierOptions};
 pub use writer::ChunkWriter;
 
 use crate::error::Result;
 use account::TableRefs;
 use codec::Packed;
+use form::{Charged, Form, Packable};
 use slab::Slab;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tier::Memory;
 
 /// Bytes of consecutive steps.
 #[derive(Debug)]
@@ -45,71 +55,20 @@ pub struct Chunk {
 enum Storage {
     /// Raw for ever: read without a lock.
     Plain(Slab),
-    /// Raw until sealed, then packed.
+    /// Raw until sealed, then perhaps packed, moved to the disk, or both.
     Packable(Box<Packable>),
-}
-
-#[derive(Debug)]
-struct Packable {
-    layout: Arc<Layout>,
-    raw_bytes: u64,
-    /// Guards the present form and the accounts that are charged. Nothing is copied, packed or freed under it.
-    state: Mutex<State>,
-}
-
-#[derive(Debug)]
-struct State {
-    form: Form,
-    accounts: Vec<Charged>,
-}
-
-#[derive(Clone, Debug)]
-enum Form {
-    Raw(Arc<Slab>),
-    Packed(Arc<Packed>),
-}
-
-#[derive(Debug)]
-struct Charged {
-    account: Arc<Account>,
-    references: u32,
-}
-
-impl Storage {
-    fn packable(slab: Arc<Slab>) -> Self {
-        let layout = slab.layout().clone();
-        let raw_bytes = HEADER + size_of::<Packable>() as u64 + layout.size_bytes() as u64;
-        Self::Packable(Box::new(Packable { layout, raw_bytes, state: Mutex::new(State::new(Form::Raw(slab))) }))
-    }
-}
-
-impl State {
-    fn new(form: Form) -> Self {
-        Self { form, accounts: Vec::new() }
-    }
-}
-
-impl Packable {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn form(&self) -> Form {
-        self.state().form.clone()
-    }
 }
 
 /// The size of the chunk itself and of its two reference counts.
 const HEADER: u64 = (size_of::<Chunk>() + 2 * size_of::<usize>()) as u64;
+/// The same for a chunk that is not plain.
+const MORE: u64 = HEADER + size_of::<Packable>() as u64;
 
 impl Chunk {
     fn new(storage: Storage, meter: &Arc<Meter>) -> Arc<Self> {
         let size = match &storage {
             Storage::Plain(slab) => HEADER + slab.layout().size_bytes() as u64,
-            Storage::Packable(packable) => match packable.form() {
-                Form::Raw(_) => packable.raw_bytes,
-                Form::Packed(packed) => HEADER + size_of::<Packable>() as u64 + packed.size_bytes() as u64,
-            },
+            Storage::Packable(packable) => MORE + packable.form().sizes(packable.raw_bytes).0,
         };
         meter.add(size);
         let (size, tables, refs) = (AtomicU64::new(size), AtomicU32::new(0), TableRefs::default());
@@ -122,38 +81,54 @@ impl Chunk {
     /// when the column is read.
     pub fn from_packed(layout: Arc<Layout>, bytes: &[u8], meter: &Arc<Meter>) -> Result<Arc<Self>> {
         let packed = Arc::new(Packed::parse(bytes.into(), &layout)?);
-        let raw_bytes = HEADER + size_of::<Packable>() as u64 + layout.size_bytes() as u64;
-        let state = Mutex::new(State::new(Form::Packed(packed)));
-        Ok(Self::new(Storage::Packable(Box::new(Packable { layout, raw_bytes, state })), meter))
+        let chunk = Self::new(Storage::Packable(Packable::new(Form::Packed(packed), layout, true)), meter);
+        chunk.enlist();
+        Ok(chunk)
     }
 
-    /// The packed bytes; `None` if the chunk is open or was left raw.
+    /// The chunk is not written any more.
+    #[inline]
+    fn enlist(self: &Arc<Self>) {
+        if let Some(tier) = self.meter.tier() {
+            tier.enlist(Arc::downgrade(self) as _, self.meter.memory_bytes());
+        }
+    }
+
+    /// The packed bytes; `None` if the chunk is open, was left raw, or is on the disk.
     pub fn packed(&self) -> Option<Vec<u8>> {
         match &self.storage {
             Storage::Packable(packable) => match packable.form() {
                 Form::Packed(packed) => Some(packed.bytes().to_vec()),
-                Form::Raw(_) => None,
+                Form::Raw(_) | Form::Stored(_) => None,
             },
             Storage::Plain(_) => None,
         }
     }
 
-    /// Replaces the raw bytes by the packed form; readers keep the raw bytes until they are done.
-    fn replace(&self, packed: Packed) {
-        let Storage::Packable(packable) = &self.storage else { unreachable!("only packable chunks are packed") };
-        let size = HEADER + size_of::<Packable>() as u64 + packed.size_bytes() as u64;
+    /// Replaces the bytes by another form of them; readers keep the form that they read until they are done.
+    fn replace(&self, form: Form) {
+        let Storage::Packable(packable) = &self.storage else { unreachable!("a plain chunk stays raw") };
+        let (size, on_disk) = form.sizes(packable.raw_bytes);
+        let size = MORE + size;
         let mut state = packable.state();
         let old = self.size.swap(size, Ordering::Relaxed);
-        let raw = std::mem::replace(&mut state.form, Form::Packed(Arc::new(packed)));
+        let before = std::mem::replace(&mut state.form, form);
+        let was_on_disk = before.disk_bytes();
         state.accounts.iter().for_each(|charged| charged.account.replace(old, size));
         if !state.accounts.is_empty() {
-            self.meter.replace_in_tables(old, size);
+            self.meter.replace_in_tables((old, was_on_disk), (size, on_disk));
         }
         drop(state);
-        self.meter.replace(old, size);
-        drop(raw);
-        if size < old {
-            self.meter.packed();
+        self.meter.replace((old, was_on_disk), (size, on_disk));
+        drop(before);
+    }
+
+    /// Replaces the raw bytes by the packed form.
+    fn pack(&self, packed: Packed) {
+        let before = self.size_bytes();
+        self.replace(Form::Packed(Arc::new(packed)));
+        if self.size_bytes() < before {
+            Memory::freed(&*self.meter);
         }
     }
 
@@ -164,10 +139,7 @@ impl Chunk {
         }
         match &self.storage {
             Storage::Plain(slab) => slab.has(column, cell),
-            Storage::Packable(packable) => match packable.form() {
-                Form::Raw(slab) => slab.has(column, cell),
-                Form::Packed(packed) => packed.has(column, cell),
-            },
+            Storage::Packable(packable) => packable.form().has(column, cell),
         }
     }
 
@@ -178,10 +150,7 @@ impl Chunk {
         }
         match &self.storage {
             Storage::Plain(slab) => slab.has_run(column, first, n),
-            Storage::Packable(packable) => match packable.form() {
-                Form::Raw(slab) => slab.has_run(column, first, n),
-                Form::Packed(packed) => packed.has_run(column, first, n),
-            },
+            Storage::Packable(packable) => packable.form().has_run(column, first, n),
         }
     }
 
@@ -189,10 +158,7 @@ impl Chunk {
     pub fn len(&self, column: usize) -> usize {
         match &self.storage {
             Storage::Plain(slab) => slab.len(column),
-            Storage::Packable(packable) => match packable.form() {
-                Form::Raw(slab) => slab.len(column),
-                Form::Packed(packed) => packed.len(column),
-            },
+            Storage::Packable(packable) => packable.form().len(column),
         }
     }
 
@@ -210,18 +176,29 @@ impl Chunk {
         }
     }
 
-    /// The bytes that the chunk counts for, its header included.
+    /// The bytes that the chunk counts for, its header included: in memory and on the disk.
     ///
     /// That is the whole allocation from the start, or the packed form once sealed so.
     pub fn size_bytes(&self) -> u64 {
         self.size.load(Ordering::Relaxed)
     }
 
+    /// The bytes of memory that the chunk counts for.
+    pub fn memory_bytes(&self) -> u64 {
+        match &self.storage {
+            Storage::Plain(_) => self.size_bytes(),
+            Storage::Packable(packable) => {
+                let (size, on_disk) = packable.form().sizes(packable.raw_bytes);
+                MORE + size - on_disk
+            }
+        }
+    }
+
     /// The bytes that the chunk counts for while it is raw.
     pub fn raw_bytes(&self) -> u64 {
         match &self.storage {
             Storage::Plain(_) => self.size_bytes(),
-            Storage::Packable(packable) => packable.raw_bytes,
+            Storage::Packable(packable) => MORE + packable.raw_bytes,
         }
     }
 
@@ -234,7 +211,7 @@ impl Chunk {
                 let first = self.refs.add(account);
                 if first {
                     account.add(self.size_bytes());
-                    self.enter_table();
+                    self.enter_table(0);
                 }
                 first
             }
@@ -247,7 +224,7 @@ impl Chunk {
                     }
                     None => {
                         account.add(self.size_bytes());
-                        self.enter_table();
+                        self.enter_table(state.form.disk_bytes());
                         state.accounts.push(Charged { account: account.clone(), references: 1 });
                         true
                     }
@@ -265,7 +242,7 @@ impl Chunk {
                 let last = self.refs.remove(account);
                 if last {
                     account.remove(self.size_bytes());
-                    self.leave_table();
+                    self.leave_table(0);
                 }
                 last
             }
@@ -278,22 +255,22 @@ impl Chunk {
                 if last {
                     state.accounts.swap_remove(at);
                     account.remove(self.size_bytes());
-                    self.leave_table();
+                    self.leave_table(state.form.disk_bytes());
                 }
                 last
             }
         }
     }
 
-    fn enter_table(&self) {
+    fn enter_table(&self, on_disk: u64) {
         if self.tables.fetch_add(1, Ordering::Relaxed) == 0 {
-            self.meter.enter_tables(self.size_bytes());
+            self.meter.enter_tables(self.size_bytes(), on_disk);
         }
     }
 
-    fn leave_table(&self) {
+    fn leave_table(&self, on_disk: u64) {
         if self.tables.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.meter.leave_tables(self.size_bytes());
+            self.meter.leave_tables(self.size_bytes(), on_disk);
         }
     }
 
@@ -302,48 +279,7 @@ impl Chunk {
         self.tables.load(Ordering::Relaxed) > 0
     }
 
-    /// A view of all columns: borrowed if the chunk is raw, unpacked otherwise.
-    ///
-    /// No lock is held on return, nor while unpacking. `Damaged` if the packed bytes are corrupt.
-    pub fn read(&self) -> Result<Cells<'_>> {
-        match self.raw() {
-            Some(source) => Ok(Cells { source, layout: self.layout() }),
-            None => {
-                let mut decoder = Box::new(Decoder::default());
-                self.decode(&mut decoder, &|_| true)?;
-                Ok(Cells { source: Source::Owned(decoder), layout: self.layout() })
-            }
-        }
-    }
-
-    /// As [`Chunk::read`], unpacking only the columns that `wanted` selects, into reused memory.
-    pub fn read_with<'a>(&'a self, decoder: &'a mut Decoder, wanted: &dyn Fn(usize) -> bool) -> Result<Cells<'a>> {
-        match self.raw() {
-            Some(source) => Ok(Cells { source, layout: self.layout() }),
-            None => {
-                self.decode(decoder, wanted)?;
-                Ok(Cells { source: Source::Borrowed(decoder), layout: self.layout() })
-            }
-        }
-    }
-
-    fn raw(&self) -> Option<Source<'_>> {
-        match &self.storage {
-            Storage::Plain(slab) => Some(Source::Slab(slab)),
-            Storage::Packable(packable) => match packable.form() {
-                Form::Raw(slab) => Some(Source::Shared(slab)),
-                Form::Packed(_) => None,
-            },
-        }
-    }
-
-    fn decode(&self, decoder: &mut Decoder, wanted: &dyn Fn(usize) -> bool) -> Result<()> {
-        let Storage::Packable(packable) = &self.storage else { unreachable!("plain chunks are raw") };
-        let Form::Packed(packed) = packable.form() else { unreachable!("a packed chunk stays packed") };
-        decoder.decode(&packed, &packable.layout, wanted)
-    }
-
-    /// The memory of a chunk that is never packed.
+    /// The memory of a chunk that is never packed nor moved.
     #[inline]
     pub(crate) fn plain(&self) -> Option<&Slab> {
         match &self.storage {
@@ -356,47 +292,10 @@ impl Chunk {
 impl Drop for Chunk {
     fn drop(&mut self) {
         crate::sync::Deciding::check_not();
-        self.meter.remove(*self.size.get_mut());
-    }
-}
-
-/// The cells of a chunk, readable.
-#[derive(Debug)]
-pub struct Cells<'a> {
-    source: Source<'a>,
-    layout: &'a Layout,
-}
-
-#[derive(Debug)]
-enum Source<'a> {
-    Slab(&'a Slab),
-    Shared(Arc<Slab>),
-    Owned(Box<Decoder>),
-    Borrowed(&'a Decoder),
-}
-
-impl Cells<'_> {
-    /// The bytes of a cell, zeros if it holds no value; `None` if it is not published.
-    ///
-    /// Cells published after the view was made may be missing from it, except in an open chunk.
-    #[inline]
-    pub fn cell(&self, column: usize, index: usize) -> Option<&[u8]> {
-        match &self.source {
-            Source::Slab(slab) => slab.cell(column, index),
-            Source::Shared(slab) => slab.cell(column, index),
-            Source::Owned(decoder) => decoder.run(column, self.layout.width(column), index, 1),
-            Source::Borrowed(decoder) => decoder.run(column, self.layout.width(column), index, 1),
-        }
-    }
-
-    /// `n` cells in one slice, if they are contiguous and all published.
-    #[inline]
-    pub fn run(&self, column: usize, first: usize, n: usize) -> Option<&[u8]> {
-        match &self.source {
-            Source::Slab(slab) => slab.run(column, first, n),
-            Source::Shared(slab) => slab.run(column, first, n),
-            Source::Owned(decoder) => decoder.run(column, self.layout.width(column), first, n),
-            Source::Borrowed(decoder) => decoder.run(column, self.layout.width(column), first, n),
-        }
+        let on_disk = match &self.storage {
+            Storage::Plain(_) => 0,
+            Storage::Packable(packable) => packable.state().form.disk_bytes(),
+        };
+        self.meter.remove(*self.size.get_mut(), on_disk);
     }
 }

@@ -2,7 +2,8 @@
 
 use super::codec::Packed;
 use super::slab::Slab;
-use super::{Chunk, Form, Layout, Storage};
+use super::form::Form;
+use super::{Chunk, Layout, Storage};
 use std::sync::Arc;
 
 /// The cells of a raw chunk. They stay readable after the chunk is packed, and grow as long as it is written.
@@ -20,39 +21,49 @@ enum Of {
 pub struct PackedBytes(Arc<Packed>);
 
 impl Chunk {
-    /// The raw cells; `None` once the chunk is packed.
+    /// The raw cells; `None` once the chunk is packed or on the disk.
     pub fn raw_cells(self: &Arc<Self>) -> Option<Raw> {
         match &self.storage {
             Storage::Plain(_) => Some(Raw(Of::Plain(Arc::clone(self)))),
             Storage::Packable(packable) => match packable.form() {
                 Form::Raw(slab) => Some(Raw(Of::Shared(slab))),
-                Form::Packed(_) => None,
+                Form::Packed(_) | Form::Stored(_) => None,
             },
         }
     }
 
-    /// The packed bytes; `None` if the chunk is open or was left raw.
+    /// The packed bytes; `None` if the chunk is open, was left raw, or is on the disk.
     pub fn packed_bytes(&self) -> Option<PackedBytes> {
         match &self.storage {
             Storage::Plain(_) => None,
             Storage::Packable(packable) => match packable.form() {
-                Form::Raw(_) => None,
                 Form::Packed(packed) => Some(PackedBytes(packed)),
+                Form::Raw(_) | Form::Stored(_) => None,
             },
         }
     }
 
-    /// The bytes that unpacking these columns yields; 0 if the chunk is raw.
-    pub fn unpacked_bytes(&self, wanted: &dyn Fn(usize) -> bool) -> u64 {
+    /// The bytes that reading `n` cells of a column yields if they have to be unpacked or read from the disk; 0 otherwise.
+    ///
+    /// A packed column is unpacked as a whole.
+    pub fn unpacked_bytes(&self, column: usize, n: usize) -> u64 {
         let Storage::Packable(packable) = &self.storage else { return 0 };
-        let Form::Packed(packed) = packable.form() else { return 0 };
-        let columns = (0..packable.layout.num_columns()).filter(|column| wanted(*column));
-        columns.map(|column| packed.len(column) as u64 * packable.layout.width(column) as u64).sum()
+        let width = packable.layout.width(column);
+        match packable.form() {
+            Form::Raw(_) => 0,
+            Form::Packed(packed) => packed.len(column) as u64 * width as u64,
+            Form::Stored(stored) => stored.read_bytes(column, width, n),
+        }
+    }
+
+    /// True if the chunk's bytes are on the disk.
+    pub fn is_on_disk(&self) -> bool {
+        matches!(&self.storage, Storage::Packable(packable) if matches!(packable.form(), Form::Stored(_)))
     }
 
     /// True if the chunk is packed, or may be packed when it is sealed.
     pub fn is_packable(&self) -> bool {
-        matches!(self.storage, Storage::Packable(_))
+        matches!(&self.storage, Storage::Packable(packable) if packable.packs)
     }
 }
 

@@ -7,7 +7,8 @@
 use super::chooser::hole_bits;
 use super::codec::{Packed, RAW, Section};
 use super::slab::Slab;
-use super::{Chunk, ChunkWriter, Compression, Form, Layout, Meter, Storage};
+use super::form::Form;
+use super::{Chunk, ChunkWriter, Compression, Layout, Meter, Storage};
 use crate::error::{Error, Result};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,38 +28,67 @@ impl Chunk {
     }
 
     /// Appends the chunk as bytes to `out`; returns the [`Chunk::published`] of these bytes.
-    pub fn save(&self, out: &mut Vec<u8>) -> u64 {
-        let saved = self.save_from(&[], out).expect("a chunk has a first part");
-        saved.into_iter().map(u64::from).sum()
+    ///
+    /// `Storage` or `DamagedFile` if the chunk is on the disk and cannot be read.
+    pub fn save(&self, out: &mut Vec<u8>) -> Result<u64> {
+        let saved = self.content()?.save_from(&[], out).expect("a chunk has a first part");
+        Ok(saved.into_iter().map(u64::from).sum())
     }
 
-    /// Appends the cells of each column from these on as bytes to `out`; returns where the next part begins.
-    ///
-    /// [`Restorer::joined`] makes the chunk of its parts. A packed chunk has one part: `None` for a later one, and then
-    /// `out` is as it was.
-    pub fn save_from(&self, from: &[u32], out: &mut Vec<u8>) -> Option<Vec<u32>> {
-        let layout = self.layout();
-        let form = match &self.storage {
-            Storage::Plain(slab) => Ok(raw_form(slab, from)),
+    /// What there is to save now. Reads the disk if the chunk is there; the errors are those of [`Chunk::save`].
+    pub fn content(&self) -> Result<Content<'_>> {
+        let of = match &self.storage {
+            Storage::Plain(slab) => Of::Plain(slab),
             Storage::Packable(packable) => match packable.form() {
-                Form::Raw(slab) => Ok(raw_form(&slab, from)),
-                Form::Packed(_) if !from.is_empty() => return None,
-                Form::Packed(packed) => Err(packed),
+                Form::Raw(slab) => Of::Raw(slab),
+                Form::Packed(packed) => Of::Packed(packed),
+                Form::Stored(stored) => {
+                    let loaded = Arc::new(stored.load()?);
+                    if stored.was_packed() { Of::Packed(loaded) } else { Of::Loaded(loaded) }
+                }
             },
         };
+        Ok(Content { layout: self.layout(), of })
+    }
+}
+
+/// The bytes of a chunk, to be saved.
+pub struct Content<'a> {
+    layout: &'a Layout,
+    of: Of<'a>,
+}
+
+enum Of<'a> {
+    Plain(&'a Slab),
+    Raw(Arc<Slab>),
+    Packed(Arc<Packed>),
+    /// A chunk that was not packed and was on the disk.
+    Loaded(Arc<Packed>),
+}
+
+impl Content<'_> {
+    /// Appends the cells of each column from these on as bytes to `out`; returns where the next part begins.
+    ///
+    /// [`Restorer::joined`] makes the chunk of its parts. A chunk that is packed or was on the disk has one part: `None`
+    /// for a later one, and then `out` is as it was.
+    pub fn save_from(&self, from: &[u32], out: &mut Vec<u8>) -> Option<Vec<u32>> {
+        let layout = self.layout;
+        let (packed, is_plain): (Arc<Packed>, _) = match &self.of {
+            Of::Plain(slab) => (Arc::new(raw_form(slab, from)), true),
+            Of::Raw(slab) => (Arc::new(raw_form(slab, from)), true),
+            Of::Packed(_) | Of::Loaded(_) if !from.is_empty() => return None,
+            Of::Packed(packed) => (Arc::clone(packed), false),
+            Of::Loaded(packed) => (Arc::clone(packed), true),
+        };
         let cells: Vec<_> = layout.places().iter().map(|place| (place.width, place.itemsize)).collect();
-        let by_column = Layout::columnar(&cells, layout.capacity()) == **layout;
-        out.extend([u8::from(!by_column), u8::from(form.is_ok())]);
+        let by_column = Layout::columnar(&cells, layout.capacity()) == *layout;
+        out.extend([u8::from(!by_column), u8::from(is_plain)]);
         out.extend((cells.len() as u32).to_le_bytes());
         out.extend((layout.capacity() as u32).to_le_bytes());
         for (width, itemsize) in &cells {
             out.extend((*width as u64).to_le_bytes());
             out.extend((*itemsize as u64).to_le_bytes());
         }
-        let packed = match &form {
-            Ok(packed) => packed,
-            Err(packed) => &**packed,
-        };
         out.extend_from_slice(packed.bytes());
         let before = |column: usize| from.get(column).copied().unwrap_or(0);
         Some((0..layout.num_columns()).map(|column| before(column) + packed.len(column) as u32).collect())
@@ -111,7 +141,7 @@ impl Restorer {
         if layout.size_bytes() > ROOM * part.form.len() + ROOM_MORE {
             return Chunk::from_packed(layout, part.form, &self.meter);
         }
-        plain(layout, &[packed], &self.meter)
+        self.plain(layout, &[packed])
     }
 
     /// The sealed chunk from the parts that [`Chunk::save_from`] wrote, in order.
@@ -139,7 +169,13 @@ impl Restorer {
             return Err(damaged("its parts have more cells than it has room for"));
         }
         let layout = self.layout(of.by_column, of.entries, longest)?;
-        plain(layout, &packed, &self.meter)
+        self.plain(layout, &packed)
+    }
+
+    fn plain(&self, layout: Arc<Layout>, parts: &[Packed]) -> Result<Arc<Chunk>> {
+        let chunk = plain(layout, parts, &self.meter)?;
+        self.meter.make_room();
+        Ok(chunk)
     }
 
     fn layout(&mut self, by_column: bool, entries: &[u8], capacity: usize) -> Result<Arc<Layout>> {

@@ -3,6 +3,7 @@
 use super::chooser::{Chooser, Compression};
 use super::codec::Packed;
 use super::slab::{Pen, Slab};
+use super::form::{Form, Packable};
 use super::{Chunk, Layout, Meter, Storage};
 use crate::error::{Error, Result};
 use std::mem::MaybeUninit;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct ChunkWriter {
     chunk: Arc<Chunk>,
-    /// The memory of a chunk that will be packed; the chunk releases it then.
+    /// The memory of a chunk that may be packed or moved to the disk; the chunk releases it then.
     packable: Option<Arc<Slab>>,
     pen: Pen,
 }
@@ -20,16 +21,16 @@ pub struct ChunkWriter {
 impl ChunkWriter {
     /// Allocates memory for `layout`, not zeroed, counted in `meter` as long as the chunk lives.
     ///
-    /// With `Compression::None` the chunk stays plain, whatever the chooser at `seal` decides: it has the cheapest
-    /// reads. Take the argument from [`Chooser::next`], which knows whether a column group compresses.
+    /// With `Compression::None` the chunk is never packed, whatever the chooser at `seal` decides; if the meter has no
+    /// disk tier either, it stays plain, which has the cheapest reads. Take the argument from [`Chooser::next`], which knows whether a column group compresses.
     pub fn new(layout: Arc<Layout>, compression: Compression, meter: &Arc<Meter>) -> Self {
-        let (slab, pen) = Slab::new(layout);
-        let (storage, packable) = match compression {
-            Compression::None => (Storage::Plain(slab), None),
-            _ => {
-                let slab = Arc::new(slab);
-                (Storage::packable(slab.clone()), Some(slab))
-            }
+        let (slab, pen) = Slab::new(Arc::clone(&layout));
+        let packs = compression != Compression::None;
+        let (storage, packable) = if packs || meter.tier().is_some() {
+            let (slab, layout) = (Arc::new(slab), layout);
+            (Storage::Packable(Packable::new(Form::Raw(slab.clone()), layout, packs)), Some(slab))
+        } else {
+            (Storage::Plain(slab), None)
         };
         Self { chunk: Chunk::new(storage, meter), packable, pen }
     }
@@ -106,13 +107,14 @@ impl ChunkWriter {
     pub fn seal(self, chooser: &mut Chooser) -> Arc<Chunk> {
         match &self.packable {
             None => chooser.pass(),
+            Some(_) if !self.chunk.is_packable() => chooser.pass(),
             Some(slab) => {
                 if let Some(packed) = chooser.pack(slab) {
-                    self.chunk.replace(packed);
+                    self.chunk.pack(packed);
                 }
             }
         }
-        self.chunk
+        Arc::clone(&self.chunk)
     }
 
     /// Seals the chunk with a packed form that was made elsewhere, of these cells and perhaps more.
@@ -128,8 +130,8 @@ impl ChunkWriter {
                 return Err(Error::Damaged(format!("column {column} lacks cells in its packed form")));
             }
         }
-        self.chunk.replace(packed);
-        Ok(self.chunk)
+        self.chunk.pack(packed);
+        Ok(Arc::clone(&self.chunk))
     }
 
     #[inline]
@@ -139,5 +141,12 @@ impl ChunkWriter {
             (None, Storage::Plain(slab)) => slab,
             (None, Storage::Packable(_)) => unreachable!("the writer of a packable chunk holds its memory"),
         }
+    }
+}
+
+impl Drop for ChunkWriter {
+    /// However it ends, the chunk grows no more.
+    fn drop(&mut self) {
+        self.chunk.enlist();
     }
 }

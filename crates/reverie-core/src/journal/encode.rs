@@ -6,6 +6,7 @@ use crate::checkpoint::chunk_log::ChunkLog;
 use crate::checkpoint::plan::Numbers;
 use crate::checkpoint::rows::{self, SavedBody, SavedItem};
 use crate::chunk::Chunk;
+use crate::error::{Error, Result};
 use crate::item::{Body, Item, Pattern, Span};
 use crate::table::{Row, Sender, TableDelta};
 use std::sync::Arc;
@@ -25,6 +26,8 @@ pub(super) struct Head {
 #[derive(Default)]
 struct Shared<'a> {
     chunks: Vec<u64>,
+    /// The first chunk that could not be read from the disk.
+    failed: Option<Error>,
     spans: Vec<&'a Arc<Span>>,
     patterns: Vec<&'a Pattern>,
     chunk_numbers: Numbers,
@@ -37,7 +40,9 @@ impl<'a> Shared<'a> {
         let next = self.chunks.len() as u32;
         let number = *self.chunk_numbers.entry(Arc::as_ptr(chunk) as usize).or_insert(next);
         if number == next {
-            self.chunks.push(log.put(chunk));
+            let named = log.put(chunk);
+            self.chunks.push(*named.as_ref().unwrap_or(&0));
+            self.failed = self.failed.take().or(named.err());
         }
         number
     }
@@ -86,11 +91,16 @@ impl<'a> Shared<'a> {
 }
 
 /// The bytes of a commit. The records of its chunks are appended to `log`, before them.
-pub(super) fn encode(log: &mut ChunkLog, head: &Head, tables: &[(&str, TableDelta)]) -> Vec<u8> {
+///
+/// `Storage` or `DamagedFile` for a chunk on the disk that cannot be read.
+pub(super) fn encode(log: &mut ChunkLog, head: &Head, tables: &[(&str, TableDelta)]) -> Result<Vec<u8>> {
     let mut shared = Shared::default();
     let mut changes = Bytes::default();
     changes.u32(tables.len() as u32);
     tables.iter().for_each(|(name, delta)| put_change(&mut changes, log, &mut shared, name, delta));
+    if let Some(error) = shared.failed {
+        return Err(error);
+    }
     let mut out = Bytes::default();
     out.0.extend_from_slice(&MAGIC);
     out.u64(head.number);
@@ -109,7 +119,7 @@ pub(super) fn encode(log: &mut ChunkLog, head: &Head, tables: &[(&str, TableDelt
     put_optional(&mut out, head.forgotten.as_ref(), |out, senders| {
         out.all(senders, |out, sender| out.0.extend_from_slice(sender));
     });
-    out.0
+    Ok(out.0)
 }
 
 fn put_change<'a>(out: &mut Bytes, log: &mut ChunkLog, shared: &mut Shared<'a>, name: &str, delta: &'a TableDelta) {

@@ -2,7 +2,7 @@
 
 use super::encode::{Head, encode};
 use super::recover::JournalEnd;
-use crate::checkpoint::disk::storage;
+use crate::disk::storage;
 use crate::checkpoint::summary::LogStart;
 use crate::checkpoint::{Saved, Store};
 use crate::error::Result;
@@ -92,7 +92,7 @@ impl Log {
         let (number, synced) = (state.next, state.synced);
         let head = Head { number, synced, clock: self.tables.now(), wall: (self.now)(), forgotten: names };
         let mut log = self.store.log();
-        let commit = encode(&mut log, &head, &deltas);
+        let commit = encode(&mut log, &head, &deltas)?;
         log.commit(&commit);
         (state.next, state.forgotten) = (number + 1, revision);
         let written = log.write();
@@ -141,7 +141,7 @@ impl Log {
         }
         let (number, synced) = (state.next, state.synced);
         let head = Head { number, synced, clock: self.tables.now(), wall: (self.now)(), forgotten: None };
-        let commit = encode(&mut log, &head, &[]);
+        let Ok(commit) = encode(&mut log, &head, &[]) else { return };
         log.commit(&commit);
         state.next += 1;
         // If it fails, the next commit tries again, and reports it.

@@ -3,7 +3,7 @@
 use super::commit::{Commit, MAGIC};
 use super::replay::{HeldLease, Replayed};
 use crate::checkpoint::bytes::Reader;
-use crate::checkpoint::disk::{Disk, damaged};
+use crate::disk::{Disk, damaged};
 use crate::checkpoint::load::{Checkpoint, load_manifest};
 use crate::checkpoint::manifest::Manifest;
 use crate::checkpoint::retain::scan;

@@ -18,6 +18,17 @@ pub enum InsertReason {
         /// Bytes allowed.
         budget: u64,
     },
+    /// The tables hold as many bytes of memory as allowed, and chunks must move to the disk first.
+    Memory {
+        /// Bytes of memory of the chunks that tables hold, each chunk counted once.
+        held: u64,
+        /// Bytes of memory that the first waiting item would add.
+        needed: u64,
+        /// Bytes allowed.
+        budget: u64,
+        /// Why no chunk can move now; `None` if chunks move.
+        trouble: Option<String>,
+    },
     /// The journal waits for room on the disk. The insert may be in the table already.
     Journal(String),
     /// The request waits only behind others in the queue.
@@ -87,7 +98,17 @@ pub struct Why {
 
 /// Bytes that an insert waits for.
 pub(in crate::table) struct Starved {
+    pub(in crate::table) of: Limit,
     pub(in crate::table) held: u64,
     pub(in crate::table) needed: u64,
     pub(in crate::table) budget: u64,
+}
+
+/// A limit of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::table) enum Limit {
+    /// Of all bytes of the server's tables.
+    Total,
+    /// Of those in memory, the others being on the disk.
+    Memory,
 }

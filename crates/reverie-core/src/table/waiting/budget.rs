@@ -1,12 +1,12 @@
 //! The budget of bytes that the tables of a server share, and the inserts that wait for it.
 
 use super::reason;
-use crate::chunk::{Chunk, Meter};
+use crate::chunk::{Chunk, Meter, Tier};
 use crate::error::Result;
 use crate::item::Item;
 use crate::table::policy::table::Table;
 use crate::table::types::inserts::Priority;
-use crate::table::types::why::Starved;
+use crate::table::types::why::{Limit, Starved};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, OnceLock, Weak};
@@ -29,14 +29,14 @@ pub(super) trait Holder: Send + Sync {
     fn refuse_starving(&self) -> bool;
 }
 
-/// The budget of bytes for the chunks of a server's tables.
+/// The budget of bytes for the chunks of a server's tables: of all of them, and with a disk tier of those in memory.
 ///
 /// Chunks that only writers and readers hold do not count: the in-flight limit bounds writers, and a reader that waits
 /// for its own draws to be released would wait for ever. Tables that insert at the same moment may exceed the budget by
 /// an item each.
 pub(super) struct Budget {
     meter: Arc<Meter>,
-    max_bytes: u64,
+    max_bytes: Option<u64>,
     tables: OnceLock<Vec<Weak<dyn Holder>>>,
     /// An insert waited for bytes at the last check: each change of a table checks again.
     starving: AtomicBool,
@@ -44,7 +44,7 @@ pub(super) struct Budget {
 
 impl Budget {
     /// A budget without tables.
-    pub(super) fn new(meter: Arc<Meter>, max_bytes: u64) -> Self {
+    pub(super) fn new(meter: Arc<Meter>, max_bytes: Option<u64>) -> Self {
         Self { meter, max_bytes, tables: OnceLock::new(), starving: false.into() }
     }
 
@@ -57,32 +57,61 @@ impl Budget {
     /// The bytes that an item (or the smallest possible one) waits for at this table; `None` if it need not wait.
     ///
     /// An insert that makes room for itself need not wait.
+    /// With a disk tier none does: what it evicts is on the disk by then, so that it would make no room in memory.
     pub(super) fn blocks(&self, table: &Table, item: Option<&Item>) -> Option<Starved> {
-        let (needed, most) = item.map_or((1, 1), |item| new_bytes(std::iter::once(item)));
-        self.starved(needed).filter(|_| !table.makes_room_for(1, most))
+        let new = item.map_or(New { bytes: 1, memory: 1, most: 1 }, |item| New::of(std::iter::once(item)));
+        let starved = self.starved(&new)?;
+        let waits_for_disk = starved.of == Limit::Memory && self.disk_may_free();
+        (waits_for_disk || !table.makes_room_for(1, new.most)).then_some(starved)
     }
 
-    fn starved(&self, needed: u64) -> Option<Starved> {
-        let (held, budget) = (self.meter.table_bytes(), self.max_bytes);
-        (held + needed > budget).then_some(Starved { held, needed, budget })
+    fn starved(&self, new: &New) -> Option<Starved> {
+        self.over(Limit::Total, new.bytes).or_else(|| self.over(Limit::Memory, new.memory))
+    }
+
+    /// `needed` bytes more than a limit; `None` if they are within it.
+    fn over(&self, of: Limit, needed: u64) -> Option<Starved> {
+        let (held, budget) = match of {
+            Limit::Total => (self.meter.table_bytes(), self.max_bytes?),
+            Limit::Memory => (self.meter.table_memory(), self.meter.tier()?.memory_limit()),
+        };
+        (held + needed > budget).then_some(Starved { of, held, needed, budget })
+    }
+
+    fn disk_may_free(&self) -> bool {
+        self.meter.tier().is_some_and(Tier::may_free)
+    }
+
+    /// Why no chunk can move to the disk now; `None` if one can, or there is no disk tier.
+    pub(super) fn trouble(&self) -> Option<String> {
+        self.meter.tier().and_then(Tier::trouble)
     }
 
     /// Refuses items that would wait for bytes that no call can free. Takes the tables' locks, one after the other.
     pub(super) fn refuse_hopeless(&self, name: &str, table: &dyn Holder, items: &[(Item, Priority)]) -> Result<()> {
-        let (needed, most) = new_bytes(items.iter().map(|(item, _)| item));
-        if self.starved(needed).is_none() {
+        let new = New::of(items.iter().map(|(item, _)| item));
+        if self.starved(&new).is_none() {
             return Ok(());
         }
-        let largest = items.iter().map(|(item, _)| new_bytes(std::iter::once(item)).1).max().unwrap_or(0);
-        if largest > self.max_bytes {
-            let (held, budget) = (self.meter.table_bytes(), self.max_bytes);
-            return Err(reason::refusal(name, &Starved { held, needed: largest, budget }));
+        let largest = |bytes: fn(&New) -> u64| {
+            items.iter().map(|(item, _)| bytes(&New::of(std::iter::once(item)))).max().unwrap_or(0)
+        };
+        for (of, largest) in [(Limit::Total, largest(|new| new.most)), (Limit::Memory, largest(|new| new.memory))] {
+            // More than the limit by itself.
+            if let Some(Starved { held, budget, .. }) = self.over(of, largest).filter(|starved| largest > starved.budget) {
+                return Err(reason::refusal(name, &Starved { of, held, needed: largest, budget }));
+            }
         }
-        if table.makes_room_for(items.len() as u64, most) || self.anything_consumed() {
+        if table.makes_room_for(items.len() as u64, new.most) || self.frees() {
             return Ok(());
         }
         // The last consumable item may have gone just now, and made room.
-        self.starved(needed).map_or(Ok(()), |starved| Err(reason::refusal(name, &starved)))
+        self.starved(&new).map_or(Ok(()), |starved| Err(reason::refusal(name, &starved)))
+    }
+
+    /// True if bytes will be freed that may help: by samples, or by moving chunks where only memory is short.
+    fn frees(&self) -> bool {
+        self.anything_consumed() || (self.over(Limit::Total, 1).is_none() && self.disk_may_free())
     }
 
     fn anything_consumed(&self) -> bool {
@@ -119,7 +148,7 @@ impl Budget {
                     continue;
                 }
             }
-            if !starving || self.anything_consumed() || !self.each(|table| table.refuse_starving()) {
+            if !starving || self.frees() || !self.each(|table| table.refuse_starving()) {
                 return;
             }
         }
@@ -135,12 +164,26 @@ impl Budget {
     }
 }
 
-/// Bytes of the items' chunks, each chunk once: of those that no table holds yet, and of all.
-fn new_bytes<'a>(items: impl Iterator<Item = &'a Item>) -> (u64, u64) {
-    let mut chunks: SmallVec<[&Arc<Chunk>; 4]> = items.flat_map(Item::chunks).collect();
-    chunks.sort_unstable_by_key(|chunk| Arc::as_ptr(chunk));
-    chunks.dedup_by_key(|chunk| Arc::as_ptr(chunk));
-    let bytes =
-        |new: bool| chunks.iter().filter(|chunk| !new || !chunk.in_tables()).map(|chunk| chunk.size_bytes()).sum();
-    (bytes(true), bytes(false))
+/// The bytes of items' chunks, each chunk once.
+struct New {
+    /// Of the chunks that no table holds yet.
+    bytes: u64,
+    /// The same in memory.
+    memory: u64,
+    /// Of all.
+    most: u64,
+}
+
+impl New {
+    fn of<'a>(items: impl Iterator<Item = &'a Item>) -> Self {
+        let mut chunks: SmallVec<[&Arc<Chunk>; 4]> = items.flat_map(Item::chunks).collect();
+        chunks.sort_unstable_by_key(|chunk| Arc::as_ptr(chunk));
+        chunks.dedup_by_key(|chunk| Arc::as_ptr(chunk));
+        let new = || chunks.iter().filter(|chunk| !chunk.in_tables());
+        Self {
+            bytes: new().map(|chunk| chunk.size_bytes()).sum(),
+            memory: new().map(|chunk| chunk.memory_bytes()).sum(),
+            most: chunks.iter().map(|chunk| chunk.size_bytes()).sum(),
+        }
+    }
 }

@@ -5,7 +5,7 @@
 use crate::error::{Counted, Error};
 use crate::table::types::blocks::{InsertBlock, SampleBlock};
 use crate::table::types::limiter::Counters;
-use crate::table::types::why::{InsertReason, SampleReason, Starved, Waiting, Why};
+use crate::table::types::why::{InsertReason, Limit, SampleReason, Starved, Waiting, Why};
 use std::fmt;
 
 impl fmt::Display for InsertReason {
@@ -18,6 +18,17 @@ impl fmt::Display for InsertReason {
                     "the server's tables hold {held} of {budget} bytes (max_bytes) and the next item adds {needed}; samples \
                      that consume items, deletes or a larger max_bytes free it"
                 )
+            }
+            InsertReason::Memory { held, needed, budget, trouble } => {
+                write!(
+                    f,
+                    "the server's tables hold {held} of {budget} bytes of memory (memory_bytes) and the next item adds \
+                     {needed}; "
+                )?;
+                match trouble {
+                    None => f.write_str("older chunks are moving to the disk"),
+                    Some(trouble) => write!(f, "no chunk can move to the disk: {trouble}"),
+                }
             }
             InsertReason::Journal(error) => write!(
                 f,
@@ -173,12 +184,20 @@ impl fmt::Display for InsertBlock {
 
 /// The refusal of an insert that waits for bytes that no table can free.
 pub(super) fn refusal(table: &str, starved: &Starved) -> Error {
+    let hint = match starved.of {
+        Limit::Total => {
+            "no table gives bytes back by being sampled: raise the server's max_bytes, lower max_size, or give the tables \
+             a max_bytes of their own"
+        }
+        Limit::Memory => {
+            "no chunk can move to the disk and no table gives bytes back by being sampled: raise the server's \
+             memory_bytes or disk_bytes, lower max_size, or write shorter chunks"
+        }
+    };
     Error::ResourceExhausted {
         what: format!("an insert of {} bytes into table '{table}' of this server", starved.needed),
         needed: starved.held + starved.needed,
         budget: starved.budget,
-        hint: "no table gives bytes back by being sampled: raise the server's max_bytes, lower max_size, \
-               or give the tables a max_bytes of their own"
-            .to_owned(),
+        hint: hint.to_owned(),
     }
 }

@@ -6,8 +6,9 @@ use super::queues::State;
 use super::shared::SharedTable;
 use super::ticket::Ticket;
 use crate::append::Sink;
-use crate::chunk::{Compression, Meter};
+use crate::chunk::{Compression, Meter, TierOptions};
 use crate::clock::Clock;
+use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::item::Item;
 use crate::sample::{Draws, Lease, SampleRequest, Source};
@@ -60,6 +61,17 @@ pub type Checkpointer = Arc<dyn Fn() -> Result<String> + Send + Sync>;
 impl Tables {
     /// Empty tables. `seed` is random, or fixed in tests.
     pub fn new(options: Vec<TableOptions>, max_bytes: Option<u64>, clock: &Arc<dyn Clock>, seed: u64) -> Result<Self> {
+        Self::with_disk(options, max_bytes, None, clock, seed)
+    }
+
+    /// The same with a disk tier, to which chunks move when its memory is used up.
+    pub fn with_disk(
+        options: Vec<TableOptions>,
+        max_bytes: Option<u64>,
+        tier: Option<(TierOptions, Arc<dyn Disk>)>,
+        clock: &Arc<dyn Clock>,
+        seed: u64,
+    ) -> Result<Self> {
         if options.is_empty() {
             return Err(Error::InvalidArgument("a server needs at least one table".to_owned()));
         }
@@ -67,7 +79,11 @@ impl Tables {
             return Err(Error::InvalidArgument("the server's max_bytes must be at least 1".to_owned()));
         }
         let meter = Arc::new(Meter::default());
-        let budget = max_bytes.map(|max_bytes| Arc::new(Budget::new(Arc::clone(&meter), max_bytes)));
+        let has_budget = max_bytes.is_some() || tier.is_some();
+        if let Some((options, disk)) = tier {
+            meter.set_tier(options, disk)?;
+        }
+        let budget = has_budget.then(|| Arc::new(Budget::new(Arc::clone(&meter), max_bytes)));
         let mut seeds = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut tables: Vec<Arc<SharedTable>> = Vec::with_capacity(options.len());
         let extensions: Vec<_> = options.iter().map(|of| (of.name.clone(), of.extensions.clone())).collect();
@@ -86,7 +102,7 @@ impl Tables {
                 table as Weak<dyn Holder>
             }));
             let waiting = Arc::downgrade(budget);
-            meter.on_packed(move || waiting.upgrade().iter().for_each(|budget| budget.packed()));
+            meter.on_freed(move || waiting.upgrade().iter().for_each(|budget| budget.packed()));
         }
         Ok(Self {
             tables,
@@ -221,6 +237,9 @@ impl Tables {
     /// Closes every table; idempotent.
     pub fn close(&self) {
         self.tables.iter().for_each(|table| table.close());
+        if let Some(tier) = self.meter.tier() {
+            tier.close();
+        }
     }
 }
 

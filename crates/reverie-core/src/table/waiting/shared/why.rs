@@ -3,7 +3,8 @@
 use super::SharedTable;
 use crate::sync::lock;
 use crate::table::types::journal::JournalInfo;
-use crate::table::types::why::{InsertReason, MOST_REPORTED, SampleReason, Starved, Waiting, Why};
+use crate::table::types::why::{InsertReason, Limit, MOST_REPORTED, SampleReason, Starved, Waiting, Why};
+use crate::table::waiting::budget::Budget;
 use crate::table::waiting::insert_queue::PendingInsert;
 use std::time::Duration;
 
@@ -23,7 +24,13 @@ impl SharedTable {
         let blocked_insert = table.blocked_insert();
         let insert_reason = match (blocked_insert, bytes) {
             (Some(block), _) => Some(InsertReason::Limiter(block)),
-            (None, Some(Starved { held, needed, budget })) => Some(InsertReason::Bytes { held, needed, budget }),
+            (None, Some(Starved { of: Limit::Total, held, needed, budget })) => {
+                Some(InsertReason::Bytes { held, needed, budget })
+            }
+            (None, Some(Starved { of: Limit::Memory, held, needed, budget })) => {
+                let trouble = self.budget.as_deref().and_then(Budget::trouble);
+                Some(InsertReason::Memory { held, needed, budget, trouble })
+            }
             (None, None) => match &journal {
                 Some(JournalInfo { is_full: true, error: Some(error), .. }) => {
                     Some(InsertReason::Journal(error.clone()))

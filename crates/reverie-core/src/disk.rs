@@ -1,4 +1,4 @@
-//! The file operations that checkpoints need, and the machine's own file system.
+//! The file operations that checkpoints, journals and chunks on the disk need, and the machine's own file system.
 
 use crate::error::{Error, Result};
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
@@ -44,7 +44,7 @@ pub trait Output: Send {
 }
 
 /// A file that is read at any offset.
-pub trait Input: Send {
+pub trait Input: Send + Sync {
     /// Its length in bytes.
     fn size(&self) -> u64;
     /// Fills `into` from `offset` on; `UnexpectedEof` if the file ends before.

@@ -1,0 +1,96 @@
+//! A view of the cells of a chunk, in whatever form it is.
+
+use super::decoder::{Decoder, Wanted};
+use super::form::Form;
+use super::slab::Slab;
+use super::{Chunk, Layout, Storage};
+use crate::error::Result;
+use std::sync::Arc;
+
+/// The cells of a chunk, readable.
+#[derive(Debug)]
+pub struct Cells<'a> {
+    source: Source<'a>,
+    layout: &'a Layout,
+}
+
+#[derive(Debug)]
+enum Source<'a> {
+    Slab(&'a Slab),
+    Shared(Arc<Slab>),
+    Owned(Box<Decoder>),
+    Borrowed(&'a Decoder),
+}
+
+impl Chunk {
+    /// A view of all columns: borrowed if the chunk is raw, unpacked or read from the disk otherwise.
+    ///
+    /// No lock is held on return, nor while unpacking or reading. `Damaged` if the packed bytes are corrupt,
+    /// `DamagedFile` or `Storage` if those on the disk are, or cannot be read.
+    pub fn read(&self) -> Result<Cells<'_>> {
+        match self.source() {
+            Ok(source) => Ok(Cells { source, layout: self.layout() }),
+            Err(form) => {
+                let mut decoder = Box::new(Decoder::default());
+                decode(&form, &mut decoder, self.layout(), &|_| Some(0..usize::MAX))?;
+                Ok(Cells { source: Source::Owned(decoder), layout: self.layout() })
+            }
+        }
+    }
+
+    /// As [`Chunk::read`], with only the cells that `wanted` selects where others cost something, into reused memory.
+    pub fn read_with<'a>(&'a self, decoder: &'a mut Decoder, wanted: Wanted<'_>) -> Result<Cells<'a>> {
+        match self.source() {
+            Ok(source) => Ok(Cells { source, layout: self.layout() }),
+            Err(form) => {
+                decode(&form, decoder, self.layout(), wanted)?;
+                Ok(Cells { source: Source::Borrowed(decoder), layout: self.layout() })
+            }
+        }
+    }
+
+    /// The raw bytes, or else the form that has to be unpacked or read.
+    fn source(&self) -> Result<Source<'_>, Form> {
+        match &self.storage {
+            Storage::Plain(slab) => Ok(Source::Slab(slab)),
+            Storage::Packable(packable) => match packable.read() {
+                Form::Raw(slab) => Ok(Source::Shared(slab)),
+                other => Err(other),
+            },
+        }
+    }
+}
+
+fn decode(form: &Form, decoder: &mut Decoder, layout: &Layout, wanted: Wanted<'_>) -> Result<()> {
+    match form {
+        Form::Raw(_) => unreachable!("raw cells are read where they lie"),
+        Form::Packed(packed) => decoder.decode(packed, layout, wanted),
+        Form::Stored(stored) => decoder.decode_stored(stored, layout, wanted),
+    }
+}
+
+impl Cells<'_> {
+    /// The bytes of a cell, zeros if it holds no value; `None` if it is not published.
+    ///
+    /// Cells published after the view was made may be missing from it, except in an open chunk.
+    #[inline]
+    pub fn cell(&self, column: usize, index: usize) -> Option<&[u8]> {
+        match &self.source {
+            Source::Slab(slab) => slab.cell(column, index),
+            Source::Shared(slab) => slab.cell(column, index),
+            Source::Owned(decoder) => decoder.run(column, self.layout.width(column), index, 1),
+            Source::Borrowed(decoder) => decoder.run(column, self.layout.width(column), index, 1),
+        }
+    }
+
+    /// `n` cells in one slice, if they are contiguous and all published.
+    #[inline]
+    pub fn run(&self, column: usize, first: usize, n: usize) -> Option<&[u8]> {
+        match &self.source {
+            Source::Slab(slab) => slab.run(column, first, n),
+            Source::Shared(slab) => slab.run(column, first, n),
+            Source::Owned(decoder) => decoder.run(column, self.layout.width(column), first, n),
+            Source::Borrowed(decoder) => decoder.run(column, self.layout.width(column), first, n),
+        }
+    }
+}

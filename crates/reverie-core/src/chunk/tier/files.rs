@@ -1,0 +1,238 @@
+//! The files of chunks that were moved to the disk.
+//!
+//! They belong to one process: nothing reads them after its end, so that they are never synced, have no head, and are
+//! removed when a server starts with the folder.
+
+use super::ledger::{Ledger, held};
+use crate::disk::{Disk, Input, Output, damaged, reading, storage};
+use crate::error::{Error, Result};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+
+/// The files' names end so.
+const SUFFIX: &str = ".chunks";
+/// Who holds it uses the folder.
+const LOCK: &str = "LOCK";
+
+/// One file.
+pub(super) struct File {
+    pub(super) number: u64,
+    path: PathBuf,
+    /// `None` once it was dropped.
+    input: Option<Box<dyn Input>>,
+    /// Bytes that chunks refer to.
+    live: AtomicU64,
+    /// Bytes that were written.
+    length: AtomicU64,
+    /// It was compacted before, and some chunk could not be read.
+    given_up: AtomicBool,
+    ledger: Arc<Ledger>,
+}
+
+/// Bytes of a file that a chunk refers to.
+#[derive(Debug)]
+pub(super) struct Place {
+    file: Arc<File>,
+    offset: u64,
+    pub(super) length: u64,
+}
+
+impl std::fmt::Debug for File {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("File").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl Place {
+    /// Reads from `offset` of the place on.
+    pub(super) fn read(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        let input = self.file.input.as_ref().expect("a file has its input until it is dropped");
+        input.read_at(self.offset + offset, into).map_err(reading(&self.file.path, self.offset + offset))
+    }
+
+    /// The error for bytes that are not what was written.
+    pub(super) fn damaged(&self, offset: u64) -> Error {
+        damaged(&self.file.path, "a chunk is not what was written", self.offset + offset)
+    }
+
+    /// The file and the offset, to read places in the order in which they lie.
+    pub(super) fn order(&self) -> (u64, u64) {
+        (self.file.number, self.offset)
+    }
+
+    pub(super) fn is_in(&self, file: &Arc<File>) -> bool {
+        Arc::ptr_eq(&self.file, file)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.file.live.fetch_sub(self.length, Relaxed);
+        self.file.ledger.leave(self.length);
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        if let Some(input) = self.input.take().filter(|_| !self.ledger.closed.load(Relaxed)) {
+            held(&self.ledger.unused).push((std::mem::take(&mut self.path), input));
+            self.ledger.wake();
+        }
+    }
+}
+
+/// The files of a folder, and the one that is written.
+pub(super) struct Files {
+    disk: Arc<dyn Disk>,
+    folder: PathBuf,
+    next: u64,
+    open: Option<(Box<dyn Output>, Arc<File>)>,
+    /// Full files.
+    full: Vec<Weak<File>>,
+    ledger: Arc<Ledger>,
+    /// `None` once they are closed.
+    lock: Option<Box<dyn Send>>,
+}
+
+impl Files {
+    /// Takes the folder, creates it if necessary, and removes the files of an earlier process.
+    ///
+    /// `Storage` if another server has it, or where the disk fails.
+    pub(super) fn new(disk: Arc<dyn Disk>, folder: &Path, ledger: Arc<Ledger>) -> Result<Self> {
+        disk.make_folder(folder).map_err(storage("create", folder))?;
+        let lock = disk.lock(&folder.join(LOCK)).map_err(storage("lock", folder))?;
+        let Some(lock) = lock else {
+            let path = folder.display().to_string();
+            let reason = "another server has it; give each server a folder of its own".to_owned();
+            return Err(Error::Storage { path, action: "use".into(), reason });
+        };
+        for name in disk.list(folder).map_err(storage("list", folder))? {
+            if name.ends_with(SUFFIX) {
+                let path = folder.join(name);
+                disk.remove(&path).map_err(storage("remove", &path))?;
+            }
+        }
+        let (folder, open, full) = (folder.to_owned(), None, Vec::new());
+        Ok(Self { disk, folder, next: 0, open, full, ledger, lock: Some(lock) })
+    }
+
+    /// Writes bytes to the end of a file; returns the file and their offset in it.
+    ///
+    /// After an error nothing refers to what was written of them, and the next write begins another file.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(Arc<File>, u64)> {
+        if self.lock.is_none() {
+            return Err(Error::InvalidArgument("the server is closed".to_owned()));
+        }
+        let full = self.open.as_ref().is_some_and(|(_, file)| file.length.load(Relaxed) >= self.ledger.file_bytes);
+        if full {
+            self.seal();
+        }
+        let (output, file) = match &mut self.open {
+            Some(open) => open,
+            None => {
+                let number = self.next;
+                let path = self.folder.join(format!("{number:08}{SUFFIX}"));
+                self.next += 1;
+                let output = self.disk.create(&path).map_err(storage("create", &path))?;
+                let input = self.disk.open(&path).map_err(storage("open", &path));
+                if input.is_err() {
+                    let _ = self.disk.remove(&path);
+                }
+                let file = Arc::new(File {
+                    number,
+                    path,
+                    input: Some(input?),
+                    live: 0.into(),
+                    length: 0.into(),
+                    given_up: false.into(),
+                    ledger: Arc::clone(&self.ledger),
+                });
+                self.open.insert((output, file))
+            }
+        };
+        let (at, file) = (file.length.load(Relaxed), Arc::clone(file));
+        if let Err(error) = output.write(bytes) {
+            // An unknown part of them is in the file.
+            self.ledger.used.fetch_add(bytes.len() as u64, Relaxed);
+            file.length.fetch_add(bytes.len() as u64, Relaxed);
+            self.seal();
+            return Err(storage("write", &file.path)(error));
+        }
+        file.length.fetch_add(bytes.len() as u64, Relaxed);
+        self.ledger.used.fetch_add(bytes.len() as u64, Relaxed);
+        Ok((file, at))
+    }
+
+    /// Ends the file that is written.
+    fn seal(&mut self) {
+        if let Some((_, file)) = self.open.take() {
+            self.full.push(Arc::downgrade(&file));
+        }
+    }
+
+    /// The place of bytes in a file, for a chunk.
+    pub(super) fn place(file: &Arc<File>, offset: u64, length: u64) -> Place {
+        file.live.fetch_add(length, Relaxed);
+        file.ledger.enter(length);
+        Place { file: Arc::clone(file), offset, length }
+    }
+
+    /// Removes files that no chunk refers to; true if there was one.
+    pub(super) fn remove_unused(&mut self) -> bool {
+        // A file that is written is kept, but not for ever without a chunk.
+        if self.open.as_ref().is_some_and(|(_, file)| {
+            file.live.load(Relaxed) == 0 && file.length.load(Relaxed) >= self.ledger.file_bytes / 2
+        }) {
+            self.seal();
+        }
+        let unused = std::mem::take(&mut *held(&self.ledger.unused));
+        let any = !unused.is_empty();
+        for (path, input) in unused {
+            // A file that cannot be removed stays until the next start; its bytes are not counted any more.
+            let _ = self.disk.remove(&path);
+            drop(input);
+        }
+        self.full.retain(|file| file.strong_count() > 0);
+        if any {
+            let lengths = |file: Arc<File>| file.length.load(Relaxed);
+            let full: u64 = self.full.iter().filter_map(Weak::upgrade).map(lengths).sum();
+            let open = self.open.as_ref().map_or(0, |(_, file)| file.length.load(Relaxed));
+            self.ledger.used.store(full + open, Relaxed);
+        }
+        any
+    }
+
+    /// The full file with the least live share, at most `most` of its bytes.
+    pub(super) fn emptiest(&self, most: f64) -> Option<Arc<File>> {
+        let files = self.full.iter().filter_map(Weak::upgrade);
+        let share = |file: &File| file.live.load(Relaxed) as f64 / file.length.load(Relaxed).max(1) as f64;
+        let shares = files.filter(|file| !file.given_up.load(Relaxed)).map(|file| (share(&file), file));
+        shares.filter(|(share, _)| *share <= most).min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, file)| file)
+    }
+
+    /// True if there is a file of that number.
+    pub(super) fn has(&self, number: u64) -> bool {
+        let full = self.full.iter().filter_map(Weak::upgrade).any(|file| file.number == number);
+        full || self.open.as_ref().is_some_and(|(_, file)| file.number == number)
+    }
+
+    /// Gives a file up: it is not compacted again.
+    pub(super) fn give_up(file: &File) {
+        file.given_up.store(true, Relaxed);
+    }
+}
+
+impl Files {
+    /// Removes all files and releases the folder. Chunks can still be read: their file is open.
+    pub(super) fn close(&mut self) {
+        self.seal();
+        self.ledger.closed.store(true, Relaxed);
+        self.remove_unused();
+        for file in self.full.drain(..).filter_map(|file| file.upgrade()) {
+            // One that cannot be removed stays until the next start.
+            let _ = self.disk.remove(&file.path);
+        }
+        self.lock = None;
+    }
+}

@@ -1,0 +1,113 @@
+//! What is on the disk, and the signal that wakes the mover.
+
+use crate::disk::Input;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Locks, also after a panic in another thread.
+pub(super) fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Files are compacted when all of them have this many times the bytes of chunks.
+const GARBAGE: f64 = 1.5;
+
+/// The counts of the files of one server, shared by its files.
+pub(super) struct Ledger {
+    /// Bytes after which a file is full.
+    pub(super) file_bytes: u64,
+    /// Bytes of all files that were not removed.
+    pub(super) used: AtomicU64,
+    /// Bytes of chunks.
+    pub(super) stored: AtomicU64,
+    pub(super) chunks: AtomicU64,
+    /// The mover waits for bytes to become free on the disk.
+    pub(super) wants_room: AtomicBool,
+    /// The files were removed, with the names.
+    pub(super) closed: AtomicBool,
+    /// Files that no chunk refers to: the mover removes them, as that takes time and chunks may be freed anywhere.
+    pub(super) unused: Mutex<Vec<(PathBuf, Box<dyn Input>)>>,
+    signal: Mutex<Signal>,
+    wake: Condvar,
+    /// A signal was given and not taken: saves the lock.
+    signalled: AtomicBool,
+}
+
+#[derive(Default)]
+struct Signal {
+    work: bool,
+    ends: bool,
+}
+
+impl Ledger {
+    pub(super) fn new(file_bytes: u64) -> Self {
+        Self {
+            file_bytes,
+            used: 0.into(),
+            stored: 0.into(),
+            chunks: 0.into(),
+            wants_room: false.into(),
+            closed: false.into(),
+            unused: Mutex::default(),
+            signal: Mutex::default(),
+            wake: Condvar::new(),
+            signalled: false.into(),
+        }
+    }
+
+    /// A chunk has bytes in a file.
+    pub(super) fn enter(&self, bytes: u64) {
+        self.stored.fetch_add(bytes, Relaxed);
+        self.chunks.fetch_add(1, Relaxed);
+    }
+
+    /// It has not any more.
+    pub(super) fn leave(&self, bytes: u64) {
+        self.stored.fetch_sub(bytes, Relaxed);
+        self.chunks.fetch_sub(1, Relaxed);
+        if self.wants_room.load(Relaxed) || self.is_littered() {
+            self.wake();
+        }
+    }
+
+    /// True if the files have more bytes than the chunks by so much that some should be removed or compacted.
+    pub(super) fn is_littered(&self) -> bool {
+        // The file that is written does not count.
+        let stored = self.stored.load(Relaxed) + self.file_bytes;
+        self.used.load(Relaxed) as f64 > GARBAGE * stored as f64
+    }
+
+    /// Wakes the mover.
+    #[inline]
+    pub(super) fn wake(&self) {
+        if !self.signalled.load(Relaxed) && !self.signalled.swap(true, Relaxed) {
+            held(&self.signal).work = true;
+            self.wake.notify_all();
+        }
+    }
+
+    /// Ends the mover.
+    pub(super) fn end(&self) {
+        held(&self.signal).ends = true;
+        self.wake.notify_all();
+    }
+
+    /// Waits for a signal, or for the time if there is one, before which no signal but the end counts.
+    ///
+    /// False at the end.
+    pub(super) fn wait(&self, pause: Option<Duration>) -> bool {
+        let mut signal = held(&self.signal);
+        if let Some(time) = pause {
+            let until = |signal: &mut Signal| !signal.ends;
+            signal = self.wake.wait_timeout_while(signal, time, until).unwrap_or_else(PoisonError::into_inner).0;
+        } else {
+            let until = |signal: &mut Signal| !signal.ends && !signal.work;
+            signal = self.wake.wait_while(signal, until).unwrap_or_else(PoisonError::into_inner);
+        }
+        signal.work = false;
+        self.signalled.store(false, Relaxed);
+        !signal.ends
+    }
+}

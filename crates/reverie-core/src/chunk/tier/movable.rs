@@ -1,0 +1,31 @@
+//! What the disk tier moves, and for what.
+
+use super::stored::{Record, Stored};
+use std::sync::Arc;
+
+/// A chunk as the disk tier sees it.
+pub(in crate::chunk) trait Movable: Send + Sync {
+    /// True if its bytes in memory are packed.
+    fn is_packed(&self) -> bool;
+
+    /// True if it was read since the last call.
+    fn take_used(&self) -> bool;
+
+    /// Its place; `None` while it is in memory.
+    fn stored(&self) -> Option<Arc<Stored>>;
+
+    /// Appends its bytes to those that are written together; `None` if they are on the disk or cannot move.
+    fn record(&self, out: &mut Vec<u8>) -> Option<Record>;
+
+    /// Its bytes are on the disk: frees those in memory once their readers are done.
+    fn store(&self, stored: Stored);
+}
+
+/// The memory that is used up.
+pub(in crate::chunk) trait Memory: Send + Sync {
+    /// Bytes that chunks use.
+    fn used(&self) -> u64;
+
+    /// Chunks became smaller, or it was found that they do not: those that wait for memory look again.
+    fn freed(&self);
+}

@@ -1,0 +1,4 @@
+//! Chunks on the disk.
+
+mod chunks;
+mod support;
