@@ -1,29 +1,19 @@
 //! Fills a plan's arrays.
 
 use super::copies::{self, Copy, ask_for_bodies, ask_for_chunks};
+use super::deferred::Deferred;
 use super::output::Role;
 use super::plan::{Column, Kind, Plan, missing};
 use super::unpacked::Pause;
 use crate::chunk::slab::{Rows, Slab, fill};
-use crate::chunk::{Cells as View, Chunk, Decoder, Layout};
+use crate::chunk::{Cells as View, Chunk, Layout};
 use crate::error::{Error, Result};
 use crate::item::{Body, Cells, Form, Item, PatternColumn};
 use std::borrow::Borrow;
 use std::mem::MaybeUninit;
-use std::ops::Range;
 use std::sync::Arc;
 
 pub(super) type Bytes = [MaybeUninit<u8>];
-
-/// Cells of a chunk that is not plain: copied chunk by chunk at the end, so that each is unpacked once.
-pub(super) struct Deferred<'a> {
-    pub(super) chunk: &'a Chunk,
-    /// The plan's column.
-    pub(super) column: usize,
-    /// The bytes of its item in the batch.
-    pub(super) to: Range<usize>,
-    pub(super) run: Run,
-}
 
 /// `n` consecutive cells of a chunk's column, which become the cells from `at` on of their item.
 #[derive(Clone, Copy)]
@@ -202,30 +192,6 @@ impl Plan {
         self.gather_deferred(deferred, out, pause)
     }
 
-    pub(super) fn gather_deferred(
-        &self,
-        mut deferred: Vec<Deferred<'_>>,
-        out: &mut [&mut Bytes],
-        pause: Pause<'_>,
-    ) -> Result<()> {
-        deferred.sort_by_key(|cells| std::ptr::from_ref(cells.chunk));
-        let mut decoder = Decoder::default();
-        for group in deferred.chunk_by(|left, right| std::ptr::eq(left.chunk, right.chunk)) {
-            let wanted = |column| wanted_cells(group, column);
-            match unpacked_bytes(group) {
-                0 => {}
-                bytes => pause(bytes)?,
-            }
-            let view = group[0].chunk.read_with(&mut decoder, &wanted)?;
-            for Deferred { chunk, column: index, to, run } in group {
-                let column = &self.columns[*index];
-                let to = &mut out[*index][to.clone()];
-                column.copy(&view, chunk, *run, to).ok_or_else(|| missing(&self.outputs[*index].path))?;
-            }
-        }
-        Ok(())
-    }
-
     /// The item's column, if its cells fill its place in the batch exactly.
     fn source<'a>(&self, item: &'a Item, number: usize, column: &Column) -> Result<&'a PatternColumn> {
         let source = item.pattern.columns.get(column.source);
@@ -256,19 +222,6 @@ impl Plan {
             }
         }
     }
-}
-
-/// The cells of a column that these need, and those between them; `None` if they need none.
-fn wanted_cells(cells: &[Deferred<'_>], column: usize) -> Option<Range<usize>> {
-    let runs = cells.iter().map(|cells| &cells.run).filter(|run| run.source == column);
-    runs.map(|run| run.first..run.first + run.n).reduce(|left, right| left.start.min(right.start)..left.end.max(right.end))
-}
-
-/// The bytes that are unpacked or read from the disk for these cells of one chunk.
-fn unpacked_bytes(cells: &[Deferred<'_>]) -> u64 {
-    let chunk = cells[0].chunk;
-    let columns = 0..chunk.layout().num_columns();
-    columns.filter_map(|column| Some(chunk.unpacked_bytes(column, wanted_cells(cells, column)?.len()))).sum()
 }
 
 impl Item {

@@ -5,6 +5,7 @@
 
 mod arrays;
 mod copies;
+mod deferred;
 mod gather;
 mod join;
 mod output;
@@ -21,4 +22,4 @@ pub use output::{Options, Output, Ragged, Role};
 pub use plan::{Plan, plan};
 pub use planner::Planner;
 pub use split::{Lying, Split};
-pub use unpacked::Pause;
+pub use unpacked::{Pause, Unpacking};

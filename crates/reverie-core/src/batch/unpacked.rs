@@ -12,30 +12,39 @@ use std::collections::HashSet;
 /// Called before a chunk is unpacked, with the number of unpacked bytes. An error ends the gather.
 pub type Pause<'a> = &'a mut dyn FnMut(u64) -> Result<()>;
 
+/// The work that a batch is before its bytes can be copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unpacking {
+    /// The bytes that unpacking and reading yield.
+    pub bytes: u64,
+    /// Some of them are on the disk.
+    pub reads_disk: bool,
+}
+
 /// Items with more chunks are not searched to find out whether all of them are plain.
 const FEW_CHUNKS: usize = 64;
 
 impl Plan {
-    /// The bytes that [`Plan::gather_draws`] unpacks: the columns read of each packed chunk, once.
+    /// What [`Plan::gather_draws`] unpacks, the columns read of each packed chunk once, and reads from the disk.
     ///
     /// The errors are those of the gather.
-    pub fn unpacked_bytes(&self, draws: &Draws) -> Result<u64> {
+    pub fn unpacking(&self, draws: &Draws) -> Result<Unpacking> {
         ask_for_bodies(&draws.items);
         if draws.items.iter().all(is_plain) {
-            return Ok(0);
+            return Ok(Unpacking::default());
         }
         match draws.wanted_windows {
-            None => self.unpacked_bytes_of(&draws.items),
+            None => self.unpacking_of(&draws.items),
             Some(wanted) => {
                 let segments = segments(&draws.items, &draws.windows, &wanted)?;
                 let items = segments.iter().map(|segment| &segment.item).collect::<Vec<_>>();
-                self.unpacked_bytes_of(&items)
+                self.unpacking_of(&items)
             }
         }
     }
 
-    fn unpacked_bytes_of<T: Borrow<Item>>(&self, items: &[T]) -> Result<u64> {
-        let (mut read, mut bytes) = (HashSet::new(), 0);
+    fn unpacking_of<T: Borrow<Item>>(&self, items: &[T]) -> Result<Unpacking> {
+        let (mut read, mut work) = (HashSet::new(), Unpacking::default());
         for item in items.iter().map(Borrow::borrow) {
             for (column, output) in self.columns.iter().zip(&self.outputs) {
                 let source = item.pattern.columns.get(column.source).ok_or_else(|| missing(&output.path))?;
@@ -43,15 +52,17 @@ impl Plan {
                     if chunk.plain().is_none() && run.source < chunk.layout().num_columns() {
                         // A packed column is unpacked once; of a column on the disk each run of cells is read.
                         let first = read.insert((std::ptr::from_ref::<Chunk>(chunk), run.source));
-                        if first || chunk.is_on_disk() {
-                            bytes += chunk.unpacked_bytes(run.source, run.n);
+                        let on_disk = chunk.is_on_disk();
+                        work.reads_disk |= on_disk;
+                        if first || on_disk {
+                            work.bytes += chunk.unpacked_bytes(run.source, run.n);
                         }
                     }
                     Ok(())
                 })?;
             }
         }
-        Ok(bytes)
+        Ok(work)
     }
 }
 

@@ -284,7 +284,7 @@ fn what_is_unpacked_is_known_before_and_counts_each_chunk_and_column_once() {
     let read = |columns: Option<&[String]>, items: &[Item]| {
         let plan = plan(items, &Options { columns, ragged: Ragged::Refuse }).unwrap();
         let draws = Draws { items: items.to_vec(), ..Draws::default() };
-        (plan.unpacked_bytes(&draws).unwrap(), plan, draws)
+        (plan.unpacking(&draws).unwrap().bytes, plan, draws)
     };
     assert_eq!(read(None, &items[1..2]).0, 0);
     assert_eq!(read(Some(&["b".to_owned()]), &items).0, 4000);
@@ -302,4 +302,30 @@ fn what_is_unpacked_is_known_before_and_counts_each_chunk_and_column_once() {
     assert_eq!(pauses, [3000, 9000]);
     let ended = plan.gather_draws_with(&draws, &mut slices, &mut |_| Err(Error::Deadline("enough".to_owned())));
     assert_eq!(ended, Err(Error::Deadline("enough".to_owned())));
+}
+
+#[test]
+fn many_packed_chunks_are_unpacked_by_several_threads_into_the_same_batch() {
+    let chunks: Vec<_> = (0..24).map(|_| packed(40_000)).collect();
+    let form = window(0, 3);
+    let items: Vec<_> = (0..96_u32).map(|at| item(&chunks[at as usize % 24], &form, at * 400)).collect();
+    let plan = plan(&items, &Options::default()).unwrap();
+    let draws = Draws { items: items.clone(), ..Draws::default() };
+    let bytes = plan.unpacking(&draws).unwrap().bytes;
+    assert!(bytes > 2 << 20, "{bytes} bytes are worth several threads");
+    let all = gather(&plan, &items).unwrap();
+    for (at, item) in items.iter().enumerate() {
+        let one = gather(&super::support::plan_of(std::slice::from_ref(item)), std::slice::from_ref(item)).unwrap();
+        for (all, one) in all.iter().zip(&one) {
+            assert_eq!(&all[at * one.len()..][..one.len()], &one[..], "item {at}");
+        }
+    }
+    let (mut pauses, mut arrays) = (0, Vec::new());
+    arrays.extend(plan.outputs.iter().map(|output| vec![MaybeUninit::new(1); output.bytes()]));
+    let mut slices = arrays.iter_mut().map(|array: &mut Vec<_>| &mut array[..]).collect::<Vec<_>>();
+    let stop = plan.gather_draws_with(&draws, &mut slices, &mut |_| {
+        pauses += 1;
+        if pauses == 7 { Err(Error::Deadline("enough".to_owned())) } else { Ok(()) }
+    });
+    assert_eq!((stop, pauses), (Err(Error::Deadline("enough".to_owned())), 7), "it ends where its caller ends it");
 }

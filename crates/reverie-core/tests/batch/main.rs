@@ -4,3 +4,5 @@ mod arrays;
 mod layout;
 mod model;
 mod support;
+#[path = "../support/tiers.rs"]
+mod tiers;

@@ -1,6 +1,7 @@
 //! Batches of random stores against copying element by element.
 
 use super::support::{column, gather, gather_split, item, pattern};
+use super::tiers::{self, Temporary, until};
 use proptest::prelude::*;
 use reverie_core::batch::{Options, Output, Plan, Ragged, Role, plan};
 use reverie_core::chunk::{Chooser, ChunkWriter, Compression, Layout, Meter};
@@ -18,6 +19,8 @@ struct Store {
     cuts: [Vec<usize>; 2],
     interleaved: bool,
     compression: Compression,
+    /// The chunks are on the disk when they are read.
+    on_disk: bool,
 }
 
 const STEPS: usize = 12;
@@ -43,7 +46,8 @@ type Stored = (usize, Vec<u8>);
 impl Store {
     /// The parts, and for each column its cells as (itemsize, bytes) in order.
     fn build(&self) -> (Arc<Span>, Vec<Vec<Stored>>) {
-        let meter = Arc::new(Meter::new());
+        let folder = Temporary::new();
+        let meter = if self.on_disk { tiers::meter(tiers::options(&folder, 1)) } else { Arc::new(Meter::new()) };
         let mut cells = vec![Vec::new(); self.specs.len()];
         let parts = self.cuts.iter().enumerate().map(|(part, lengths)| {
             let columns =
@@ -76,7 +80,10 @@ impl Store {
             }
             Part { chunks: chunks.into(), starts: starts.into() }
         });
-        (Arc::new(parts.collect::<Vec<_>>().into()), cells)
+        let parts: Span = parts.collect::<Vec<_>>().into();
+        let in_memory = |part: &Part| part.chunks.iter().any(|chunk| !chunk.is_on_disk());
+        until("the chunks are on the disk", || !self.on_disk || !parts.iter().any(in_memory));
+        (Arc::new(parts), cells)
     }
 }
 
@@ -100,14 +107,16 @@ fn store() -> impl Strategy<Value = Store> {
     prop::collection::vec(((dtype, shape), 0..2_u32), 1..5)
         .prop_flat_map(move |columns| {
             let (specs, parts): (Vec<_>, Vec<_>) = columns.into_iter().unzip();
-            (Just(specs), Just(parts), [cuts.clone(), cuts.clone()], any::<bool>(), compression.clone())
+            let forms = (any::<bool>(), compression.clone(), any::<bool>());
+            (Just(specs), Just(parts), [cuts.clone(), cuts.clone()], forms)
         })
-        .prop_map(|(specs, parts, cuts, interleaved, compression)| Store {
+        .prop_map(|(specs, parts, cuts, (interleaved, compression, on_disk))| Store {
             specs,
             parts,
             cuts,
             interleaved,
             compression,
+            on_disk,
         })
 }
 

@@ -81,3 +81,7 @@ pub fn window(start: i32, end: i32) -> Form {
 pub fn shapes(plan: &Plan) -> Vec<(&str, Vec<usize>)> {
     plan.outputs.iter().map(|output| (output.path.as_str(), output.shape.clone())).collect()
 }
+
+pub fn plan_of(items: &[Item]) -> Plan {
+    reverie_core::batch::plan(items, &reverie_core::batch::Options::default()).unwrap()
+}

@@ -1,43 +1,9 @@
-//! Tables with a disk tier, and the same without, in a folder of their own.
+//! Chunks of known cells.
 
-use reverie_core::checkpoint::{Disk, Folder};
-use reverie_core::chunk::{Chooser, Chunk, ChunkWriter, Compression, Layout, Meter, TierOptions};
-use std::path::PathBuf;
+use reverie_core::chunk::{Chooser, Chunk, ChunkWriter, Compression, Layout, Meter};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A new folder under the machine's temporary one; removed when it is dropped.
-pub struct Temporary(pub PathBuf);
-
-impl Temporary {
-    pub fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("reverie-tier-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        Self(std::env::temp_dir().join(name))
-    }
-
-    /// The names of the files of chunks.
-    pub fn files(&self) -> Vec<String> {
-        let names = Folder.list(&self.0).unwrap();
-        names.into_iter().filter(|name| name.ends_with(".chunks")).collect()
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-pub fn options(folder: &Temporary, memory_bytes: u64) -> TierOptions {
-    TierOptions { folder: folder.0.clone(), memory_bytes, ..TierOptions::default() }
-}
-
-pub fn meter(options: TierOptions) -> Arc<Meter> {
-    let meter = Arc::new(Meter::new());
-    meter.set_tier(options, Arc::new(Folder)).unwrap();
-    meter
-}
+pub use crate::tiers::{Temporary, meter, options, until};
 
 pub const WIDTHS: [(usize, usize); 3] = [(40, 1), (5000, 1), (8, 8)];
 
@@ -88,14 +54,5 @@ pub fn check(chunk: &Chunk, number: u64, steps: usize) {
                 assert!(cells.cell(column, index) == Some(&cell(number, column, index)), "chunk {number}, column {column}, cell {index}");
             }
         }
-    }
-}
-
-/// Waits for the mover, for some seconds at most.
-pub fn until(what: &str, holds: impl Fn() -> bool) {
-    let started = std::time::Instant::now();
-    while !holds() {
-        assert!(started.elapsed().as_secs() < 20, "{what}");
-        std::thread::yield_now();
     }
 }

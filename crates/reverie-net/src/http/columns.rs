@@ -56,7 +56,7 @@ pub(super) fn column(item: &Item, path: &str, room: &mut Room) -> Result<Value> 
     });
     let draws = Draws { items: vec![item.clone()], ..Draws::default() };
     let content = if output.bytes() > READ_BYTES
-        || !room.reads(plan.unpacked_bytes(&draws)?.saturating_add(output.bytes() as u64))
+        || !room.reads(plan.unpacking(&draws)?.bytes.saturating_add(output.bytes() as u64))
     {
         json!({ "left_out": "the column is large" })
     } else {

@@ -12,7 +12,7 @@ use crate::proto::{self, PART_BYTES, ServerMessage, Slot};
 use crate::way::server::Way;
 use bytes::{Buf, Bytes};
 use reverie_core::Result;
-use reverie_core::batch::{INFO_ARRAYS, Layout, Lying, Pause, Plan, Planner, Split};
+use reverie_core::batch::{INFO_ARRAYS, Layout, Lying, Pause, Plan, Planner, Split, Unpacking};
 use reverie_core::chunk;
 use reverie_core::sample::Draws;
 use std::collections::VecDeque;
@@ -53,8 +53,8 @@ pub(super) struct Planned {
     layout: Layout,
     /// Set if the transport takes pieces and cells are large.
     split: Option<Arc<Split>>,
-    /// The unpacked size of the packed chunks that it is gathered from.
-    unpacked_bytes: u64,
+    /// What has to be unpacked or read from the disk before.
+    unpacking: Unpacking,
 }
 
 impl Planned {
@@ -63,14 +63,14 @@ impl Planned {
         self.layout.size_bytes
     }
 
-    /// The unpacked size of the packed chunks that it is gathered from.
+    /// The unpacked size of the packed chunks that it is gathered from, and the bytes that are read from the disk.
     pub(super) fn unpacked_bytes(&self) -> u64 {
-        self.unpacked_bytes
+        self.unpacking.bytes
     }
 
     /// True if a thread other than the session's gathers it.
     pub(super) fn is_unpacked_apart(&self) -> bool {
-        self.unpacked_bytes > HEAVY_BYTES as u64 && has_threads()
+        (self.unpacking.bytes > HEAVY_BYTES as u64 || self.unpacking.reads_disk) && has_threads()
     }
 }
 
@@ -79,7 +79,7 @@ impl Batches {
     pub(super) fn plan(&mut self, way: &dyn Way, reading: &Reading, draws: &Draws) -> Result<Planned> {
         if draws.items.is_empty() {
             let layout = Layout::new(draws.len(), &[])?;
-            return Ok(Planned { plan: Arc::new(Plan::nothing()), layout, split: None, unpacked_bytes: 0 });
+            return Ok(Planned { plan: Arc::new(Plan::nothing()), layout, split: None, unpacking: Unpacking::default() });
         }
         let known = self.planners.iter().position(|(known, _)| known == reading);
         let mut entry = match known.and_then(|at| self.planners.remove(at)) {
@@ -91,9 +91,9 @@ impl Batches {
         self.planners.push_front(entry);
         let plan = plan?;
         let layout = Layout::new(draws.len(), &plan.outputs)?;
-        let unpacked_bytes = plan.unpacked_bytes(draws)?;
-        let split = if way.takes_pieces() && unpacked_bytes == 0 { self.split(&plan) } else { None };
-        Ok(Planned { plan, layout, split, unpacked_bytes })
+        let unpacking = plan.unpacking(draws)?;
+        let split = if way.takes_pieces() && unpacking == Unpacking::default() { self.split(&plan) } else { None };
+        Ok(Planned { plan, layout, split, unpacking })
     }
 
     fn split(&mut self, plan: &Arc<Plan>) -> Option<Arc<Split>> {

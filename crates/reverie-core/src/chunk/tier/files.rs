@@ -12,6 +12,8 @@ use std::sync::{Arc, Weak};
 
 /// The files' names end so.
 const SUFFIX: &str = ".chunks";
+/// The number of the next file of this process.
+static NEXT: AtomicU64 = AtomicU64::new(0);
 /// Who holds it uses the folder.
 const LOCK: &str = "LOCK";
 
@@ -75,7 +77,7 @@ impl Drop for Place {
 
 impl Drop for File {
     fn drop(&mut self) {
-        if let Some(input) = self.input.take().filter(|_| !self.ledger.closed.load(Relaxed)) {
+        if let Some(input) = self.input.take() {
             held(&self.ledger.unused).push((std::mem::take(&mut self.path), input));
             self.ledger.wake();
         }
@@ -86,7 +88,6 @@ impl Drop for File {
 pub(super) struct Files {
     disk: Arc<dyn Disk>,
     folder: PathBuf,
-    next: u64,
     open: Option<(Box<dyn Output>, Arc<File>)>,
     /// Full files.
     full: Vec<Weak<File>>,
@@ -114,7 +115,7 @@ impl Files {
             }
         }
         let (folder, open, full) = (folder.to_owned(), None, Vec::new());
-        Ok(Self { disk, folder, next: 0, open, full, ledger, lock: Some(lock) })
+        Ok(Self { disk, folder, open, full, ledger, lock: Some(lock) })
     }
 
     /// Writes bytes to the end of a file; returns the file and their offset in it.
@@ -131,9 +132,9 @@ impl Files {
         let (output, file) = match &mut self.open {
             Some(open) => open,
             None => {
-                let number = self.next;
-                let path = self.folder.join(format!("{number:08}{SUFFIX}"));
-                self.next += 1;
+                // No two files of a folder have the same name, also if a server follows another in this process.
+                let number = NEXT.fetch_add(1, Relaxed);
+                let path = self.folder.join(format!("{}-{number:08}{SUFFIX}", std::process::id()));
                 let output = self.disk.create(&path).map_err(storage("create", &path))?;
                 let input = self.disk.open(&path).map_err(storage("open", &path));
                 if input.is_err() {
@@ -227,12 +228,18 @@ impl Files {
     /// Removes all files and releases the folder. Chunks can still be read: their file is open.
     pub(super) fn close(&mut self) {
         self.seal();
-        self.ledger.closed.store(true, Relaxed);
         self.remove_unused();
         for file in self.full.drain(..).filter_map(|file| file.upgrade()) {
             // One that cannot be removed stays until the next start.
             let _ = self.disk.remove(&file.path);
         }
         self.lock = None;
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        // Of chunks that were read after the end.
+        self.remove_unused();
     }
 }

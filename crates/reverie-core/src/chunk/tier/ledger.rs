@@ -25,8 +25,6 @@ pub(super) struct Ledger {
     pub(super) chunks: AtomicU64,
     /// The mover waits for bytes to become free on the disk.
     pub(super) wants_room: AtomicBool,
-    /// The files were removed, with the names.
-    pub(super) closed: AtomicBool,
     /// Files that no chunk refers to: the mover removes them, as that takes time and chunks may be freed anywhere.
     pub(super) unused: Mutex<Vec<(PathBuf, Box<dyn Input>)>>,
     signal: Mutex<Signal>,
@@ -49,7 +47,6 @@ impl Ledger {
             stored: 0.into(),
             chunks: 0.into(),
             wants_room: false.into(),
-            closed: false.into(),
             unused: Mutex::default(),
             signal: Mutex::default(),
             wake: Condvar::new(),

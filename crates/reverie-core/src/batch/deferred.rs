@@ -1,0 +1,150 @@
+//! Cells of chunks that are not plain: each chunk is unpacked, or read from the disk, once.
+//!
+//! Much of it is done by several threads: those of a pool, as a disk answers many reads sooner than one after another.
+
+use super::gather::{Bytes, Run};
+use super::plan::{Plan, missing};
+use super::unpacked::Pause;
+use crate::chunk::{Cells, Chunk, Decoder};
+use crate::error::Result;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// From this many bytes on several threads unpack or read them: waking one takes as long as to unpack a tenth of it.
+const FOR_SEVERAL: u64 = 512 << 10;
+/// Bytes that are unpacked before they are copied to the batch.
+const AT_ONCE: u64 = 16 << 20;
+/// Threads at least: most of them wait where the bytes are on a disk.
+const THREADS: usize = 8;
+
+/// Cells of a chunk that is not plain: copied chunk by chunk at the end.
+pub(super) struct Deferred<'a> {
+    pub(super) chunk: &'a Chunk,
+    /// The plan's column.
+    pub(super) column: usize,
+    /// The bytes of its item in the batch.
+    pub(super) to: Range<usize>,
+    pub(super) run: Run,
+}
+
+/// All cells of one chunk.
+struct Group<'a> {
+    cells: &'a [Deferred<'a>],
+    /// Bytes that are unpacked, or read from the disk; 0 for a raw chunk in memory.
+    bytes: u64,
+}
+
+impl<'a> Group<'a> {
+    fn new(cells: &'a [Deferred<'a>]) -> Self {
+        let chunk = cells[0].chunk;
+        let of = |column| Some(chunk.unpacked_bytes(column, wanted(cells, column)?.len()));
+        Self { cells, bytes: (0..chunk.layout().num_columns()).filter_map(of).sum() }
+    }
+
+    fn read(&self, decoder: &'a mut Decoder) -> Result<Cells<'a>> {
+        self.cells[0].chunk.read_with(decoder, &|column| wanted(self.cells, column))
+    }
+}
+
+/// The cells of a column that these need, and those between them; `None` if they need none.
+fn wanted(cells: &[Deferred<'_>], column: usize) -> Option<Range<usize>> {
+    let runs = cells.iter().map(|cells| &cells.run).filter(|run| run.source == column);
+    let ranges = runs.map(|run| run.first..run.first + run.n);
+    ranges.reduce(|left, right| left.start.min(right.start)..left.end.max(right.end))
+}
+
+impl Plan {
+    /// Copies the cells to the batch; calls `pause` before each chunk is unpacked or read.
+    pub(super) fn gather_deferred(
+        &self,
+        mut deferred: Vec<Deferred<'_>>,
+        out: &mut [&mut Bytes],
+        pause: Pause<'_>,
+    ) -> Result<()> {
+        deferred.sort_by_key(|cells| std::ptr::from_ref(cells.chunk));
+        let groups = deferred.chunk_by(|left, right| std::ptr::eq(left.chunk, right.chunk));
+        let mut groups: Vec<_> = groups.map(Group::new).collect();
+        let bytes: u64 = groups.iter().map(|group| group.bytes).sum();
+        if bytes > 0 {
+            // In the order in which they lie on the disk.
+            groups.sort_by_cached_key(|group| group.cells[0].chunk.place_on_disk());
+        }
+        let pool = if bytes >= FOR_SEVERAL && groups.len() > 1 { pool() } else { None };
+        match pool {
+            Some(pool) => self.gather_by_several(&pool, &groups, out, pause),
+            None => {
+                let mut decoder = Decoder::default();
+                for group in &groups {
+                    if group.bytes > 0 {
+                        pause(group.bytes)?;
+                    }
+                    self.copy_cells(group.cells, &group.read(&mut decoder)?, out)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn gather_by_several(
+        &self,
+        pool: &rayon_core::ThreadPool,
+        mut groups: &[Group<'_>],
+        out: &mut [&mut Bytes],
+        pause: Pause<'_>,
+    ) -> Result<()> {
+        let mut decoders: Vec<Decoder> = Vec::new();
+        while !groups.is_empty() {
+            let mut bytes = 0;
+            let more = |group: &&Group<'_>| {
+                let fits = bytes < AT_ONCE;
+                bytes += group.bytes;
+                fits
+            };
+            let (now, later) = groups.split_at(groups.iter().take_while(more).count());
+            groups = later;
+            now.iter().filter(|group| group.bytes > 0).try_for_each(|group| pause(group.bytes))?;
+            decoders.resize_with(decoders.len().max(now.len()), Decoder::default);
+            let mut views: Vec<_> = now.iter().zip(&mut decoders).map(|(group, decoder)| (group, Some(decoder), None)).collect();
+            let share = now.len().div_ceil(2 * pool.current_num_threads());
+            pool.in_place_scope(|scope| {
+                for views in views.chunks_mut(share) {
+                    scope.spawn(move |_| {
+                        for (group, decoder, view) in views {
+                            *view = decoder.take().map(|decoder| group.read(decoder));
+                        }
+                    });
+                }
+            });
+            for (group, _, view) in views {
+                self.copy_cells(group.cells, &view.expect("every group is read")?, out)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn copy_cells(&self, cells: &[Deferred<'_>], view: &Cells<'_>, out: &mut [&mut Bytes]) -> Result<()> {
+        for Deferred { chunk, column: index, to, run } in cells {
+            let to = &mut out[*index][to.clone()];
+            self.columns[*index].copy(view, chunk, *run, to).ok_or_else(|| missing(&self.outputs[*index].path))?;
+        }
+        Ok(())
+    }
+}
+
+/// The threads of this process; `None` if they cannot be started.
+fn pool() -> Option<Arc<rayon_core::ThreadPool>> {
+    /// The process that started them: after a fork the child has none of them.
+    static POOL: Mutex<Option<(u32, Arc<rayon_core::ThreadPool>)>> = Mutex::new(None);
+    let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*pool {
+        Some((process, pool)) if *process == std::process::id() => Some(Arc::clone(pool)),
+        _ => {
+            let cores = std::thread::available_parallelism().map_or(1, usize::from);
+            let builder = rayon_core::ThreadPoolBuilder::new().num_threads(cores.max(THREADS));
+            let new = Arc::new(builder.thread_name(|number| format!("reverie-read-{number}")).build().ok()?);
+            // Ending the pool of a parent would wait for threads that are not here.
+            std::mem::forget(pool.replace((std::process::id(), Arc::clone(&new))));
+            Some(new)
+        }
+    }
+}

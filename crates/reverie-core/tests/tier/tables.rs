@@ -1,0 +1,225 @@
+//! Tables whose chunks are partly on the disk.
+
+use super::shared::{cell, leaf, options, queue};
+use super::tiers::{self, Temporary, until};
+use reverie_core::append::{Cells, RowWriter, Sink};
+use reverie_core::checkpoint::{Disk, Folder, Input, Keep, Output, Store, load};
+use reverie_core::chunk::{Compression, TierOptions};
+use reverie_core::clock::{Clock, ManualClock};
+use reverie_core::error::Error;
+use reverie_core::item::Item;
+use reverie_core::sample::SampleRequest;
+use reverie_core::spec::DType;
+use reverie_core::table::{InsertReason, Inserts, Priority, SharedTable, TableOptions, Tables, Ticket};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Bytes of an item: a chunk of one step.
+const ITEM: usize = 32 << 10;
+
+fn tables(made: Vec<TableOptions>, tier: TierOptions, disk: Arc<dyn Disk>, max_bytes: Option<u64>) -> Arc<Tables> {
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    Arc::new(Tables::with_disk(made, max_bytes, Some((tier, disk)), &clock, 7).unwrap())
+}
+
+/// Items of one step each, in chunks of their own; their bytes tell them apart.
+struct Writer(RowWriter);
+
+impl Writer {
+    fn new(tables: &Arc<Tables>) -> Self {
+        let sink: Arc<dyn Sink> = tables.clone();
+        Self(RowWriter::new(sink, Compression::None, false))
+    }
+
+    fn item(&mut self, number: u64) -> Item {
+        let bytes: Vec<u8> = content(number);
+        let schema = leaf(DType::UInt8, &[ITEM]);
+        let item = self.0.append(&schema, &[Cells { itemsize: 1, bytes: &bytes }], 1).unwrap().remove(0);
+        self.0.close();
+        item
+    }
+
+    fn inserts(&mut self, number: u64) -> Inserts {
+        std::iter::once((self.item(number), Priority::Value(1.0))).collect()
+    }
+}
+
+fn content(number: u64) -> Vec<u8> {
+    (0..ITEM as u64).map(|at| (number.wrapping_mul(2_654_435_761) >> (at % 32)) as u8 ^ at as u8).collect()
+}
+
+/// The outcome of a request, which must have one within some seconds.
+fn done<T>(ticket: Result<Ticket<T>, Error>) -> Result<T, Error> {
+    ticket?.wait(Duration::from_secs(20)).expect("it waits for ever")
+}
+
+fn drawn(table: &Arc<SharedTable>) -> Vec<u8> {
+    let draws = done(table.sample(SampleRequest { num_samples: 1, ..SampleRequest::default() })).unwrap();
+    cell(&draws.items[0], 0, 0)
+}
+
+#[test]
+fn a_queue_of_four_times_the_memory_gives_every_item_back() {
+    let folder = Temporary::new();
+    let tables = tables(vec![queue("q", 200)], tiers::options(&folder, 50 * ITEM as u64), Arc::new(Folder), None);
+    let (table, mut writer) = (tables.get("q").unwrap().clone(), Writer::new(&tables));
+    for number in 0..200 {
+        done(table.insert(writer.inserts(number))).unwrap();
+        let held = tables.bytes().0.table_memory();
+        assert!(held <= 50 * ITEM as u64, "after item {number} the tables hold {held} bytes of memory");
+    }
+    let info = tables.bytes().0.tier_info().unwrap();
+    assert!(info.chunks >= 150 && info.stored >= 150 * ITEM as u64, "{info:?}");
+    assert!(table.info().bytes >= 200 * ITEM as u64, "a table counts what is on the disk, too");
+    for number in 0..200 {
+        assert!(drawn(&table) == content(number), "item {number}");
+    }
+    assert_eq!((table.info().bytes, tables.bytes().0.table_memory()), (0, 0));
+}
+
+#[test]
+fn items_that_a_full_table_evicts_make_no_room_in_memory() {
+    let folder = Temporary::new();
+    let tables = tables(vec![options("t", 100)], tiers::options(&folder, 20 * ITEM as u64), Arc::new(Folder), None);
+    let (table, mut writer) = (tables.get("t").unwrap().clone(), Writer::new(&tables));
+    for number in 0..400 {
+        done(table.insert(writer.inserts(number))).unwrap();
+        let held = tables.bytes().0.table_memory();
+        assert!(held <= 20 * ITEM as u64, "after item {number} the tables hold {held} bytes of memory");
+    }
+    assert!(drawn(&table) == content(300), "the oldest that is left");
+}
+
+/// A disk that can be told to refuse writes.
+struct Refusing(AtomicBool);
+
+struct RefusingOutput(Box<dyn Output>, Arc<Refusing>);
+
+impl Output for RefusingOutput {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self.1.0.load(Ordering::SeqCst) {
+            true => Err(io::Error::from(io::ErrorKind::StorageFull)),
+            false => self.0.write(bytes),
+        }
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.0.sync()
+    }
+
+    fn duplicate(&self) -> io::Result<Box<dyn Output>> {
+        self.0.duplicate()
+    }
+}
+
+struct Shared(Arc<Refusing>);
+
+impl Disk for Shared {
+    fn create(&self, path: &Path) -> io::Result<Box<dyn Output>> {
+        Ok(Box::new(RefusingOutput(Folder.create(path)?, Arc::clone(&self.0))))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Box<dyn Input>> {
+        Folder.open(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        Folder.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        Folder.remove(path)
+    }
+
+    fn shorten(&self, path: &Path, size: u64) -> io::Result<()> {
+        Folder.shorten(path, size)
+    }
+
+    fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
+        Folder.list(folder)
+    }
+
+    fn make_folder(&self, folder: &Path) -> io::Result<()> {
+        Folder.make_folder(folder)
+    }
+
+    fn sync_folder(&self, folder: &Path) -> io::Result<()> {
+        Folder.sync_folder(folder)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send>>> {
+        Folder.lock(path)
+    }
+}
+
+#[test]
+fn a_disk_that_is_full_holds_inserts_back_with_that_reason_until_it_has_room() {
+    let folder = Temporary::new();
+    let refusing = Arc::new(Refusing(true.into()));
+    let disk = Arc::new(Shared(Arc::clone(&refusing)));
+    let tables = tables(vec![options("t", 100)], tiers::options(&folder, 10 * ITEM as u64), disk, None);
+    let (table, mut writer) = (tables.get("t").unwrap().clone(), Writer::new(&tables));
+    let mut waiting = Vec::new();
+    for number in 0..20 {
+        waiting.push(table.insert(writer.inserts(number)).unwrap());
+    }
+    until("the disk was tried", || tables.bytes().0.tier_info().unwrap().error.is_some());
+    let entered = waiting.iter().filter(|ticket| ticket.is_done()).count();
+    assert!(entered < 10, "{entered} of 20 are in");
+    let why = table.why();
+    assert!(
+        matches!(&why.insert_reason, Some(InsertReason::Memory { trouble: Some(trouble), .. }) if trouble.contains("refused")),
+        "{why}"
+    );
+    refusing.0.store(false, Ordering::SeqCst);
+    waiting.into_iter().for_each(|ticket| _ = done(Ok(ticket)).unwrap());
+    assert_eq!(table.why().insert_reason, None);
+    assert!(tables.bytes().0.table_memory() <= 10 * ITEM as u64);
+    assert_eq!(table.info().size, 20);
+}
+
+#[test]
+fn an_insert_for_which_neither_memory_nor_disk_will_ever_have_room_is_refused() {
+    let folder = Temporary::new();
+    let limits = TierOptions { disk_bytes: Some(16 * ITEM as u64), ..tiers::options(&folder, 10 * ITEM as u64) };
+    let tables = tables(vec![options("t", 100)], limits, Arc::new(Folder), None);
+    let (table, mut writer) = (tables.get("t").unwrap().clone(), Writer::new(&tables));
+    let refused = (0..60).find_map(|number| {
+        done(table.insert(writer.inserts(number))).err()
+    });
+    let refused = refused.expect("some insert is refused");
+    assert!(matches!(&refused, Error::ResourceExhausted { hint, .. } if hint.contains("disk_bytes")), "{refused}");
+    assert!(table.info().size >= 20, "{} items are in", table.info().size);
+    let large = options("large", 1);
+    drop((tables, table, writer));
+    let tables = self::tables(vec![large], tiers::options(&folder, ITEM as u64 / 2), Arc::new(Folder), None);
+    let refused = tables.get("large").unwrap().insert(Writer::new(&tables).inserts(0)).err();
+    assert!(matches!(&refused, Some(Error::ResourceExhausted { .. })), "{refused:?}");
+}
+
+#[test]
+fn a_checkpoint_has_what_is_on_the_disk_and_is_restored_within_the_memory() {
+    let (folder, checkpoints) = (Temporary::new(), Temporary::new());
+    let tier = || tiers::options(&folder, 20 * ITEM as u64);
+    let before = tables(vec![options("t", 100)], tier(), Arc::new(Folder), None);
+    let mut writer = Writer::new(&before);
+    let table = before.get("t").unwrap();
+    let inserted = (0..100).flat_map(|number| done(table.insert(writer.inserts(number))).unwrap());
+    let keys: Vec<_> = inserted.map(|key| key.get()).collect();
+    let store = Store::new(Arc::new(Folder), checkpoints.0.clone(), Keep { count: 1, max_age: None }).unwrap();
+    let path = store.save(&before, Duration::ZERO).unwrap().path;
+    before.close();
+    let after = tables(vec![options("t", 100)], tier(), Arc::new(Folder), None);
+    let checkpoint = load(&Folder, &path, after.bytes().0).unwrap();
+    let held = after.bytes().0.memory_bytes();
+    assert!(held <= 21 * ITEM as u64, "{held} bytes of memory after it was read");
+    checkpoint.restore(&after, Duration::ZERO).unwrap();
+    let table = after.get("t").unwrap();
+    assert_eq!(table.info().size, 100);
+    assert!(drawn(table) == content(0));
+    let items: Vec<_> = table.get(&keys).unwrap().items;
+    items.iter().enumerate().for_each(|(number, item)| assert!(cell(item, 0, 0) == content(number as u64)));
+}
