@@ -24,17 +24,16 @@ class Division:
 
     memory: int
     """The total."""
-    tables: int | None
-    """For the chunks of all tables; None is no bound."""
+    tables: int
+    """For the chunks of all tables."""
     network: int
     """For connections: batches that are being sent, inserts that wait, responses that were not received."""
     why: str
     """Where the total comes from."""
 
     def __str__(self) -> str:
-        tables = "without a bound" if self.tables is None else _size(self.tables)
         return (
-            f"uses at most {_size(self.memory)} of memory ({self.why}): tables {tables} (max_bytes), connections"
+            f"uses at most {_size(self.memory)} of memory ({self.why}): tables {_size(self.tables)}, connections"
             f" {_size(self.network)}"
         )
 

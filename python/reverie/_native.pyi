@@ -65,7 +65,15 @@ def _tell() -> None: ...
 class Server:
     """The tables of a server that lives in this process."""
 
-    def __new__(cls, tables: list[Table], *, max_bytes: int | None, seed: int, shard: int) -> Self: ...
+    def __new__(
+        cls,
+        tables: list[Table],
+        *,
+        max_bytes: int | None,
+        disk: tuple[str, int, int | None] | None,
+        seed: int,
+        shard: int,
+    ) -> Self: ...
     def listen(
         self,
         host: str,

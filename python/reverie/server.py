@@ -42,9 +42,17 @@ class Server:
         token: what clients must send; a `reverie.Token` names its location, and keeps it out of pickles of its clients.
         tls: certificates; None takes plain text.
         insecure: allows connections off loopback without TLS, never without the token.
-        max_bytes: maximum bytes of the chunks of all tables together. Inserts beyond it wait, as `client.why` reports,
+        max_bytes: maximum bytes of the chunks of all tables together, in memory and on the `disk`. Inserts beyond it wait, as `client.why` reports,
             and are refused if no sample could free bytes. None is the rest of `max_memory`; a server with listen=False
-            and no `max_memory` has no bound.
+            and no `max_memory`, or with a `disk`, has no such bound.
+        disk: a folder for chunks that do not fit in memory, for this server alone: a table may then be larger than the
+            memory. Chunks move there when `memory_bytes` are used up, those that were not read lately first, and are
+            read from there; see the guide "Tables larger than memory". It is no journal and no checkpoint: the files go
+            with the server. None keeps all chunks in memory.
+        memory_bytes: maximum bytes of memory of the chunks of all tables together, where there is a `disk`; inserts
+            beyond it wait until older chunks have moved. None is what `max_bytes` would be without a disk.
+        disk_bytes: maximum bytes of the files in `disk`; None is what the disk has. When they are used up, and memory,
+            too, inserts are treated as beyond `max_bytes`.
         max_memory: memory limit, in bytes, of a server that listens: `max_bytes` for its tables, and the rest, at most
             6 GiB, for connections (batches in transit, inserts that wait, responses that were not received); requests
             beyond it are refused. None is three quarters of the memory that this process may use: of its control
@@ -73,7 +81,7 @@ class Server:
         ValueError: for no tables, two tables with one name, limits that can never work, and an address that is in use,
             or not safe.
         DamagedError: for a damaged checkpoint or journal; no item of it was used.
-        StorageError: for a journal that another server writes to, or that cannot be written.
+        StorageError: for a journal that another server writes to, or that cannot be written, and likewise for a `disk`.
         SignatureError, ValueError: for items of the checkpoint that a table's signature or selectors refuse.
         OSError: for certificates and tokens that cannot be read.
     """
@@ -91,6 +99,9 @@ class Server:
         insecure: bool = False,
         max_bytes: int | None = None,
         max_memory: int | None = None,
+        disk: str | os.PathLike[str] | None = None,
+        memory_bytes: int | None = None,
+        disk_bytes: int | None = None,
         journal: Journal | None = None,
         restore_config: checkpointers.RestoreConfig = "constructor",
         grace: float = 5.0,
@@ -108,7 +119,19 @@ class Server:
         max_connections = _checks.count("max_connections", max_connections, 1)
         max_bytes = None if max_bytes is None else _checks.count("max_bytes", max_bytes, 1, _checks.MANY)
         max_memory = None if max_memory is None else _checks.count("max_memory", max_memory, 1, _checks.MANY)
-        memory = _memory.divide(max_memory, max_bytes) if listen or max_memory is not None else None
+        tier = None
+        if disk is None:
+            if memory_bytes is not None or disk_bytes is not None:
+                raise ValueError("memory_bytes and disk_bytes need a disk: the folder to which chunks move")
+            memory = _memory.divide(max_memory, max_bytes) if listen or max_memory is not None else None
+            max_bytes = max_bytes if memory is None else memory.tables
+        else:
+            if memory_bytes is not None:
+                memory_bytes = _checks.count("memory_bytes", memory_bytes, 1, _checks.MANY)
+            if disk_bytes is not None:
+                disk_bytes = _checks.count("disk_bytes", disk_bytes, 1, _checks.MANY)
+            memory = _memory.divide(max_memory, memory_bytes)
+            tier = (os.fspath(disk), memory.tables, disk_bytes)
         if _checks.count("shard", shard, 0) > 63:
             raise ValueError(f"shard must be between 0 and 63, got {shard}")
         if journal is not None and not isinstance(journal, Journal):
@@ -128,7 +151,7 @@ class Server:
         seed = int.from_bytes(os.urandom(8), "little")
         self._tables = tuple(tables)
         self._native = _native.Server(
-            tables, max_bytes=max_bytes if memory is None else memory.tables, seed=seed, shard=shard
+            tables, max_bytes=max_bytes, disk=tier, seed=seed, shard=shard
         )
         # Before a client can reach the tables.
         self._checkpoints = checkpointers.start(
@@ -190,7 +213,7 @@ class Server:
         # After the log lines of the network's start.
         _native._tell()
         _LOG.info("%s %s", self.address, memory)
-        if memory.memory < (memory.tables or 0) + memory.network:
+        if memory.memory < memory.tables + memory.network:
             _LOG.warning(
                 "%s: max_bytes leaves less than %d bytes of memory for connections; lower it, or raise max_memory",
                 self.address,

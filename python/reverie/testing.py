@@ -76,9 +76,11 @@ def serve(
     if transport == "two-shards":
         shards, limiter = _two_shards(tables)
         with contextlib.ExitStack() as stack:
+            # Each server has a disk of its own.
+            disks = [{"disk": os.path.join(options["disk"], str(shard))} if "disk" in options else {} for shard in (0, 1)]
             servers = [
-                stack.enter_context(Server(part, listen=False, shard=shard, **options))
-                for shard, part in enumerate(shards)
+                stack.enter_context(Server(part, listen=False, shard=shard, **{**options, **disk}))
+                for (shard, part), disk in zip(enumerate(shards), disks, strict=True)
             ]
             clients = [server.client() for server in servers]
             yield stack.enter_context(Client(clients, rate_limiter=limiter, seed=1, timeout=timeout))

@@ -154,7 +154,8 @@ def test_every_flag_of_the_server_reaches_it(invoke, tmp_path, monkeypatch):
     done = invoke(
         *["serve", "--table", "t", "--host", "0.0.0.0", "--port", "4321", "--token-file", str(tmp_path / "token"),
          "--tls-cert", str(files["cert"]), "--tls-key", str(files["key"]), "--client-ca", str(files["ca"]),
-         "--insecure", "--max-bytes", "12345", "--max-memory", "67890", "--grace", "7.5", "--shard", "3",
+         "--insecure", "--max-bytes", "12345", "--max-memory", "1.5GiB",
+         "--disk", str(tmp_path / "disk"), "--memory", "8MB", "--disk-size", "2 gib", "--grace", "7.5", "--shard", "3",
          "--max-connections", "17", "--session-timeout", "2.5", "--http", "0.0.0.0:9090",
          "--checkpoints", str(tmp_path / "kept"), "--checkpoint-every", "60",
          "--journal", str(tmp_path / "kept"), "--sync", "always", "--sync-interval", "0.25"],
@@ -172,13 +173,32 @@ def test_every_flag_of_the_server_reaches_it(invoke, tmp_path, monkeypatch):
         "token": "open sesame",
         "insecure": True,
         "max_bytes": 12345,
-        "max_memory": 67890,
+        "max_memory": 3 * 2**29,
+        "disk": tmp_path / "disk",
+        "memory_bytes": 8_000_000,
+        "disk_bytes": 2**31,
         "max_connections": 17,
         "grace": 7.5,
         "session_timeout": 2.5,
         "http": "0.0.0.0:9090",
         "shard": 3,
     }
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--memory", "1GiB"], "--memory needs --disk FOLDER"),
+        (["--disk-size", "1GiB"], "--disk-size needs --disk FOLDER"),
+        (["--disk", "d", "--memory", "much"], "'much' is no size"),
+        (["--disk", "d", "--memory", "0"], "'0' is no size"),
+        (["--max-bytes", "3 QB"], "'3 QB' is no size"),
+    ],
+)
+def test_sizes_that_have_no_effect_or_are_none_are_refused(invoke, flags, words):
+    done = invoke("serve", *flags)
+    assert done.exit_code == 2
+    assert words in done.stderr
 
 
 def test_every_flag_of_the_table_is_refused_with_a_file(invoke):

@@ -28,6 +28,7 @@ from reverie.runners import checkpoints  # noqa: E402
 from reverie.runners.planning import topology  # noqa: E402
 from reverie.runners.planning.nodes import place  # noqa: E402
 from reverie.runners.reports import logs  # noqa: E402
+from reverie.server import Server  # noqa: E402
 
 SMALL = ["--set", "screening_episodes=2", "--set", "confirmation_episodes=3"]
 SMALL += ["--set", "hidden=[16]", "--set", "batch_size=32", "--set", "samples_per_insert=8"]
@@ -238,6 +239,41 @@ def test_a_dry_run_prints_processes_memory_and_settings_and_writes_nothing(rever
     assert printed["settings"]["agent"]["batch_size"] == 128
     assert sum(printed["memory_bytes"].values()) > 2**20
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_with_a_disk_counts_what_stays_in_memory(reverie):
+    command = ["train", "apex-dqn", "--env", "CartPole-v1", "--dry-run", "--json"]
+    whole = json.loads(reverie(*command).stdout)["memory_bytes"]
+    partly = json.loads(reverie(*command, "--disk", "spill", "--memory", "1MiB").stdout)
+    assert partly["memory_bytes"] == {
+        **{part: size for part, size in whole.items() if not part.startswith("replay")},
+        "replay of 50,000 items, partly on the disk": 2**20,
+    }
+    assert partly["settings"]["run"]["replay_disk"] == "spill"
+    refused = reverie(*command, "--memory", "1MiB")
+    assert refused.exit_code == 2
+    assert "there is no replay_disk" in refused.stderr
+
+
+@pytest.mark.parametrize("runner", ["local", pytest.param("process", marks=pytest.mark.long)])
+def test_a_run_whose_replay_does_not_fit_in_memory_trains_from_the_disk(reverie, tmp_path, runner, monkeypatch):
+    moved = []
+    stop = Server.stop
+
+    def seen(self):
+        moved.append(self.client().info().disk)
+        stop(self)
+
+    monkeypatch.setattr(Server, "stop", seen)
+    disk = tmp_path / "spill"
+    flags = ["--disk", str(disk), "--memory", "64KiB", "--runner", runner, "--no-tensorboard"]
+    result = reverie("train", "dqn", "--env", "CartPole-v1", "--max-steps", "3000", *flags)
+    assert result.exit_code == 1, result.stderr  # the target is not reached in so few steps
+    assert [path.name.endswith("-server-0") for path in disk.iterdir()] == [True]
+    assert list(disk.rglob("*.chunks")) == []
+    if runner == "local":
+        assert moved[0].num_moved > 10
+        assert moved[0].memory_bytes <= moved[0].max_memory_bytes * 1.5
 
 
 def test_a_dry_run_plans_for_a_described_or_unknown_cluster(reverie, monkeypatch):

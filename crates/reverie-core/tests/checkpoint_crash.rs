@@ -329,7 +329,7 @@ fn the_bytes_of_a_chunk_that_make_no_sense_are_refused_without_a_panic() {
         let (_, slot, _) = cut.iter().next().unwrap();
         let chunk = slot.item.as_ref().unwrap().chunks().next().unwrap().clone();
         let mut whole = Vec::new();
-        chunk.save(&mut whole);
+        chunk.save(&mut whole).unwrap();
         let meter = Arc::new(Meter::new());
         let mut refused = 0;
         let mut attempt = |bytes: &[u8]| {

@@ -6,6 +6,7 @@ use crate::options::options_dict;
 use crate::reach::answer;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
+use reverie_core::chunk::TierInfo;
 use reverie_core::replay::{Info, Link, ShardTable, Waits};
 use reverie_core::table::{JournalInfo, TableInfo, Waiting};
 
@@ -67,6 +68,7 @@ fn server_dict<'py>(
     dict.set_item("max_network_bytes", info.max_network_bytes)?;
     dict.set_item("max_memory", info.max_memory)?;
     dict.set_item("journal", info.journal.as_ref().map(|journal| journal_dict(py, journal)).transpose()?)?;
+    dict.set_item("disk", info.disk.as_ref().map(|disk| disk_dict(py, disk)).transpose()?)?;
     dict.set_item("unheard_errors", errors)?;
     if let Some(link) = link {
         let link = link_dict(py, link)?;
@@ -86,6 +88,21 @@ fn journal_dict<'py>(py: Python<'py>, journal: &JournalInfo) -> PyResult<Bound<'
     dict.set_item("unsynced_bytes", journal.unsynced_bytes)?;
     dict.set_item("is_full", journal.is_full)?;
     dict.set_item("error", &journal.error)?;
+    Ok(dict)
+}
+
+fn disk_dict<'py>(py: Python<'py>, disk: &TierInfo) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("folder", &disk.folder)?;
+    dict.set_item("memory_bytes", disk.memory)?;
+    dict.set_item("max_memory_bytes", disk.memory_bytes)?;
+    dict.set_item("num_chunks", disk.chunks)?;
+    dict.set_item("chunk_bytes", disk.stored)?;
+    dict.set_item("file_bytes", disk.used)?;
+    dict.set_item("max_file_bytes", disk.disk_bytes)?;
+    dict.set_item("num_moved", disk.moved)?;
+    dict.set_item("compacted_bytes", disk.compacted)?;
+    dict.set_item("error", &disk.error)?;
     Ok(dict)
 }
 

@@ -9,7 +9,8 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use reverie_core::Error;
-use reverie_core::chunk::Compression;
+use reverie_core::checkpoint::{Disk, Folder};
+use reverie_core::chunk::{Compression, TierOptions};
 use reverie_core::clock::{Clock, SystemClock};
 use reverie_core::journal::Saver;
 use reverie_core::spec::{ColumnSignature, Signature};
@@ -20,6 +21,7 @@ use reverie_net::http;
 use reverie_net::listen::Server as Listening;
 use reverie_net::server::{Limits, Options, Tls};
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -36,20 +38,26 @@ pub struct Server {
 
 #[pymethods]
 impl Server {
-    /// `tables` are `reverie.Table`s; `seed` makes the keys of different servers differ.
+    /// `tables` are `reverie.Table`s; `disk` is the folder of the disk tier, with the bytes of memory and of its files;
+    /// `seed` makes the keys of different servers differ.
     #[new]
-    #[pyo3(signature = (tables, *, max_bytes, seed, shard))]
+    #[pyo3(signature = (tables, *, max_bytes, disk, seed, shard))]
     fn new(
         py: Python<'_>,
         tables: Vec<Bound<'_, PyAny>>,
         max_bytes: Option<u64>,
+        disk: Option<(PathBuf, u64, Option<u64>)>,
         seed: u64,
         shard: u8,
     ) -> PyResult<Self> {
         let options = tables.iter().map(|table| table_options(table, shard)).collect::<PyResult<Vec<_>>>()?;
         let clock = Arc::new(SystemClock::new());
         let as_clock: Arc<dyn Clock> = clock.clone();
-        let tables = quick(py, || Tables::new(options, max_bytes, &as_clock, seed))?;
+        let tier = disk.map(|(folder, memory_bytes, disk_bytes)| {
+            let options = TierOptions { folder, memory_bytes, disk_bytes, ..TierOptions::default() };
+            (options, Arc::new(Folder) as Arc<dyn Disk>)
+        });
+        let tables = detached(py, || Tables::with_disk(options, max_bytes, tier, &as_clock, seed))?;
         Ok(Self {
             tables: Live::new(Arc::new(tables), "server"),
             clock,

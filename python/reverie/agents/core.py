@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -276,6 +277,14 @@ class RunSettings:
     gpus_per_actor: float = 0.0
     """The share of a GPU that each actor and the evaluator request for their policies, on Ray with device "cuda", where
     the learner has a GPU of its own. 0: their policies compute on the CPU."""
+    replay_disk: str | None = None
+    """A folder to which the replay's chunks move when they do not fit in `replay_memory`, see `reverie.Server(disk=)`;
+    None keeps all in memory. Each server of the run has a folder of its own in it."""
+    replay_memory: int | None = None
+    """Bytes of memory for the chunks of all servers of the run together; only with `replay_disk`, and then None is what
+    `reverie.Server` takes."""
+    replay_disk_bytes: int | None = None
+    """Bytes of the files of all servers in `replay_disk` together; None is what the disk has."""
 
     def __post_init__(self) -> None:
         checks.at_least_one(self, "max_env_steps", "evaluate_every", "threads", "checkpoint_every")
@@ -284,6 +293,11 @@ class RunSettings:
         if self.prefetch is not None:
             checks.not_negative(self, "prefetch")
         checks.one_of(self, "compile", ("off", "auto", "on"))
+        for name in ("replay_memory", "replay_disk_bytes"):
+            if getattr(self, name) is not None:
+                checks.at_least_one(self, name)
+                if self.replay_disk is None:
+                    raise ValueError(f"{name} is {getattr(self, name)} and there is no replay_disk: give it a folder")
         if self.target_return is not None and math.isnan(self.target_return):
             raise ValueError("target_return is nan, and must be a number: no return reaches it")
         if not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
@@ -292,6 +306,15 @@ class RunSettings:
             raise ValueError(f"gpus_per_actor is {self.gpus_per_actor}, and must be a share from 0 to 1")
         if self.gpus_per_actor and self.device == "cpu":
             raise ValueError(f'gpus_per_actor is {self.gpus_per_actor} and device "cpu": ask for device "cuda" too')
+
+    def server_disk(self, seed: int, index: int, num_servers: int) -> dict[str, Any]:
+        """The arguments `disk`, `memory_bytes` and `disk_bytes` of the run's server `index`."""
+        if self.replay_disk is None:
+            return {}
+        share = {"memory_bytes": self.replay_memory, "disk_bytes": self.replay_disk_bytes}
+        shares = {name: None if size is None else max(1, size // num_servers) for name, size in share.items()}
+        # Seeds of a sweep may run at the same time.
+        return {"disk": os.path.join(self.replay_disk, f"seed-{seed}-server-{index}"), **shares}
 
     def reached_by(self, mean_return: float) -> bool:
         """Whether this mean return reaches the target. Without a target none does."""

@@ -125,6 +125,7 @@ def figures(client: reverie.Client) -> dict[str, Any]:
         "max_memory": info.max_memory,
         "max_connections": info.max_connections,
         "journal": None if info.journal is None else dataclasses.asdict(info.journal),
+        "disk": None if info.disk is None else dataclasses.asdict(info.disk),
         "tables": tables,
     }
 
@@ -140,6 +141,15 @@ def journal_line(journal: dict[str, Any]) -> str:
         longest = journal["longest_sync_seconds"]
         line += f"; {journal['syncs']:,} syncs of {mean * 1e3:.1f} ms, the longest {longest * 1e3:.1f} ms"
     return line
+
+
+def disk_line(disk: dict[str, Any]) -> str:
+    """The state of a disk tier in one line."""
+    line = f"disk {disk['folder']}: {size(disk['chunk_bytes'])} of chunks in {size(disk['file_bytes'])} of files"
+    if disk["max_file_bytes"] is not None:
+        line += f" of {size(disk['max_file_bytes'])}"
+    line += f"; {size(disk['memory_bytes'])} of {size(disk['max_memory_bytes'])} in memory"
+    return line if disk["error"] is None else f"{line}; no chunk can move: {disk['error']}"
 
 
 def size(count: float) -> str:

@@ -20,6 +20,7 @@ from reverie.cli.connecting import (
     Token,
     connected,
     figures,
+    disk_line,
     journal_line,
     size,
 )
@@ -58,6 +59,8 @@ def info(
         console.print(f"memory limit {size(now['max_memory'])}; connections use {network}", soft_wrap=True)
     if now["journal"] is not None:
         console.print(journal_line(now["journal"]), soft_wrap=True)
+    if now["disk"] is not None:
+        console.print(disk_line(now["disk"]), soft_wrap=True)
     console.print(view(now))
     for table in now["tables"].values():
         if table["waiting_inserts"] or table["waiting_samples"] or table["stuck"]:

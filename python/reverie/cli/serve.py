@@ -54,6 +54,9 @@ def serve(
     shard: flags.Shard = None,
     max_bytes: flags.MaxBytes = None,
     max_memory: flags.MaxMemory = None,
+    disk: flags.Disk = None,
+    memory_bytes: flags.Memory = None,
+    disk_bytes: flags.DiskBytes = None,
     checkpoints: flags.Checkpoints = None,
     checkpoint_every: flags.CheckpointEvery = None,
     journal: flags.Journal = None,
@@ -97,6 +100,9 @@ def serve(
             insecure=insecure,
             max_bytes=max_bytes,
             max_memory=max_memory,
+            disk=_disk(disk, memory_bytes, disk_bytes),
+            memory_bytes=memory_bytes,
+            disk_bytes=disk_bytes,
             grace=grace,
             session_timeout=session_timeout,
             max_connections=max_connections,
@@ -219,6 +225,13 @@ def _journal(
     _check_writable("--journal", folder)
     checkpoints = {} if period is None else {"checkpoint_period": period}
     return reverie.Journal(folder, sync=sync, interval=interval, **checkpoints)  # type: ignore[arg-type]  # checked there
+
+
+def _disk(folder: Path | None, memory_bytes: int | None, disk_bytes: int | None) -> Path | None:
+    for flag, value in (("--memory", memory_bytes), ("--disk-size", disk_bytes)):
+        if value is not None and folder is None:
+            raise ValueError(f"{flag} needs --disk FOLDER")
+    return folder
 
 
 def _check_writable(flag: str, folder: Path) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from reverie.cli.log_lines import LogFormat
 from reverie.cli.table_files import SELECTORS
+from reverie.cli.sizes import HELP, size_in_bytes
 
 Tables = Annotated[
     str | None,
@@ -22,13 +23,45 @@ Host = Annotated[str, typer.Option(metavar="HOST", help="Address to listen on; 0
 Port = Annotated[
     int, typer.Option(min=0, max=65535, metavar="PORT", help="Port to listen on; 0 picks a free port and prints it.")
 ]
-MaxBytes = Annotated[int | None, typer.Option(min=1, metavar="BYTES", help="Maximum bytes of all tables together.")]
+MaxBytes = Annotated[
+    int | None,
+    typer.Option(parser=size_in_bytes, metavar="SIZE", help=f"Maximum size of all tables together, {HELP}."),
+]
 MaxMemory = Annotated[
     int | None,
     typer.Option(
-        min=1,
-        metavar="BYTES",
+        parser=size_in_bytes,
+        metavar="SIZE",
         help="Maximum memory of tables and connections together (default: three quarters of what the process may use).",
+    ),
+]
+_DISK = "Tables larger than memory"
+Disk = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Move chunks that do not fit in memory to files in FOLDER, which no other server uses.",
+        rich_help_panel=_DISK,
+    ),
+]
+Memory = Annotated[
+    int | None,
+    typer.Option(
+        "--memory",
+        parser=size_in_bytes,
+        metavar="SIZE",
+        help="Memory of all tables together, above which chunks move to the disk; needs --disk.",
+        rich_help_panel=_DISK,
+    ),
+]
+DiskBytes = Annotated[
+    int | None,
+    typer.Option(
+        "--disk-size",
+        parser=size_in_bytes,
+        metavar="SIZE",
+        help="Maximum size of these files; needs --disk (default: what the disk has).",
+        rich_help_panel=_DISK,
     ),
 ]
 Shard = Annotated[

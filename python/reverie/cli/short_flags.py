@@ -23,6 +23,8 @@ SHORT_FLAGS = {
     "device": "device",
     "threads": "threads",
     "compile": "compile",
+    "disk": "replay_disk",
+    "memory": "replay_memory",
 }
 """The setting of each short flag, by the name of its parameter."""
 

@@ -54,6 +54,8 @@ def train(
     precision: flags.Precision = None,
     threads: flags.Threads = None,
     compile: flags.Compile = None,
+    disk: flags.Disk = None,
+    memory: flags.Memory = None,
     tensorboard: flags.TensorBoard = None,
     log: flags.Log = None,
     project: flags.Project = None,

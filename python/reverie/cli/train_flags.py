@@ -11,6 +11,7 @@ from typer.core import TyperCommand
 
 from reverie import agents
 from reverie.cli.common import LAST_LINE_JSON, refuse
+from reverie.cli.sizes import HELP, size_in_bytes
 
 
 class Runner(enum.Enum):
@@ -274,6 +275,23 @@ Compile = Annotated[
         metavar="WHEN",
         help="Compile the learner's updates on the CPU: off, auto (while a longer run learns), or on (from the second"
         " update on, or an error).",
+        rich_help_panel=_SHORT,
+    ),
+]
+Disk = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Move the chunks of the replay that do not fit in --memory to files in FOLDER.",
+        rich_help_panel=_SHORT,
+    ),
+]
+Memory = Annotated[
+    int | None,
+    typer.Option(
+        parser=size_in_bytes,
+        metavar="SIZE",
+        help=f"Memory of the replay, above which it moves to the disk, {HELP}; needs --disk.",
         rich_help_panel=_SHORT,
     ),
 ]

@@ -7,7 +7,7 @@ from typing import Any
 
 from reverie.types import TableInfo
 
-__all__ = ["Info", "JournalInfo", "ShardInfo"]
+__all__ = ["DiskInfo", "Info", "JournalInfo", "ShardInfo"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -29,6 +29,31 @@ class JournalInfo:
     """True if it waits for room on the disk, and inserts with it."""
     error: str | None
     """Why nothing is written: it waits for room, or, if `is_full` is False, it has stopped and inserts are refused."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DiskInfo:
+    """The disk tier of a server, at one moment: chunks that moved to files when their memory was used up."""
+
+    folder: str
+    memory_bytes: int
+    """Bytes of memory that chunks use."""
+    max_memory_bytes: int
+    """Bytes of memory that they may use: `Server(memory_bytes=)`."""
+    num_chunks: int
+    """Chunks on the disk."""
+    chunk_bytes: int
+    """Their bytes on the disk."""
+    file_bytes: int
+    """Bytes of the files, with what is left of chunks that are gone; at most 1.5 times `chunk_bytes` and a file."""
+    max_file_bytes: int | None
+    """Bytes that the files may have: `Server(disk_bytes=)`."""
+    num_moved: int
+    """Chunks that were moved to the disk since the start."""
+    compacted_bytes: int
+    """Bytes that were written again since the start, to free those of chunks that are gone."""
+    error: str | None
+    """Why no chunk can be moved now, if one has to be; inserts wait for it, as `client.why` reports."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -83,5 +108,7 @@ class Info:
     """The limit of the server's memory in total: `Server(max_memory=)`."""
     journal: JournalInfo | None = None
     """The server's journal; None without one, and of several servers, each of which has its own in `shards`."""
+    disk: DiskInfo | None = None
+    """The server's disk tier; None without one, and of several servers, each of which has its own in `shards`."""
     shards: tuple[ShardInfo, ...] = ()
     """The figures of each server, if the client has several; the others are their sums."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from reverie import _native
-from reverie.client.info import Info, JournalInfo, ShardInfo
+from reverie.client.info import DiskInfo, Info, JournalInfo, ShardInfo
 from reverie.tables import Table
 from reverie.types import Condition, TableInfo, UpdateResult, Waiting, Why
 
@@ -122,13 +122,14 @@ class TableCalls(_native.Client):
             reason = "the server listens in this process"
         link = figures.pop("link", {"transport": "in-process", "reason": reason})
         shards, of_tables = figures.pop("shards", ()), figures.pop("tables")
-        journal = figures.pop("journal")
+        journal, disk = figures.pop("journal"), figures.pop("disk")
         options = [of_table.pop("options", None) for of_table in of_tables.values()]
         tables = self._own or tuple(Table._described(of_table) for of_table in options if of_table is not None)
         return Info(
             tables={table.name: table._info_from(of_tables[table.name]) for table in tables},
             address=self.server_address,
             journal=None if journal is None else JournalInfo(**journal),
+            disk=None if disk is None else DiskInfo(**disk),
             shards=tuple(
                 ShardInfo(client.server_address, present, None if own is None else client._made(own), of_shard)
                 for client, (present, own, of_shard) in zip(self._shards, shards, strict=True)

@@ -55,7 +55,8 @@ def run_here(run: CheckedRun) -> Result:
         fresh = seed_of(topology.seed, 0, *([] if state is None else [state["env_steps"]]))
         tables = agent.make_tables(topology.env, topology.config, seed=fresh)
         (checkpointer,) = checkpoints.replay_checkpointers(run.checkpoint_folder, run.resume)
-        with Server(tables, checkpointer=checkpointer, listen=False, http=run.http) as server:
+        disk = topology.run.server_disk(topology.seed, 0, 1)
+        with Server(tables, checkpointer=checkpointer, listen=False, http=run.http, **disk) as server:
             on_event = run.on_event if run.http is None else _shown(server, run.on_event)
             loop = _Loop(agent, topology, server.client(), on_event, run.checkpoint_folder)
             try:

@@ -104,7 +104,8 @@ impl Plan {
             groups = later;
             now.iter().filter(|group| group.bytes > 0).try_for_each(|group| pause(group.bytes))?;
             decoders.resize_with(decoders.len().max(now.len()), Decoder::default);
-            let mut views: Vec<_> = now.iter().zip(&mut decoders).map(|(group, decoder)| (group, Some(decoder), None)).collect();
+            let mut views: Vec<_> =
+                now.iter().zip(&mut decoders).map(|(group, decoder)| (group, Some(decoder), None)).collect();
             let share = now.len().div_ceil(2 * pool.current_num_threads());
             pool.in_place_scope(|scope| {
                 for views in views.chunks_mut(share) {

@@ -1,10 +1,10 @@
 //! The chunks that are in the segments of a folder, and the segment that is being written.
 
-use crate::disk::{Disk, Output, storage};
 use super::names;
 use super::plan::AddressHasher;
 use super::segment::{Kind, Place, Records, SegmentWriter};
 use crate::chunk::Chunk;
+use crate::disk::{Disk, Output, storage};
 use crate::error::{Error, Result};
 use smallvec::SmallVec;
 use std::collections::HashMap;

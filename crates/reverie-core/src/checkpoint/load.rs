@@ -1,12 +1,12 @@
 //! Reads a checkpoint back: all of it is read and checked before any table gets an item.
 
-use crate::disk::{Disk, folder_of};
 use super::manifest::Manifest;
 use super::rows::{SavedBody, SavedItem};
 use super::segment::{Place, SegmentReader};
 use super::summary::Summary;
 use crate::append::{next_episode, next_stream};
 use crate::chunk::{Chunk, Meter, Restorer};
+use crate::disk::{Disk, folder_of};
 use crate::error::{Error, Result};
 use crate::item::{Body, Form, Item, Key, Part, Span};
 use crate::table::{Restoring, Row, Sender};

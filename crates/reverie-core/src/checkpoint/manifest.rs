@@ -4,7 +4,6 @@
 //! `forg`, and `end.`. The first has what users ask for most.
 
 use super::bytes::{Decoded, Reader};
-use crate::disk::Disk;
 use super::plan::Plan;
 use super::records;
 use super::rows::{self, ITEMS_AT_ONCE, SavedItem, SavedPart};
@@ -12,6 +11,7 @@ use super::section::{SectionReader, SectionWriter, Tag};
 use super::segment::Place;
 use super::sent;
 use super::summary::{self, LogStart, Summary, TableSummary};
+use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::item::Pattern;
 use crate::table::{Arrivals, Cuts, Sender, TableCut};

@@ -1,8 +1,8 @@
 //! The files of a folder that are kept, and those that are removed.
 
-use crate::disk::{Disk, names as names_in, storage};
 use super::names::{self, Kind};
 use super::summary::describe;
+use crate::disk::{Disk, names as names_in, storage};
 use crate::error::Result;
 use std::collections::HashSet;
 use std::path::Path;

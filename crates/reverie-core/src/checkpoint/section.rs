@@ -5,8 +5,8 @@
 //! sections cannot change places.
 
 use super::bytes::{Bytes, Decoded, Reader};
-use crate::disk::{Disk, Input, Output, damaged, reading, storage};
 use super::version::Format;
+use crate::disk::{Disk, Input, Output, damaged, reading, storage};
 use crate::error::Result;
 use std::path::{Path, PathBuf};
 

@@ -3,9 +3,9 @@
 //! `head: "REVSEGM\x01" | number u64 | crc u32 of the 16 bytes before`, then records: `crc u32 | length 7 bytes |
 //! kind u8 | payload`, the CRC (CRC-32, IEEE) over everything behind it.
 
-use crate::disk::{Disk, Input, Output, damaged, reading, storage};
 use super::names;
 use super::version::Format;
+use crate::disk::{Disk, Input, Output, damaged, reading, storage};
 use crate::error::{Error, Result};
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,6 @@
 //! Takes checkpoints.
 
 use super::chunk_log::ChunkLog;
-use crate::disk::{Disk, folder_of, storage};
 use super::load::Checkpoint;
 use super::manifest;
 use super::names;
@@ -10,6 +9,7 @@ use super::retain::{Found, Keep, Newest, clean_up, retain, scan};
 use super::section::SectionWriter;
 use super::segment::Place;
 use super::summary::LogStart;
+use crate::disk::{Disk, folder_of, storage};
 use crate::error::{Error, Result};
 use crate::table::{Cuts, Tables};
 use std::collections::HashSet;

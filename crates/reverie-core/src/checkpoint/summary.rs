@@ -1,8 +1,8 @@
 //! **Summary**: the part of a checkpoint that is read without its items, and the checkpoints of a folder.
 
-use crate::disk::{Disk, names as names_in};
 use super::names::{self, Kind};
 use super::section::{SectionReader, Tag};
+use crate::disk::{Disk, names as names_in};
 use crate::error::Result;
 use crate::table::limiter::Counters;
 use crate::table::{Stats, TableCut, TableOptions};

@@ -1,10 +1,10 @@
 //! The forms of a chunk whose bytes may be replaced: raw, packed, on the disk.
 
+use super::Layout;
 use super::account::Account;
 use super::codec::Packed;
 use super::slab::Slab;
 use super::tier::Stored;
-use super::Layout;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -1,8 +1,8 @@
 //! The contents of a chunk, to send it elsewhere.
 
 use super::codec::Packed;
-use super::slab::Slab;
 use super::form::Form;
+use super::slab::Slab;
 use super::{Chunk, Layout, Storage};
 use std::sync::Arc;
 

@@ -6,8 +6,8 @@
 
 use super::chooser::hole_bits;
 use super::codec::{Packed, RAW, Section};
-use super::slab::Slab;
 use super::form::Form;
+use super::slab::Slab;
 use super::{Chunk, ChunkWriter, Compression, Layout, Meter, Storage};
 use crate::error::{Error, Result};
 use std::collections::HashMap;

@@ -2,8 +2,8 @@
 
 use super::chooser::{Chooser, Compression};
 use super::codec::Packed;
-use super::slab::{Pen, Slab};
 use super::form::{Form, Packable};
+use super::slab::{Pen, Slab};
 use super::{Chunk, Layout, Meter, Storage};
 use crate::error::{Error, Result};
 use std::mem::MaybeUninit;

@@ -2,9 +2,9 @@
 
 use super::encode::{Head, encode};
 use super::recover::JournalEnd;
-use crate::disk::storage;
 use crate::checkpoint::summary::LogStart;
 use crate::checkpoint::{Saved, Store};
+use crate::disk::storage;
 use crate::error::Result;
 use crate::table::{TableDelta, Tables};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -3,13 +3,13 @@
 use super::commit::{Commit, MAGIC};
 use super::replay::{HeldLease, Replayed};
 use crate::checkpoint::bytes::Reader;
-use crate::disk::{Disk, damaged};
 use crate::checkpoint::load::{Checkpoint, load_manifest};
 use crate::checkpoint::manifest::Manifest;
 use crate::checkpoint::retain::scan;
 use crate::checkpoint::segment::{Kind, SegmentReader};
 use crate::checkpoint::summary::{LogStart, latest};
 use crate::chunk::Meter;
+use crate::disk::{Disk, damaged};
 use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

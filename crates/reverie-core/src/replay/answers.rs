@@ -1,5 +1,6 @@
 //! Data about a replay: figures, connection, waiting requests.
 
+use crate::chunk::TierInfo;
 use crate::table::limiter::Counters;
 use crate::table::{JournalInfo, TableInfo, Waiting, Why};
 use std::borrow::Cow;
@@ -27,6 +28,8 @@ pub struct Info {
     pub max_connections: Option<u64>,
     /// The journal; `None` without one, and of several servers, each of which has its own.
     pub journal: Option<JournalInfo>,
+    /// The disk tier; `None` without one, and of several servers.
+    pub disk: Option<TierInfo>,
     /// The servers, if the replay is spread over several; their figures are summed above.
     pub shards: Vec<ShardInfo>,
 }

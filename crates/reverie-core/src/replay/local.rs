@@ -115,6 +115,7 @@ impl Replay for Tables {
             live_bytes: meter.live_bytes(),
             max_bytes,
             journal: self.journal(),
+            disk: meter.tier_info(),
             ..Info::default()
         }))
     }

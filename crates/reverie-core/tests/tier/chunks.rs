@@ -153,7 +153,10 @@ fn a_changed_byte_in_a_file_is_an_error_and_never_a_wrong_cell() {
         let outcomes: Vec<_> = stored.iter().map(|chunk| chunk.read().map(drop)).collect();
         assert_eq!(outcomes.iter().filter(|outcome| outcome.is_err()).count(), 1, "byte {at}");
         let failed = outcomes.into_iter().find_map(Result::err).unwrap();
-        assert!(matches!(&failed, Error::DamagedFile { path: named, .. } if *named == path.display().to_string()), "{failed}");
+        assert!(
+            matches!(&failed, Error::DamagedFile { path: named, .. } if *named == path.display().to_string()),
+            "{failed}"
+        );
         file.write_all_at(&byte, at).unwrap();
     }
     stored.iter().for_each(|chunk| drop(chunk.read().unwrap()));

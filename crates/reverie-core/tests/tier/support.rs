@@ -51,7 +51,10 @@ pub fn check(chunk: &Chunk, number: u64, steps: usize) {
             let has = (column, index) != (2, 1);
             assert_eq!(chunk.has(column, index), has, "chunk {number}, column {column}, cell {index}");
             if has {
-                assert!(cells.cell(column, index) == Some(&cell(number, column, index)), "chunk {number}, column {column}, cell {index}");
+                assert!(
+                    cells.cell(column, index) == Some(&cell(number, column, index)),
+                    "chunk {number}, column {column}, cell {index}"
+                );
             }
         }
     }

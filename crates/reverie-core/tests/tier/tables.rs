@@ -187,9 +187,7 @@ fn an_insert_for_which_neither_memory_nor_disk_will_ever_have_room_is_refused() 
     let limits = TierOptions { disk_bytes: Some(16 * ITEM as u64), ..tiers::options(&folder, 10 * ITEM as u64) };
     let tables = tables(vec![options("t", 100)], limits, Arc::new(Folder), None);
     let (table, mut writer) = (tables.get("t").unwrap().clone(), Writer::new(&tables));
-    let refused = (0..60).find_map(|number| {
-        done(table.insert(writer.inserts(number))).err()
-    });
+    let refused = (0..60).find_map(|number| done(table.insert(writer.inserts(number))).err());
     let refused = refused.expect("some insert is refused");
     assert!(matches!(&refused, Error::ResourceExhausted { hint, .. } if hint.contains("disk_bytes")), "{refused}");
     assert!(table.info().size >= 20, "{} items are in", table.info().size);

@@ -124,6 +124,7 @@ fn info_of(info: proto::ServerInfo) -> Result<Info> {
         num_local_connections: info.local_connections,
         max_connections: Some(info.max_connections),
         journal: info.journal.map(convert::journal::decode).transpose()?,
+        disk: info.disk.map(convert::disk::decode),
         shards: Vec::new(),
     })
 }

@@ -3,6 +3,7 @@
 pub mod batch;
 pub mod error;
 pub mod item;
+pub mod disk;
 pub mod journal;
 pub mod numbers;
 pub mod query;

@@ -2,6 +2,7 @@
 
 use super::watched::Watched;
 use crate::server::{Shared, Transport};
+use reverie_core::chunk::TierInfo;
 use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{AGE_BUCKETS, TIMES_BUCKETS, TableInfo, Why};
 use serde_json::{Value, json};
@@ -38,7 +39,23 @@ pub(super) fn info(watched: &Watched) -> Value {
             "is_full": journal.is_full,
             "error": journal.error.map(|error| error.to_string()),
         })),
+        "disk": meter.tier_info().map(disk),
         "tables": watched.tables.iter().map(|of| table(&of.info())).collect::<Vec<_>>(),
+    })
+}
+
+fn disk(info: TierInfo) -> Value {
+    json!({
+        "folder": info.folder,
+        "memory_bytes": info.memory,
+        "max_memory_bytes": info.memory_bytes,
+        "num_chunks": info.chunks,
+        "chunk_bytes": info.stored,
+        "file_bytes": info.used,
+        "max_file_bytes": info.disk_bytes,
+        "num_moved": info.moved,
+        "compacted_bytes": info.compacted,
+        "error": info.error,
     })
 }
 

@@ -10,6 +10,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
+use reverie_core::chunk::TierInfo;
 use reverie_core::table::{AGE_BUCKETS, JournalInfo, Stats, TableInfo};
 use std::fmt::{Debug, Error, Write};
 use std::ops::Range;
@@ -27,9 +28,11 @@ pub(super) fn exposition(watched: &Watched) -> Result<String, Error> {
     let tables: Vec<TableSeries> = watched.tables.iter().map(|table| TableSeries::new(table.info(), table)).collect();
     let mut out = String::new();
     let ((meter, max_bytes), journal) = (watched.tables.bytes(), watched.journal());
+    let disk = meter.tier_info();
     let scrape = Scrape {
         tables,
-        bytes: (meter.live_bytes(), max_bytes),
+        bytes: (meter.memory_bytes(), disk.as_ref().map(|disk| disk.memory_bytes).or(max_bytes)),
+        disk,
         checkpoint_age: watched.tables.checkpoint_age(),
         journal_unsynced: journal.as_ref().map(|journal| journal.unsynced_bytes),
         ready: watched.trouble().is_none(),
@@ -83,6 +86,7 @@ impl TableSeries {
 struct Scrape {
     tables: Vec<TableSeries>,
     bytes: (u64, Option<u64>),
+    disk: Option<TierInfo>,
     checkpoint_age: Option<Duration>,
     journal_unsynced: Option<u64>,
     ready: bool,
@@ -133,6 +137,8 @@ impl Scrape {
         let limits = [("tables", self.bytes.1), ("network", network.and_then(|info| info.max_network_bytes))];
         let limits = limits.into_iter().filter_map(|(of, limit)| Some((kind(of), limit?)));
         gauges(to, "reverie_memory_limit_bytes", "Bytes that may be in use, where there is a limit", limits)?;
+        let disk = self.disk.iter().flat_map(|disk| [(kind("chunks"), disk.stored), (kind("files"), disk.used)]);
+        gauges(to, "reverie_disk_bytes", "Bytes of chunks on the disk, and of the files that have them", disk)?;
         let age = self.checkpoint_age.map(|age| (vec![], age.as_secs_f64()));
         gauges(to, "reverie_checkpoint_age_seconds", "Seconds since the newest checkpoint", age)?;
         let unsynced = self.journal_unsynced.map(|bytes| (vec![], bytes));

@@ -79,7 +79,12 @@ impl Batches {
     pub(super) fn plan(&mut self, way: &dyn Way, reading: &Reading, draws: &Draws) -> Result<Planned> {
         if draws.items.is_empty() {
             let layout = Layout::new(draws.len(), &[])?;
-            return Ok(Planned { plan: Arc::new(Plan::nothing()), layout, split: None, unpacking: Unpacking::default() });
+            return Ok(Planned {
+                plan: Arc::new(Plan::nothing()),
+                layout,
+                split: None,
+                unpacking: Unpacking::default(),
+            });
         }
         let known = self.planners.iter().position(|(known, _)| known == reading);
         let mut entry = match known.and_then(|at| self.planners.remove(at)) {

@@ -190,6 +190,7 @@ impl Shared {
             max_memory: self.limits.memory.map(|(memory, _)| memory),
             max_connections: self.admission.max_connections() as u64,
             journal: self.tables.journal().map(crate::convert::journal::encode),
+            disk: meter.tier_info().map(crate::convert::disk::encode),
         }
     }
 

@@ -91,6 +91,7 @@ pub(super) fn infos(infos: Vec<(usize, Info)>, members: &Members, tables: &[Arc<
         // A client needs a place at each server.
         max_connections: infos.iter().filter_map(|(_, info)| info.max_connections).min(),
         journal: None,
+        disk: None,
         shards: Vec::new(),
     };
     for (shard, info) in infos {

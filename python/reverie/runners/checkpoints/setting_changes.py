@@ -30,6 +30,9 @@ MAY_CHANGE = frozenset(
         "prefetch",
         "compile",
         "gpus_per_actor",
+        "replay_disk",
+        "replay_memory",
+        "replay_disk_bytes",
         # optimisers
         "learning_rate",
         "policy_learning_rate",

@@ -63,6 +63,16 @@ def parse_nodes(text: str) -> list[Node]:
     return [Node(f"node of {found[2]}{found[3]}", int(memory), float(cpus or 0), float(gpus or 0))] * count
 
 
+def on_disk(memory: Mapping[str, int], limit: int) -> dict[str, int]:
+    """`memory`, where the parts of the replay together keep `limit` bytes in memory and the rest on the disk."""
+    replay = {part: size for part, size in memory.items() if any(word in part for word in REPLAY)}
+    total = sum(replay.values())
+    if total <= limit:
+        return dict(memory)
+    kept = {f"{part}, partly on the disk": size * limit // total for part, size in replay.items()}
+    return {**{part: size for part, size in memory.items() if part not in replay}, **kept}
+
+
 def memory_of_role(role: str, topology: Topology) -> int:
     """Bytes that each role of a kind takes at most (an estimate): an actor holds one copy of the policy at most.
 

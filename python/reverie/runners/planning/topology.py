@@ -19,7 +19,7 @@ from reverie.agents.core import CompilePlan, RunSettings, TableNeeds
 from reverie.agents.env_settings import EnvSettings
 from reverie.agents.environments import EnvSpec, describe, id_of
 from reverie.runners.planning.compiling import compile_plan
-from reverie.runners.planning.nodes import PROCESSES, Node, gib, memory_of_role, place
+from reverie.runners.planning.nodes import PROCESSES, Node, gib, memory_of_role, on_disk, place
 from reverie.sharding import shard_table
 
 PROCESS_BYTES = 400 * 2**20
@@ -231,6 +231,8 @@ def plan(
         compiling=compile_plan(agent, env, found.run if run is None else run, runner),
     )
     memory = {PROCESSES: PROCESS_BYTES * topology.num_processes, **agent.memory(env, config)}
+    if topology.run.replay_disk is not None and topology.run.replay_memory is not None:
+        memory = on_disk(memory, topology.run.replay_memory)
     if topology.prefetch:
         rows = topology.prefetch * topology.needs.num_learners * topology.needs.batch_size
         memory[f"{topology.prefetch} batches ahead"] = rows * 2 * env.obs_bytes

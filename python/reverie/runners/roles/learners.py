@@ -260,7 +260,8 @@ class Bundle(LearningRole):
         self._table, self._needs = needs.table_of(index), needs
         all_tables = self.agent.make_tables(setup.env, setup.config, seed=setup.seed)
         (table,) = [one for one in all_tables if one.name == self._table]
-        self._server = Server([table], checkpointer=setup.serving.checkpointer, listen=False)
+        disk = setup.run.server_disk(setup.seed, index, len(all_tables))
+        self._server = Server([table], checkpointer=setup.serving.checkpointer, listen=False, **disk)
         self._client, self._page = self._server.client(), open_page(self._server, setup)
         self.inner = PublishingLearner(setup, self._client, self.watch)
         state = setup.state or {"learner": None, "actor": None}

@@ -134,6 +134,7 @@ class Shard(Role):
             host=serving.host,
             token=serving.token,
             tls=serving.tls,
+            **setup.run.server_disk(setup.seed, index, setup.num_shards),
         )
 
     def ready(self) -> Ready:

@@ -91,18 +91,22 @@ impl Ledger {
         self.wake.notify_all();
     }
 
-    /// Waits for a signal, or for the time if there is one, before which no signal but the end counts.
-    ///
-    /// False at the end.
-    pub(super) fn wait(&self, pause: Option<Duration>) -> bool {
-        let mut signal = held(&self.signal);
-        if let Some(time) = pause {
-            let until = |signal: &mut Signal| !signal.ends;
-            signal = self.wake.wait_timeout_while(signal, time, until).unwrap_or_else(PoisonError::into_inner).0;
-        } else {
-            let until = |signal: &mut Signal| !signal.ends && !signal.work;
-            signal = self.wake.wait_while(signal, until).unwrap_or_else(PoisonError::into_inner);
-        }
+    /// Waits for a signal, or for the time if there is one. False at the end.
+    pub(super) fn wait(&self, time: Option<Duration>) -> bool {
+        self.wait_while(time, |signal| !signal.ends && !signal.work)
+    }
+
+    /// Waits for the time, whatever is signalled. False at the end.
+    pub(super) fn pause(&self, time: Duration) -> bool {
+        self.wait_while(Some(time), |signal| !signal.ends)
+    }
+
+    fn wait_while(&self, time: Option<Duration>, until: impl Fn(&mut Signal) -> bool) -> bool {
+        let signal = held(&self.signal);
+        let mut signal = match time {
+            Some(time) => self.wake.wait_timeout_while(signal, time, until).unwrap_or_else(PoisonError::into_inner).0,
+            None => self.wake.wait_while(signal, until).unwrap_or_else(PoisonError::into_inner),
+        };
         signal.work = false;
         self.signalled.store(false, Relaxed);
         !signal.ends

@@ -13,6 +13,7 @@ mod stored;
 pub(super) use movable::{Memory, Movable};
 pub(super) use stored::{Record, Stored};
 
+use crate::clock::{Clock, SystemClock};
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use files::{File, Files};
@@ -195,9 +196,9 @@ impl Tier {
         self.parts.options.memory_bytes
     }
 
-    /// True if a chunk may be moved, now or once the disk works again.
+    /// True if a chunk may be moved: now, once it is sealed, or once the disk works again.
     pub(crate) fn may_free(&self) -> bool {
-        matches!(*held(&self.parts.state), State::Moves | State::Fails(_))
+        !matches!(*held(&self.parts.state), State::Full(_))
     }
 
     /// Ends the mover, removes the files and releases the folder. Chunks on the disk can still be read.
@@ -256,15 +257,20 @@ impl Parts {
     }
 
     fn run(&self, memory: &Weak<dyn Memory>) {
-        let mut pause = None;
-        while self.ledger.wait(pause) {
+        let clock = SystemClock::new();
+        // When the next file may be compacted.
+        let mut next: Option<Duration> = None;
+        loop {
+            let fails = matches!(*held(&self.state), State::Fails(_));
+            let left = next.map(|next| next.saturating_sub(clock.now()));
+            if !(if fails { self.ledger.pause(RETRY) } else { self.ledger.wait(left) }) {
+                return;
+            }
             let Some(memory) = memory.upgrade() else { return };
             self.relieve(&*memory);
-            let compacted = self.compact(&*memory);
-            pause = match &*held(&self.state) {
-                State::Fails(_) => Some(RETRY),
-                _ => compacted,
-            };
+            if next.is_none_or(|next| next <= clock.now()) {
+                next = self.compact(&*memory).map(|pause| clock.now() + pause);
+            }
         }
     }
 
@@ -345,6 +351,12 @@ impl Parts {
             let (to, at) = written.files.write(&bytes).ok()?;
             copied += bytes.len() as u64;
             written.store(&to, at, records);
+            if memory.used() > self.high() {
+                // Inserts wait for memory: the rest of the file comes after it.
+                drop(written);
+                self.compacted.fetch_add(copied, Relaxed);
+                return Some(Duration::ZERO);
+            }
         }
         Files::give_up(&file);
         drop(file);

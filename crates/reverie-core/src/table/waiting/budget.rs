@@ -98,7 +98,9 @@ impl Budget {
         };
         for (of, largest) in [(Limit::Total, largest(|new| new.most)), (Limit::Memory, largest(|new| new.memory))] {
             // More than the limit by itself.
-            if let Some(Starved { held, budget, .. }) = self.over(of, largest).filter(|starved| largest > starved.budget) {
+            if let Some(Starved { held, budget, .. }) =
+                self.over(of, largest).filter(|starved| largest > starved.budget)
+            {
                 return Err(reason::refusal(name, &Starved { of, held, needed: largest, budget }));
             }
         }

@@ -93,7 +93,7 @@ pub(super) fn take(
     Ok(())
 }
 
-/// Adds cells to a known chunk. A packed chunk has all its cells already.
+/// Adds cells to a known chunk. A packed chunk has all its cells already, as has one that is sealed.
 fn grow(name: u64, open: &mut Option<ChunkWriter>, message: &proto::ChunkCells, bulk: &dyn BulkIn) -> Result<()> {
     let Some(writer) = open else { return Ok(()) };
     if message.columns.is_empty() {
@@ -101,7 +101,13 @@ fn grow(name: u64, open: &mut Option<ChunkWriter>, message: &proto::ChunkCells, 
     } else {
         message.columns.iter().try_for_each(|column| push_column(name, writer, column, bulk))?;
     }
-    let Some(packed) = &message.packed else { return Ok(()) };
+    let Some(packed) = &message.packed else {
+        // Nothing can follow: it is sealed, so that it may move to the disk.
+        if writer.is_full() && !writer.chunk().is_packable() {
+            *open = None;
+        }
+        return Ok(());
+    };
     let bytes = packed_bytes(packed, bulk)?;
     if !writer.chunk().is_packable() {
         return Err(broken(format!("the chunk {name} is packed, which it was not to be")));
