@@ -283,7 +283,7 @@ def build(path: Path, table: str, settings: type[Settings], values: dict[str, An
         raise PresetError(path, f"[{table}] {error}") from error
 
 
-OPTIONAL = {int | None: int, float | None: float}
+OPTIONAL = {int | None: int, float | None: float, str | None: str}
 """Types of settings that a file may leave out, which is None."""
 
 

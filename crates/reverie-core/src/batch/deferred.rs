@@ -5,7 +5,7 @@
 use super::gather::{Bytes, Run};
 use super::plan::{Plan, missing};
 use super::unpacked::Pause;
-use crate::chunk::{Cells, Chunk, Decoder};
+use crate::chunk::{Cells, Chunk, Decoder, OnDisk};
 use crate::error::Result;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -61,6 +61,7 @@ impl Plan {
         out: &mut [&mut Bytes],
         pause: Pause<'_>,
     ) -> Result<()> {
+        self.read_directly(&mut deferred, out, pause)?;
         deferred.sort_by_key(|cells| std::ptr::from_ref(cells.chunk));
         let groups = deferred.chunk_by(|left, right| std::ptr::eq(left.chunk, right.chunk));
         let mut groups: Vec<_> = groups.map(Group::new).collect();
@@ -83,6 +84,61 @@ impl Plan {
                 Ok(())
             }
         }
+    }
+
+    /// Reads the cells on the disk that fill a piece of the batch as they are, and takes them off the list.
+    fn read_directly(&self, deferred: &mut Vec<Deferred<'_>>, out: &mut [&mut Bytes], pause: Pause<'_>) -> Result<()> {
+        let mut reads: Vec<(usize, Range<usize>, OnDisk)> = Vec::new();
+        deferred.retain(|cells| match self.direct(cells) {
+            Some((to, on_disk)) => {
+                reads.push((cells.column, to, on_disk));
+                false
+            }
+            None => true,
+        });
+        if reads.is_empty() {
+            return Ok(());
+        }
+        let bytes: u64 = reads.iter().map(|(_, to, _)| to.len() as u64).sum();
+        pause(bytes)?;
+        // The pieces of the batch, column by column from front to back.
+        reads.sort_unstable_by_key(|(column, to, _)| (*column, to.start));
+        let (mut columns, mut pieces) = (out.iter_mut().enumerate(), Vec::with_capacity(reads.len()));
+        let mut rest: (usize, usize, &mut Bytes) = (usize::MAX, 0, &mut []);
+        for (column, to, on_disk) in reads {
+            if rest.0 != column {
+                let (_, whole) = columns.find(|(index, _)| *index == column).expect("a column of the plan");
+                rest = (column, 0, whole);
+            }
+            let (_, at, bytes) = rest;
+            let (_, bytes) = bytes.split_at_mut(to.start - at);
+            let (piece, bytes) = bytes.split_at_mut(to.len());
+            rest = (column, to.end, bytes);
+            pieces.push((on_disk, piece));
+        }
+        pieces.sort_unstable_by_key(|(on_disk, _)| on_disk.order());
+        let read = |pieces: &mut [(OnDisk, &mut Bytes)]| pieces.iter_mut().try_for_each(|(from, to)| from.read(to));
+        let pool = if bytes >= FOR_SEVERAL && pieces.len() > 1 { pool() } else { None };
+        let Some(pool) = pool else { return read(&mut pieces) };
+        let share = pieces.len().div_ceil(2 * pool.current_num_threads());
+        let mut outcomes: Vec<_> = pieces.chunks_mut(share).map(|pieces| (pieces, Ok(()))).collect();
+        pool.in_place_scope(|scope| {
+            for (pieces, outcome) in &mut outcomes {
+                scope.spawn(move |_| *outcome = read(pieces));
+            }
+        });
+        outcomes.into_iter().try_for_each(|(_, outcome)| outcome)
+    }
+
+    /// Where cells lie on the disk and where in the batch, if one is a copy of the other.
+    fn direct(&self, cells: &Deferred<'_>) -> Option<(Range<usize>, OnDisk)> {
+        let (column, run) = (&self.columns[cells.column], &cells.run);
+        let layout = cells.chunk.layout();
+        let fits =
+            column.outer == 1 && run.source < layout.num_columns() && layout.width(run.source) == column.cell_bytes();
+        let from = fits.then(|| cells.chunk.on_disk(run.source, run.first..run.first + run.n))??;
+        let (start, width) = (cells.to.start, column.cell_bytes());
+        Some((start + run.at * width..start + (run.at + run.n) * width, from))
     }
 
     fn gather_by_several(

@@ -21,7 +21,7 @@ pub(super) struct Run {
     pub(super) source: usize,
     pub(super) first: usize,
     pub(super) n: usize,
-    at: usize,
+    pub(super) at: usize,
 }
 
 /// The number of kinds of items (pattern and layout) that are gathered together, each in its own pass.

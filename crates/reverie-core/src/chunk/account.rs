@@ -108,10 +108,10 @@ impl Meter {
 
     /// The last table released a chunk of that size.
     pub(super) fn leave_tables(&self, bytes: u64, on_disk: u64) {
+        self.in_tables.fetch_sub(bytes, Relaxed);
         if on_disk > 0 {
             self.in_tables_on_disk.fetch_sub(on_disk, Relaxed);
         }
-        self.in_tables.fetch_sub(bytes, Relaxed);
     }
 
     /// The size of a chunk that tables refer to changed: its bytes, and those of them on the disk.
@@ -134,10 +134,11 @@ impl Meter {
     }
 
     pub(super) fn remove(&self, bytes: u64, on_disk: u64) {
+        // In this order nobody sees memory that is not used.
+        self.bytes.fetch_sub(bytes, Relaxed);
         if on_disk > 0 {
             self.on_disk.fetch_sub(on_disk, Relaxed);
         }
-        self.bytes.fetch_sub(bytes, Relaxed);
         self.chunks.fetch_sub(1, Relaxed);
     }
 }

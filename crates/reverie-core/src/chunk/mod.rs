@@ -22,6 +22,7 @@ pub use cells::Cells;
 pub use chooser::{Chooser, Compression};
 pub use decoder::{Decoder, Wanted};
 pub use layout::Layout;
+pub(crate) use moved::OnDisk;
 pub use raw::{PackedBytes, Raw};
 pub use saved::Restorer;
 pub use slab::{fill, filled};

@@ -1,8 +1,12 @@
 //! A chunk as the disk tier sees it.
 
 use super::form::Form;
+use super::slab::zeroed;
 use super::tier::{Movable, Record, Stored};
 use super::{Chunk, Storage};
+use crate::error::Result;
+use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::sync::Arc;
 
 impl Movable for Chunk {
@@ -38,9 +42,36 @@ impl Movable for Chunk {
     }
 }
 
+/// Cells on the disk that are read directly to where they are wanted.
+pub(crate) struct OnDisk {
+    stored: Arc<Stored>,
+    column: usize,
+    from: u64,
+}
+
+impl OnDisk {
+    /// Those with a smaller order lie before.
+    pub(crate) fn order(&self) -> (u64, u64) {
+        let (file, offset) = self.stored.order();
+        (file, offset + self.from)
+    }
+
+    /// Fills `to`. The errors are those of [`Chunk::read`].
+    pub(crate) fn read(&self, to: &mut [MaybeUninit<u8>]) -> Result<()> {
+        self.stored.read(self.column, self.from, zeroed(to))
+    }
+}
+
 impl Chunk {
     /// Chunks on the disk in this order lie one behind the other; `None` in memory.
     pub(crate) fn place_on_disk(&self) -> Option<(u64, u64)> {
         self.stored().map(|stored| stored.order())
+    }
+
+    /// Cells that can be read directly; `None` if they are in memory, packed, or checked only together with others.
+    pub(crate) fn on_disk(&self, column: usize, cells: Range<usize>) -> Option<OnDisk> {
+        let (stored, width) = (self.stored()?, self.layout().width(column));
+        let from = (cells.start * width) as u64;
+        stored.is_read_alone(column, width, &cells).then(|| OnDisk { stored, column, from })
     }
 }

@@ -8,6 +8,7 @@ mod fill;
 mod reserve;
 
 use fill::copy_small;
+pub(crate) use fill::zeroed;
 pub use fill::{fill, filled};
 
 use super::layout::{ALIGN, Layout, Place};

@@ -15,6 +15,15 @@ pub fn fill<'a>(to: &'a mut [MaybeUninit<u8>], from: &[u8]) -> &'a mut [u8] {
     }
 }
 
+/// Fills `to` with zeros, for a reader that takes no other memory, and returns it.
+pub(crate) fn zeroed(to: &mut [MaybeUninit<u8>]) -> &mut [u8] {
+    // SAFETY: every byte of `to` is initialised then.
+    unsafe {
+        ptr::write_bytes(to.as_mut_ptr(), 0, to.len());
+        slice::from_raw_parts_mut(to.as_mut_ptr().cast(), to.len())
+    }
+}
+
 /// `len` bytes from memory that can only be copied: `fill` fills all that it gets and returns it.
 pub fn filled(len: usize, fill: impl for<'a> FnOnce(&'a mut [MaybeUninit<u8>]) -> &'a mut [u8]) -> Box<[u8]> {
     let mut bytes = Box::<[u8]>::new_uninit_slice(len);

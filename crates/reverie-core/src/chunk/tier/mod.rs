@@ -373,7 +373,7 @@ impl Written {
     /// The chunks are in the file, from `at` on.
     fn store(&mut self, file: &Arc<File>, at: u64, records: Vec<(Arc<dyn Movable>, Record)>) {
         if !self.members.contains_key(&file.number) {
-            // A new file: some others are gone, and their addresses may be used again.
+            // A new file: some others are gone.
             let files = &self.files;
             self.members.retain(|number, _| files.has(*number));
         }

@@ -200,6 +200,14 @@ impl Stored {
         Ok(())
     }
 
+    /// True if these cells can be read by themselves: they are not packed, and whole blocks.
+    pub(in crate::chunk) fn is_read_alone(&self, column: usize, width: usize, cells: &Range<usize>) -> bool {
+        self.columns[column].coding == RAW
+            && width > 0
+            && cells.end <= self.len(column)
+            && self.whole_blocks(column, width, cells) == *cells
+    }
+
     /// The stored bytes of a whole column.
     pub(in crate::chunk) fn read_stored(&self, column: usize, into: &mut Vec<u8>) -> Result<()> {
         into.clear();
