@@ -3,6 +3,7 @@
 use super::shared::{cell, leaf, options, queue};
 use super::tiers::{self, Temporary, until};
 use reverie_core::append::{Cells, RowWriter, Sink};
+use reverie_core::batch::{Options, Planner};
 use reverie_core::checkpoint::{Disk, Folder, Input, Keep, Output, Store, load};
 use reverie_core::chunk::{Compression, TierOptions};
 use reverie_core::clock::{Clock, ManualClock};
@@ -10,8 +11,10 @@ use reverie_core::error::Error;
 use reverie_core::item::Item;
 use reverie_core::sample::SampleRequest;
 use reverie_core::spec::DType;
+use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{InsertReason, Inserts, Priority, SharedTable, TableOptions, Tables, Ticket};
 use std::io;
+use std::mem::MaybeUninit;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,8 +50,17 @@ impl Writer {
     }
 }
 
+/// The number, and bytes that depend on it.
 fn content(number: u64) -> Vec<u8> {
-    (0..ITEM as u64).map(|at| (number.wrapping_mul(2_654_435_761) >> (at % 32)) as u8 ^ at as u8).collect()
+    let rest = (8..ITEM as u64).map(|at| (number.wrapping_mul(2_654_435_761) >> (at % 32)) as u8 ^ at as u8);
+    number.to_le_bytes().into_iter().chain(rest).collect()
+}
+
+/// The number of an item, whose bytes must be those of the number.
+fn number_of(bytes: &[u8]) -> u64 {
+    let number = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+    assert!(bytes == content(number), "the bytes of item {number} are not its own");
+    number
 }
 
 /// The outcome of a request, which must have one within some seconds.
@@ -93,14 +105,33 @@ fn items_that_a_full_table_evicts_make_no_room_in_memory() {
     assert!(drawn(&table) == content(300), "the oldest that is left");
 }
 
-/// A disk that can be told to refuse writes.
-struct Refusing(AtomicBool);
+/// A disk that can be told to refuse writes, and reads.
+#[derive(Default)]
+struct Refusing {
+    writes: AtomicBool,
+    reads: AtomicBool,
+}
+
+struct RefusingInput(Box<dyn Input>, Arc<Refusing>);
+
+impl Input for RefusingInput {
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        match self.1.reads.load(Ordering::SeqCst) {
+            true => Err(io::Error::other("the medium has an error")),
+            false => self.0.read_at(offset, into),
+        }
+    }
+}
 
 struct RefusingOutput(Box<dyn Output>, Arc<Refusing>);
 
 impl Output for RefusingOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match self.1.0.load(Ordering::SeqCst) {
+        match self.1.writes.load(Ordering::SeqCst) {
             true => Err(io::Error::from(io::ErrorKind::StorageFull)),
             false => self.0.write(bytes),
         }
@@ -123,7 +154,7 @@ impl Disk for Shared {
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn Input>> {
-        Folder.open(path)
+        Ok(Box::new(RefusingInput(Folder.open(path)?, Arc::clone(&self.0))))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -158,7 +189,7 @@ impl Disk for Shared {
 #[test]
 fn a_disk_that_is_full_holds_inserts_back_with_that_reason_until_it_has_room() {
     let folder = Temporary::new();
-    let refusing = Arc::new(Refusing(true.into()));
+    let refusing = Arc::new(Refusing { writes: true.into(), ..Refusing::default() });
     let disk = Arc::new(Shared(Arc::clone(&refusing)));
     let tables = tables(vec![options("t", 100)], tiers::options(&folder, 10 * ITEM as u64), disk, None);
     let (table, mut writer) = (tables.get("t").unwrap().clone(), Writer::new(&tables));
@@ -174,7 +205,7 @@ fn a_disk_that_is_full_holds_inserts_back_with_that_reason_until_it_has_room() {
         matches!(&why.insert_reason, Some(InsertReason::Memory { trouble: Some(trouble), .. }) if trouble.contains("refused")),
         "{why}"
     );
-    refusing.0.store(false, Ordering::SeqCst);
+    refusing.writes.store(false, Ordering::SeqCst);
     waiting.into_iter().for_each(|ticket| _ = done(Ok(ticket)).unwrap());
     assert_eq!(table.why().insert_reason, None);
     assert!(tables.bytes().0.table_memory() <= 10 * ITEM as u64);
@@ -220,4 +251,59 @@ fn a_checkpoint_has_what_is_on_the_disk_and_is_restored_within_the_memory() {
     assert!(drawn(table) == content(0));
     let items: Vec<_> = table.get(&keys).unwrap().items;
     items.iter().enumerate().for_each(|(number, item)| assert!(cell(item, 0, 0) == content(number as u64)));
+}
+
+#[test]
+fn a_read_that_the_disk_refuses_is_an_error_of_that_read_alone() {
+    let folder = Temporary::new();
+    let refusing = Arc::new(Refusing::default());
+    let disk = Arc::new(Shared(Arc::clone(&refusing)));
+    let tables = tables(vec![options("t", 100)], tiers::options(&folder, 10 * ITEM as u64), disk, None);
+    let (table, mut writer) = (tables.get("t").unwrap().clone(), Writer::new(&tables));
+    let inserted = (0..40).flat_map(|number| done(table.insert(writer.inserts(number))).unwrap());
+    let keys: Vec<_> = inserted.map(|key| key.get()).collect();
+    let gathered = |keys: &[i64]| {
+        let draws = table.get(keys).unwrap();
+        let plan = Planner::new(&Options::default()).plan_draws(&draws).unwrap();
+        let mut arrays: Vec<_> = plan.outputs.iter().map(|output| vec![MaybeUninit::new(0); output.bytes()]).collect();
+        plan.gather_draws(&draws, &mut arrays.iter_mut().map(|array| &mut array[..]).collect::<Vec<_>>())
+    };
+    refusing.reads.store(true, Ordering::SeqCst);
+    let refused = gathered(&keys).unwrap_err();
+    assert!(matches!(&refused, Error::Storage { action, .. } if action == "read"), "{refused}");
+    gathered(&keys[39..]).unwrap();
+    refusing.reads.store(false, Ordering::SeqCst);
+    gathered(&keys).unwrap();
+}
+
+#[test]
+fn draws_during_inserts_evictions_and_compaction_have_their_own_bytes() {
+    const ITEMS: u64 = 1500;
+    let folder = Temporary::new();
+    let limits = TierOptions {
+        disk_bytes: Some(400 * ITEM as u64),
+        compaction_bytes_per_second: 0,
+        ..tiers::options(&folder, 20 * ITEM as u64)
+    };
+    let random = TableOptions {
+        sampler: SelectorOptions::Uniform,
+        remover: SelectorOptions::Uniform,
+        ..options("t", 150)
+    };
+    let tables = tables(vec![random], limits, Arc::new(Folder), None);
+    let table = tables.get("t").unwrap().clone();
+    std::thread::scope(|scope| {
+        let inserted = scope.spawn(|| {
+            let mut writer = Writer::new(&tables);
+            (0..ITEMS).for_each(|number| _ = done(table.insert(writer.inserts(number))).unwrap());
+        });
+        let mut newest = 0;
+        while !inserted.is_finished() {
+            newest = newest.max(number_of(&drawn(&table)));
+        }
+        assert!(newest > ITEMS / 2, "draws go on while items come: the newest was {newest}");
+    });
+    let info = tables.bytes().0.tier_info().unwrap();
+    assert!(info.compacted > 0 && info.used <= 400 * ITEM as u64, "{info:?}");
+    (0..300).for_each(|_| _ = number_of(&drawn(&table)));
 }
