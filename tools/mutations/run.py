@@ -93,8 +93,8 @@ class Tree:
 
     def __init__(self, source: Path, scratch: Path) -> None:
         self.source = source
-        # Cargo separates crates of other folders, and shares those from the registry.
-        self.path, self.build = scratch / "tree", source / "target"
+        # Of its own: cargo names the crates of a copy as those of the tree, and would take theirs for fresh.
+        self.path, self.build = scratch / "tree", scratch / "build"
         self._copy()
 
     def _copy(self) -> None:

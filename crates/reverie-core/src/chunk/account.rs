@@ -6,6 +6,9 @@ use crate::error::{Error, Result};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+/// Attempts to read two counters that belong together.
+const ATTEMPTS: u32 = 8;
+
 /// The bytes of the chunks of one server, each chunk counted once.
 #[derive(Debug, Default)]
 pub struct Meter {
@@ -93,8 +96,16 @@ impl Meter {
 
     /// Bytes of memory of the live chunks.
     pub fn memory_bytes(&self) -> u64 {
-        // Bytes that move to the disk between the two reads are counted nowhere, never twice.
-        let on_disk = self.on_disk.load(Relaxed);
+        // Bytes that move to the disk between the two reads, for which others came, would be counted twice.
+        let mut on_disk = self.on_disk.load(Relaxed);
+        for _ in 0..ATTEMPTS {
+            let live = self.live_bytes();
+            let now = self.on_disk.load(Relaxed);
+            if now == on_disk {
+                return live.saturating_sub(on_disk);
+            }
+            on_disk = now;
+        }
         self.live_bytes().saturating_sub(on_disk)
     }
 
