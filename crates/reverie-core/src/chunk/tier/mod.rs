@@ -29,7 +29,7 @@ use std::time::Duration;
 /// Bytes of a file, after which another one is begun.
 const FILE_BYTES: u64 = 64 << 20;
 /// Bytes that are written together.
-const AT_ONCE: usize = 1 << 20;
+const AT_ONCE: u64 = 1 << 20;
 /// Chunks that compaction writes together.
 const CHUNKS_AT_ONCE: usize = 16;
 /// The share of live bytes up to which a file is compacted.
@@ -276,8 +276,8 @@ impl Parts {
 
     /// Moves chunks until an eighth of the memory is free. Tells those that wait for memory.
     fn relieve(&self, memory: &dyn Memory) {
-        while memory.used() > self.low() {
-            let state = self.move_some();
+        while let Some(excess) = memory.used().checked_sub(self.low()).filter(|excess| *excess > 0) {
+            let state = self.move_some(excess);
             let moves = matches!(state, State::Moves);
             self.set(state);
             memory.freed();
@@ -293,13 +293,13 @@ impl Parts {
         *held(&self.state) = state;
     }
 
-    /// Moves some chunks, those that were not read lately first.
-    fn move_some(&self) -> State {
+    /// Moves some chunks, of about `excess` bytes at most, those that were not read lately first.
+    fn move_some(&self, excess: u64) -> State {
         let mut written = held(&self.files);
         written.files.remove_unused();
         let (mut bytes, mut records) = (Vec::new(), Vec::new());
-        let at_once = AT_ONCE.min(self.ledger.file_bytes as usize);
-        while bytes.len() < at_once {
+        let at_once = AT_ONCE.min(self.ledger.file_bytes).min(excess);
+        while (bytes.len() as u64) < at_once {
             let Some(chunk) = self.queue.next_cold() else { break };
             if let Some(record) = chunk.record(&mut bytes) {
                 records.push((chunk, record));
