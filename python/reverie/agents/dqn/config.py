@@ -39,12 +39,6 @@ class DqnConfig(replay.ReplaySettings):
         checks.one_of(self, "precision", PRECISIONS)
 
 
-def epsilon(step: int, config: DqnConfig) -> float:
-    """Epsilon at environment step `step` of the run (Mnih et al. 2015, Methods): in a line, then constant."""
-    walked = min(1.0, step / config.epsilon_steps)
-    return config.epsilon_start + walked * (config.epsilon_end - config.epsilon_start)
-
-
 def sizes(spec: EnvSpec, config: DqnConfig) -> tuple[int, int]:
     """The number of parameters, and the sum of the widths of all layers that one observation passes through."""
     features, parameters, units = front_sizes(spec)
