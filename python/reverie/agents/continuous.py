@@ -201,12 +201,21 @@ def follow(target: FlatNetwork[Any], online: FlatNetwork[Any], rate: float) -> N
 
 
 def memory(
-    spec: EnvSpec, config: ReplaySettings, *, policy: tuple[int, ...], critic: tuple[int, ...], critics: int
+    spec: EnvSpec,
+    config: ReplaySettings,
+    *,
+    policy: tuple[int, ...],
+    critic: tuple[int, ...],
+    critics: int,
+    outputs: int = 1,
 ) -> dict[str, int]:
-    """Memory of a run in bytes by part; `policy` and `critic` are hidden widths, `critics` the number of critics."""
+    """Memory of a run in bytes by part.
+
+    `policy` and `critic` are hidden widths, `critics` the number of critics, each with so many `outputs`.
+    """
     features, own, units = front_sizes(spec)
     actor = (features, *policy, 2 * spec.action_size)
-    judge = (features + spec.action_size, *critic, 1)
+    judge = (features + spec.action_size, *critic, outputs)
     # online, target, gradient, two moments; one policy in each actor
     parameters = (own + num_parameters(*actor)) * (5 + config.num_actors) + 5 * critics * (own + num_parameters(*judge))
     return replay.memory(spec, config, parameters=parameters, units=2 * units + sum(actor) + critics * sum(judge))
