@@ -118,4 +118,4 @@ def test_it_learns_to_swing_a_pendulum_up():
         confirmation_episodes=20,
     )
     result = train(D4PG, "Pendulum-v1", run=run, config=CONFIG, seed=1)
-    assert result.final.mean > -600, result.final.mean
+    assert result.evaluation.mean_return > -600, result.evaluation.mean_return

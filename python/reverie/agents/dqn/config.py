@@ -12,7 +12,7 @@ from reverie.agents.layers import num_parameters
 
 
 @dataclass(frozen=True, kw_only=True)
-class DqnConfig(replay.ReplaySettings):
+class DqnConfig(replay.HindsightSettings):
     """Names follow the paper's table of hyperparameters where it has one."""
 
     hidden: tuple[int, ...]
