@@ -1,6 +1,6 @@
 """Hindsight experience replay (Andrychowicz et al. 2017): transitions with goals that their episode achieved.
 
-An actor writes its transitions as ever. When an episode ends, each of its steps is the beginning of `her_k` more
+An actor writes its transitions as ever. When an episode ends, each of its steps begins `her_k` more
 items, with another desired goal in their observations and with the rewards of that goal. These are inserted during
 the following steps, at most `her_k` for each step of an environment, so that the table's ratio holds at any moment.
 """

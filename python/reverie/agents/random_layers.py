@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from statistics import NormalDist
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +38,28 @@ def drawing(module: nn.Module, rows: int, draw: Draw) -> Iterator[None]:
     finally:
         for layer in layers:
             layer.noise = None
+
+
+class Dropout(RandomLayer):
+    """Sets each number of `[k, B, width]` to 0 with probability `rate`, and divides the others by `1 - rate`.
+
+    Srivastava et al. 2014, section 4. Its noise is `[k, B, width]`. Without noise it is the identity.
+    """
+
+    def __init__(self, k: int, width: int, rate: float) -> None:
+        super().__init__()
+        self._sides, self._rate = (k, width), rate
+        self._threshold = NormalDist().inv_cdf(rate)
+
+    def noise_shape(self, rows: int) -> torch.Size:
+        """`[k, rows, width]`."""
+        return torch.Size((self._sides[0], rows, self._sides[1]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[k, B, width]` of `[k, B, width]`."""
+        if self.noise is None:
+            return x
+        return x * (self.noise > self._threshold) / (1 - self._rate)
 
 
 class NoiseScales(InitialisesItself):

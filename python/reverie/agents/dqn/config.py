@@ -27,6 +27,8 @@ class DqnConfig(replay.HindsightSettings):
     epsilon_end: float
     epsilon_steps: int
     """Environment steps, of all actors together, over which epsilon falls in a line."""
+    layer_norm: bool = False
+    """Whether the hidden layers after the convolutions are normalised."""
     precision: str = "float32"
     """Precision of all layers but the last; "bfloat16" halves the time of large networks if the processor has it."""
 
@@ -43,7 +45,8 @@ def sizes(spec: EnvSpec, config: DqnConfig) -> tuple[int, int]:
     """The number of parameters, and the sum of the widths of all layers that one observation passes through."""
     features, parameters, units = front_sizes(spec)
     widths = (features, *config.hidden, spec.num_actions or 0)
-    return parameters + num_parameters(*widths), units + sum(widths)
+    norms = 2 * sum(config.hidden) if config.layer_norm else 0
+    return parameters + num_parameters(*widths) + norms, units + sum(widths)
 
 
 def memory(spec: EnvSpec, config: DqnConfig) -> dict[str, int]:
