@@ -23,7 +23,7 @@ from reverie.agents.core import (
 from reverie.agents.environments import EnvSpec, make_vector
 from reverie.agents.hindsight import Hindsight, Step, goal_functions
 from reverie.agents.inputs import reward_deviation
-from reverie.agents.replay import ReplaySettings
+from reverie.agents.replay import HindsightSettings, ReplaySettings
 from reverie.errors import DeadlineExceededError
 
 CRASHES_IN_A_ROW = 5
@@ -222,9 +222,10 @@ class ReplayActor(EnvActor):
         self._discount = config.discount
         self._max_in_flight = 2 * config.inserts_per_act
         self._last_value: NDArray[np.float32] | None = None
-        self._hindsight = Hindsight(spec, config, self.num_envs, self._rng) if getattr(config, "her", "") else None
-        if self._hindsight is not None:
-            goal_functions(self._envs, spec.env_id)
+        self._hindsight: Hindsight | None = None
+        if isinstance(config, HindsightSettings) and config.her:
+            goal_functions(self._envs, spec.env_id)  # raises where it has none
+            self._hindsight = Hindsight(spec, config, self.num_envs, self._rng)
         self._client, self._table, self._new_priority = client, config.table_of(index), priority
         self._writer = client.transition_writer(
             self._table,

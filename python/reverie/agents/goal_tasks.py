@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 Goals = NDArray[Any]
 
 
-class BitFlips(gymnasium.Env[dict[str, Goals], int]):
+class BitFlips(gymnasium.Env[Any, Any]):
     """Bits, of which an action flips one, and a goal of as many bits (Andrychowicz et al. 2017, section 3.1).
 
     A step costs 1 unless it achieves the goal, which terminates; episodes are cut off after as many steps as bits. A
@@ -26,7 +26,7 @@ class BitFlips(gymnasium.Env[dict[str, Goals], int]):
         self._num_bits = num_bits
         bits = spaces.MultiBinary(num_bits)
         self.observation_space = spaces.Dict({"observation": bits, "achieved_goal": bits, "desired_goal": bits})
-        self.action_space = spaces.Discrete(num_bits)  # type: ignore[assignment]
+        self.action_space = spaces.Discrete(num_bits)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -49,7 +49,8 @@ class BitFlips(gymnasium.Env[dict[str, Goals], int]):
 
     def compute_reward(self, achieved_goal: Goals, desired_goal: Goals, info: Any) -> Goals:
         """0 where the goals are the same, else -1, of goals `[..., num_bits]`."""
-        return (achieved_goal == desired_goal).all(axis=-1) - np.float32(1)
+        rewards: Goals = (achieved_goal == desired_goal).all(axis=-1) - np.float32(1)
+        return rewards
 
     def compute_terminated(self, achieved_goal: Goals, desired_goal: Goals, info: Any) -> bool:
         """Whether the goals are the same."""
@@ -59,7 +60,7 @@ class BitFlips(gymnasium.Env[dict[str, Goals], int]):
         return {"observation": self._bits.copy(), "achieved_goal": self._bits.copy(), "desired_goal": self._goal.copy()}
 
 
-class Reach(gymnasium.Env[dict[str, Goals], Goals]):
+class Reach(gymnasium.Env[Any, Any]):
     """A point in a box of side 2 that an action moves by at most 0.2 along each axis, and a place to reach.
 
     A step costs 1 unless the point is within 0.1 of the place, which ends nothing; episodes have 30 steps.
@@ -93,7 +94,8 @@ class Reach(gymnasium.Env[dict[str, Goals], Goals]):
     def compute_reward(self, achieved_goal: Goals, desired_goal: Goals, info: Any) -> Goals:
         """0 within the radius, else -1, of places `[..., num_axes]`."""
         distance = np.linalg.norm(achieved_goal - desired_goal, axis=-1)
-        return (distance <= self.RADIUS) - np.float32(1)
+        rewards: Goals = (distance <= self.RADIUS) - np.float32(1)
+        return rewards
 
     def _observation(self) -> dict[str, Goals]:
         point = self._point.copy()
@@ -102,7 +104,6 @@ class Reach(gymnasium.Env[dict[str, Goals], Goals]):
 
 BIT_FLIPS = f"{__name__}:ReverieBitFlips-v0"
 REACH = f"{__name__}:ReverieReach-v0"
-for _id, _class in ((BIT_FLIPS, BitFlips), (REACH, Reach)):
-    _name = _id.rpartition(":")[2]
-    if _name not in gymnasium.registry:
-        gymnasium.register(_name, _class)
+for _name in ("BitFlips", "Reach"):
+    if f"Reverie{_name}-v0" not in gymnasium.registry:
+        gymnasium.register(f"Reverie{_name}-v0", f"{__name__}:{_name}")

@@ -171,7 +171,7 @@ def memory(spec: EnvSpec, config: ReplaySettings, *, parameters: int, units: int
     sum of the widths of all layers that one row of a batch passes through. Raises `UnsupportedEnvironmentError` if
     `her` is set and the environment has no goals.
     """
-    if getattr(config, "her", ""):
+    if isinstance(config, HindsightSettings) and config.her:
         hindsight.GoalRows(spec)  # raises before anything is started
     rest = spec.action_bytes + 4 + 4 + 8  # reward, discount, weights_version
     bookkeeping = 160  # key, priority, references, tree nodes

@@ -49,13 +49,14 @@ def cross_entropy(log_p: Tensor, target: Tensor) -> Tensor:
 
 def divergence(log_p: Tensor, target: Tensor) -> Tensor:
     """`KL(target || p)`, `[B]`, detached: the priority of Rainbow (Hessel et al. 2018, "Prioritized replay")."""
-    entropy = -torch.special.xlogy(target, target).sum(dim=1)
+    entropy: Tensor = -torch.special.xlogy(target, target).sum(dim=1)
     return (cross_entropy(log_p, target) - entropy).detach().clamp(min=0.0)
 
 
 def fractions_of(noise: Tensor) -> Tensor:
     """Uniform numbers in (0, 1) of standard normal ones: their distribution function."""
-    return torch.special.ndtr(noise)
+    fractions: Tensor = torch.special.ndtr(noise)
+    return fractions
 
 
 def midpoints(count: int, device: torch.device) -> Tensor:

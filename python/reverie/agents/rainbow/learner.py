@@ -61,8 +61,8 @@ class Learner(NetworkLearner):
                     p_t = self._noisy(self._target, lambda one: one.log_probabilities(s_t)).exp()
                     selector = self._selector(s_t, lambda: self._target.module.means(p_t))
                 log_p_tm1 = self._noisy(self._online, lambda one: one.log_probabilities(s_tm1))
-                bounds = {"v_min": config.v_min, "v_max": config.v_max}
-                return categorical_loss(log_p_tm1, *chosen, p_t, selector, weights, **bounds)
+                v_min, v_max = config.v_min, config.v_max
+                return categorical_loss(log_p_tm1, *chosen, p_t, selector, weights, v_min=v_min, v_max=v_max)
             case "quantile":
                 shape = torch.Size((len(s_tm1), config.num_quantiles))
                 fractions_tm1, fractions_t = (fractions_of(self._draw_normal(shape)) for _ in range(2))
