@@ -121,3 +121,20 @@ def test_it_learns_to_swing_a_pendulum_up():
     )
     result = train(D4PG, "Pendulum-v1", run=run, config=CONFIG, seed=1)
     assert result.evaluation.mean_return > -600, result.evaluation.mean_return
+
+
+@pytest.mark.long
+def test_its_actors_run_in_processes_of_their_own():
+    preset = D4PG.load_preset("Pendulum-v1")
+    run = dataclasses.replace(
+        preset.run,
+        target_return=None,
+        max_env_steps=1_500,
+        evaluate_every=1_500,
+        screening_episodes=1,
+        confirmation_episodes=1,
+    )
+    config = dataclasses.replace(CONFIG, num_actors=2, samples_per_insert=8.0, prioritized=True)
+    result = train(D4PG, "Pendulum-v1", run=run, config=config, runner="process")
+    assert result.learner["updates"] > 20
+    assert result.learner["priorities_applied"] > 20 * 32

