@@ -42,7 +42,7 @@ def agent_table(agent: str, results: Results) -> str:
     ]
     for name, row in ROWS.items():
         if row.group == TARGETS and row.agent == agent:
-            out.append(f"| {row.env_id} | {row.reach:g}, {row.by:,} | {_cells(results[name])} |")
+            out.append(f"| {row.where} | {row.reach:g}, {row.by:,} | {_cells(results[name])} |")
     return "\n".join(out)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import statistics
 from pathlib import Path
 from typing import Any
@@ -106,7 +107,7 @@ def targets_table(results: dict[str, list[dict[str, Any]]]) -> str:
     ]
     for name, row in ROWS.items():
         if row.group == TARGETS:
-            start, runs = f"| {row.env_id} | {row.agent} | {row.reach:g}, {row.by:,}", results[name]
+            start, runs = f"| {row.where} | {row.agent} | {row.reach:g}, {row.by:,}", results[name]
             if runs:
                 times = [run["cpu_seconds"] for run in runs if run["cpu_seconds"] is not None]
                 time = f"{statistics.median(times):,.0f} s" if times else "-"
@@ -173,8 +174,8 @@ def pictures(results: dict[str, list[dict[str, Any]]]) -> dict[str, list[RunLog]
         row = ROWS[name]
         if row.group == APART:
             continue
-        title = row.env_id.replace("/", "_") if row.group == TARGETS else f"{ABLATIONS}-{name.partition('-')[0]}"
-        label = row.agent if row.group == TARGETS else name
+        title = re.sub("[/:]", "_", row.env_id) if row.group == TARGETS else f"{ABLATIONS}-{name.partition('-')[0]}"
+        label = row.agent if row.group == TARGETS and not row.settings else name
         found.setdefault(title, []).extend(_curve(run, label) for run in runs)
     for title, runs in found.items():
         if runs and title.startswith(ABLATIONS) and not title.endswith(BASELINE.partition("-")[0]):

@@ -29,6 +29,11 @@ class Row:
     until_max_steps: bool = False
     """Train on after the target is confirmed: curves of equal length, for comparisons."""
 
+    @property
+    def where(self) -> str:
+        """The environment, and the settings that are not the preset's, for tables."""
+        return self.env_id + "".join(f", `{setting}`" for setting in self.settings)
+
     def arguments(self, seed: int, folder: str) -> list[str]:
         """Of the `reverie` command."""
         settings = (*self.settings, f"target_return={self.reach}", f"max_env_steps={self.by}")
@@ -43,13 +48,18 @@ class Row:
 
 def _targets() -> list[Row]:
     cartpole = [("apex-dqn", 100_000), ("dqn", 100_000), ("ppo", 100_000), ("gorila", 150_000), ("impala", 300_000)]
-    pendulum = ["apex-dpg", "ddpg", "td3", "sac"]
+    cartpole += [("rainbow", 100_000)]
+    pendulum = ["apex-dpg", "ddpg", "td3", "sac", "d4pg"]
+    bit_flips = "reverie.agents.goal_tasks:ReverieBitFlips-v0"
     return [
         *(Row(f"cartpole-{agent}", agent, "CartPole-v1", 475.0, by) for agent, by in cartpole),
         *(Row(f"pendulum-{agent}", agent, "Pendulum-v1", -170.0, 50_000) for agent in pendulum),
         Row("acrobot-apex-dqn", "apex-dqn", "Acrobot-v1", -90.0, 150_000),
         Row("lunarlander-apex-dqn", "apex-dqn", "LunarLander-v3", 200.0, 400_000),
         Row("mountaincarcontinuous-apex-dpg", "apex-dpg", "MountainCarContinuous-v0", 90.0, 300_000),
+        # As many updates with hindsight as without.
+        Row("bitflips-dqn-her", "dqn", bit_flips, -6.5, 20_000, ("her=future", "samples_per_insert=6.4")),
+        Row("bitflips-dqn", "dqn", bit_flips, -6.5, 20_000),
         Row("pong-apex-dqn", "apex-dqn", "ALE/Pong-v5", 19.0, 3_000_000),
     ]
 

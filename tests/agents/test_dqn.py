@@ -7,8 +7,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from reverie.agents.core import Stopwatch  # noqa: E402
+from reverie.agents.discrete import falling_epsilon  # noqa: E402
 from reverie.agents.dqn import agent as dqn  # noqa: E402
-from reverie.agents.dqn.config import epsilon  # noqa: E402
 from reverie.agents.dqn.loss import dqn_loss, q_learning_target  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
 
@@ -46,7 +46,7 @@ def test_the_gradient_is_that_of_finite_differences_and_none_reaches_the_target(
 
 def test_epsilon_falls_in_a_line_and_then_stays():
     config = dataclasses.replace(CONFIG, epsilon_start=1.0, epsilon_end=0.1, epsilon_steps=100)
-    assert [epsilon(step, config) for step in (0, 50, 100, 10_000)] == pytest.approx([1.0, 0.55, 0.1, 0.1])
+    assert [falling_epsilon(step, config) for step in (0, 50, 100, 10_000)] == pytest.approx([1.0, 0.55, 0.1, 0.1])
 
 
 def test_environments_explore_with_probability_epsilon(make_fake_replay):

@@ -17,7 +17,21 @@ if TYPE_CHECKING:
 
 __all__ = ["BUILT_IN", "GROUP", "AgentError", "UnknownAgentError", "find", "names"]
 
-BUILT_IN = ("apex-dqn", "apex-dpg", "dqn", "gorila", "ddpg", "td3", "sac", "ppo", "impala", "r2d2", "iql")
+BUILT_IN = (
+    "apex-dqn",
+    "apex-dpg",
+    "dqn",
+    "gorila",
+    "ddpg",
+    "td3",
+    "sac",
+    "ppo",
+    "impala",
+    "r2d2",
+    "iql",
+    "rainbow",
+    "d4pg",
+)
 """The names of the agents of this package; entry points with these names are ignored."""
 GROUP = "reverie.agents"
 """The group of entry points under which other packages list their agents."""

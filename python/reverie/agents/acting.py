@@ -21,8 +21,9 @@ from reverie.agents.core import (
     seed_of,
 )
 from reverie.agents.environments import EnvSpec, make_vector
+from reverie.agents.hindsight import Hindsight, Step, goal_functions
 from reverie.agents.inputs import reward_deviation
-from reverie.agents.replay import ReplaySettings
+from reverie.agents.replay import HindsightSettings, ReplaySettings
 from reverie.errors import DeadlineExceededError
 
 CRASHES_IN_A_ROW = 5
@@ -221,8 +222,13 @@ class ReplayActor(EnvActor):
         self._discount = config.discount
         self._max_in_flight = 2 * config.inserts_per_act
         self._last_value: NDArray[np.float32] | None = None
+        self._hindsight: Hindsight | None = None
+        if isinstance(config, HindsightSettings) and config.her:
+            goal_functions(self._envs, spec.env_id)  # raises where it has none
+            self._hindsight = Hindsight(spec, config, self.num_envs, self._rng)
+        self._client, self._table, self._new_priority = client, config.table_of(index), priority
         self._writer = client.transition_writer(
-            config.table_of(index),
+            self._table,
             n_step=config.n_step,
             discount=config.discount,
             num_envs=self.num_envs,
@@ -259,6 +265,8 @@ class ReplayActor(EnvActor):
             stepped = self._step(choice.env_actions)
         if stepped is None:
             self._writer.end_episodes(bootstrap_value=self._last_value)
+            if self._hindsight is not None:
+                self._hindsight.abandon()
             return 0
         _, reward, terminated, truncated = stepped
         self._last_value = _times(choice.bootstrap_value, deviation)
@@ -276,7 +284,28 @@ class ReplayActor(EnvActor):
                 extras={"weights_version": self._version, **returns},
                 **last,
             )
+            if self._hindsight is not None:
+                self._relabel(self._hindsight, obs, choice.actions, terminated, terminated | truncated)
         return self._count(reward, terminated | truncated)
+
+    def _relabel(
+        self,
+        hindsight: Hindsight,
+        obs: NDArray[Any],
+        actions: NDArray[Any],
+        terminated: NDArray[np.bool_],
+        ended: NDArray[np.bool_],
+    ) -> None:
+        """Add the steps of the episodes, and insert the next items with other goals."""
+        after = self._info["final_obs"] if self._same_step else self._obs
+        functions = goal_functions(self._envs, self._spec.env_id)
+        for i in np.flatnonzero(~self._resets):
+            step = Step(obs[i], actions[i], after[i], bool(terminated[i]), int(self._version[i]))
+            hindsight.add(int(i), step, ended=bool(ended[i]), functions=functions)
+        items = hindsight.take()
+        if items is not None:
+            items["reward"] = self._bounded(items["reward"])
+            self._client.insert_batch(self._table, items, self._new_priority, wait=False)
 
     def _ends(
         self, terminated: NDArray[np.bool_], truncated: NDArray[np.bool_], choice: Choice, deviation: float
@@ -306,6 +335,8 @@ class ReplayActor(EnvActor):
         """Wait until at most the items of two steps are unconfirmed."""
         with self._watch("wait for the table"):
             self._writer.flush(self._max_in_flight, timeout=timeout)
+            if self._hindsight is not None:
+                self._client.flush(timeout)
 
     def close(self) -> None:
         """Close the environments and the writer.

@@ -49,3 +49,13 @@ def widths(settings: Any, *names: str) -> None:
         value = getattr(settings, name)
         if not value or min(value) < 1:
             raise ValueError(f"{name} is {value}, and must be widths of at least one layer")
+
+
+def support(settings: Any, low: str, high: str, atoms: str) -> None:
+    """Raise ValueError for values of a categorical distribution that are not at least two, in ascending order."""
+    at_least_one(settings, atoms)
+    bounds = getattr(settings, low), getattr(settings, high)
+    if not (all(map(math.isfinite, bounds)) and bounds[0] < bounds[1]):
+        raise ValueError(f"{low} is {bounds[0]} and {high} {bounds[1]}: set the least and the largest return to expect")
+    if getattr(settings, atoms) < 2:
+        raise ValueError(f"{atoms} is {getattr(settings, atoms)}, and must be at least 2")

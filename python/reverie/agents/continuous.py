@@ -21,8 +21,9 @@ from reverie.agents.core import Stopwatch, Weights, WeightSource
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.inputs import front, front_sizes
-from reverie.agents.layers import MlpTorso, ParallelLinear, num_parameters
+from reverie.agents.layers import LayerNorm, MlpTorso, ParallelLinear, num_parameters
 from reverie.agents.learning import priorities_of
+from reverie.agents.random_layers import Draw, Dropout, drawing
 from reverie.agents.replay import MaybePrioritizedSettings, ReplaySettings
 
 
@@ -74,16 +75,21 @@ class TanhPolicy(nn.Module):
 class Critics(nn.Module):
     """`k` critics that share only their input, and the layers of `inputs.front`.
 
-    Called, it returns q-values `[k, B]` of observations and actions in `[-1, 1]`.
+    Called, it returns q-values `[k, B]` of observations and actions in `[-1, 1]`. Dropout and layer norm, if any, are
+    between each hidden layer and its ReLU (Hiraoka et al. 2022, figure 1); dropout needs `judged`.
     """
 
-    def __init__(self, spec: EnvSpec, hidden: tuple[int, ...], k: int) -> None:
+    def __init__(
+        self, spec: EnvSpec, hidden: tuple[int, ...], k: int, *, layer_norm: bool = False, dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self.k = k
         first, features = front(spec)
         self.front = nn.ModuleList(first)
         widths = (features + spec.action_size, *hidden, 1)
         self.layers = nn.ModuleList(ParallelLinear(k, a, b) for a, b in pairwise(widths))
+        self.dropouts = nn.ModuleList(Dropout(k, width, dropout) for width in hidden if dropout)
+        self.norms = nn.ModuleList(LayerNorm(width, k) for width in hidden if layer_norm)
 
     def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
         """Q-values `[k, B]`."""
@@ -91,10 +97,30 @@ class Critics(nn.Module):
             observations = layer(observations)
         x = torch.cat([observations.flatten(1).float(), actions], dim=1).expand(self.k, -1, -1)
         *hidden, last = self.layers
-        for layer in hidden:
-            x = torch.relu_(layer(x))
+        for i, layer in enumerate(hidden):
+            x = layer(x)
+            x = self.dropouts[i](x) if self.dropouts else x
+            x = torch.relu_(self.norms[i](x) if self.norms else x)
         q: Tensor = last(x)
         return q.squeeze(2)
+
+
+def judged(critics: FlatNetwork[Critics], observations: Tensor, actions: Tensor, draw: Draw) -> Tensor:
+    """Q-values `[k, B]`, with numbers that `draw` returns for dropout, if the critics have it."""
+    if not critics.module.dropouts:
+        return critics.module(observations, actions)  # type: ignore[no-any-return]
+    with drawing(critics.module, len(actions), draw):
+        return critics.module(observations, actions)  # type: ignore[no-any-return]
+
+
+def some_of(q: Tensor, count: int, draw: Draw) -> Tensor:
+    """The values `[count, B]` of so many critics, drawn without replacement out of `[k, B]`; 0 are all of them.
+
+    Chen et al. 2021, algorithm 1, line 7.
+    """
+    if count in (0, len(q)):
+        return q
+    return q.index_select(0, draw(q.shape[:1]).topk(count).indices)
 
 
 class GreedyActions:
@@ -137,6 +163,29 @@ def with_noise(rng: np.random.Generator, actions: NDArray[np.float32], sigma: fl
     """Actions `[N, A]` in `[-1, 1]` with independent Gaussian noise of deviation `sigma`, clipped to these bounds."""
     noisy: NDArray[np.float32] = (actions + sigma * rng.standard_normal(actions.shape, np.float32)).clip(-1.0, 1.0)
     return noisy
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnsembleSettings(MaybePrioritizedSettings):
+    """Settings of several critics, and of what lets them learn from many updates for each step (REDQ, DroQ)."""
+
+    num_critics: int = 2
+    """Critics that learn from the same batches."""
+    target_critics: int = 0
+    """Critics, drawn at random for each update, whose smallest value is in the target (REDQ's M); 0 are all."""
+    layer_norm: bool = False
+    """Whether the critics' hidden layers are normalised."""
+    dropout: float = 0.0
+    """The probability with which a hidden unit of a critic is left out of an update, of online and target critics."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.at_least_one(self, "num_critics")
+        checks.not_negative(self, "target_critics", "dropout")
+        if self.target_critics > self.num_critics:
+            raise ValueError(f"target_critics is {self.target_critics}, and num_critics {self.num_critics}")
+        if self.dropout >= 1:
+            raise ValueError(f"dropout is {self.dropout}, and must lie in [0, 1)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,12 +250,23 @@ def follow(target: FlatNetwork[Any], online: FlatNetwork[Any], rate: float) -> N
 
 
 def memory(
-    spec: EnvSpec, config: ReplaySettings, *, policy: tuple[int, ...], critic: tuple[int, ...], critics: int
+    spec: EnvSpec,
+    config: ReplaySettings,
+    *,
+    policy: tuple[int, ...],
+    critic: tuple[int, ...],
+    critics: int,
+    outputs: int = 1,
 ) -> dict[str, int]:
-    """Memory of a run in bytes by part; `policy` and `critic` are hidden widths, `critics` the number of critics."""
+    """Memory of a run in bytes by part.
+
+    `policy` and `critic` are hidden widths, `critics` the number of critics, each with so many `outputs`.
+    """
     features, own, units = front_sizes(spec)
     actor = (features, *policy, 2 * spec.action_size)
-    judge = (features + spec.action_size, *critic, 1)
+    judge = (features + spec.action_size, *critic, outputs)
     # online, target, gradient, two moments; one policy in each actor
-    parameters = (own + num_parameters(*actor)) * (5 + config.num_actors) + 5 * critics * (own + num_parameters(*judge))
+    norms = 2 * sum(critic) if getattr(config, "layer_norm", False) else 0
+    one_critic = own + num_parameters(*judge) + norms
+    parameters = (own + num_parameters(*actor)) * (5 + config.num_actors) + 5 * critics * one_critic
     return replay.memory(spec, config, parameters=parameters, units=2 * units + sum(actor) + critics * sum(judge))

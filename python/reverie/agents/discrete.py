@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -95,6 +95,28 @@ def epsilon_greedy(
     """Replace each action `[N]` with a random one, with probability epsilon (a number, or `[N]`)."""
     random = rng.integers(num_actions, size=len(greedy))
     return np.where(rng.random(len(greedy)) < epsilons, random, greedy)
+
+
+class EpsilonSettings(Protocol):
+    """The settings of an epsilon that falls in a line."""
+
+    @property
+    def epsilon_start(self) -> float:
+        """Epsilon at the first step."""
+
+    @property
+    def epsilon_end(self) -> float:
+        """Epsilon from step `epsilon_steps` on."""
+
+    @property
+    def epsilon_steps(self) -> int:
+        """Environment steps of all actors together, over which it falls."""
+
+
+def falling_epsilon(step: int, config: EpsilonSettings) -> float:
+    """Epsilon at environment step `step` of the run (Mnih et al. 2015, Methods): in a line, then constant."""
+    walked = min(1.0, step / config.epsilon_steps)
+    return config.epsilon_start + walked * (config.epsilon_end - config.epsilon_start)
 
 
 def td_errors(q_tm1: Tensor, a_tm1: Tensor, target_tm1: Tensor) -> Tensor:

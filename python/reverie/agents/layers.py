@@ -16,18 +16,23 @@ Net = TypeVar("Net", bound=nn.Module)
 
 
 class MlpTorso(nn.Module):
-    """Fully connected layers with ReLU over flattened observations `[B, ...]` of any real dtype."""
+    """Fully connected layers with ReLU over flattened observations `[B, ...]` of any real dtype.
 
-    def __init__(self, num_inputs: int, hidden: tuple[int, ...]) -> None:
+    With `layer_norm` each layer's outputs are normalised before the ReLU.
+    """
+
+    def __init__(self, num_inputs: int, hidden: tuple[int, ...], *, layer_norm: bool = False) -> None:
         super().__init__()
         widths = (num_inputs, *hidden)
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
+        self.norms = nn.ModuleList(LayerNorm(width) for width in hidden if layer_norm)
 
     def forward(self, observations: Tensor) -> Tensor:
         """Features `[B, F]`."""
         x = observations.flatten(1).float()
-        for layer in self.layers:
-            x = torch.relu_(layer(x))
+        for i, layer in enumerate(self.layers):
+            x = layer(x)
+            x = torch.relu_(self.norms[i](x) if self.norms else x)
         return x
 
 
@@ -133,6 +138,30 @@ class InitialisesItself(nn.Module):
     def initialise(self, seed: int) -> None:
         """Set the initial parameters, which depend on `seed` only. Called on the CPU, after those of other layers."""
         raise NotImplementedError
+
+
+class LayerNorm(InitialisesItself):
+    """Normalises the last axis to mean 0 and variance 1, then scales and shifts it (Ba et al. 2016, equation 4).
+
+    With `k` each of the k first rows of `[k, B, width]` has a scale and a shift of its own.
+    """
+
+    def __init__(self, width: int, k: int | None = None) -> None:
+        super().__init__()
+        shape = (width,) if k is None else (k, 1, width)
+        self.weight, self.bias = (nn.Parameter(torch.empty(shape)) for _ in range(2))
+
+    @torch.no_grad()
+    def initialise(self, seed: int) -> None:
+        """Scale 1 and shift 0."""
+        self.weight.fill_(1.0)
+        self.bias.zero_()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[..., width]` of `[..., width]`."""
+        if self.weight.dim() == 1:
+            return functional.layer_norm(x, self.weight.shape, self.weight, self.bias)
+        return functional.layer_norm(x, self.weight.shape[-1:]) * self.weight + self.bias
 
 
 class ParallelLinear(nn.Module):

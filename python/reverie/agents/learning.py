@@ -99,14 +99,14 @@ class NetworkLearner(ABC):
             normalise = cast("Literal['batch', 'table']", settings.importance_normalise)
             weights = batch.weights(settings.importance_at(self.version), normalise=normalise)
         with self._watch("learn"):
-            deviation = self._statistics.reward_deviation()
+            unit = self._priority_unit()
             columns = {**self._statistics.scaled(batch.data), WEIGHTS: float32(weights).to(self._device)}
             tensor, values = self._updated(columns, lambda columns: update(columns, columns[WEIGHTS]))
             assert tensor is not None
             self._after_update()
             self._statistics.merge(batch.data, self._steps_of(batch.data))
             self._look_ahead()
-            priorities = tensor.double().cpu().numpy() * deviation  # in the unit of the table's rewards
+            priorities = tensor.double().cpu().numpy() * unit
             figures = {name: float(figure) for name, figure in values.items()}
         self._check({**figures, "td error": float(priorities.sum())})
         with self._watch("update"):
@@ -131,6 +131,10 @@ class NetworkLearner(ABC):
 
     def _after_update(self) -> None:  # noqa: B027 - some have none
         """Do what is due at some updates only, such as copies into target networks. It is not compiled."""
+
+    def _priority_unit(self) -> float:
+        """The factor of new priorities: TD errors are in the learner's unit of rewards, priorities in the table's."""
+        return self._statistics.reward_deviation()
 
     def _kind(self, version: int) -> int:
         """Which of its kinds the update after `version` others is: all of one kind run the same operations."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from reverie import rate_limiters, selectors
-from reverie.agents import checks
+from reverie.agents import checks, hindsight
 from reverie.agents.core import TableNeeds
 from reverie.agents.environments import EnvSpec
 from reverie.tables import Table
@@ -62,6 +62,28 @@ class ReplaySettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class HindsightSettings(ReplaySettings):
+    """Settings of agents that can learn from goals which an episode achieved, `reverie.agents.hindsight`."""
+
+    her: str = ""
+    """In environments with goals: the goals of more items for each step, made when its episode ends. "future" takes one
+    that this step or a later one of the episode achieved, "episode" one of any step, "final" the last one; "" makes no
+    items. `samples_per_insert` and `capacity` count these items, too."""
+    her_k: int = 4
+    """Items with another goal for each step, if `her` is set."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.one_of(self, "her", ("", *hindsight.STRATEGIES))
+        checks.at_least_one(self, "her_k")
+
+    @property
+    def inserts_per_act(self) -> int:
+        """The most items that one step of an actor inserts, those with other goals included."""
+        return super().inserts_per_act + (self.envs_per_actor * self.her_k if self.her else 0)
+
+
+@dataclass(frozen=True, kw_only=True)
 class PrioritizedSettings(ReplaySettings):
     """Settings of agents that draw items by their TD errors (Schaul et al. 2016)."""
 
@@ -94,7 +116,7 @@ class PrioritizedSettings(ReplaySettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaybePrioritizedSettings(PrioritizedSettings):
+class MaybePrioritizedSettings(PrioritizedSettings, HindsightSettings):
     """Settings of agents that draw all items alike unless `prioritized` is set."""
 
     prioritized: bool = False
@@ -146,8 +168,11 @@ def memory(spec: EnvSpec, config: ReplaySettings, *, parameters: int, units: int
     """Memory in bytes by part, an upper estimate: obs and next_obs counted separately (frames once), uncompressed.
 
     `parameters` is the number that learner and actors hold together, moments and gradients included; `units` is the
-    sum of the widths of all layers that one row of a batch passes through.
+    sum of the widths of all layers that one row of a batch passes through. Raises `UnsupportedEnvironmentError` if
+    `her` is set and the environment has no goals.
     """
+    if isinstance(config, HindsightSettings) and config.her:
+        hindsight.GoalRows(spec)  # raises before anything is started
     rest = spec.action_bytes + 4 + 4 + 8  # reward, discount, weights_version
     bookkeeping = 160  # key, priority, references, tree nodes
     return {

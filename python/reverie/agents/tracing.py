@@ -151,12 +151,17 @@ def trace(learner: Traceable, columns: Mapping[str, Tensor], single: Single) -> 
 
 
 def _constants_as_inputs(module: torch.fx.GraphModule) -> tuple[Tensor, ...]:
-    """Make the tensors of a graph that are no inputs its last inputs; returns them."""
+    """Make the tensors of a graph that are no inputs its last inputs; returns them.
+
+    So are the results of operations that read no tensor, such as `linspace`: a graph that is loaded would compute them
+    while it is loaded, and the compiler refuses those. No update changes them in place.
+    """
     graph, found = module.graph, []
     last = [node for node in graph.nodes if node.op == "placeholder"][-1]
     for node in list(graph.nodes):
-        if node.op == "get_attr":
-            found.append(getattr(module, node.target))
+        made = node.op == "call_function" and not node.all_input_nodes
+        if made or node.op == "get_attr":
+            found.append(node.target(*node.args, **node.kwargs) if made else getattr(module, node.target))
             with graph.inserting_after(last):
                 last = graph.placeholder(f"constant_{len(found)}")
             node.replace_all_uses_with(last)

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from reverie.agents.acting import Choice, ReplayActor
 from reverie.agents.core import Stopwatch, WeightSource
-from reverie.agents.discrete import epsilon_greedy
-from reverie.agents.dqn.config import DqnConfig, epsilon
+from reverie.agents.discrete import epsilon_greedy, falling_epsilon
+from reverie.agents.dqn.config import DqnConfig
 from reverie.agents.dqn.networks import GreedyPolicy
 from reverie.agents.environments import EnvSpec
 
@@ -35,6 +35,6 @@ class Actor(ReplayActor):
 
     def _choose(self, obs: NDArray[Any]) -> Choice:
         # An actor knows only its own steps: the others are assumed to have taken as many.
-        now = epsilon(self.env_steps * self._config.num_actors, self._config)
+        now = falling_epsilon(self.env_steps * self._config.num_actors, self._config)
         actions = epsilon_greedy(self._rng, self._policy.greedy(obs), self._num_actions, now)
         return Choice(actions, self._policy.enumeration.to_env(actions))

@@ -12,7 +12,7 @@ from reverie.agents.layers import num_parameters
 
 
 @dataclass(frozen=True, kw_only=True)
-class DqnConfig(replay.ReplaySettings):
+class DqnConfig(replay.HindsightSettings):
     """Names follow the paper's table of hyperparameters where it has one."""
 
     hidden: tuple[int, ...]
@@ -27,6 +27,8 @@ class DqnConfig(replay.ReplaySettings):
     epsilon_end: float
     epsilon_steps: int
     """Environment steps, of all actors together, over which epsilon falls in a line."""
+    layer_norm: bool = False
+    """Whether the hidden layers after the convolutions are normalised."""
     precision: str = "float32"
     """Precision of all layers but the last; "bfloat16" halves the time of large networks if the processor has it."""
 
@@ -39,17 +41,12 @@ class DqnConfig(replay.ReplaySettings):
         checks.one_of(self, "precision", PRECISIONS)
 
 
-def epsilon(step: int, config: DqnConfig) -> float:
-    """Epsilon at environment step `step` of the run (Mnih et al. 2015, Methods): in a line, then constant."""
-    walked = min(1.0, step / config.epsilon_steps)
-    return config.epsilon_start + walked * (config.epsilon_end - config.epsilon_start)
-
-
 def sizes(spec: EnvSpec, config: DqnConfig) -> tuple[int, int]:
     """The number of parameters, and the sum of the widths of all layers that one observation passes through."""
     features, parameters, units = front_sizes(spec)
     widths = (features, *config.hidden, spec.num_actions or 0)
-    return parameters + num_parameters(*widths), units + sum(widths)
+    norms = 2 * sum(config.hidden) if config.layer_norm else 0
+    return parameters + num_parameters(*widths) + norms, units + sum(widths)
 
 
 def memory(spec: EnvSpec, config: DqnConfig) -> dict[str, int]:

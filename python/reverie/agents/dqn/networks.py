@@ -19,7 +19,8 @@ def make_network(spec: EnvSpec, config: DqnConfig, *, seed: int, trainable: bool
 
     def make() -> nn.Sequential:
         first, features = front(spec)
-        return nn.Sequential(*first, MlpTorso(features, config.hidden), ValueLinear(config.hidden[-1], num_actions))
+        torso = MlpTorso(features, config.hidden, layer_norm=config.layer_norm)
+        return nn.Sequential(*first, torso, ValueLinear(config.hidden[-1], num_actions))
 
     return FlatNetwork(initialised(make, seed), trainable=trainable)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reverie.agents import checks, continuous, replay
+from reverie.agents import checks, continuous
 from reverie.agents.environments import EnvSpec
 
-NUM_CRITICS = 2
+POLICY_CRITICS = ("min", "mean")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SacConfig(replay.MaybePrioritizedSettings):
+class SacConfig(continuous.EnsembleSettings):
     """Names follow the second paper where it has one."""
 
     policy_hidden: tuple[int, ...]
@@ -28,17 +28,23 @@ class SacConfig(replay.MaybePrioritizedSettings):
     """tau: how far the target critics move to the online ones at every update."""
     random_steps: int
     """Environment steps, of all actors together, with uniform actions at the start."""
+    policy_period: int = 1
+    """Updates of the critics for each of the policy and the temperature."""
+    policy_critics: str = "min"
+    """What the policy raises: the "min" of the critics, or their "mean" (REDQ, DroQ)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.above_zero(self, "policy_learning_rate", "critic_learning_rate", "initial_temperature")
         checks.not_negative(self, "temperature_learning_rate", "random_steps")
         checks.within_unit(self, "target_rate")
+        checks.at_least_one(self, "policy_period")
+        checks.one_of(self, "policy_critics", POLICY_CRITICS)
         checks.widths(self, "policy_hidden", "critic_hidden")
 
 
 def memory(spec: EnvSpec, config: SacConfig) -> dict[str, int]:
     """Memory of a run in bytes by part, an upper estimate."""
     return continuous.memory(
-        spec, config, policy=config.policy_hidden, critic=config.critic_hidden, critics=NUM_CRITICS
+        spec, config, policy=config.policy_hidden, critic=config.critic_hidden, critics=config.num_critics
     )

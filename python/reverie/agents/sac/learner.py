@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from reverie.agents.continuous import critics_priorities, follow
+from reverie.agents.continuous import critics_priorities, follow, judged, some_of
 from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
@@ -66,28 +66,39 @@ class Learner(NetworkLearner):
         self._learn_as_drawn(self._config, self._update)
 
     def _update(self, data: dict[str, Tensor], weights: Tensor | None) -> tuple[Tensor, dict[str, float | Tensor]]:
-        s_tm1, s_t = data["obs"], data["next_obs"]
+        config, s_tm1, s_t = self._config, data["obs"], data["next_obs"]
         temperature = self._temperature.flat.detach().exp()
         with torch.no_grad():
             a_t, log_pi_t = self._act(s_t)
-            q_t = self._critics_target.module(s_t, a_t)
+            q_t = some_of(judged(self._critics_target, s_t, a_t, self._normal), config.target_critics, self._normal)
         target = soft_target(float32(data["reward"]), float32(data["discount"]), q_t, log_pi_t, temperature)
-        q_tm1 = self._critics.module(s_tm1, data["action"])
+        q_tm1 = judged(self._critics, s_tm1, data["action"], self._normal)
         error = critics_loss(q_tm1, target, weights)
         descend(self._critics, self._optimizers["critics"], error)
+        figures: dict[str, float | Tensor] = {"critics_loss": error.detach(), "temperature": temperature}
+        if self._kind(self.version):
+            figures |= self._improve(s_tm1, temperature)
+        follow(self._critics_target, self._critics, config.target_rate)
+        return critics_priorities(q_tm1, target, config), figures
+
+    def _improve(self, s_tm1: Tensor, temperature: Tensor) -> dict[str, Tensor]:
+        """Step the policy and the temperature; returns figures."""
+        config = self._config
         a_tm1, log_pi_tm1 = self._act(s_tm1)
-        loss = policy_loss(self._critics.module(s_tm1, a_tm1), log_pi_tm1, temperature)
+        q_tm1 = judged(self._critics, s_tm1, a_tm1, self._normal)
+        loss = policy_loss(q_tm1, log_pi_tm1, temperature, mean_of_critics=config.policy_critics == "mean")
         descend(self._policy, self._optimizers["policy"], loss)
-        if self._config.temperature_learning_rate > 0:
+        if config.temperature_learning_rate > 0:
             steered = temperature_loss(self._temperature.module.log, log_pi_tm1, self._target_entropy)
             descend(self._temperature, self._optimizers["temperature"], steered)
-        follow(self._critics_target, self._critics, self._config.target_rate)
-        return critics_priorities(q_tm1, target, self._config), {
-            "critics_loss": error.detach(),
-            "policy_loss": loss.detach(),
-            "temperature": temperature,
-            "entropy": -log_pi_tm1.detach().mean(),
-        }
+        return {"policy_loss": loss.detach(), "entropy": -log_pi_tm1.detach().mean()}
+
+    def _kind(self, version: int) -> int:
+        """1 for the updates that step the policy, too."""
+        return int((version + 1) % self._config.policy_period == 0)
+
+    def _kinds(self) -> dict[int, int]:
+        return {self._kind(version): version for version in range(self._config.policy_period)}
 
     def _acting(self) -> NDArray[np.float32]:
         return self._policy.numpy()

@@ -1,6 +1,6 @@
 """SAC's losses as pure functions of tensors.
 
-Names as in the papers: `_tm1` is where the action was taken, `_t` is n steps on. `q_*` of both critics are `[2, B]`,
+Names as in the papers: `_tm1` is where the action was taken, `_t` is n steps on. `q_*` of k critics are `[k, B]`,
 actions and what makes them `[B, A]` in units where they span `[-1, 1]`, everything else float32 `[B]`.
 """
 
@@ -42,9 +42,15 @@ def critics_loss(q_tm1: Tensor, target_tm1: Tensor, weights: Tensor | None = Non
     return 0.5 * torch.mean(weighted((target_tm1.detach() - q_tm1) ** 2, weights), dim=1).sum()
 
 
-def policy_loss(q_tm1: Tensor, log_pi_tm1: Tensor, temperature: Tensor | float) -> Tensor:
-    """`mean(alpha log pi - min_k q[k])` at actions of the policy's own (ibid., equation 9)."""
-    return torch.mean(temperature * log_pi_tm1 - q_tm1.amin(dim=0))
+def policy_loss(
+    q_tm1: Tensor, log_pi_tm1: Tensor, temperature: Tensor | float, *, mean_of_critics: bool = False
+) -> Tensor:
+    """`mean(alpha log pi - min_k q[k])` at actions of the policy's own (ibid., equation 9).
+
+    With `mean_of_critics` their mean is in place of the minimum (Chen et al. 2021, algorithm 1, line 12).
+    """
+    value = q_tm1.mean(dim=0) if mean_of_critics else q_tm1.amin(dim=0)
+    return torch.mean(temperature * log_pi_tm1 - value)
 
 
 def temperature_loss(log_temperature: Tensor, log_pi_tm1: Tensor, target_entropy: float) -> Tensor:

@@ -13,7 +13,7 @@ from reverie.agents.continuous import Critics, GreedyActions, torso
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.layers import initialised
-from reverie.agents.sac.config import NUM_CRITICS, SacConfig
+from reverie.agents.sac.config import SacConfig
 
 LOG_SIGMA = (-20.0, 2.0)
 """The bounds of the logarithm of the deviation."""
@@ -43,8 +43,14 @@ def make_policy_network(spec: EnvSpec, config: SacConfig, *, seed: int, trainabl
 
 
 def make_critics(spec: EnvSpec, config: SacConfig, *, seed: int, trainable: bool) -> FlatNetwork[Critics]:
-    """Q-values `[2, B]` of observations and actions in `[-1, 1]`."""
-    return FlatNetwork(initialised(lambda: Critics(spec, config.critic_hidden, NUM_CRITICS), seed), trainable=trainable)
+    """Q-values `[k, B]` of observations and actions in `[-1, 1]`."""
+
+    def make() -> Critics:
+        return Critics(
+            spec, config.critic_hidden, config.num_critics, layer_norm=config.layer_norm, dropout=config.dropout
+        )
+
+    return FlatNetwork(initialised(make, seed), trainable=trainable)
 
 
 class GreedyPolicy(GreedyActions):

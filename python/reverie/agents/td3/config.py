@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from reverie.agents import checks, continuous
 from reverie.agents.environments import EnvSpec
 
-NUM_CRITICS = 2
-
 
 @dataclass(frozen=True, kw_only=True)
-class Td3Config(continuous.NoisySettings):
+class Td3Config(continuous.EnsembleSettings, continuous.NoisySettings):
     """Names follow the paper's algorithm 1 where it has one."""
 
     target_rate: float
@@ -33,5 +31,5 @@ class Td3Config(continuous.NoisySettings):
 def memory(spec: EnvSpec, config: Td3Config) -> dict[str, int]:
     """Memory of a run in bytes by part, an upper estimate."""
     return continuous.memory(
-        spec, config, policy=config.policy_hidden, critic=config.critic_hidden, critics=NUM_CRITICS
+        spec, config, policy=config.policy_hidden, critic=config.critic_hidden, critics=config.num_critics
     )

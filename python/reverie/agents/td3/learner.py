@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from reverie.agents.continuous import critics_priorities, follow
+from reverie.agents.continuous import critics_priorities, follow, judged, some_of
 from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
@@ -56,14 +56,15 @@ class Learner(NetworkLearner):
         with torch.no_grad():
             a_t = self._policy_target.module(s_t)
             noise = self._normal(a_t.shape) * config.smoothing_sigma
-            q_t = self._critics_target.module(s_t, smoothed(a_t, noise, config.smoothing_clip))
+            a_t = smoothed(a_t, noise, config.smoothing_clip)
+            q_t = some_of(judged(self._critics_target, s_t, a_t, self._normal), config.target_critics, self._normal)
         target = clipped_double_q_target(float32(data["reward"]), float32(data["discount"]), q_t)
-        q_tm1 = self._critics.module(s_tm1, data["action"])
+        q_tm1 = judged(self._critics, s_tm1, data["action"], self._normal)
         error = critics_loss(q_tm1, target, weights)
         descend(self._critics, self._optimizers["critics"], error)
         figures: dict[str, float | Tensor] = {"critics_loss": error.detach()}
         if self._kind(self.version):
-            gain = policy_loss(self._critics.module(s_tm1, self._policy.module(s_tm1)))
+            gain = policy_loss(judged(self._critics, s_tm1, self._policy.module(s_tm1), self._normal))
             descend(self._policy, self._optimizers["policy"], gain)
             follow(self._policy_target, self._policy, config.target_rate)
             follow(self._critics_target, self._critics, config.target_rate)

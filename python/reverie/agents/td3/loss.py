@@ -1,6 +1,6 @@
 """TD3's losses as pure functions of tensors.
 
-Names as in the paper: `_tm1` is where the action was taken, `_t` is n steps on. `q_*` of both critics are `[2, B]`,
+Names as in the paper: `_tm1` is where the action was taken, `_t` is n steps on. `q_*` of k critics are `[k, B]`,
 actions `[B, A]` in `[-1, 1]`, everything else float32 `[B]`.
 """
 

@@ -6,7 +6,7 @@ from reverie.agents.continuous import Critics, GreedyActions, TanhPolicy
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.layers import initialised
-from reverie.agents.td3.config import NUM_CRITICS, Td3Config
+from reverie.agents.td3.config import Td3Config
 
 
 def make_policy_network(spec: EnvSpec, config: Td3Config, *, seed: int, trainable: bool) -> FlatNetwork[TanhPolicy]:
@@ -15,8 +15,14 @@ def make_policy_network(spec: EnvSpec, config: Td3Config, *, seed: int, trainabl
 
 
 def make_critics(spec: EnvSpec, config: Td3Config, *, seed: int, trainable: bool) -> FlatNetwork[Critics]:
-    """Q-values `[2, B]` of observations and actions in `[-1, 1]`."""
-    return FlatNetwork(initialised(lambda: Critics(spec, config.critic_hidden, NUM_CRITICS), seed), trainable=trainable)
+    """Q-values `[k, B]` of observations and actions in `[-1, 1]`."""
+
+    def make() -> Critics:
+        return Critics(
+            spec, config.critic_hidden, config.num_critics, layer_norm=config.layer_norm, dropout=config.dropout
+        )
+
+    return FlatNetwork(initialised(make, seed), trainable=trainable)
 
 
 class GreedyPolicy(GreedyActions):

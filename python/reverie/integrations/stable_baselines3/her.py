@@ -16,6 +16,7 @@ from stable_baselines3.her import her_replay_buffer as sb3
 from stable_baselines3.her.goal_selection_strategy import KEY_TO_GOAL_STRATEGY, GoalSelectionStrategy
 
 from reverie import _checks
+from reverie._goals import PARTS, rewards_of
 from reverie.integrations.stable_baselines3 import infos as info_cells
 from reverie.integrations.stable_baselines3.buffers import DictReplayBuffer, Servers
 from reverie.integrations.stable_baselines3.episodes import GoalTrajectory
@@ -24,8 +25,6 @@ from reverie.types import Batch
 
 __all__ = ["HerReplayBuffer"]
 
-#: The parts of an observation of a goal environment.
-_PARTS = ("observation", "achieved_goal", "desired_goal")
 #: To let the table choose one goal of an item takes as long as to copy this many bytes of goals.
 _CHOICE_BYTES = 1 << 14
 
@@ -161,25 +160,23 @@ class HerReplayBuffer(DictReplayBuffer, sb3.HerReplayBuffer):
         cells = data["info"][virtual] if self.copy_info_dict else None
         infos = [{}] * len(virtual) if cells is None else [info_cells.from_cell(cell) for cell in cells]
         desired = data["observation"]["desired_goal"][virtual]
-        # All environments are alike, so the first one computes the rewards of all.
-        (rewards,) = self.env.env_method("compute_reward", achieved, desired, infos, indices=[0])
-        rewards = np.asarray(rewards, np.float32)
-        if rewards.size != len(virtual):
-            raise ValueError(
-                f"compute_reward returned the shape {rewards.shape} for {len(virtual)} goals; it must return one "
-                "reward for each, of arrays [N, ...]"
-            )
-        data["reward"][virtual] = rewards.reshape(-1)
+        method = self.env.env_method
+
+        def compute(*arguments: Any) -> Any:
+            # All environments are alike, so the first one computes the rewards of all.
+            return method("compute_reward", *arguments, indices=[0])[0]
+
+        data["reward"][virtual] = rewards_of(compute, achieved, desired, infos)
 
     def _extras(self, info: dict[str, Any]) -> dict[str, Any]:
         return {"info": info_cells.to_cell(info, self.info_bytes)} if self.copy_info_dict else {}
 
     def _check_space(self) -> None:
         super()._check_space()
-        missing = [name for name in _PARTS if name not in self.observation_space.spaces]
+        missing = [name for name in PARTS if name not in self.observation_space.spaces]
         if missing:
             raise ValueError(f"HerReplayBuffer needs an environment with goals; its observations have no {missing}")
-        achieved, desired = (self.observation_space[name] for name in _PARTS[1:])
+        achieved, desired = (self.observation_space[name] for name in PARTS[1:])
         if achieved.shape != desired.shape:
             raise ValueError(f"achieved_goal has the shape {achieved.shape}, and desired_goal {desired.shape}")
 

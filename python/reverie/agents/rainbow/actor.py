@@ -1,0 +1,42 @@
+"""An actor: the greedy actions of a network with noise, or epsilon-greedy ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+from reverie.agents.acting import Choice, ReplayActor
+from reverie.agents.core import Stopwatch, WeightSource
+from reverie.agents.discrete import falling_epsilon
+from reverie.agents.environments import EnvSpec
+from reverie.agents.rainbow.config import RainbowConfig
+from reverie.agents.rainbow.networks import GreedyPolicy
+
+
+class Actor(ReplayActor):
+    """Every environment has noise of its own in each step."""
+
+    def __init__(
+        self,
+        spec: EnvSpec,
+        config: RainbowConfig,
+        client: Any,
+        weights: WeightSource,
+        *,
+        index: int,
+        seed: int,
+        watch: Stopwatch,
+    ) -> None:
+        self._policy = GreedyPolicy(spec, config)
+        first = config.new_item_priority
+        super().__init__(
+            spec, config, client, weights, self._policy, index=index, seed=seed, watch=watch, priority=first
+        )
+        self._config = config
+
+    def _choose(self, obs: NDArray[Any]) -> Choice:
+        # An actor knows only its own steps: the others are assumed to have taken as many.
+        now = falling_epsilon(self.env_steps * self._config.num_actors, self._config)
+        actions = self._policy.explore(obs, self._rng, now)
+        return Choice(actions, self._policy.enumeration.to_env(actions))

@@ -1,0 +1,92 @@
+"""Settings of the agent: each of Rainbow's parts can be switched off alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reverie.agents import checks, replay
+from reverie.agents.environments import EnvSpec
+from reverie.agents.inputs import front_sizes
+from reverie.agents.layers import num_parameters
+
+HEADS = ("categorical", "quantile", "scalar")
+NUM_COSINES = 64
+"""The cosines that embed a fraction (Dabney et al. 2018b, equation 4 of section 3.1)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RainbowConfig(replay.MaybePrioritizedSettings):
+    """Names follow the papers where they have one. `n_step=1` and `prioritized=false` are two of the ablations."""
+
+    hidden: tuple[int, ...]
+    """Widths of the hidden layers; the last one is that of each stream of the head."""
+    head: str
+    """What the network estimates of returns: "categorical" (C51), "quantile" (IQN), or their mean alone, "scalar"."""
+    v_min: float = 0.0
+    """The smallest return of the categorical head; those below count as it."""
+    v_max: float = 0.0
+    """Its largest return; must be above `v_min` for this head. Neither has an effect on the others."""
+    num_atoms: int = 51
+    """Values of the categorical head, at equal distances."""
+    num_quantiles: int = 8
+    """Random fractions of an update of the quantile head, of the prediction and of the target (N and N')."""
+    policy_quantiles: int = 32
+    """Fractions whose quantiles' mean is the value of an action (K): the middles of as many equal parts of [0, 1]."""
+    huber_delta: float = 1.0
+    """kappa: of the quantile and the scalar head."""
+    dueling: bool = True
+    """Whether the head has a stream for the value and one for the advantages."""
+    double: bool = True
+    """Whether the online network chooses the action that the target network values."""
+    noisy: bool = True
+    """Whether the head has noisy layers, which explore. Otherwise actors are epsilon-greedy, and only then the settings
+    of epsilon have an effect."""
+    noisy_sigma: float = 0.5
+    """sigma_0: deviations of the noise at the start, times the root of a layer's inputs."""
+    epsilon_start: float = 1.0
+    epsilon_end: float = 0.05
+    epsilon_steps: int = 10_000
+    """Environment steps, of all actors together, over which epsilon falls in a line."""
+    learning_rate: float
+    adam_epsilon: float
+    max_grad_norm: float
+    target_period: int
+    """Updates between two copies into the target network."""
+    target_rate: float = 0.0
+    """tau: how far the target moves to the online network at every update; 0 copies every `target_period`."""
+    prioritized: bool = True
+    """Whether items are drawn by their losses: the divergence from the target of the categorical head, the loss of the
+    quantile head, the absolute TD error of the scalar one. New ones have the largest priority of the table."""
+    priority_exponent: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.widths(self, "hidden")
+        checks.one_of(self, "head", HEADS)
+        checks.at_least_one(self, "target_period", "epsilon_steps", "num_quantiles", "policy_quantiles")
+        checks.above_zero(self, "learning_rate", "adam_epsilon", "huber_delta", "max_grad_norm", "noisy_sigma")
+        checks.within_unit(self, "epsilon_start", "epsilon_end", "target_rate")
+        if self.head == "categorical":
+            checks.support(self, "v_min", "v_max", "num_atoms")
+
+
+def outputs(config: RainbowConfig) -> int:
+    """Numbers that the head returns for each action."""
+    return config.num_atoms if config.head == "categorical" else 1
+
+
+def memory(spec: EnvSpec, config: RainbowConfig) -> dict[str, int]:
+    """Memory of a run in bytes by part, an upper estimate."""
+    features, parameters, units = front_sizes(spec)
+    *shared, last = config.hidden
+    width = shared[-1] if shared else features
+    actions, rows = spec.num_actions or 0, config.policy_quantiles if config.head == "quantile" else 1
+    if config.head == "quantile":
+        parameters += num_parameters(NUM_COSINES, width)
+        units += rows * (NUM_COSINES + 2 * width)
+    streams = [(width, last, n * outputs(config)) for n in ((1, actions) if config.dueling else (actions,))]
+    head = sum(num_parameters(*widths) for widths in streams)
+    parameters += num_parameters(features, *shared) + (2 * head if config.noisy else head)
+    units += sum(shared) + rows * sum(sum(widths) for widths in streams)
+    networks = 5 + config.num_actors  # online, target, gradient, two moments; one in each actor
+    return replay.memory(spec, config, parameters=parameters * networks, units=units)

@@ -1,0 +1,104 @@
+"""Layers that compute with random numbers, which they are given: learners, actors and traced updates draw their own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from statistics import NormalDist
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from reverie.agents.layers import InitialisesItself
+
+Draw = Callable[[torch.Size], Tensor]
+"""Returns standard normal numbers of a shape, on the layers' device."""
+
+
+class RandomLayer(nn.Module):
+    """Base of layers with random numbers. Outside of `drawing` it has none, and computes its mean."""
+
+    noise: Tensor | None = None
+
+    def noise_shape(self, rows: int) -> torch.Size:
+        """The shape of the standard normal numbers that it takes for a batch of so many rows."""
+        raise NotImplementedError
+
+
+@contextmanager
+def drawing(module: nn.Module, rows: int, draw: Draw) -> Iterator[None]:
+    """A context in which the random layers of `module` compute with numbers that `draw` returns at the beginning."""
+    layers = [one for one in module.modules() if isinstance(one, RandomLayer)]
+    for layer in layers:
+        layer.noise = draw(layer.noise_shape(rows))
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.noise = None
+
+
+class Dropout(RandomLayer):
+    """Sets each number of `[k, B, width]` to 0 with probability `rate`, and divides the others by `1 - rate`.
+
+    Srivastava et al. 2014, section 4. Its noise is `[k, B, width]`. Without noise it is the identity.
+    """
+
+    def __init__(self, k: int, width: int, rate: float) -> None:
+        super().__init__()
+        self._sides, self._rate = (k, width), rate
+        self._threshold = NormalDist().inv_cdf(rate)
+
+    def noise_shape(self, rows: int) -> torch.Size:
+        """`[k, rows, width]`."""
+        return torch.Size((self._sides[0], rows, self._sides[1]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[k, B, width]` of `[k, B, width]`."""
+        if self.noise is None:
+            return x
+        return x * (self.noise > self._threshold) / (1 - self._rate)
+
+
+class NoiseScales(InitialisesItself):
+    """The learnt deviations of the weights and biases of a `NoisyLinear`."""
+
+    def __init__(self, in_features: int, out_features: int, sigma: float) -> None:
+        super().__init__()
+        self._initial = sigma / math.sqrt(in_features)
+        self.weight = nn.Parameter(torch.empty(out_features, in_features))
+        self.bias = nn.Parameter(torch.empty(out_features))
+
+    @torch.no_grad()
+    def initialise(self, seed: int) -> None:
+        """Every deviation is `sigma / sqrt(inputs)`."""
+        self.weight.fill_(self._initial)
+        self.bias.fill_(self._initial)
+
+
+class NoisyLinear(nn.Linear, RandomLayer):
+    """A linear layer with factorised Gaussian noise (Fortunato et al. 2018, equations 9 to 11).
+
+    `y = (W + S * f(o) f(i)') x + b + s * f(o)` with `f(x) = sign(x) sqrt(|x|)`; S and s are learnt. Its noise is
+    `[1, in + out]`, the same for the whole batch, or `[B, in + out]`, another one in each row.
+    """
+
+    def __init__(self, in_features: int, out_features: int, sigma: float) -> None:
+        super().__init__(in_features, out_features)
+        self.scales = NoiseScales(in_features, out_features, sigma)
+
+    def noise_shape(self, rows: int) -> torch.Size:
+        """`[rows, in + out]`."""
+        return torch.Size((rows, self.in_features + self.out_features))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[B, ..., out]` of `[B, ..., in]`."""
+        mean = super().forward(x)
+        if self.noise is None:
+            return mean
+        factors = self.noise.sign() * self.noise.abs().sqrt()
+        factors = factors.reshape(len(factors), *(1,) * (x.dim() - 2), -1)
+        inner, outer = factors[..., : self.in_features], factors[..., self.in_features :]
+        return mean + outer * functional.linear(x * inner, self.scales.weight, self.scales.bias)

@@ -1,0 +1,176 @@
+"""Ensembles, dropout, layer norm and periods: REDQ's and DroQ's parts as settings of SAC and TD3; layer norm of DQN."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from reverie.agents import find, presets  # noqa: E402
+from reverie.agents.continuous import Critics, judged, some_of  # noqa: E402
+from reverie.agents.environments import describe  # noqa: E402
+from reverie.agents.flat import FlatNetwork  # noqa: E402
+from reverie.agents.layers import LayerNorm, MlpTorso, initialised  # noqa: E402
+from reverie.agents.random_layers import Dropout, drawing  # noqa: E402
+from reverie.agents.sac.loss import policy_loss  # noqa: E402
+
+SPEC = describe("Pendulum-v1")
+BOTH = pytest.mark.parametrize("name", ["sac", "td3"])
+
+
+def normal(seed):
+    generator = torch.Generator().manual_seed(seed)
+    return lambda shape: torch.randn(shape, generator=generator)
+
+
+def test_dropout_leaves_out_a_share_of_the_units_and_keeps_their_mean():
+    layer, x = Dropout(3, 50, 0.2), torch.ones(3, 200, 50)
+    assert torch.equal(layer(x), x), "the identity without numbers"
+    with drawing(layer, 200, normal(0)):
+        found = layer(x)
+    count, out = found.numel(), int((found == 0).sum())
+    assert abs(out - 0.2 * count) < 5 * np.sqrt(count * 0.2 * 0.8)
+    assert torch.allclose(found[found != 0], torch.tensor(1 / 0.8))
+    assert len({tuple(row) for row in (found == 0).reshape(-1, 50).tolist()}) > 590, "each unit by itself"
+
+
+def test_a_layer_norm_normalises_each_row_and_each_critic_has_its_own_scale():
+    x = torch.randn(3, 7, 16) * 5 + 2
+    layer = initialised(lambda: LayerNorm(16, 3), 0)
+    expected = torch.nn.functional.layer_norm(x, (16,))
+    torch.testing.assert_close(layer(x), expected)
+    with torch.no_grad():
+        layer.weight[1] *= 3
+        layer.bias[2] += 4
+    found = layer(x)
+    torch.testing.assert_close(found[0], expected[0])
+    torch.testing.assert_close(found[1], 3 * expected[1])
+    torch.testing.assert_close(found[2], expected[2] + 4)
+
+
+def test_critics_with_dropout_and_layer_norm_are_those_of_pytorchs_layers_one_by_one():
+    critics = initialised(lambda: Critics(SPEC, (8, 6), 2, layer_norm=True, dropout=0.5), 0)
+    network = FlatNetwork(critics, trainable=False)
+    obs, actions = torch.randn(5, 3), torch.rand(5, 1)
+    found = judged(network, obs, actions, normal(3))
+    numbers = normal(3)
+    masks = [numbers(torch.Size((2, 5, width))) > 0 for width in (8, 6)]
+    for k in range(2):
+        x = torch.cat([obs, actions], dim=1)
+        for i, mask in enumerate(masks):
+            x = x @ critics.layers[i].weight[k] + critics.layers[i].bias[k]
+            x = torch.relu(torch.nn.functional.layer_norm(x * mask[k] * 2, x.shape[1:]))
+        expected = x @ critics.layers[2].weight[k] + critics.layers[2].bias[k]
+        torch.testing.assert_close(found[k], expected[:, 0])
+    assert not torch.allclose(found, critics(obs, actions))
+
+
+def test_targets_take_so_many_critics_drawn_evenly():
+    q, draw = torch.arange(5.0).unsqueeze(1).expand(-1, 3), normal(0)
+    assert some_of(q, 0, draw) is q
+    assert some_of(q, 5, draw) is q
+    counts = np.zeros(5)
+    for _ in range(2_000):
+        found = some_of(q, 2, draw)
+        assert found.shape == (2, 3)
+        assert found[0, 0] != found[1, 0], "without replacement"
+        counts[found[:, 0].long().numpy()] += 1
+    assert np.abs(counts - 800).max() < 5 * np.sqrt(2_000 * 0.4 * 0.6)
+
+
+def test_the_policy_raises_the_least_or_the_mean_of_the_critics():
+    q, log_pi = torch.tensor([[1.0, 4.0], [3.0, 2.0]]), torch.tensor([0.5, 1.0])
+    assert policy_loss(q, log_pi, 2.0).item() == pytest.approx(((1 - 1) + (2 - 2)) / 2)
+    assert policy_loss(q, log_pi, 2.0, mean_of_critics=True).item() == pytest.approx(((1 - 2) + (2 - 3)) / 2)
+
+
+CHANGES = [{"layer_norm": True}, {"dropout": 0.3}, {"num_critics": 4}, {"num_critics": 4, "target_critics": 1}]
+
+
+@BOTH
+@pytest.mark.parametrize("changes", CHANGES, ids=str)
+def test_each_setting_changes_the_targets_and_the_updates(name, changes, make_learner):
+    learner, before = make_learner(name, **changes), dict(changes)
+    before.pop("target_critics", None)
+    other = make_learner(name, **(before if "target_critics" in changes else {}))
+    for one in (learner, other):
+        one.learn()
+        one.learn()
+    losses = [one.metrics()["critics_loss"] / one._config.num_critics for one in (learner, other)]
+    assert losses[0] != pytest.approx(losses[1], rel=1e-6)
+    assert learner._critics.module.k == changes.get("num_critics", 2)
+    assert len(learner._critics.module.norms) == len(learner._critics_target.module.norms) == ("layer_norm" in changes)
+
+
+@BOTH
+def test_updates_with_dropout_are_those_of_their_seed(name, make_learner):
+    one, two = (make_learner(name, dropout=0.3) for _ in range(2))
+    for each in (one, two):
+        for _ in range(3):
+            each.learn()
+    assert (one._critics.numpy() == two._critics.numpy()).all()
+
+
+def test_policy_and_temperature_of_sac_step_once_per_policy_period(make_learner, networks_of):
+    learner = make_learner("sac", policy_period=3)
+    states = [networks_of(learner)]
+    for _ in range(6):
+        learner.learn()
+        states.append(networks_of(learner))
+    moved = {name: [bool((a[name] != b[name]).any()) for a, b in itertools.pairwise(states)] for name in states[0]}
+    assert moved["policy"] == moved["temperature"] == [False, False, True] * 2
+    assert moved["critics"] == moved["critics_target"] == [True] * 6
+
+
+def test_dqn_with_layer_norm_normalises_its_hidden_layers_and_counts_their_parameters(make_learner):
+    dqn, spec = find("dqn"), describe("CartPole-v1")
+    plain = dqn.load_preset("CartPole-v1").config
+    config = dataclasses.replace(plain, layer_norm=True)
+    counts = []
+    for one in (plain, config):
+        policy = dqn.make_policy(spec, one)
+        counts.append(sum(p.numel() for p in policy.module.parameters()))
+        assert dqn.memory(spec, one)["networks and optimiser"] == 4 * counts[-1] * (5 + one.num_actors)
+    assert counts[1] == counts[0] + 2 * sum(plain.hidden)
+    torso = initialised(lambda: MlpTorso(4, (16, 16), layer_norm=True), 0)
+    small, large = torso(torch.ones(1, 4)), torso(torch.ones(1, 4) * 1e4)
+    assert large.abs().max() < 10 * small.abs().max(), "features stay bounded"
+    learner, other = make_learner("dqn", layer_norm=True), make_learner("dqn")
+    learner.learn()
+    other.learn()
+    assert learner.metrics()["loss"] != other.metrics()["loss"]
+
+
+@pytest.mark.parametrize(
+    ("agent", "preset", "settings"),
+    [
+        ("sac", "droq", {"layer_norm": True, "dropout": 0.01, "num_critics": 2, "policy_period": 10}),
+        ("sac", "redq", {"num_critics": 10, "target_critics": 2, "policy_critics": "mean"}),
+        ("td3", "droq", {"layer_norm": True, "dropout": 0.01, "policy_period": 10}),
+        ("dqn", "layer-norm", {"layer_norm": True}),
+    ],
+)
+def test_strong_settings_have_presets_by_name(agent, preset, settings):
+    found = find(agent)
+    path = found.presets / preset
+    (file,) = path.glob("*.toml")
+    config = found.load_preset(presets.environment_of(file), type(path)(preset)).config
+    assert {name: getattr(config, name) for name in settings} == settings
+    if agent != "dqn":
+        assert config.samples_per_insert == 10 * config.batch_size
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"target_critics": 3}, "target_critics is 3, and num_critics 2"),
+        ({"num_critics": 0}, "num_critics is 0, and must be at least 1"),
+        ({"dropout": 1.0}, r"dropout is 1.0, and must lie in \[0, 1\)"),
+    ],
+)
+def test_wrong_settings_are_refused_by_name(name, changes, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(find(name).load_preset("Pendulum-v1").config, **changes)
