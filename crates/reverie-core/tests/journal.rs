@@ -85,7 +85,7 @@ fn what_was_acknowledged_is_there_after_the_end_of_the_process_and_with_always_a
         assert_eq!(lines(&names(Tail::All)), lines(&now(&server)), "{syncs:?}");
         let is_there = lines(&names(Tail::None)) == lines(&now(&server));
         assert_eq!(is_there, syncs == Syncs::Always, "{syncs:?}");
-        wait(server.journal.durable()).unwrap();
+        wait(server.journal.durable(true)).unwrap();
         assert_eq!(lines(&names(Tail::None)), lines(&now(&server)), "{syncs:?}: who asks for the disk has it");
         server.journal.stop().unwrap();
         assert_eq!(names(Tail::None), now(&server), "{syncs:?}: counts of draws, too, once it is stopped");
@@ -184,7 +184,7 @@ fn a_write_that_fails_stops_the_journal_and_inserts_with_it_while_draws_go_on() 
     let why = server.tables.get("queue").unwrap().why();
     assert_eq!(why.journal_error, info.error);
     assert!(why.to_string().contains("The journal has stopped, and every insert is refused"), "{why}");
-    assert!(matches!(wait(server.journal.durable()), Err(Error::Storage { .. })));
+    assert!(matches!(wait(server.journal.durable(true)), Err(Error::Storage { .. })));
     wait(server.draw("rows")).unwrap();
     assert!(matches!(server.journal.save(), Err(Error::Storage { .. })));
     assert!(server.journal.stop().is_err(), "the end says that not all is on the disk");

@@ -8,7 +8,7 @@ use crate::handle::Handle;
 use crate::reach::{Connection, Several, TlsFiles, answer, options};
 use crate::reading::{Columns, Reading, WindowsArgument};
 use crate::server::{Server, change, limiter};
-use crate::{drawing, figures, inserts, query, updates};
+use crate::{drawing, figures, inserts, query, reach, updates};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -122,12 +122,17 @@ impl Client {
     }
 
     #[doc = stub!("Client.flush")]
-    #[pyo3(signature = (timeout=None))]
-    fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+    #[pyo3(signature = (timeout=None, *, durable=false))]
+    fn flush(&self, py: Python<'_>, timeout: Option<f64>, durable: bool) -> PyResult<()> {
         let (deadline, since) = (self.handle.deadline(timeout)?, Instant::now());
         inserts::flush(&self.handle, py, deadline)?;
         let mut shards = self.shards.iter();
-        shards.try_for_each(|shard| inserts::flush(&shard.get().handle, py, deadline.after(since.elapsed())))
+        shards.try_for_each(|shard| inserts::flush(&shard.get().handle, py, deadline.after(since.elapsed())))?;
+        if !durable {
+            return Ok(());
+        }
+        let left = || deadline.after(since.elapsed());
+        reach::durable(py, &*self.handle.reach().known(py, left())?, left())
     }
 
     #[doc = stub!("Client.sample_batch")]

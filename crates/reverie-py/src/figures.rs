@@ -84,6 +84,7 @@ fn journal_dict<'py>(py: Python<'py>, journal: &JournalInfo) -> PyResult<Bound<'
     dict.set_item("sync_seconds", journal.sync_time.as_secs_f64())?;
     dict.set_item("longest_sync_seconds", journal.longest_sync.as_secs_f64())?;
     dict.set_item("unsynced_bytes", journal.unsynced_bytes)?;
+    dict.set_item("waiting", journal.waiting)?;
     dict.set_item("is_full", journal.is_full)?;
     dict.set_item("error", &journal.error)?;
     Ok(dict)

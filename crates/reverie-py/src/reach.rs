@@ -1,6 +1,6 @@
 //! Access to a client's tables: in this process, over a network, or over several servers.
 
-use crate::enter::{Asked, Deadline, Expired, Live, finish, quick};
+use crate::enter::{Asked, Deadline, Expired, Live, Waited, detached, finish, late, quick, wait};
 use crate::errors::of_connection;
 use crate::server::Server;
 use pyo3::exceptions::PyValueError;
@@ -44,6 +44,20 @@ pub fn answer<T: Default + Send + Sync>(
     {
         Ok(answer) => Ok(answer),
         Err(left) => Err(left.raise(py, what, |_, _| Ok(()))),
+    }
+}
+
+/// Waits until everything that was done before is on the disk.
+pub fn durable(py: Python<'_>, replay: &dyn Replay, deadline: Deadline) -> PyResult<()> {
+    let mut ticket = quick(py, || Ok(replay.durable()))?;
+    // Any table knows why its journal waits.
+    let why = || replay.tables().first().map_or_else(String::new, |table| why(replay, &table.name));
+    match wait(py, deadline, |slice| ticket.wait(slice), why)? {
+        Waited::Done(()) => Ok(()),
+        Waited::Expired => {
+            let why = detached(py, || Ok(why()))?;
+            Err(late(py, "flush(durable=True)", &why, |_| Ok(())))
+        }
     }
 }
 

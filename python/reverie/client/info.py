@@ -25,6 +25,8 @@ class JournalInfo:
     longest_sync_seconds: float
     unsynced_bytes: int
     """Bytes that are written and may not be on the disk."""
+    waiting: int
+    """Calls that wait until all that was done before them is on the disk."""
     is_full: bool
     """True if it waits for room on the disk, and inserts with it."""
     error: str | None

@@ -83,6 +83,8 @@ struct Progress {
     /// Who waits for a round to be written, and for one to be on the disk.
     written: Vec<(u64, Promise<()>)>,
     synced: Vec<(u64, Promise<()>)>,
+    /// As `synced`, for who does not make the journal wait for the disk earlier.
+    synced_later: Vec<(u64, Promise<()>)>,
     info: JournalInfo,
     failed: Option<Error>,
     ended: bool,
@@ -128,11 +130,6 @@ impl Journal {
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A ticket that is done once everything that was done before is on the disk, whatever the settings are.
-    pub fn durable(&self) -> Ticket<()> {
-        self.wait_for(|progress| &mut progress.synced)
     }
 
     fn wait_for(&self, who: impl FnOnce(&mut Progress) -> &mut Vec<(u64, Promise<()>)>) -> Ticket<()> {
@@ -186,7 +183,8 @@ impl Journal {
                 next_counts = Instant::now().checked_add(self.options.interval);
             }
             let by_time = counts && matches!(self.options.syncs, Syncs::Interval(_));
-            let outcome = self.log.commit(counts || ends).and_then(|unsynced| {
+            // Who waits for the disk may have changed priorities.
+            let outcome = self.log.commit(counts || ends || syncs).and_then(|unsynced| {
                 let far = unsynced > self.options.max_unsynced_bytes;
                 let syncs = syncs || ends || by_time || far || self.options.syncs == Syncs::Always;
                 if syncs { self.sync().map(|()| (true, 0)) } else { Ok((false, unsynced)) }
@@ -243,7 +241,12 @@ impl Journal {
             (info.rounds, info.unsynced_bytes) = (round + 1, unsynced);
             (info.is_full, info.error) = (false, None);
             let written = take(&mut progress.written);
-            (written, if synced { take(&mut progress.synced) } else { Vec::new() })
+            let mut on_disk = Vec::new();
+            if synced {
+                on_disk = take(&mut progress.synced);
+                on_disk.extend(take(&mut progress.synced_later));
+            }
+            (written, on_disk)
         };
         written.into_iter().chain(on_disk).for_each(|(_, promise)| promise.fill(Ok(())));
     }
@@ -258,8 +261,8 @@ impl Journal {
         let waiting: Vec<_> = {
             let mut progress = self.progress();
             progress.failed.get_or_insert(error);
-            let written = std::mem::take(&mut progress.written);
-            written.into_iter().chain(std::mem::take(&mut progress.synced)).collect()
+            let Progress { written, synced, synced_later, .. } = &mut *progress;
+            [written, synced, synced_later].into_iter().flat_map(std::mem::take).collect()
         };
         let error = self.progress().failed.clone().expect("it was just set");
         waiting.into_iter().for_each(|(_, promise)| promise.fill(Err(error.clone())));
@@ -283,13 +286,18 @@ impl Durable for Journal {
         self.wait_for(|progress| &mut progress.written)
     }
 
+    fn durable(&self, at_once: bool) -> Ticket<()> {
+        self.wait_for(|progress| if at_once { &mut progress.synced } else { &mut progress.synced_later })
+    }
+
     fn check(&self) -> Result<()> {
         self.progress().failed.clone().map_or(Ok(()), Err)
     }
 
     fn info(&self) -> JournalInfo {
         let progress = self.progress();
-        let mut info = JournalInfo { sync: self.options.syncs.name().to_owned(), ..progress.info.clone() };
+        let (sync, waiting) = (self.options.syncs.name().to_owned(), progress.synced.len() as u64);
+        let mut info = JournalInfo { sync, waiting, ..progress.info.clone() };
         if let Some(failed) = &progress.failed {
             (info.is_full, info.error) = (false, Some(failed.to_string()));
         }

@@ -11,6 +11,11 @@ pub trait Durable: Send + Sync {
     /// Fails with `Storage` if the journal has stopped.
     fn barrier(&self) -> Ticket<()>;
 
+    /// A ticket that is done once everything that was done before this call is on the disk, priorities and counts too.
+    ///
+    /// With `at_once` the journal does not wait for the end of its interval. Fails as [`Durable::barrier`].
+    fn durable(&self, at_once: bool) -> Ticket<()>;
+
     /// `Storage` if the journal has stopped: nothing more is made durable.
     fn check(&self) -> Result<()>;
 

@@ -43,6 +43,11 @@ impl SharedTable {
         self.durable.get().map(|durable| durable.barrier())
     }
 
+    /// See [`Durable::durable`]; `None` without a journal.
+    pub fn durable(&self, at_once: bool) -> Option<Ticket<()>> {
+        self.durable.get().map(|durable| durable.durable(at_once))
+    }
+
     /// The figures of the journal; `None` without one.
     pub fn journal(&self) -> Option<JournalInfo> {
         self.durable.get().map(|durable| durable.info())
