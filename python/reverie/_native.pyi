@@ -140,8 +140,8 @@ class Checkpoints:
     def save_last(self) -> dict[str, Any]:
         """Takes the last checkpoint, of a server that is closed: as `save`."""
 
-    def start(self, period: float) -> None:
-        """Takes a checkpoint every `period` seconds, in a thread of its own, until `stop`."""
+    def start(self, *, period: float | None = None, log_bytes: int | None = None) -> None:
+        """Takes a checkpoint every `period` seconds, and after `log_bytes` bytes of a journal, until `stop`."""
 
     def release(self) -> None:
         """Lets another server save in the folder; for a server that is closed."""
@@ -191,6 +191,7 @@ class Client:
         patience: float = 10.0,
         grace: float = 0.05,
         max_in_flight_bytes: int | None = None,
+        max_kept_bytes: int | None = None,
     ) -> Self: ...
     @property
     def timeout(self) -> float | None:
@@ -619,15 +620,14 @@ class TransitionWriter:
             how many items were sent.
         """
 
-    def flush(
-        self, block_until_num_items: int = 0, *, timeout: float | None = None, durable: bool = False
-    ) -> None:
+    def flush(self, block_until_num_items: int = 0, *, timeout: float | None = None, durable: bool = False) -> None:
         """Waits until at most `block_until_num_items` items are not in the table yet.
 
         Args:
             block_until_num_items: the number of items that may remain.
             timeout: seconds to wait; None takes the writer's default.
-            durable: True also waits until the items in the table are on the disk, at any `sync` of the server's journal.
+            durable: True also waits until the items in the table are on the disk, at any `sync` of the server's
+                journal.
 
         Raises:
             DeadlineExceededError: the insert continues in the background.

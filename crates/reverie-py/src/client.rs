@@ -34,7 +34,7 @@ impl Client {
     /// A client of a server in this process, of an address, or of several servers.
     #[new]
     #[pyo3(signature = (server=None, *, timeout=None, address=None, shards=None, transport="auto", token=None, tls=None,
-        patience=10.0, grace=0.05, max_in_flight_bytes=None))]
+        patience=10.0, grace=0.05, max_in_flight_bytes=None, max_kept_bytes=None))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -48,6 +48,7 @@ impl Client {
         patience: f64,
         grace: f64,
         max_in_flight_bytes: Option<Count>,
+        max_kept_bytes: Option<Count>,
     ) -> PyResult<Self> {
         let children = shards
             .as_ref()
@@ -57,7 +58,7 @@ impl Client {
                 return Self::several(py, shards, timeout).map(Into::into);
             }
             let address = address.ok_or_else(|| PyTypeError::new_err("a client needs a server or an address"))?;
-            let options = options(address, transport, token, tls, (patience, grace))?;
+            let options = options(address, transport, token, tls, (patience, grace), max_kept_bytes)?;
             Connection::new(py, options).map(Into::into)
         })?;
         Ok(Self { handle, shards: children })

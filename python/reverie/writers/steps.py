@@ -72,7 +72,8 @@ class StepsWriter(WriterContext):
         Args:
             block_until_num_items: the number of items that may remain.
             timeout: seconds to wait; None takes the writer's default.
-            durable: True also waits until the items in the table are on the disk, at any `sync` of the server's journal.
+            durable: True also waits until the items in the table are on the disk, at any `sync` of the server's
+                journal.
 
         Raises:
             DeadlineExceededError: the insert continues in the background.

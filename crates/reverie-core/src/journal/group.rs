@@ -5,7 +5,7 @@ use super::recover::JournalEnd;
 use crate::checkpoint::{Saved, Store};
 use crate::error::{Error, Result};
 use crate::table::{Desk, Durable, JournalInfo, Promise, Tables, Ticket};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -74,7 +74,11 @@ pub struct Journal {
     progress: Mutex<Progress>,
     changed: Condvar,
     thread: Mutex<Option<JoinHandle<()>>>,
+    checkpoints: OnceLock<(u64, Wake)>,
 }
+
+/// Begins a checkpoint in another thread.
+type Wake = Box<dyn Fn() + Send + Sync>;
 
 #[derive(Default)]
 struct Progress {
@@ -112,8 +116,8 @@ impl Journal {
     ) -> Result<Arc<Self>> {
         options.validate()?;
         let log = Log::begin(Arc::clone(&tables), store, from, now)?;
-        let (progress, thread) = (Mutex::default(), Mutex::default());
-        let journal = Arc::new(Self { log, options, progress, changed: Condvar::new(), thread });
+        let (progress, thread, checkpoints) = (Mutex::default(), Mutex::default(), OnceLock::new());
+        let journal = Arc::new(Self { log, options, progress, changed: Condvar::new(), thread, checkpoints });
         let theirs = Arc::clone(&journal);
         let spawned = std::thread::Builder::new().name("journal".to_owned()).spawn(move || theirs.run());
         let thread = spawned.map_err(|error| {
@@ -130,6 +134,13 @@ impl Journal {
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls `wake` whenever the journal has `bytes` more than at the newest checkpoint, so that it takes another.
+    ///
+    /// If that checkpoint fails, the next call comes after as many bytes again. Set once.
+    pub fn checkpoint_by(&self, bytes: u64, wake: impl Fn() + Send + Sync + 'static) {
+        let _ = self.checkpoints.set((bytes, Box::new(wake)));
     }
 
     fn wait_for(&self, who: impl FnOnce(&mut Progress) -> &mut Vec<(u64, Promise<()>)>) -> Ticket<()> {
@@ -176,6 +187,7 @@ impl Journal {
 
     fn run(&self) {
         let _end = End(self);
+        let mut asked = 0;
         let mut next_counts = Instant::now().checked_add(self.options.interval);
         loop {
             let (round, ends, counts, syncs) = self.next_round(next_counts);
@@ -190,7 +202,10 @@ impl Journal {
                 if syncs { self.sync().map(|()| (true, 0)) } else { Ok((false, unsynced)) }
             });
             match outcome {
-                Ok((synced, unsynced)) => self.finish(round, synced, unsynced),
+                Ok((synced, unsynced)) => {
+                    self.finish(round, synced, unsynced);
+                    self.ask_for_checkpoint(&mut asked);
+                }
                 // Who waits goes on to wait: there may be room later.
                 Err(error) if self.log.is_full() && !ends => self.wait_for_room(error),
                 Err(error) => return self.fail(error),
@@ -251,6 +266,20 @@ impl Journal {
         written.into_iter().chain(on_disk).for_each(|(_, promise)| promise.fill(Ok(())));
     }
 
+    /// Asks for a checkpoint if there are so many bytes since the last, or since `asked` of them.
+    fn ask_for_checkpoint(&self, asked: &mut u64) {
+        let bytes = self.log.bytes_since_checkpoint();
+        self.progress().info.log_bytes = bytes;
+        let Some((most, wake)) = self.checkpoints.get() else { return };
+        if bytes < *asked {
+            *asked = 0;
+        }
+        if bytes - *asked >= *most {
+            *asked = bytes;
+            wake();
+        }
+    }
+
     fn wait_for_room(&self, error: Error) {
         let mut progress = self.progress();
         (progress.info.error, progress.info.is_full) = (Some(error.to_string()), true);
@@ -288,6 +317,10 @@ impl Durable for Journal {
 
     fn durable(&self, at_once: bool) -> Ticket<()> {
         self.wait_for(|progress| if at_once { &mut progress.synced } else { &mut progress.synced_later })
+    }
+
+    fn is_later(&self) -> bool {
+        self.options.syncs != Syncs::Always && self.progress().failed.is_none()
     }
 
     fn check(&self) -> Result<()> {

@@ -144,6 +144,11 @@ impl Tables {
         self.tables.first().and_then(|table| table.journal())
     }
 
+    /// True if a journal has what it acknowledges on the disk later.
+    pub fn is_durable_later(&self) -> bool {
+        self.tables.first().is_some_and(|table| table.is_durable_later())
+    }
+
     /// A ticket that is done once everything that was done before this call is on the disk; see [`Durable::durable`].
     ///
     /// `InvalidArgument` without a journal.
