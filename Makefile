@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-rust test-python test-long test-all test-isa mutants test-valgrind test-differential test-ported check lint types layers instructions examples bench \
-	bench-in-process bench-network bench-smoke bench-learn train-bench fuzz docs screenshots site site-serve wheel test-wheel wheels fmt clean
+	bench-in-process bench-network bench-disk bench-smoke bench-learn train-bench fuzz docs screenshots site site-serve wheel test-wheel wheels fmt clean
 
 export PATH := $(shell tools/rust_env.sh path)
 FOUND_RUSTUP_HOME := $(shell tools/rust_env.sh rustup-home)
@@ -105,10 +105,14 @@ bench-in-process: setup ## against cpprb, SB3, TorchRL and NumPy
 bench-network: setup ## the server in another process: against dm-reverb, bare sockets and the machine's memory
 	$(PY) -m benchmarks --suite network $(ARGS)
 
+bench-disk: setup ## what a journal costs, against plain files on the same disk; ARGS="--folder DIR" names the disk
+	$(PY) -m benchmarks.disk $(ARGS)
+
 bench-smoke: setup ## the same without peers, small and short: only shows that it runs
 	$(PY) -m benchmarks --suite in-process --smoke $(ARGS)
 	$(PY) -m benchmarks --suite network --smoke $(ARGS)
 	$(PY) -m benchmarks --suite in-process --smoke --rows "256, 20 k" --before .
+	$(PY) -m benchmarks.disk --smoke
 	$(PY) -m benchmarks.learn --smoke
 	$(PY) -m benchmarks.train --work pong --smoke
 	$(PY) benchmarks/gpu.py speed --device cpu --batch 16 --items 500 --seconds 0.3 --out .bench-smoke && rm -r .bench-smoke

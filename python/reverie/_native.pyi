@@ -148,8 +148,8 @@ class Checkpoints:
     def save_last(self) -> dict[str, Any]:
         """Takes the last checkpoint, of a server that is closed: as `save`."""
 
-    def start(self, period: float) -> None:
-        """Takes a checkpoint every `period` seconds, in a thread of its own, until `stop`."""
+    def start(self, *, period: float | None = None, log_bytes: int | None = None) -> None:
+        """Takes a checkpoint every `period` seconds, and after `log_bytes` bytes of a journal, until `stop`."""
 
     def release(self) -> None:
         """Lets another server save in the folder; for a server that is closed."""
@@ -199,6 +199,7 @@ class Client:
         patience: float = 10.0,
         grace: float = 0.05,
         max_in_flight_bytes: int | None = None,
+        max_kept_bytes: int | None = None,
     ) -> Self: ...
     @property
     def timeout(self) -> float | None:
@@ -303,13 +304,20 @@ class Client:
         wait: bool,
         shard: int | None = None,
     ) -> npt.NDArray[np.int64] | None: ...
-    def flush(self, timeout: float | None = None) -> None:
+    def flush(self, timeout: float | None = None, *, durable: bool = False) -> None:
         """Waits until all that this client sent with `wait=False` is done, or has failed.
 
         Failures are not raised here: they are counted (`client.info().unheard_errors`) and logged as ever.
 
+        Args:
+            timeout: seconds to wait; None takes the client's default.
+            durable: True also waits until everything that this client's calls have done, new priorities too, is on the
+                disk of each server, at any `sync` of its journal.
+
         Raises:
             DeadlineExceededError: it is not; it goes on.
+            ValueError: for `durable=True` if a server has no journal.
+            StorageError: for `durable=True` if a journal has stopped.
         """
 
     def sample_batch(
@@ -620,11 +628,19 @@ class TransitionWriter:
             how many items were sent.
         """
 
-    def flush(self, block_until_num_items: int = 0, *, timeout: float | None = None) -> None:
-        """Waits until at most so many items are not in the table yet.
+    def flush(self, block_until_num_items: int = 0, *, timeout: float | None = None, durable: bool = False) -> None:
+        """Waits until at most `block_until_num_items` items are not in the table yet.
+
+        Args:
+            block_until_num_items: the number of items that may remain.
+            timeout: seconds to wait; None takes the writer's default.
+            durable: True also waits until the items in the table are on the disk, at any `sync` of the server's
+                journal.
 
         Raises:
-            DeadlineExceededError: the insertion goes on in the background.
+            DeadlineExceededError: the insert continues in the background.
+            ValueError: for `durable=True` if the server has no journal.
+            StorageError: for `durable=True` if the journal has stopped.
         """
 
     def _close(self) -> None: ...
@@ -675,7 +691,7 @@ class StructuredWriter:
     def num_in_flight(self) -> int:
         """Items that are not in their tables yet."""
 
-    def _flush(self, block_until_num_items: int, timeout: float | None) -> None: ...
+    def _flush(self, block_until_num_items: int, timeout: float | None, durable: bool = False) -> None: ...
     def _end_episode(self, clear_buffers: bool) -> None: ...
     def _close(self) -> None: ...
 
@@ -758,7 +774,7 @@ class TrajectoryWriter:
     def num_in_flight(self) -> int:
         """Items that are not in their tables yet."""
 
-    def _flush(self, block_until_num_items: int, timeout: float | None) -> None: ...
+    def _flush(self, block_until_num_items: int, timeout: float | None, durable: bool = False) -> None: ...
     def _end_episode(self, clear_buffers: bool) -> None: ...
     def _configure(self, path: str, num_keep_alive_refs: int, max_chunk_length: int | None) -> None: ...
     def _close(self) -> None: ...

@@ -199,6 +199,7 @@ def start(
         _LOG.log(level, "%s", "; ".join([text, *differences]))
     if journal is not None:
         checkpoints.begin_journal(journal.sync, journal.interval, journal.max_unsynced_bytes)
-    if checkpointer.period is not None:
-        checkpoints.start(checkpointer.period)
+    log_bytes = None if journal is None else journal.checkpoint_bytes
+    if checkpointer.period is not None or log_bytes is not None:
+        checkpoints.start(period=checkpointer.period, log_bytes=log_bytes)
     return checkpoints

@@ -36,6 +36,9 @@ class Journal:
         checkpoint_period: seconds between checkpoints, after which what was written before is removed; None takes them
             only at `client.checkpoint()`. For other options of checkpoints, give the server a
             `reverie.checkpointers.DefaultCheckpointer` of the same folder.
+        checkpoint_bytes: a checkpoint is also taken when the journal has this many bytes more than at the last one, so
+            that the folder is bounded by the tables' bytes and this, and a start by as many bytes to read; None has no
+            such bound. A checkpoint writes one row for each item, so small values cost writes.
 
     Raises:
         ValueError: for numbers that are not above 0, and another `sync`.
@@ -49,6 +52,7 @@ class Journal:
         interval: float = 1.0,
         max_unsynced_bytes: int = 256 << 20,
         checkpoint_period: float | None = 600.0,
+        checkpoint_bytes: int | None = 4 << 30,
     ) -> None:
         if sync not in ("os", "interval", "always"):
             raise ValueError(f'sync must be "os", "interval" or "always", got {sync!r}')
@@ -63,6 +67,10 @@ class Journal:
             self._checkpoint_period = _checks.number("checkpoint_period", checkpoint_period)
             if self._checkpoint_period <= 0:
                 raise ValueError(f"checkpoint_period must be above 0 seconds, got {checkpoint_period}")
+
+        self._checkpoint_bytes = None
+        if checkpoint_bytes is not None:
+            self._checkpoint_bytes = _checks.count("checkpoint_bytes", checkpoint_bytes, 1, _checks.MANY)
 
     @property
     def path(self) -> str:
@@ -89,8 +97,14 @@ class Journal:
         """Seconds between checkpoints; None takes none by itself."""
         return self._checkpoint_period
 
+    @property
+    def checkpoint_bytes(self) -> int | None:
+        """Bytes of the journal after which a checkpoint is taken; None takes none for that reason."""
+        return self._checkpoint_bytes
+
     def __repr__(self) -> str:
         return (
             f"Journal({self._path!r}, sync={self._sync!r}, interval={self._interval}, "
-            f"max_unsynced_bytes={self._max_unsynced_bytes}, checkpoint_period={self._checkpoint_period})"
+            f"max_unsynced_bytes={self._max_unsynced_bytes}, checkpoint_period={self._checkpoint_period}, "
+            f"checkpoint_bytes={self._checkpoint_bytes})"
         )

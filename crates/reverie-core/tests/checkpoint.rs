@@ -291,6 +291,15 @@ fn a_periodic_thread_acts_until_it_is_stopped_and_never_after() {
     assert_eq!(receiver.try_recv(), Err(mpsc::TryRecvError::Disconnected), "the thread and what it held are gone");
     periodic.stop();
     let (sender, receiver) = mpsc::channel();
+    let (woken, wakes) = std::sync::mpsc::channel();
+    let periodic = Periodic::start(Duration::MAX, move || woken.send(()).unwrap()).unwrap();
+    let wake = periodic.waker();
+    for _ in 0..2 {
+        wake();
+        wakes.recv().unwrap();
+    }
+    periodic.stop();
+    assert!(wakes.try_recv().is_err(), "it waits for its period otherwise");
     drop(Periodic::start(Duration::MAX, move || _ = sender.send(())).unwrap());
     assert_eq!(receiver.recv(), Err(mpsc::RecvError), "a dropped one ends, too, without acting");
     assert!(Periodic::start(Duration::ZERO, || ()).is_err());

@@ -8,12 +8,12 @@ use reverie_core::error::Error;
 use reverie_core::journal::{Journal, JournalEnd, JournalOptions, Log, Repaired, Syncs, recover, repair, verify};
 use reverie_core::replay::Replay;
 use reverie_core::sample::SampleRequest;
-use reverie_core::table::{Change, Durable, InsertReason, Tables, Ticket};
+use reverie_core::table::{Change, Durable, InsertReason, Lessee, TableOptions, Tables, Ticket};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use support::disk::{FakeDisk, Names, Tail};
+use support::disk::{FakeDisk, Names, Pages, Tail};
 use support::saving::{NOW, ROOT, contents};
 use support::{Rows, options, queue, tables};
 
@@ -85,7 +85,7 @@ fn what_was_acknowledged_is_there_after_the_end_of_the_process_and_with_always_a
         assert_eq!(lines(&names(Tail::All)), lines(&now(&server)), "{syncs:?}");
         let is_there = lines(&names(Tail::None)) == lines(&now(&server));
         assert_eq!(is_there, syncs == Syncs::Always, "{syncs:?}");
-        wait(server.journal.durable()).unwrap();
+        wait(server.journal.durable(true)).unwrap();
         assert_eq!(lines(&names(Tail::None)), lines(&now(&server)), "{syncs:?}: who asks for the disk has it");
         server.journal.stop().unwrap();
         assert_eq!(names(Tail::None), now(&server), "{syncs:?}: counts of draws, too, once it is stopped");
@@ -184,10 +184,117 @@ fn a_write_that_fails_stops_the_journal_and_inserts_with_it_while_draws_go_on() 
     let why = server.tables.get("queue").unwrap().why();
     assert_eq!(why.journal_error, info.error);
     assert!(why.to_string().contains("The journal has stopped, and every insert is refused"), "{why}");
-    assert!(matches!(wait(server.journal.durable()), Err(Error::Storage { .. })));
+    assert!(matches!(wait(server.journal.durable(true)), Err(Error::Storage { .. })));
     wait(server.draw("rows")).unwrap();
     assert!(matches!(server.journal.save(), Err(Error::Storage { .. })));
     assert!(server.journal.stop().is_err(), "the end says that not all is on the disk");
+}
+
+#[test]
+fn a_sync_that_fails_stops_the_journal_also_if_a_checkpoint_made_it() {
+    for by_checkpoint in [false, true] {
+        let mut server = server(options_of(Syncs::Interval(LONG)));
+        wait(server.insert("rows", 1.0)).unwrap();
+        wait(server.journal.durable(true)).unwrap();
+        wait(server.insert("rows", 2.0)).unwrap();
+        server.disk.fail_sync(0, Pages::Lost);
+        let failed = if by_checkpoint { server.journal.save().map(drop) } else { wait(server.journal.durable(true)) };
+        assert!(matches!(failed, Err(Error::Storage { .. })), "{failed:?}");
+        // The disk works again, and would report the lost pages as written.
+        assert!(matches!(wait(server.journal.durable(true)), Err(Error::Storage { .. })), "{by_checkpoint}");
+        let refused = server.tables.get("rows").unwrap().insert(server.rows.inserts(&[3.0])).and_then(wait);
+        assert!(matches!(refused, Err(Error::Storage { .. })), "{by_checkpoint}");
+        let info = server.journal.info();
+        assert!(info.error.is_some() && !info.is_full, "{info:?}");
+        assert!(server.journal.save().is_err() && server.journal.stop().is_err());
+        assert_eq!(left(&server.disk.after_crash(Names::Synced, Tail::None))[0].lines().count(), 3);
+    }
+}
+
+#[test]
+fn who_waits_for_the_disk_makes_the_journal_write_at_once_or_waits_for_its_turn_and_is_counted() {
+    let mut server = server(options_of(Syncs::Interval(LONG)));
+    wait(server.insert("rows", 1.0)).unwrap();
+    let mut later = server.journal.durable(false);
+    assert_eq!((later.poll(), server.journal.info().waiting, server.journal.info().syncs), (None, 0, 0));
+    wait(server.tables.durable(true)).unwrap();
+    assert_eq!((later.poll(), server.journal.info().syncs), (Some(Ok(())), 1));
+    server.disk.set_capacity(Some(server.disk.size()));
+    drop(server.insert("rows", 2.0));
+    let waiting = Replay::durable(&*server.tables);
+    while !server.journal.info().is_full {
+        std::thread::yield_now();
+    }
+    assert_eq!(server.journal.info().waiting, 1);
+    let why = server.tables.get("queue").unwrap().why().to_string();
+    assert!(why.contains("1 request waiting for the disk"), "{why}");
+    server.disk.set_capacity(None);
+    wait(waiting).unwrap();
+    server.journal.stop().unwrap();
+    let refused = wait(tables(all()).0.durable(true)).unwrap_err().to_string();
+    assert!(refused.contains("no journal") && refused.contains("--journal"), "{refused}");
+}
+
+#[test]
+fn a_draw_counts_whose_item_was_deleted_or_evicted_before_it_was_acknowledged() {
+    let twice = TableOptions { max_times_sampled: 2, ..options("rows", 2) };
+    for evicts in [false, true] {
+        let (tables, _) = tables(vec![twice.clone()]);
+        let disk = FakeDisk::default();
+        let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), Keep { count: 1, max_age: None }).unwrap();
+        let log = Log::begin(Arc::clone(&tables), Arc::new(store), JournalEnd::default(), || NOW).unwrap();
+        let (table, mut rows) = (tables.get("rows").unwrap(), Rows::new(&tables));
+        drop(table.insert(rows.inserts(&[1.0])).unwrap());
+        let lessee = Some(Lessee { sender: [7; 16], request: 1 });
+        let request = SampleRequest { num_samples: 1, lessee, ..SampleRequest::default() };
+        let draws = table.sample(request).unwrap().poll().unwrap().unwrap();
+        log.commit(true).unwrap();
+        match evicts {
+            true => drop(table.insert(rows.inserts(&[2.0, 3.0])).unwrap()),
+            false => _ = table.delete(&[draws.keys[0].get()]).unwrap(),
+        }
+        log.commit(true).unwrap();
+        let (again, _) = support::tables(vec![twice.clone()]);
+        let recovered = recover(&disk.copy(), Path::new(ROOT), again.bytes().0).unwrap().expect("a checkpoint");
+        assert!(recovered.leases.is_empty());
+        recovered.checkpoint.restore(&again, NOW).unwrap();
+        let (of, live) = (again.get("rows").unwrap().info(), table.info());
+        assert_eq!(of.counters, live.counters, "{evicts}");
+        assert_eq!((of.counters.samples, of.stats.age_sum), (1, live.stats.age_sum), "{evicts}");
+        // One that comes back is undone here, and in the next commit.
+        drop(draws);
+        log.commit(true).unwrap();
+        let (again, _) = support::tables(vec![twice.clone()]);
+        let recovered = recover(&disk.copy(), Path::new(ROOT), again.bytes().0).unwrap().expect("a checkpoint");
+        recovered.checkpoint.restore(&again, NOW).unwrap();
+        assert_eq!(again.get("rows").unwrap().info().counters.samples, 0, "{evicts}");
+    }
+}
+
+#[test]
+fn a_checkpoint_is_asked_for_after_so_many_bytes_and_after_as_many_again_if_none_was_taken() {
+    let mut server = server(options_of(Syncs::Os));
+    let (asks, asked) = std::sync::mpsc::channel();
+    server.journal.checkpoint_by(2000, move || asks.send(()).unwrap());
+    let insert_until_asked = |server: &mut Server| -> (u64, u64) {
+        let before = server.journal.info().log_bytes;
+        loop {
+            wait(server.insert("rows", 1.0)).unwrap();
+            // An answer comes before the journal looks at its bytes.
+            wait(server.journal.durable(true)).unwrap();
+            if asked.try_recv().is_ok() {
+                return (before, server.journal.info().log_bytes);
+            }
+        }
+    };
+    let (before, after) = insert_until_asked(&mut server);
+    assert!(before < 1000 && (2000..3000).contains(&after), "{before} {after}");
+    let (_, again) = insert_until_asked(&mut server);
+    assert!((after + 1900..after + 3000).contains(&again), "{after} {again}");
+    server.journal.save().unwrap();
+    let (_, third) = insert_until_asked(&mut server);
+    assert!((2000..3000).contains(&third), "{third}");
+    server.journal.stop().unwrap();
 }
 
 #[test]

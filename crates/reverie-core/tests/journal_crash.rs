@@ -13,7 +13,7 @@ use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Change, Inserts, Keys, Lessee, Priority, Sender, Sent, SharedTable, TableOptions, Tables};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use support::disk::{FakeDisk, Names, Tail};
+use support::disk::{FakeDisk, Names, Pages, Tail};
 use support::saving::{NOW, ROOT, Steps, contents, insert};
 use support::{Rows, options, queue, tables};
 
@@ -272,6 +272,40 @@ fn crash_points(seed: u64) -> u64 {
         }
     }
     unreachable!("a program ends");
+}
+
+/// The program goes on after a sync of the disk failed; returns whether one did.
+fn failed_sync(seed: u64, after: u64, pages: Pages) -> bool {
+    let disk = FakeDisk::default();
+    let (mut random, mut server) = (Xoshiro256PlusPlus::seed_from_u64(seed), Server::start(&disk).unwrap());
+    disk.fail_sync(after, pages);
+    let mut history = run(&mut server, &mut random, ACTS, None);
+    if !disk.has_failed_sync() {
+        return false;
+    }
+    let place = format!("seed {seed}, sync {after} fails, {pages:?}");
+    // The disk works again, and a caller that tries again may believe what it returns.
+    for _ in 0..4 {
+        let (so_far, more) = (history.states.len(), run(&mut server, &mut random, 6, None));
+        let later = |of: usize| if of > 0 { so_far + of } else { 0 };
+        history.written = history.written.max(later(more.written));
+        history.synced = history.synced.max(later(more.synced));
+        history.states.extend(more.states);
+        for (names, tail) in [(Names::Synced, Tail::None), (Names::All, Tail::Half), KILLED] {
+            let killed = matches!((names, tail), (Names::All, Tail::All));
+            let least = if killed { history.written } else { history.synced };
+            check(&disk.after_crash(names, tail), &history, least, &format!("{place}, {names:?} {tail:?}"));
+        }
+    }
+    true
+}
+
+#[test]
+fn what_is_reported_as_on_the_disk_after_a_sync_that_failed_is_there_whether_its_pages_are_lost_or_kept() {
+    for (seed, pages) in [(1, Pages::Lost), (2, Pages::Kept)] {
+        let failed = (0..).step_by(9).take_while(|after| failed_sync(seed, *after, pages)).count();
+        assert!(failed > 2, "{failed} syncs of seed {seed}");
+    }
 }
 
 #[test]

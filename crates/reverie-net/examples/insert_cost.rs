@@ -12,7 +12,7 @@ use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Inserts, Keys, Priority, TableOptions, Tables, Ticket};
 use reverie_core::{Error, Result};
 use reverie_net::client::Remote;
-use reverie_net::endpoint::{Options, Transport};
+use reverie_net::endpoint::{KEPT_BYTES, Options, Transport};
 use reverie_net::listen::Server;
 use reverie_net::server;
 use rustix::thread::ClockId;
@@ -74,7 +74,15 @@ fn main() -> Result<()> {
             let address = server.address().to_string();
             let patience = Duration::from_secs(5);
             let grace = Duration::from_millis(50);
-            let client = Remote::new(Options { address, transport, token: None, tls: None, patience, grace })?;
+            let client = Remote::new(Options {
+                address,
+                transport,
+                token: None,
+                tls: None,
+                patience,
+                grace,
+                max_kept_bytes: KEPT_BYTES,
+            })?;
             let mut described = client.describe();
             while described.wait(Duration::from_secs(1)).transpose()?.is_none() {}
             client

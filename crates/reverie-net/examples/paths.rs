@@ -12,7 +12,7 @@ use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Inserts, Priority, TableOptions, Tables};
 use reverie_net::client::{Remote, SampleRequest};
-use reverie_net::endpoint::{Options, Transport};
+use reverie_net::endpoint::{KEPT_BYTES, Options, Transport};
 use reverie_net::listen::Server;
 use reverie_net::server;
 use std::collections::VecDeque;
@@ -70,7 +70,15 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn row(address: &str, server: u32, transport: Transport, size: usize, seconds: f64) -> Result<(), Box<dyn Error>> {
     let patience = Duration::from_secs(10);
     let (address, grace) = (address.to_owned(), Duration::from_millis(50));
-    let client = Remote::new(Options { address, transport, token: None, tls: None, patience, grace })?;
+    let client = Remote::new(Options {
+        address,
+        transport,
+        token: None,
+        tls: None,
+        patience,
+        grace,
+        max_kept_bytes: KEPT_BYTES,
+    })?;
     let ask = || {
         let request = SampleRequest {
             parts: vec![("replay".to_owned(), BATCH)],

@@ -17,7 +17,12 @@ pub struct Options {
     pub patience: Duration,
     /// How much longer than its timeout a request may take while its answer is in flight: more than a round trip.
     pub grace: Duration,
+    /// Bytes of confirmed inserts that are kept until a server with a journal has them on the disk.
+    pub max_kept_bytes: u64,
 }
+
+/// The default of [`Options::max_kept_bytes`].
+pub const KEPT_BYTES: u64 = 32 << 20;
 
 /// The transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

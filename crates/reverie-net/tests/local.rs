@@ -13,7 +13,7 @@ use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Inserts, Priority, TableOptions, Tables};
 use reverie_core::{Error, Result};
 use reverie_net::client::{Remote, SampleRequest};
-use reverie_net::endpoint::{Options, Transport};
+use reverie_net::endpoint::{KEPT_BYTES, Options, Transport};
 use reverie_net::listen::Server;
 use reverie_net::server;
 use std::fs;
@@ -68,7 +68,15 @@ fn serve(local: bool) -> Server {
 fn client(address: &str, transport: Transport) -> Arc<Remote> {
     let patience = Duration::from_secs(100);
     let grace = Duration::from_millis(50);
-    let options = Options { address: address.to_owned(), transport, token: None, tls: None, patience, grace };
+    let options = Options {
+        address: address.to_owned(),
+        transport,
+        token: None,
+        tls: None,
+        patience,
+        grace,
+        max_kept_bytes: KEPT_BYTES,
+    };
     Remote::new(options).unwrap()
 }
 
@@ -392,7 +400,15 @@ async fn a_socket_that_stays_away_ends_the_patience_with_what_to_do() {
     let mut told = String::new();
     // What it tells is of an attempt that was made: on a busy machine that takes time.
     for patience in [100, 1_000, 10_000, 100_000].map(Duration::from_millis) {
-        let options = Options { address: address.clone(), transport, token: None, tls: None, patience, grace };
+        let options = Options {
+            address: address.clone(),
+            transport,
+            token: None,
+            tls: None,
+            patience,
+            grace,
+            max_kept_bytes: KEPT_BYTES,
+        };
         let refused = Remote::new(options).unwrap().describe().await.map(drop).unwrap_err();
         assert!(matches!(&refused, Error::Unavailable(_)), "{refused}");
         told = refused.to_string();

@@ -69,6 +69,7 @@ fn client(server: &Server, transport: Transport) -> Arc<Remote> {
         tls: None,
         patience: Duration::from_secs(100),
         grace: Duration::from_millis(50),
+        max_kept_bytes: 0,
     })
     .unwrap()
 }

@@ -74,6 +74,7 @@ fn serve_with(tables: Vec<TableOptions>, limits: server::Limits) -> (Arc<Tables>
         tls: None,
         patience: Duration::from_secs(5),
         grace: Duration::from_millis(50),
+        max_kept_bytes: 0,
     };
     let cut = Arc::new(Notify::new());
     let wire = Arc::new(Wire(connections, Arc::clone(&cut)));

@@ -120,12 +120,17 @@ impl Checkpoints {
         saved_dict(py, &detached(py, || saver.save_last())?)
     }
 
-    /// Takes a checkpoint every `period` seconds, in a thread of its own, until `stop`. Failures are logged.
-    fn start(&self, py: Python<'_>, period: f64) -> PyResult<()> {
+    /// Takes a checkpoint every `period` seconds, and after `log_bytes` bytes of a journal, in a thread of its own, until
+    /// `stop`. Failures are logged.
+    #[pyo3(signature = (*, period=None, log_bytes=None))]
+    fn start(&self, py: Python<'_>, period: Option<f64>, log_bytes: Option<Count>) -> PyResult<()> {
         let (saver, _) = self.parts.get(py)?;
-        let saver = Arc::clone(saver);
-        let period = seconds("period", period)?;
-        let periodic = quick(py, || Periodic::start(period, move || act(&saver)))?;
+        let theirs = Arc::clone(saver);
+        let period = period.map_or(Ok(Duration::MAX), |period| seconds("period", period))?;
+        let periodic = quick(py, || Periodic::start(period, move || act(&theirs)))?;
+        if let Some(bytes) = log_bytes {
+            saver.checkpoint_by(bytes.at_least("checkpoint_bytes", 1)? as u64, periodic.waker());
+        }
         // It was just created, and only once.
         let _ = self.periodic.get(py)?.set(periodic);
         Ok(())

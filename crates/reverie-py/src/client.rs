@@ -8,7 +8,7 @@ use crate::handle::Handle;
 use crate::reach::{Connection, Several, TlsFiles, answer, options};
 use crate::reading::{Columns, Reading, WindowsArgument};
 use crate::server::{Server, change, limiter};
-use crate::{drawing, figures, inserts, query, updates};
+use crate::{drawing, figures, inserts, query, reach, updates};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -34,7 +34,7 @@ impl Client {
     /// A client of a server in this process, of an address, or of several servers.
     #[new]
     #[pyo3(signature = (server=None, *, timeout=None, address=None, shards=None, transport="auto", token=None, tls=None,
-        patience=10.0, grace=0.05, max_in_flight_bytes=None))]
+        patience=10.0, grace=0.05, max_in_flight_bytes=None, max_kept_bytes=None))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -48,6 +48,7 @@ impl Client {
         patience: f64,
         grace: f64,
         max_in_flight_bytes: Option<Count>,
+        max_kept_bytes: Option<Count>,
     ) -> PyResult<Self> {
         let children = shards
             .as_ref()
@@ -57,7 +58,7 @@ impl Client {
                 return Self::several(py, shards, timeout).map(Into::into);
             }
             let address = address.ok_or_else(|| PyTypeError::new_err("a client needs a server or an address"))?;
-            let options = options(address, transport, token, tls, (patience, grace))?;
+            let options = options(address, transport, token, tls, (patience, grace), max_kept_bytes)?;
             Connection::new(py, options).map(Into::into)
         })?;
         Ok(Self { handle, shards: children })
@@ -122,12 +123,17 @@ impl Client {
     }
 
     #[doc = stub!("Client.flush")]
-    #[pyo3(signature = (timeout=None))]
-    fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+    #[pyo3(signature = (timeout=None, *, durable=false))]
+    fn flush(&self, py: Python<'_>, timeout: Option<f64>, durable: bool) -> PyResult<()> {
         let (deadline, since) = (self.handle.deadline(timeout)?, Instant::now());
         inserts::flush(&self.handle, py, deadline)?;
         let mut shards = self.shards.iter();
-        shards.try_for_each(|shard| inserts::flush(&shard.get().handle, py, deadline.after(since.elapsed())))
+        shards.try_for_each(|shard| inserts::flush(&shard.get().handle, py, deadline.after(since.elapsed())))?;
+        if !durable {
+            return Ok(());
+        }
+        let left = || deadline.after(since.elapsed());
+        reach::durable(py, &*self.handle.reach().known(py, left())?, left())
     }
 
     #[doc = stub!("Client.sample_batch")]

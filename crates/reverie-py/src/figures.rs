@@ -86,6 +86,8 @@ fn journal_dict<'py>(py: Python<'py>, journal: &JournalInfo) -> PyResult<Bound<'
     dict.set_item("sync_seconds", journal.sync_time.as_secs_f64())?;
     dict.set_item("longest_sync_seconds", journal.longest_sync.as_secs_f64())?;
     dict.set_item("unsynced_bytes", journal.unsynced_bytes)?;
+    dict.set_item("log_bytes", journal.log_bytes)?;
+    dict.set_item("waiting", journal.waiting)?;
     dict.set_item("is_full", journal.is_full)?;
     dict.set_item("error", &journal.error)?;
     Ok(dict)
@@ -143,6 +145,8 @@ fn link_dict<'py>(py: Python<'py>, link: &Link) -> PyResult<Bound<'py, PyDict>> 
     dict.set_item("server_restarts", link.server_restarts)?;
     dict.set_item("bytes_sent", link.bytes_sent)?;
     dict.set_item("bytes_received", link.bytes_received)?;
+    dict.set_item("kept_bytes", link.kept_bytes)?;
+    dict.set_item("max_kept_bytes", link.max_kept_bytes)?;
     Ok(dict)
 }
 

@@ -1,6 +1,7 @@
 //! Access to a client's tables: in this process, over a network, or over several servers.
 
-use crate::enter::{Asked, Deadline, Expired, Live, finish, quick};
+use crate::count::Count;
+use crate::enter::{Asked, Deadline, Expired, Live, Waited, detached, finish, late, quick, wait};
 use crate::errors::of_connection;
 use crate::server::Server;
 use pyo3::exceptions::PyValueError;
@@ -10,7 +11,7 @@ use reverie_core::replay::Replay;
 use reverie_core::sample::Sampled;
 use reverie_core::table::Ticket;
 use reverie_net::client::Remote;
-use reverie_net::endpoint::{Options, Tls, Transport};
+use reverie_net::endpoint::{KEPT_BYTES, Options, Tls, Transport};
 use reverie_net::sharded::{self, Shard, Sharded};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,6 +45,20 @@ pub fn answer<T: Default + Send + Sync>(
     {
         Ok(answer) => Ok(answer),
         Err(left) => Err(left.raise(py, what, |_, _| Ok(()))),
+    }
+}
+
+/// Waits until everything that was done before is on the disk.
+pub fn durable(py: Python<'_>, replay: &dyn Replay, deadline: Deadline) -> PyResult<()> {
+    let mut ticket = quick(py, || Ok(replay.durable()))?;
+    // Any table knows why its journal waits.
+    let why = || replay.tables().first().map_or_else(String::new, |table| why(replay, &table.name));
+    match wait(py, deadline, |slice| ticket.wait(slice), why)? {
+        Waited::Done(()) => Ok(()),
+        Waited::Expired => {
+            let why = detached(py, || Ok(why()))?;
+            Err(late(py, "flush(durable=True)", &why, |_| Ok(())))
+        }
     }
 }
 
@@ -308,6 +323,7 @@ pub fn options(
     token: Option<String>,
     tls: Option<TlsFiles>,
     (patience, grace): (f64, f64),
+    max_kept_bytes: Option<Count>,
 ) -> PyResult<Options> {
     let transport = match transport {
         "auto" => Transport::Auto,
@@ -324,5 +340,7 @@ pub fn options(
     let grace = Duration::try_from_secs_f64(grace).ok().filter(|grace| !grace.is_zero());
     let grace = grace.ok_or_else(|| PyValueError::new_err("grace must be a positive number of seconds"))?;
     let tls = tls.map(|(ca, identity, server_name)| Tls { ca, identity, server_name });
-    Ok(Options { address, transport, token, tls, patience, grace })
+    let kept = max_kept_bytes.map(|count| count.at_least("max_kept_bytes", 0)).transpose()?;
+    let max_kept_bytes = kept.map_or(KEPT_BYTES, |kept| kept as u64);
+    Ok(Options { address, transport, token, tls, patience, grace, max_kept_bytes })
 }

@@ -104,9 +104,15 @@ impl ItemSender {
         })
     }
 
-    /// Waits until at most `num_items` items are unconfirmed.
-    pub fn flush(&self, py: Python<'_>, num_items: usize, timeout: Option<f64>) -> PyResult<()> {
-        self.wait_until(py, "flush", Load::items(num_items), timeout.or(self.timeout))
+    /// Waits until at most `num_items` items are unconfirmed; with `durable` also until the others are on the disk.
+    pub fn flush(&self, py: Python<'_>, num_items: usize, timeout: Option<f64>, durable: bool) -> PyResult<()> {
+        let (timeout, since) = (timeout.or(self.timeout), Instant::now());
+        self.wait_until(py, "flush", Load::items(num_items), timeout)?;
+        if !durable {
+            return Ok(());
+        }
+        let deadline = Deadline::from_timeout(timeout)?.after(since.elapsed());
+        reach::durable(py, &**self.replay.get(py)?, deadline)
     }
 
     /// Items that are not in their tables yet.

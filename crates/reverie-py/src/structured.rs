@@ -247,10 +247,16 @@ impl StructuredWriter {
         self.sending.make_room(py)
     }
 
-    #[pyo3(signature = (block_until_num_items, timeout))]
-    fn _flush(&self, py: Python<'_>, block_until_num_items: Count, timeout: Option<f64>) -> PyResult<()> {
+    #[pyo3(signature = (block_until_num_items, timeout, durable=false))]
+    fn _flush(
+        &self,
+        py: Python<'_>,
+        block_until_num_items: Count,
+        timeout: Option<f64>,
+        durable: bool,
+    ) -> PyResult<()> {
         let block_until_num_items = block_until_num_items.at_least("block_until_num_items", 0)?;
-        self.sending.flush(py, block_until_num_items, timeout)
+        self.sending.flush(py, block_until_num_items, timeout, durable)
     }
 
     fn _end_episode(&self, py: Python<'_>, clear_buffers: bool) -> PyResult<()> {

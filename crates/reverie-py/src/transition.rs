@@ -204,11 +204,11 @@ impl TransitionWriter {
     }
 
     #[doc = stub!("TransitionWriter.flush")]
-    #[pyo3(signature = (block_until_num_items=Count::of(0), *, timeout=None),
-        text_signature = "($self, block_until_num_items=0, *, timeout=None)")]
-    fn flush(&self, py: Python<'_>, block_until_num_items: Count, timeout: Option<f64>) -> PyResult<()> {
+    #[pyo3(signature = (block_until_num_items=Count::of(0), *, timeout=None, durable=false),
+        text_signature = "($self, block_until_num_items=0, *, timeout=None, durable=False)")]
+    fn flush(&self, py: Python<'_>, block_until_num_items: Count, timeout: Option<f64>, durable: bool) -> PyResult<()> {
         let block_until_num_items = block_until_num_items.at_least("block_until_num_items", 0)?;
-        self.sending.flush(py, block_until_num_items, timeout)
+        self.sending.flush(py, block_until_num_items, timeout, durable)
     }
 
     #[doc = stub!("TransitionWriter.num_in_flight")]

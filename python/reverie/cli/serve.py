@@ -62,6 +62,7 @@ def serve(
     journal: flags.Journal = None,
     sync: flags.Sync = "interval",
     sync_interval: flags.SyncInterval = 1.0,
+    journal_checkpoint_bytes: flags.JournalCheckpointBytes = 4 << 30,
     token_file: flags.TokenFile = None,
     tls_cert: flags.TlsCert = None,
     tls_key: flags.TlsKey = None,
@@ -88,7 +89,7 @@ def serve(
         if http is not None:
             _check_safe(_checks.host_and_port("--http", http)[0], token_file, tls_cert, insecure=insecure)
         checkpointer = _checkpointer(checkpoints, checkpoint_every, journal)
-        kept = _journal(ctx, journal, sync, sync_interval, checkpoint_every)
+        kept = _journal(ctx, journal, sync, sync_interval, checkpoint_every, journal_checkpoint_bytes)
         server = reverie.Server(
             [_one_table(ctx.params)] if tables is None else table_files.load(tables),
             port=port,
@@ -215,16 +216,22 @@ def _checkpointer(folder: Path | None, period: float | None, journal: Path | Non
 
 
 def _journal(
-    ctx: typer.Context, folder: Path | None, sync: str, interval: float, period: float | None
+    ctx: typer.Context, folder: Path | None, sync: str, interval: float, period: float | None, checkpoint_bytes: int
 ) -> reverie.Journal | None:
     if folder is None:
-        for name in ("sync", "sync_interval"):
+        for name in ("sync", "sync_interval", "journal_checkpoint_bytes"):
             if getattr(ctx.get_parameter_source(name), "name", "") != "DEFAULT":
                 raise ValueError(f"--{name.replace('_', '-')} needs --journal FOLDER")
         return None
     _check_writable("--journal", folder)
-    checkpoints = {} if period is None else {"checkpoint_period": period}
-    return reverie.Journal(folder, sync=sync, interval=interval, **checkpoints)  # type: ignore[arg-type]  # checked there
+    options = {} if period is None else {"checkpoint_period": period}
+    return reverie.Journal(
+        folder,
+        sync=sync,  # type: ignore[arg-type]  # checked there
+        interval=interval,
+        checkpoint_bytes=checkpoint_bytes,
+        **options,
+    )
 
 
 def _disk(folder: Path | None, memory_bytes: int | None, disk_bytes: int | None) -> Path | None:

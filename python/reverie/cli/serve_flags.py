@@ -182,6 +182,16 @@ SyncInterval = Annotated[
     ),
 ]
 
+JournalCheckpointBytes = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        metavar="BYTES",
+        help="Bytes of the journal after which a checkpoint shortens it; needs --journal.",
+        rich_help_panel=_CHECKPOINTS,
+    ),
+]
+
 _ACCESS = "Access: off loopback a token and a certificate are required"
 TokenFile = Annotated[
     Path | None,

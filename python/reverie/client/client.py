@@ -95,8 +95,13 @@ class Client(WriterCalls, SampleCalls, BatchCalls):
             items of each writer that has no bound of its own; and, over a network, batches that `batches` asks for
             ahead where `prefetch=` is not given. They are as many as the way holds (its bandwidth times its delay, as
             measured), and no more than this. Of several servers, each has this bound.
+        max_kept_bytes: over a network, bytes of confirmed inserts that are kept until a server with a journal whose
+            `sync` is not "always" has them on the disk. A server that starts after a loss of power without them gets
+            them again, once. Beyond the bound, the oldest are not kept; `info().kept_bytes` shows how many are. Of
+            several servers, each has this bound.
 
-    `transport`, `token`, `tls`, `patience` and `grace` are for addresses: a `Client` in the list has its own.
+    `transport`, `token`, `tls`, `patience`, `grace` and `max_kept_bytes` are for addresses: a `Client` in the list has
+    its own.
 
     Raises:
         ValueError: for a malformed address, "in-process" where no server of this process listens, or a `Token` that
@@ -123,6 +128,7 @@ class Client(WriterCalls, SampleCalls, BatchCalls):
         patience: float = 10.0,
         grace: float = 0.05,
         max_in_flight_bytes: int = 64 << 20,
+        max_kept_bytes: int = 32 << 20,
     ) -> Client:
         """Checks the options; see the class."""
         if transport not in get_args(Transport):
@@ -135,6 +141,7 @@ class Client(WriterCalls, SampleCalls, BatchCalls):
             "patience": patience,
             "grace": grace,
             "max_in_flight_bytes": max_in_flight_bytes,
+            "max_kept_bytes": max_kept_bytes,
         }
         if not isinstance(server_address, str):
             return cls._of_several(server_address, rate_limiter, among, seed, options)

@@ -25,6 +25,10 @@ class JournalInfo:
     longest_sync_seconds: float
     unsynced_bytes: int
     """Bytes that are written and may not be on the disk."""
+    log_bytes: int
+    """Bytes that were written since the newest checkpoint: a start reads them."""
+    waiting: int
+    """Calls that wait until all that was done before them is on the disk."""
     is_full: bool
     """True if it waits for room on the disk, and inserts with it."""
     error: str | None
@@ -94,6 +98,10 @@ class Info:
     """Restarts of the server that this client noticed; items in no checkpoint were lost."""
     bytes_sent: int = 0
     bytes_received: int = 0
+    kept_bytes: int = 0
+    """Bytes of confirmed inserts that this client keeps until they are on the server's disk."""
+    max_kept_bytes: int = 0
+    """The bytes that it keeps at most; see `Client`."""
     max_connections: int | None = None
     """Clients that the server accepts at a time, for each transport; None for a client in the server's process."""
     unheard_errors: int = 0

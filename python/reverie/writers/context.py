@@ -54,7 +54,7 @@ class EpisodeContext(WriterContext):
 
     __slots__ = ()
 
-    def _flush(self, block_until_num_items: int, timeout: float | None) -> None:
+    def _flush(self, block_until_num_items: int, timeout: float | None, durable: bool = False) -> None:
         raise NotImplementedError
 
     def _end_episode(self, clear_buffers: bool) -> None:
@@ -64,7 +64,12 @@ class EpisodeContext(WriterContext):
         raise NotImplementedError
 
     def flush(
-        self, block_until_num_items: int = 0, timeout_ms: int | None = None, *, timeout: float | None = None
+        self,
+        block_until_num_items: int = 0,
+        timeout_ms: int | None = None,
+        *,
+        timeout: float | None = None,
+        durable: bool = False,
     ) -> None:
         """Waits until at most `block_until_num_items` items are not in their tables yet.
 
@@ -72,11 +77,16 @@ class EpisodeContext(WriterContext):
             block_until_num_items: the number of items that may remain.
             timeout_ms: milliseconds to wait; None and -1 take `timeout`.
             timeout: seconds to wait; None takes the writer's default.
+            durable: True also waits until the items in their tables are on the disk, at any `sync` of the server's
+                journal.
 
         Raises:
             DeadlineExceededError: the insert continues in the background.
+            ValueError: for `durable=True` if the server has no journal.
+            StorageError: for `durable=True` if the journal has stopped.
         """
-        self._flush(block_until_num_items, timeout if timeout_ms is None or timeout_ms == -1 else timeout_ms / 1e3)
+        seconds = timeout if timeout_ms is None or timeout_ms == -1 else timeout_ms / 1e3
+        self._flush(block_until_num_items, seconds, durable)
 
     def end_episode(
         self, clear_buffers: bool = True, timeout_ms: int | None = None, *, timeout: float | None = None

@@ -161,18 +161,21 @@ class Writer(WriterContext):
         latest = [column[-count:] for column in self._columns]
         self._steps.create_item(table, priority, self._structure.unflatten(latest))
 
-    def flush(self, *, timeout: float | None = None) -> None:
+    def flush(self, *, timeout: float | None = None, durable: bool = False) -> None:
         """Waits until all items are in their tables.
 
         Args:
             timeout: seconds to wait.
+            durable: True also waits until they are on the disk, at any `sync` of the server's journal.
 
         Raises:
             DeadlineExceededError: the insert continues in the background.
             ClosedError: the writer was closed.
+            ValueError: for `durable=True` if the server has no journal.
+            StorageError: for `durable=True` if the journal has stopped.
         """
         self._open()
-        self._steps._flush(0, self._timeout if timeout is None else timeout)
+        self._steps._flush(0, self._timeout if timeout is None else timeout, durable)
 
     def close(self, retry_on_unavailable: bool = True) -> None:
         """Closes the writer, and waits until all items are in their tables.

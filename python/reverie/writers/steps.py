@@ -66,13 +66,21 @@ class StepsWriter(WriterContext):
         """The latest `steps` steps of a column of the history."""
         return column[-steps:]
 
-    def flush(self, block_until_num_items: int = 0, *, timeout: float | None = None) -> None:
+    def flush(self, block_until_num_items: int = 0, *, timeout: float | None = None, durable: bool = False) -> None:
         """Waits until at most `block_until_num_items` items are not in the table yet.
+
+        Args:
+            block_until_num_items: the number of items that may remain.
+            timeout: seconds to wait; None takes the writer's default.
+            durable: True also waits until the items in the table are on the disk, at any `sync` of the server's
+                journal.
 
         Raises:
             DeadlineExceededError: the insert continues in the background.
+            ValueError: for `durable=True` if the server has no journal.
+            StorageError: for `durable=True` if the journal has stopped.
         """
-        self._writer.flush(block_until_num_items, timeout=timeout)
+        self._writer.flush(block_until_num_items, timeout=timeout, durable=durable)
 
     def close(self) -> None:
         """Closes the writer without a last item. Items that were sent still go to the table. Idempotent."""

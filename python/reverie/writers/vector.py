@@ -114,16 +114,25 @@ class VectorWriter(WriterContext, Generic[Each]):
             self._writers[env]._end()
         self.flush(timeout=timeout)
 
-    def flush(self, *, timeout: float | None = None) -> None:
+    def flush(self, *, timeout: float | None = None, durable: bool = False) -> None:
         """Waits until all items are in the table.
+
+        Args:
+            timeout: seconds to wait; None takes the writer's default.
+            durable: True also waits until they are on the disk, at any `sync` of the server's journal.
 
         Raises:
             DeadlineExceededError: the insert continues in the background.
+            ValueError: for `durable=True` if the server has no journal.
+            StorageError: for `durable=True` if the journal has stopped.
         """
         timeout = self._timeout if timeout is None else timeout
         until = None if timeout is None else time.monotonic() + timeout
         for writer in self._writers:
             writer.flush(timeout=None if until is None else max(0.0, until - time.monotonic()))
+        if durable:
+            # One wait for the disk: their items are all in the table.
+            self._writers[0].flush(timeout=None if until is None else max(0.0, until - time.monotonic()), durable=True)
 
     def close(self) -> None:
         """Closes the writer without a last item. Items that were sent still go to the table. Idempotent."""

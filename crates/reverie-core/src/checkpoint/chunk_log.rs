@@ -32,6 +32,8 @@ pub(crate) struct ChunkLog {
     pub(crate) segment: Option<SegmentWriter>,
     /// A write failed: the segment's end must be cut before anything else is written.
     torn: bool,
+    /// Of a journal: a sync failed. The next one may report as written what this one lost, so there is none.
+    unsynced: Option<Error>,
     /// The last write failed because the disk is full.
     full: bool,
     next_segment: u64,
@@ -77,6 +79,7 @@ impl ChunkLog {
             segment_bytes,
             segment: None,
             torn: false,
+            unsynced: None,
             full: false,
             next_segment: 1,
             next_number: 1,
@@ -108,8 +111,9 @@ impl ChunkLog {
     /// Forgets all chunks and the segment.
     pub(crate) fn clear(&mut self) {
         let Self { next_segment, next_number, journaled, epoch, .. } = *self;
+        let unsynced = self.unsynced.take();
         let new = Self::new(Arc::clone(&self.disk), self.root.clone(), self.segment_bytes);
-        *self = Self { next_segment, next_number, journaled, epoch, ..new };
+        *self = Self { next_segment, next_number, journaled, epoch, unsynced, ..new };
     }
 
     /// From now on records of chunks say the chunk's number, for a journal.
@@ -260,6 +264,7 @@ impl ChunkLog {
 
     /// Writes what waits. On an error it stays, and the next call tries again.
     pub(crate) fn write(&mut self) -> Result<()> {
+        self.check_synced()?;
         if self.waiting.bytes.is_empty() {
             return Ok(());
         }
@@ -292,17 +297,34 @@ impl ChunkLog {
         storage(action, &names::segment(&self.root, segment))(error)
     }
 
+    /// Fails if a sync of a journal failed before.
+    pub(crate) fn check_synced(&self) -> Result<()> {
+        self.unsynced.clone().map_or(Ok(()), Err)
+    }
+
+    /// Notes the outcome of a sync. A journal never syncs again after one that failed.
+    pub(crate) fn noted<T>(&mut self, synced: Result<T>) -> Result<T> {
+        if let (true, Err(error)) = (self.journaled, &synced) {
+            self.full = false;
+            self.unsynced.get_or_insert(error.clone());
+        }
+        synced
+    }
+
     /// Prepares the segment for the next records: cuts what a failed write left, and begins a new one after a full one.
     fn begin(&mut self) -> Result<()> {
         if let Some(segment) = &mut self.segment {
             if self.torn {
                 segment.cut(&*self.disk)?;
+                let synced = segment.sync();
+                self.noted(synced)?;
                 self.torn = false;
             }
-            if segment.end >= self.segment_bytes {
-                segment.sync()?;
-                self.segment = None;
-            }
+        }
+        if let Some(segment) = self.segment.as_mut().filter(|segment| segment.end >= self.segment_bytes) {
+            let synced = segment.sync();
+            self.noted(synced)?;
+            self.segment = None;
         }
         if self.segment.is_none() {
             let number = self.next_segment;
@@ -314,18 +336,21 @@ impl ChunkLog {
             })?;
             self.next_segment += 1;
             self.segment = Some(segment);
-            self.disk.sync_folder(&self.root).map_err(storage("sync", &self.root))?;
+            let synced = self.disk.sync_folder(&self.root).map_err(storage("sync", &self.root));
+            self.noted(synced)?;
         }
         Ok(())
     }
 
     /// Writes what waits, and waits until all of it is on the disk.
     pub(crate) fn sync(&mut self) -> Result<()> {
+        self.check_synced()?;
         self.write()?;
         if self.torn {
             self.begin()?;
         }
-        self.segment.as_mut().map_or(Ok(()), SegmentWriter::sync)
+        let synced = self.segment.as_mut().map_or(Ok(()), SegmentWriter::sync);
+        self.noted(synced)
     }
 
     /// True if records wait to be written.

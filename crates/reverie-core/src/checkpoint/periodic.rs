@@ -1,4 +1,4 @@
-//! A thread that repeats a call until it is stopped.
+//! A thread that repeats a call until it is stopped: after each period, and when it is woken.
 
 use crate::error::{Error, Result};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -13,9 +13,17 @@ pub struct Periodic {
 
 #[derive(Default)]
 struct Shared {
-    /// True once the thread must end. Nothing else happens under the lock.
-    ended: Mutex<bool>,
+    /// Nothing else happens under the lock.
+    signals: Mutex<Signals>,
     changed: Condvar,
+}
+
+#[derive(Default)]
+struct Signals {
+    /// The thread must end.
+    ended: bool,
+    /// The next call is due, whatever the period.
+    due: bool,
 }
 
 impl Periodic {
@@ -40,9 +48,15 @@ impl Periodic {
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
+    /// Makes the next call due at once. If a call is under way, another follows it.
+    pub fn waker(&self) -> impl Fn() + Send + Sync + 'static {
+        let shared = Arc::clone(&self.shared);
+        move || shared.signal(|signals| signals.due = true)
+    }
+
     /// Ends the thread, and waits for the call that it is in. Idempotent.
     pub fn stop(&self) {
-        self.shared.end();
+        self.shared.signal(|signals| signals.ended = true);
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
             // A panic there ended it, which is all that is needed.
@@ -53,26 +67,26 @@ impl Periodic {
 
 impl Drop for Periodic {
     fn drop(&mut self) {
-        self.shared.end();
+        self.shared.signal(|signals| signals.ended = true);
     }
 }
 
 impl Shared {
-    fn end(&self) {
-        *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
+    fn signal(&self, change: impl FnOnce(&mut Signals)) {
+        change(&mut self.signals.lock().unwrap_or_else(PoisonError::into_inner));
         self.changed.notify_all();
     }
 
     /// Waits; false if the thread must end. A moment beyond the clock's range never comes.
     fn wait_until(&self, moment: Option<Instant>) -> bool {
-        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        while !*ended {
+        let mut signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
+        while !signals.ended {
             let left = moment.map_or(Duration::MAX, |moment| moment.saturating_duration_since(Instant::now()));
-            if left.is_zero() {
+            if std::mem::take(&mut signals.due) || left.is_zero() {
                 return true;
             }
-            let waited = self.changed.wait_timeout(ended, left.min(Duration::from_secs(3600)));
-            ended = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let waited = self.changed.wait_timeout(signals, left.min(Duration::from_secs(3600)));
+            signals = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         false
     }

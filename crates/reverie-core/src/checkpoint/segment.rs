@@ -116,10 +116,10 @@ impl SegmentWriter {
         Ok(at)
     }
 
-    /// Removes what a failed write left. The next write continues behind the whole records.
+    /// Removes what a failed write left; it is on the disk after the next sync. The next write continues behind the
+    /// whole records.
     pub(crate) fn cut(&mut self, disk: &dyn Disk) -> Result<()> {
-        disk.shorten(&self.path, self.end).map_err(storage("shorten", &self.path))?;
-        self.sync()
+        disk.shorten(&self.path, self.end).map_err(storage("shorten", &self.path))
     }
 
     /// Another handle of the file, see [`Output::duplicate`].

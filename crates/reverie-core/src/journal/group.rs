@@ -5,7 +5,7 @@ use super::recover::JournalEnd;
 use crate::checkpoint::{Saved, Store};
 use crate::error::{Error, Result};
 use crate::table::{Desk, Durable, JournalInfo, Promise, Tables, Ticket};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -74,7 +74,11 @@ pub struct Journal {
     progress: Mutex<Progress>,
     changed: Condvar,
     thread: Mutex<Option<JoinHandle<()>>>,
+    checkpoints: OnceLock<(u64, Wake)>,
 }
+
+/// Begins a checkpoint in another thread.
+type Wake = Box<dyn Fn() + Send + Sync>;
 
 #[derive(Default)]
 struct Progress {
@@ -83,6 +87,8 @@ struct Progress {
     /// Who waits for a round to be written, and for one to be on the disk.
     written: Vec<(u64, Promise<()>)>,
     synced: Vec<(u64, Promise<()>)>,
+    /// As `synced`, for who does not make the journal wait for the disk earlier.
+    synced_later: Vec<(u64, Promise<()>)>,
     info: JournalInfo,
     failed: Option<Error>,
     ended: bool,
@@ -110,8 +116,8 @@ impl Journal {
     ) -> Result<Arc<Self>> {
         options.validate()?;
         let log = Log::begin(Arc::clone(&tables), store, from, now)?;
-        let (progress, thread) = (Mutex::default(), Mutex::default());
-        let journal = Arc::new(Self { log, options, progress, changed: Condvar::new(), thread });
+        let (progress, thread, checkpoints) = (Mutex::default(), Mutex::default(), OnceLock::new());
+        let journal = Arc::new(Self { log, options, progress, changed: Condvar::new(), thread, checkpoints });
         let theirs = Arc::clone(&journal);
         let spawned = std::thread::Builder::new().name("journal".to_owned()).spawn(move || theirs.run());
         let thread = spawned.map_err(|error| {
@@ -130,9 +136,11 @@ impl Journal {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A ticket that is done once everything that was done before is on the disk, whatever the settings are.
-    pub fn durable(&self) -> Ticket<()> {
-        self.wait_for(|progress| &mut progress.synced)
+    /// Calls `wake` whenever the journal has `bytes` more than at the newest checkpoint, so that it takes another.
+    ///
+    /// If that checkpoint fails, the next call comes after as many bytes again. Set once.
+    pub fn checkpoint_by(&self, bytes: u64, wake: impl Fn() + Send + Sync + 'static) {
+        let _ = self.checkpoints.set((bytes, Box::new(wake)));
     }
 
     fn wait_for(&self, who: impl FnOnce(&mut Progress) -> &mut Vec<(u64, Promise<()>)>) -> Ticket<()> {
@@ -179,6 +187,7 @@ impl Journal {
 
     fn run(&self) {
         let _end = End(self);
+        let mut asked = 0;
         let mut next_counts = Instant::now().checked_add(self.options.interval);
         loop {
             let (round, ends, counts, syncs) = self.next_round(next_counts);
@@ -186,13 +195,17 @@ impl Journal {
                 next_counts = Instant::now().checked_add(self.options.interval);
             }
             let by_time = counts && matches!(self.options.syncs, Syncs::Interval(_));
-            let outcome = self.log.commit(counts || ends).and_then(|unsynced| {
+            // Who waits for the disk may have changed priorities.
+            let outcome = self.log.commit(counts || ends || syncs).and_then(|unsynced| {
                 let far = unsynced > self.options.max_unsynced_bytes;
                 let syncs = syncs || ends || by_time || far || self.options.syncs == Syncs::Always;
                 if syncs { self.sync().map(|()| (true, 0)) } else { Ok((false, unsynced)) }
             });
             match outcome {
-                Ok((synced, unsynced)) => self.finish(round, synced, unsynced),
+                Ok((synced, unsynced)) => {
+                    self.finish(round, synced, unsynced);
+                    self.ask_for_checkpoint(&mut asked);
+                }
                 // Who waits goes on to wait: there may be room later.
                 Err(error) if self.log.is_full() && !ends => self.wait_for_room(error),
                 Err(error) => return self.fail(error),
@@ -243,9 +256,28 @@ impl Journal {
             (info.rounds, info.unsynced_bytes) = (round + 1, unsynced);
             (info.is_full, info.error) = (false, None);
             let written = take(&mut progress.written);
-            (written, if synced { take(&mut progress.synced) } else { Vec::new() })
+            let mut on_disk = Vec::new();
+            if synced {
+                on_disk = take(&mut progress.synced);
+                on_disk.extend(take(&mut progress.synced_later));
+            }
+            (written, on_disk)
         };
         written.into_iter().chain(on_disk).for_each(|(_, promise)| promise.fill(Ok(())));
+    }
+
+    /// Asks for a checkpoint if there are so many bytes since the last, or since `asked` of them.
+    fn ask_for_checkpoint(&self, asked: &mut u64) {
+        let bytes = self.log.bytes_since_checkpoint();
+        self.progress().info.log_bytes = bytes;
+        let Some((most, wake)) = self.checkpoints.get() else { return };
+        if bytes < *asked {
+            *asked = 0;
+        }
+        if bytes - *asked >= *most {
+            *asked = bytes;
+            wake();
+        }
     }
 
     fn wait_for_room(&self, error: Error) {
@@ -258,8 +290,8 @@ impl Journal {
         let waiting: Vec<_> = {
             let mut progress = self.progress();
             progress.failed.get_or_insert(error);
-            let written = std::mem::take(&mut progress.written);
-            written.into_iter().chain(std::mem::take(&mut progress.synced)).collect()
+            let Progress { written, synced, synced_later, .. } = &mut *progress;
+            [written, synced, synced_later].into_iter().flat_map(std::mem::take).collect()
         };
         let error = self.progress().failed.clone().expect("it was just set");
         waiting.into_iter().for_each(|(_, promise)| promise.fill(Err(error.clone())));
@@ -283,13 +315,22 @@ impl Durable for Journal {
         self.wait_for(|progress| &mut progress.written)
     }
 
+    fn durable(&self, at_once: bool) -> Ticket<()> {
+        self.wait_for(|progress| if at_once { &mut progress.synced } else { &mut progress.synced_later })
+    }
+
+    fn is_later(&self) -> bool {
+        self.options.syncs != Syncs::Always && self.progress().failed.is_none()
+    }
+
     fn check(&self) -> Result<()> {
         self.progress().failed.clone().map_or(Ok(()), Err)
     }
 
     fn info(&self) -> JournalInfo {
         let progress = self.progress();
-        let mut info = JournalInfo { sync: self.options.syncs.name().to_owned(), ..progress.info.clone() };
+        let (sync, waiting) = (self.options.syncs.name().to_owned(), progress.synced.len() as u64);
+        let mut info = JournalInfo { sync, waiting, ..progress.info.clone() };
         if let Some(failed) = &progress.failed {
             (info.is_full, info.error) = (false, Some(failed.to_string()));
         }

@@ -29,6 +29,8 @@ struct State {
     forgotten: u64,
     /// Bytes written that may not be on the disk, but for the last mark.
     unsynced: u64,
+    /// Bytes of commits, and of chunks that they refer to, since the newest checkpoint's cut.
+    since_checkpoint: u64,
 }
 
 impl Log {
@@ -48,7 +50,8 @@ impl Log {
             log.number_after(from.chunk);
         }
         tables.iter().for_each(|table| table.track_changes());
-        let state = Mutex::new(State { next: from.commit, synced: (0, 0), forgotten: 0, unsynced: 0 });
+        let state =
+            Mutex::new(State { next: from.commit, synced: (0, 0), forgotten: 0, unsynced: 0, since_checkpoint: 0 });
         let log = Self { tables, store, now: Box::new(now), state };
         log.take(false, false)?;
         Ok(log)
@@ -74,6 +77,7 @@ impl Log {
     }
 
     fn commit_held(&self, state: &mut State, counts: bool) -> Result<()> {
+        self.store.log().check_synced()?;
         if self.store.log().is_behind() {
             // Nothing more is taken from the tables before the disk has this.
             self.store.log().write()?;
@@ -92,11 +96,14 @@ impl Log {
         let (number, synced) = (state.next, state.synced);
         let head = Head { number, synced, clock: self.tables.now(), wall: (self.now)(), forgotten: names };
         let mut log = self.store.log();
+        // Those of a checkpoint that is being taken are no part of the journal.
+        state.unsynced += log.take_bytes();
         let commit = encode(&mut log, &head, &deltas)?;
         log.commit(&commit);
         (state.next, state.forgotten) = (number + 1, revision);
         let written = log.write();
-        state.unsynced += log.take_bytes();
+        let bytes = log.take_bytes();
+        (state.unsynced, state.since_checkpoint) = (state.unsynced + bytes, state.since_checkpoint + bytes);
         log.settle();
         drop(log);
         // The items' references: chunks may be freed here, under no table's lock.
@@ -105,7 +112,10 @@ impl Log {
     }
 
     /// Waits until all commits so far are on the disk. Other threads may commit meanwhile.
+    ///
+    /// If the disk fails at that, every later commit, sync and checkpoint fails, too: what is not on the disk is not known.
     pub fn sync(&self) -> Result<()> {
+        self.store.log().check_synced()?;
         let before = {
             let mut state = self.state();
             if state.unsynced == 0 {
@@ -113,9 +123,11 @@ impl Log {
             }
             std::mem::take(&mut state.unsynced)
         };
-        let synced = self.store.log().write_to_sync().and_then(|handle| {
+        let handle = self.store.log().write_to_sync();
+        let synced = handle.and_then(|handle| {
             let Some(((path, mut output), end)) = handle else { return Ok((0, 0)) };
-            output.sync().map_err(storage("sync", &path))?;
+            let synced = output.sync().map_err(storage("sync", &path));
+            self.store.log().noted(synced)?;
             Ok(end)
         });
         let mut state = self.state();
@@ -149,6 +161,11 @@ impl Log {
         log.take_bytes();
     }
 
+    /// Bytes that were written since the newest checkpoint: a start reads them.
+    pub fn bytes_since_checkpoint(&self) -> u64 {
+        self.state().since_checkpoint
+    }
+
     /// True if the last commit failed because the disk is full: the next may succeed.
     pub fn is_full(&self) -> bool {
         self.store.log().is_full()
@@ -173,7 +190,7 @@ impl Log {
             }
             let segment = self.store.log().rotate()?;
             let cuts = if last { self.tables.last_cut() } else { self.tables.cut() }?;
-            (state.synced, state.unsynced) = ((segment, 0), 0);
+            (state.synced, state.unsynced, state.since_checkpoint) = ((segment, 0), 0, 0);
             let start = LogStart { segment, commit: state.next };
             // The cut has no leases: they are in the first commit after it, before the manifest replaces the log so far.
             self.commit_held(&mut state, false)?;

@@ -119,6 +119,13 @@ impl Saver {
         self.journal.set(journal).map_err(|_| second())
     }
 
+    /// See [`Journal::checkpoint_by`]. Does nothing without a journal.
+    pub fn checkpoint_by(&self, bytes: u64, wake: impl Fn() + Send + Sync + 'static) {
+        if let Some(journal) = self.journal.get() {
+            journal.checkpoint_by(bytes, wake);
+        }
+    }
+
     /// Writes what is left of the journal, waits for the disk, and ends it. Does nothing without a journal.
     pub fn end_journal(&self) -> Result<()> {
         self.journal.get().map_or(Ok(()), |journal| journal.stop())

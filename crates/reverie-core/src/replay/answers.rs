@@ -85,6 +85,10 @@ pub struct Link {
     pub bytes_sent: u64,
     /// Bytes received, messages included.
     pub bytes_received: u64,
+    /// Bytes of confirmed inserts that are kept until they are on the server's disk.
+    pub kept_bytes: u64,
+    /// The bytes that are kept at most.
+    pub max_kept_bytes: u64,
 }
 
 /// Which requests wait at a table and for what, with the reasons as text. See [`Why`].

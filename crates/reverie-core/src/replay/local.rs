@@ -142,6 +142,10 @@ impl Replay for Tables {
         }
     }
 
+    fn durable(&self) -> Ticket<()> {
+        Tables::durable(self, true)
+    }
+
     fn link(&self) -> Option<Link> {
         None
     }

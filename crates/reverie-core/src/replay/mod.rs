@@ -78,6 +78,11 @@ pub trait Replay: Sink {
     /// Takes a checkpoint of all tables; returns its path at each server. It goes on if the ticket is dropped.
     fn checkpoint(&self) -> Ticket<Vec<String>>;
 
+    /// Completes once everything that was done before this call is on the disk of each server, at any `sync`.
+    ///
+    /// `InvalidArgument` if a server has no journal. Dropping the ticket withdraws the request.
+    fn durable(&self) -> Ticket<()>;
+
     /// The state of the connection; `None` for tables of this process.
     fn link(&self) -> Option<Link>;
 

@@ -3,6 +3,7 @@
 use reverie_core::checkpoint::{Disk, Input, Output};
 use std::collections::{BTreeMap, HashSet};
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -11,6 +12,8 @@ struct Data {
     bytes: Vec<u8>,
     /// So many of them are on the disk whatever happens.
     synced: usize,
+    /// Those that a failed sync lost: later syncs do not write them, and a loss of power leaves zeros.
+    lost: Vec<Range<usize>>,
 }
 
 type Shared = Arc<Mutex<Data>>;
@@ -25,6 +28,8 @@ struct State {
     stop_at: Option<u64>,
     /// Bytes of all files at most.
     capacity: Option<usize>,
+    /// The sync after this many more fails.
+    sync_fails: Option<(u64, Pages)>,
     /// Renames fail, though they were made where it is true.
     renames_fail: Option<bool>,
 }
@@ -32,6 +37,15 @@ struct State {
 /// Clones are the same disk.
 #[derive(Clone, Default)]
 pub struct FakeDisk(Arc<Mutex<State>>);
+
+/// What a failed sync leaves of the pages that it should have written. It reports the failure once, whichever it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pages {
+    /// They are dirty, and a later sync writes them.
+    Kept,
+    /// They count as written, and are not.
+    Lost,
+}
 
 /// Which names a crash leaves.
 #[derive(Clone, Copy, Debug)]
@@ -91,6 +105,32 @@ impl FakeDisk {
         self.state().capacity = bytes;
     }
 
+    /// After so many syncs of files or folders one fails with an error of the disk, while reads and writes work.
+    pub fn fail_sync(&self, after: u64, pages: Pages) {
+        self.state().sync_fails = Some((after, pages));
+    }
+
+    /// True if the sync that was to fail has failed.
+    pub fn has_failed_sync(&self) -> bool {
+        self.state().sync_fails.is_none()
+    }
+
+    fn sync_outcome(&self) -> io::Result<Option<Pages>> {
+        let mut state = self.operation()?;
+        match &mut state.sync_fails {
+            Some((0, pages)) => {
+                let pages = *pages;
+                state.sync_fails = None;
+                Ok(Some(pages))
+            }
+            Some((after, _)) => {
+                *after -= 1;
+                Ok(None)
+            }
+            None => Ok(None),
+        }
+    }
+
     /// Renames fail from now on, though they are made where it is true.
     pub fn fail_renames(&self, made: Option<bool>) {
         self.state().renames_fail = made;
@@ -117,7 +157,7 @@ impl FakeDisk {
         let more = more.into_iter().flatten().filter(|(path, _)| is_checkpoint(path));
         left.extend(more.map(|(path, data)| (path.clone(), data.clone())));
         let cut = |data: &Shared| {
-            let Data { bytes, synced } = data.lock().unwrap().clone();
+            let Data { bytes, synced, lost } = data.lock().unwrap().clone();
             let half = synced + (bytes.len() - synced) / 2;
             let kept = match tail {
                 Tail::None => synced,
@@ -128,7 +168,13 @@ impl FakeDisk {
             if let Tail::SecondHalf = tail {
                 bytes[synced..half].fill(0);
             }
-            Arc::new(Mutex::new(Data { bytes, synced: kept }))
+            // The end of a process leaves the pages in memory.
+            if !matches!(tail, Tail::All) {
+                for range in lost {
+                    bytes[range.start.min(kept)..range.end.min(kept)].fill(0);
+                }
+            }
+            Arc::new(Mutex::new(Data { bytes, synced: kept, lost: Vec::new() }))
         };
         let names: BTreeMap<_, _> = left.iter().map(|(path, data)| (path.clone(), cut(data))).collect();
         Self(Arc::new(Mutex::new(State { synced: names.clone(), names, ..State::default() })))
@@ -159,7 +205,7 @@ impl FakeDisk {
     }
 
     pub fn restore(&self, path: &Path, bytes: Vec<u8>) {
-        let data = Arc::new(Mutex::new(Data { synced: bytes.len(), bytes }));
+        let data = Arc::new(Mutex::new(Data { synced: bytes.len(), bytes, lost: Vec::new() }));
         self.state().names.insert(path.to_owned(), data);
     }
 
@@ -168,6 +214,11 @@ impl FakeDisk {
         let data = state.names.get(path).cloned().ok_or(ErrorKind::NotFound)?;
         Ok((state, data))
     }
+}
+
+/// The error of a disk that could not write what it should.
+fn eio() -> io::Error {
+    io::Error::from_raw_os_error(5)
 }
 
 struct Lock {
@@ -234,7 +285,10 @@ impl Disk for FakeDisk {
     }
 
     fn sync_folder(&self, folder: &Path) -> io::Result<()> {
-        let mut state = self.operation()?;
+        if self.sync_outcome()?.is_some() {
+            return Err(eio());
+        }
+        let mut state = self.state();
         let inside = |path: &PathBuf| path.parent() == Some(folder);
         let State { names, synced, .. } = &mut *state;
         synced.retain(|path, _| !inside(path));
@@ -271,10 +325,15 @@ impl Output for Open {
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        drop(self.disk.operation()?);
+        let failed = self.disk.sync_outcome()?;
         let mut data = self.data.lock().unwrap();
-        data.synced = data.bytes.len();
-        Ok(())
+        let (synced, end) = (data.synced, data.bytes.len());
+        match failed {
+            None => data.synced = end,
+            Some(Pages::Kept) => {}
+            Some(Pages::Lost) => data.lost.push(synced..end),
+        }
+        failed.map_or(Ok(()), |_| Err(eio()))
     }
 
     fn duplicate(&self) -> io::Result<Box<dyn Output>> {

@@ -18,6 +18,8 @@ pub(super) enum Answer {
     Deleted(Promise<Updated>),
     Can(Promise<bool>),
     Done(Promise<()>),
+    /// The client's own question, for which no caller waits.
+    Own(Promise<()>),
     Info(Promise<Info>),
     Waits(Promise<Waits>),
     /// Why a request waits, as text; the text of the error where the server does not answer.
@@ -31,7 +33,11 @@ pub(super) enum Answer {
 impl Answer {
     /// False if no caller would get the draws: their ticket was dropped.
     pub(super) fn is_awaited(&self) -> bool {
-        !matches!(self, Self::Sampled(promise) if !promise.is_awaited())
+        match self {
+            Self::Sampled(promise) => promise.is_awaited(),
+            Self::Own(_) => false,
+            _ => true,
+        }
     }
 
     /// Fills the promise with the server's reply. `Err` if the reply does not match the request.
@@ -47,7 +53,7 @@ impl Answer {
                 promise.fill(Ok(Updated { applied: mutated.deleted, stale: mutated.stale_deletes }));
             }
             (Answer::Can(promise), Reply::Can(can)) => promise.fill(Ok(can)),
-            (Answer::Done(promise), Reply::Done(_)) => promise.fill(Ok(())),
+            (Answer::Done(promise) | Answer::Own(promise), Reply::Done(_)) => promise.fill(Ok(())),
             (Answer::Info(promise), Reply::Info(info)) => promise.fill(info_of(info)),
             (Answer::Waits(promise), Reply::Why(why)) => promise.fill(convert::table::decode_waits(why)),
             (Answer::Sentence(promise), Reply::Why(why)) => promise.fill(Ok(why.text)),
@@ -83,7 +89,7 @@ impl Answer {
             Answer::Mutated(promise) => promise.fill(Err(error)),
             Answer::Deleted(promise) => promise.fill(Err(error)),
             Answer::Can(promise) => promise.fill(Err(error)),
-            Answer::Done(promise) => promise.fill(Err(error)),
+            Answer::Done(promise) | Answer::Own(promise) => promise.fill(Err(error)),
             Answer::Info(promise) => promise.fill(Err(error)),
             Answer::Waits(promise) => promise.fill(Err(error)),
             Answer::Checkpoint(promise) => promise.fill(Err(error)),
@@ -100,7 +106,7 @@ impl Answer {
             Answer::Mutated(promise) => promise.fill(Ok(Default::default())),
             Answer::Deleted(promise) => promise.fill(Ok(Updated::default())),
             Answer::Can(promise) => promise.fill(Ok(false)),
-            Answer::Done(promise) => promise.fill(Ok(())),
+            Answer::Done(promise) | Answer::Own(promise) => promise.fill(Ok(())),
             Answer::Info(promise) => promise.fill(Ok(Info::default())),
             Answer::Waits(promise) => promise.fill(Ok(Waits::default())),
             Answer::Checkpoint(promise) => promise.fill(Ok(String::new())),
@@ -147,6 +153,7 @@ pub(super) fn doing(body: Option<&Body>) -> String {
         Some(Body::Info(_)) => "asking for the server's figures".to_owned(),
         Some(Body::Why(table)) => format!("asking who waits at '{table}'"),
         Some(Body::Grant(grant)) => format!("asking what '{}' holds", grant.table),
+        Some(Body::Durable(_)) => "asking whether the journal is on the disk".to_owned(),
         Some(Body::Checkpoint(_)) => "asking for a checkpoint".to_owned(),
     }
 }

@@ -24,6 +24,7 @@ pub(super) async fn talk<O: Outlet, I: Inlet>(engine: &mut Engine, outlet: &mut 
     let mut quiet = Quiet::default();
     loop {
         let idle = if quiet.nap.is_some() { Mood::Napping } else { Mood::Sleeping };
+        engine.ask_for_the_disk();
         engine.absorb(idle);
         engine.expire();
         if engine.should_end() {

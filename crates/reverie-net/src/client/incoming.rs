@@ -15,12 +15,11 @@ impl Engine {
         let Arrived { message, block } = arrived;
         match message.body {
             Some(Body::Inserted(inserted)) => {
-                self.answered.push((inserted.first_id, u64::from(inserted.requests)));
                 let below = inserted.first_id.saturating_add(u64::from(inserted.requests));
                 if let Some(round_trip) = self.round_trip.confirmed(below, Instant::now()) {
                     self.outbox.set_round_trip(round_trip);
                 }
-                self.inserts.inserted(inserted)
+                self.inserted(inserted)
             }
             Some(Body::Reply(reply)) => self.reply(reply),
             Some(Body::Batch(batch)) => self.batch(batch, block),
@@ -61,6 +60,7 @@ impl Engine {
                     _ => Vec::new(),
                 };
                 self.inserts.refused(id, convert::error::decode(detail), &keys);
+                self.release_requests();
                 Ok(())
             }
             // A reply to a request without a caller.

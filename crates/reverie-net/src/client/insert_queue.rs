@@ -37,6 +37,8 @@ pub(super) struct Insert {
     pub(super) tried: bool,
     /// True if it was sent on any connection that was lost: a server restored from a checkpoint may have it.
     pub(super) sent_before: bool,
+    /// True if it was confirmed by an earlier server that may have lost it: no caller waits.
+    pub(super) again: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -61,8 +63,17 @@ impl InsertQueue {
     pub(super) fn push(&mut self, new: NewInsert) {
         let NewInsert { id, items, promise, .. } = new;
         let (count, promise) = (items.len(), Some(promise));
-        let (state, pushed, tried, sent_before) = (State::Waits, false, false, false);
-        self.all.push_back(Insert { id, count, items, promise, bytes: 0, state, pushed, tried, sent_before });
+        self.all.push_back(Insert { promise, count, ..Insert::new(id, items) });
+    }
+
+    /// Adds inserts that a server confirmed which was restarted since; nothing was sent on this connection yet.
+    pub(super) fn push_again(&mut self, confirmed: impl Iterator<Item = (u64, Items)>) {
+        self.all.extend(confirmed.map(|(id, items)| Insert {
+            sent_before: true,
+            again: true,
+            ..Insert::new(id, items)
+        }));
+        self.all.make_contiguous().sort_by_key(|insert| insert.id);
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -193,6 +204,17 @@ impl InsertQueue {
 }
 
 impl Insert {
+    fn new(id: u64, items: Items) -> Self {
+        let (count, state) = (items.len(), State::Waits);
+        let (pushed, tried, sent_before, again) = (false, false, false, false);
+        Self { id, count, items, promise: None, bytes: 0, state, pushed, tried, sent_before, again }
+    }
+
+    /// Takes the items out, with the bytes that they count for, to keep them.
+    pub(super) fn take_items(&mut self) -> (Items, u64) {
+        (std::mem::take(&mut self.items), self.bytes)
+    }
+
     fn is_done(&self) -> bool {
         self.state == State::Done
     }

@@ -3,6 +3,7 @@
 //! There is a queue for each table, so that a table that takes no inserts does not block the others.
 
 use super::insert_queue::{InsertQueue, State, Use};
+use super::kept::{Kept, KeptInsert};
 use super::outbox::NewInsert;
 use crate::items::{self, Encoder, Pushed};
 use crate::proto;
@@ -32,6 +33,8 @@ pub(super) struct Inserts {
     ahead: u64,
     /// Outcomes of inserts that were reported to their callers as unknown: the latest of them, by number.
     outcomes: BTreeMap<u64, Result<Keys>>,
+    /// Inserts that were confirmed by an earlier server and are not confirmed again.
+    again: usize,
 }
 
 /// The client's next step after a withdrawal.
@@ -169,8 +172,26 @@ impl Inserts {
         Some(message)
     }
 
-    /// Handles the confirmation that inserts are in their tables.
-    pub(super) fn inserted(&mut self, message: proto::Inserted) -> Result<()> {
+    /// Sends inserts again that an earlier server confirmed and may have lost.
+    pub(super) fn send_again(&mut self, kept: BTreeMap<u64, KeptInsert>) {
+        self.again += kept.len();
+        let mut of_tables: BTreeMap<u32, Vec<_>> = BTreeMap::new();
+        for (id, KeptInsert { table, items, .. }) in kept {
+            of_tables.entry(table).or_default().push((id, items));
+        }
+        for (table, inserts) in of_tables {
+            self.queues[table as usize].push_again(inserts.into_iter());
+        }
+    }
+
+    /// The number of inserts that an earlier server confirmed and this one has not.
+    pub(super) fn again(&self) -> usize {
+        self.again
+    }
+
+    /// Handles the confirmation that inserts are in their tables. They go to `kept` if they may not be on the disk;
+    /// returns the numbers of those that have no room there.
+    pub(super) fn inserted(&mut self, message: proto::Inserted, mut kept: Option<&mut Kept>) -> Result<Vec<u64>> {
         let proto::Inserted { first_id, requests, keys } = message;
         let wrong =
             || Error::Protocol(format!("the server confirmed {requests} inserts from {first_id} that it was not sent"));
@@ -178,16 +199,21 @@ impl Inserts {
         let ids = first_id..first_id.saturating_add(u64::from(requests));
         if self.find(first_id).is_none() {
             // Already confirmed, and confirmed again because it was sent again; or ended by an error on this side.
-            return if self.ids().any(|id| ids.contains(&id)) { Err(wrong()) } else { Ok(()) };
+            return if self.ids().any(|id| ids.contains(&id)) { Err(wrong()) } else { Ok(Vec::new()) };
         }
+        let mut dropped = Vec::new();
         for id in ids {
             let (table, at) = self.find(id).ok_or_else(wrong)?;
             let (own, rest) = keys.split_at_checked(self.queues[table].at(at).count).ok_or_else(wrong)?;
             keys = rest;
+            if let Some(kept) = &mut kept {
+                let (items, bytes) = self.queues[table].at_mut(at).take_items();
+                dropped.extend(kept.keep(id, (table as u32, items), bytes));
+            }
             self.end((table, at), Ok(own.iter().copied().map(Key::from).collect()));
             self.queues[table].settle();
         }
-        if keys.is_empty() { Ok(()) } else { Err(wrong()) }
+        if keys.is_empty() { Ok(dropped) } else { Err(wrong()) }
     }
 
     /// Handles a refusal, or the end at a deadline with the keys inserted so far. False if the number is unknown.
@@ -292,7 +318,12 @@ impl Inserts {
     /// Answers an insert, or keeps the outcome if its caller no longer waits.
     fn end(&mut self, (table, at): Place, outcome: Result<Keys>) {
         let insert = self.queues[table].at(at);
-        if insert.promise.is_none() {
+        if insert.again {
+            self.again -= 1;
+            if let Some(error) = outcome.as_ref().err().filter(|error| !matches!(error, Error::ClientClosed { .. })) {
+                tracing::warn!("an insert that a server confirmed before it was restarted is lost: {error}");
+            }
+        } else if insert.promise.is_none() {
             self.outcomes.insert(insert.id, outcome.clone());
             if self.outcomes.len() > OUTCOMES {
                 self.outcomes.pop_first();

@@ -119,6 +119,8 @@ pub(super) struct Outbox {
     grace: AtomicU64,
     /// Nanoseconds of the shortest round trip on this connection, for senders that pace themselves.
     round_trip: AtomicU64,
+    /// Bytes of confirmed inserts that are kept.
+    kept: AtomicU64,
 }
 
 impl Outbox {
@@ -131,6 +133,8 @@ impl Outbox {
             server_restarts: 0,
             bytes_sent: 0,
             bytes_received: 0,
+            kept_bytes: 0,
+            max_kept_bytes: 0,
         };
         let state = State {
             left: Left::default(),
@@ -150,6 +154,7 @@ impl Outbox {
             restarts: AtomicU64::new(0),
             grace: AtomicU64::new(0),
             round_trip: AtomicU64::new(0),
+            kept: AtomicU64::new(0),
         })
     }
 
@@ -275,6 +280,14 @@ impl Outbox {
 
     pub(super) fn set_round_trip(&self, round_trip: Duration) {
         self.round_trip.store(round_trip.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn kept(&self) -> u64 {
+        self.kept.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_kept(&self, bytes: u64) {
+        self.kept.store(bytes, Ordering::Relaxed);
     }
 
     /// Why there is no connection, and since when, as a short text; `None` while connected.

@@ -76,8 +76,9 @@ impl Remote {
         let dial = Dial::new(&options, connect, Arc::clone(&traffic), session)?;
         let outbox = Outbox::new(&options.address);
         let (held, patience, grace) = (Arc::clone(&outbox), options.patience, options.grace);
+        let max_kept_bytes = options.max_kept_bytes;
         let seed = session.iter().fold(0u64, |seed, byte| seed.rotate_left(7) ^ u64::from(*byte));
-        runtime.spawn(async move { task::run(Engine::new(held, patience, grace), dial, seed).await });
+        runtime.spawn(async move { task::run(Engine::new(held, (patience, grace), max_kept_bytes), dial, seed).await });
         let process = std::process::id();
         Ok(Arc::new(Self { outbox, meter: Arc::new(Meter::default()), traffic, options, process }))
     }
@@ -106,6 +107,7 @@ impl Remote {
     /// The state of the connection.
     pub fn link(&self) -> Link {
         let mut link = self.outbox.link();
+        (link.kept_bytes, link.max_kept_bytes) = (self.outbox.kept(), self.options.max_kept_bytes);
         link.bytes_sent = self.traffic.bytes.sent.load(Ordering::Relaxed);
         link.bytes_received = self.traffic.bytes.received.load(Ordering::Relaxed);
         if link.transport.as_deref() == Some(LocalOutlet::TRANSPORT) {

@@ -111,6 +111,10 @@ impl Replay for Remote {
         path.map(|path: String| vec![path])
     }
 
+    fn durable(&self) -> Ticket<()> {
+        self.request(Body::Durable(proto::Durable { later: false }), None, true, Answer::Done)
+    }
+
     fn link(&self) -> Option<Link> {
         Some(Remote::link(self))
     }

@@ -23,6 +23,11 @@ pub(super) struct Requests {
     all: BTreeMap<u64, Request>,
     /// The requests that were not sent on this connection, in order.
     unsent: VecDeque<u64>,
+    /// Requests for the disk wait until inserts that a restarted server may have lost are confirmed again.
+    holds: bool,
+    held: Vec<u64>,
+    /// The error of the next request for the disk: an earlier server may have lost what it asks for.
+    doubt: Option<Error>,
     /// No caller must be answered before this time while there is a connection.
     /// Thousands of requests may be in flight, and each turn of the task asks: so it is computed again only when it is
     /// over.
@@ -95,7 +100,16 @@ impl Request {
 
 impl Requests {
     pub(super) fn new(grace: Duration) -> Self {
-        Self { grace, answer_time: AnswerTime::default(), all: BTreeMap::new(), unsent: VecDeque::new(), soonest: None }
+        Self {
+            grace,
+            answer_time: AnswerTime::default(),
+            all: BTreeMap::new(),
+            unsent: VecDeque::new(),
+            holds: false,
+            held: Vec::new(),
+            doubt: None,
+            soonest: None,
+        }
     }
 
     /// Adds the time that an answer took that the server gave at once.
@@ -110,6 +124,12 @@ impl Requests {
 
     pub(super) fn push(&mut self, new: NewRequest, now: Instant) {
         let NewRequest { id, body, timeout, patient, answer } = new;
+        if is_for_the_disk(body.as_ref())
+            && let Some(error) = self.doubt.take()
+        {
+            return answer.fail(error, Vec::new());
+        }
+        let is_held = self.holds && is_for_the_disk(body.as_ref());
         let due = match answer {
             Answer::Sentence(_) => Some(now + PATIENCE_FOR_REASONS.saturating_sub(self.grace())),
             _ => timeout.map(|timeout| now + timeout),
@@ -128,7 +148,11 @@ impl Requests {
             patient,
         };
         self.all.insert(id, request);
-        self.unsent.push_back(id);
+        if is_held {
+            self.held.push(id);
+        } else {
+            self.unsent.push_back(id);
+        }
         self.soonest = earlier(self.soonest, due.map(|due| due + self.grace()));
     }
 
@@ -160,6 +184,42 @@ impl Requests {
             return Some((proto::Request { id, timeout, body: Some(body) }, !request.patient));
         }
         None
+    }
+
+    /// Holds back requests for the disk, until [`Requests::release`].
+    pub(super) fn hold(&mut self) {
+        self.holds = true;
+        let all = &self.all;
+        let is_held = |id: &u64| all.get(id).is_some_and(|request| is_for_the_disk(request.body.as_ref()));
+        self.held.extend(self.unsent.iter().copied().filter(is_held));
+        self.unsent.retain(|id| !is_held(id));
+    }
+
+    /// Sends the requests that were held back.
+    pub(super) fn release(&mut self) {
+        self.holds = false;
+        self.unsent.extend(self.held.drain(..));
+    }
+
+    /// True while requests for the disk are held back.
+    pub(super) fn holds(&self) -> bool {
+        self.holds
+    }
+
+    /// Fails the requests for the disk, or the next one: what they ask for may be lost.
+    pub(super) fn doubt(&mut self, error: Error) {
+        let asks = |request: &Request| is_for_the_disk(request.body.as_ref()) && request.answer.is_some();
+        let asked: Vec<u64> = self.all.iter().filter(|(_, request)| asks(request)).map(|(id, _)| *id).collect();
+        if asked.is_empty() {
+            self.doubt = Some(error);
+            return;
+        }
+        for id in asked {
+            if let Some(request) = self.all.get_mut(&id) {
+                request.fail(error.clone());
+            }
+            self.forget(id);
+        }
     }
 
     /// Answers the requests for the server's description.
@@ -197,6 +257,7 @@ impl Requests {
     fn forget(&mut self, id: u64) {
         self.all.remove(&id);
         self.unsent.retain(|other| *other != id);
+        self.held.retain(|other| *other != id);
     }
 
     /// Handles a reply.
@@ -299,11 +360,16 @@ impl Requests {
         }
         self.all.retain(|_, request| request.answer.is_some() || request.returning);
         self.unsent = self.all.iter().filter(|(_, request)| !request.returning).map(|(id, _)| *id).collect();
+        self.held.clear();
+        if self.holds {
+            self.hold();
+        }
     }
 
     /// Fails all requests.
     pub(super) fn fail(&mut self, error: &Error) {
         self.unsent.clear();
+        self.held.clear();
         for request in self.all.values_mut() {
             request.fail(error.clone());
             request.returning = request.may_hold_draws();
@@ -320,6 +386,11 @@ impl Requests {
     pub(super) fn any_wanted(&self) -> bool {
         self.all.values().any(Request::is_wanted)
     }
+}
+
+/// True if a caller asks whether the disk has what was done.
+fn is_for_the_disk(body: Option<&proto::request::Body>) -> bool {
+    matches!(body, Some(proto::request::Body::Durable(proto::Durable { later: false })))
 }
 
 fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {

@@ -131,10 +131,17 @@ impl Life {
         engine.begin(description, hello.insert_credit_bytes)?;
         match restarted {
             // Also for a restarted server that was restored from a checkpoint of the one before.
-            _ if hello.forgot => engine.forgotten(&address),
-            true => engine.inserts.renewed(),
+            _ if hello.forgot => {
+                engine.forgotten(&address);
+                engine.drop_kept();
+            }
+            true => {
+                engine.inserts.renewed();
+                engine.send_kept_again();
+            }
             false => {}
         }
+        engine.keeps = hello.durable_later;
         engine.ask_again();
         match (again, restarted) {
             (false, _) => tracing::info!("connected to {address} by {transport}: {reason}"),
@@ -246,7 +253,7 @@ mod tests {
         for (ending, told) in [(Ending::No, 1), (Ending::Now, 0)] {
             let lines = Arc::new(AtomicUsize::new(0));
             let outbox = Outbox::new("replay.test:8000");
-            let mut engine = Engine::new(Arc::clone(&outbox), Duration::ZERO, Duration::ZERO);
+            let mut engine = Engine::new(Arc::clone(&outbox), (Duration::ZERO, Duration::ZERO), 0);
             outbox.end(ending);
             let lose = || lose(&mut engine, &Error::Unavailable("the server closed the connection".to_owned()));
             tracing::subscriber::with_default(Lines(Arc::clone(&lines)), lose);

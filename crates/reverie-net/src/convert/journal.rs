@@ -14,6 +14,8 @@ pub fn encode(info: JournalInfo) -> proto::JournalInfo {
         sync_seconds: info.sync_time.as_secs_f64(),
         longest_sync_seconds: info.longest_sync.as_secs_f64(),
         unsynced_bytes: info.unsynced_bytes,
+        log_bytes: info.log_bytes,
+        waiting: info.waiting,
         is_full: info.is_full,
         error: info.error,
     }
@@ -28,6 +30,8 @@ pub fn decode(info: proto::JournalInfo) -> Result<JournalInfo> {
         sync_time: seconds(info.sync_seconds)?,
         longest_sync: seconds(info.longest_sync_seconds)?,
         unsynced_bytes: info.unsynced_bytes,
+        log_bytes: info.log_bytes,
+        waiting: info.waiting,
         is_full: info.is_full,
         error: info.error,
     })

@@ -309,6 +309,7 @@ impl Session {
                 resumed,
                 insert_credit_bytes: self.credit.granted(),
                 forgot: self.forgot,
+                durable_later: self.shared.tables.is_durable_later(),
             };
             way.send(ServerMessage { body: Some(Body::Hello(hello)) });
         }

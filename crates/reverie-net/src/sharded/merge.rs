@@ -157,6 +157,8 @@ pub(super) fn links(members: &Members) -> Option<Link> {
         server_restarts: sum(|link| link.server_restarts),
         bytes_sent: sum(|link| link.bytes_sent),
         bytes_received: sum(|link| link.bytes_received),
+        kept_bytes: sum(|link| link.kept_bytes),
+        max_kept_bytes: sum(|link| link.max_kept_bytes),
     })
 }
 

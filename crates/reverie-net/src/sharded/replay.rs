@@ -254,6 +254,14 @@ impl Replay for Sharded {
         })
     }
 
+    fn durable(&self) -> Ticket<()> {
+        self.run(None, |group, end| async move {
+            group.connect(&end).await?;
+            let why = "its part may not be on the disk";
+            group.members.every(&end, why, |replay| replay.durable()).await.map(drop)
+        })
+    }
+
     fn link(&self) -> Option<Link> {
         links(&self.0.members)
     }

@@ -364,6 +364,7 @@ fn addresses_and_certificates_that_cannot_be_right_are_refused_where_they_are_gi
         tls: None,
         patience: SECOND,
         grace: SECOND,
+        max_kept_bytes: 0,
     };
     for address in ["", "host", "host:", ":8000", "host:0", "host:65536", "host:http", "a b:80"] {
         let refused = Remote::new(Options { address: address.to_owned(), ..options.clone() });

@@ -8,7 +8,7 @@ use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
 use reverie_net::client::Remote;
 use reverie_net::convert;
-use reverie_net::endpoint::{Options, Transport};
+use reverie_net::endpoint::{KEPT_BYTES, Options, Transport};
 use reverie_net::grpc::connector::{Connect, Connecting, Stream};
 use reverie_net::proto::client_message::Body as Asked;
 use reverie_net::proto::replay_server::{Replay, ReplayServer};
@@ -98,6 +98,7 @@ impl Fake {
     pub async fn session_with(&self, resumed: bool, forgot: bool) -> Talk {
         let talk = std::future::poll_fn(|context| self.sessions.lock().unwrap().poll_recv(context)).await.unwrap();
         let hello = proto::ServerHello {
+            durable_later: false,
             protocol: proto::PROTOCOL,
             incarnation: self.inside.incarnation.load(Ordering::SeqCst),
             resumed: resumed && talk.hello.resume,
@@ -110,7 +111,8 @@ impl Fake {
 
     pub fn client(&self, patience: Duration) -> Arc<Remote> {
         let (address, transport, grace) = (ADDRESS.to_owned(), Transport::Auto, Duration::from_millis(50));
-        let options = Options { address, transport, token: None, tls: None, patience, grace };
+        let options =
+            Options { address, transport, token: None, tls: None, patience, grace, max_kept_bytes: KEPT_BYTES };
         let connect = Arc::new(Wire(Arc::clone(&self.inside)));
         Remote::on(options, &tokio::runtime::Handle::current(), connect, [3; 16]).unwrap()
     }

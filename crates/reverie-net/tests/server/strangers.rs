@@ -129,6 +129,7 @@ fn client(address: &str, transport: Transport) -> Arc<Remote> {
         tls: None,
         patience: Duration::from_secs(100),
         grace: Duration::from_millis(50),
+        max_kept_bytes: 0,
     };
     Remote::new(options).unwrap()
 }

@@ -226,6 +226,10 @@ impl Replay for Host {
         self.unless(|| Ticket::done(Ok(vec!["a/path".to_owned()])))
     }
 
+    fn durable(&self) -> Ticket<()> {
+        self.unless(|| Replay::durable(&*self.tables))
+    }
+
     fn link(&self) -> Option<Link> {
         Some(Link::default())
     }

@@ -17,6 +17,10 @@ pub struct JournalInfo {
     pub longest_sync: Duration,
     /// Bytes written that may not be on the disk.
     pub unsynced_bytes: u64,
+    /// Bytes that were written since the newest checkpoint.
+    pub log_bytes: u64,
+    /// Requests that wait until all that was done before them is on the disk.
+    pub waiting: u64,
     /// True if it waits for room on the disk; inserts wait with it.
     pub is_full: bool,
     /// Why nothing is written: it waits for room, or it has stopped.

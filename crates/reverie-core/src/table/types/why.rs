@@ -94,6 +94,8 @@ pub struct Why {
     pub stuck: bool,
     /// The error that stopped the journal: inserts are refused.
     pub journal_error: Option<String>,
+    /// Requests of all tables that wait for the disk, and the bytes of the journal that may not be on it.
+    pub waiting_for_disk: Option<(u64, u64)>,
 }
 
 /// Bytes that an insert waits for.

@@ -11,6 +11,14 @@ pub trait Durable: Send + Sync {
     /// Fails with `Storage` if the journal has stopped.
     fn barrier(&self) -> Ticket<()>;
 
+    /// A ticket that is done once everything that was done before this call is on the disk, priorities and counts too.
+    ///
+    /// With `at_once` the journal does not wait for the end of its interval. Fails as [`Durable::barrier`].
+    fn durable(&self, at_once: bool) -> Ticket<()>;
+
+    /// True if what it acknowledges may not be on the disk yet, and it works.
+    fn is_later(&self) -> bool;
+
     /// `Storage` if the journal has stopped: nothing more is made durable.
     fn check(&self) -> Result<()>;
 

@@ -79,6 +79,13 @@ impl fmt::Display for Why {
         if self.leased > 0 {
             write!(f, " {} not acknowledged by their clients yet.", Counted(self.leased, "sample"))?;
         }
+        if let Some((waiting, unsynced)) = self.waiting_for_disk {
+            write!(
+                f,
+                " {} waiting for the disk: {unsynced} bytes of the journal may not be on it yet.",
+                Counted(waiting, "request")
+            )?;
+        }
         let queue = |f: &mut fmt::Formatter<'_>,
                      name: &'static str,
                      count: u64,

@@ -160,6 +160,25 @@ impl Tables {
         self.tables.first().and_then(|table| table.journal())
     }
 
+    /// True if a journal has what it acknowledges on the disk later.
+    pub fn is_durable_later(&self) -> bool {
+        self.tables.first().is_some_and(|table| table.is_durable_later())
+    }
+
+    /// A ticket that is done once everything that was done before this call is on the disk; see [`Durable::durable`].
+    ///
+    /// `InvalidArgument` without a journal.
+    ///
+    /// [`Durable::durable`]: super::durable::Durable::durable
+    pub fn durable(&self, at_once: bool) -> Ticket<()> {
+        let durable = self.tables.first().and_then(|table| table.durable(at_once));
+        durable.unwrap_or_else(|| {
+            let reason = "nothing becomes durable: this server has no journal; start it with \
+                          `journal=reverie.Journal(folder)` or `reverie serve --journal FOLDER`";
+            Ticket::done(Err(Error::InvalidArgument(reason.to_owned())))
+        })
+    }
+
     /// A consistent cut of all tables. Fails once they are closed.
     ///
     /// All tables are locked together while references to their pages are taken. This is the only place that holds

@@ -64,6 +64,7 @@ impl Session {
                 Err(error) => self.reply(refusal(id, &error), false),
             },
             Some(request::Body::Checkpoint(_)) => self.checkpoint(id, stopwatch),
+            Some(request::Body::Durable(proto::Durable { later })) => self.durable(id, later, timeout, stopwatch),
             Some(request::Body::Grant(grant)) if grant.unlike.is_some() => self.look(id, grant, timeout),
             Some(body) => {
                 let table = changed_table(&body).and_then(|name| self.shared.tables.get(name).ok().cloned());
@@ -234,6 +235,23 @@ impl Session {
         }));
     }
 
+    /// Answers once the journal is on the disk.
+    fn durable(&mut self, id: u64, later: bool, timeout: Option<Duration>, stopwatch: Stopwatch) {
+        let ticket = self.shared.tables.durable(!later);
+        let Some(table) = self.shared.tables.iter().next().cloned() else { return };
+        let (sender, cancel) = oneshot::channel();
+        self.cancels.insert(id, Cancel { sender, consumes: false });
+        self.waiting.push(Box::pin(async move {
+            let mut patience = Patience::new(timeout, cancel);
+            let durable = wait(&table, ticket, &mut patience, false).await;
+            let reply = match durable.unwrap_or_else(|(_, why)| Err(Error::Deadline(why))) {
+                Ok(()) => proto::Reply { id, body: Some(Body::Done(Done {})) },
+                Err(error) => refusal(id, &error),
+            };
+            Finished::Reply(reply, Some(stopwatch))
+        }));
+    }
+
     /// Executes a request that needs no waiting. True if executing it again would have a second effect.
     fn at_once(&self, body: request::Body) -> (Result<Body>, bool) {
         let tables = &self.shared.tables;
@@ -273,6 +291,7 @@ impl Session {
             request::Body::Sample(_)
             | request::Body::Get(_)
             | request::Body::Query(_)
+            | request::Body::Durable(_)
             | request::Body::Checkpoint(_) => (Err(Error::Protocol("a request that waits".to_owned())), false),
         }
     }

@@ -73,6 +73,10 @@ impl Table {
 
     fn unleased_counters(&self) -> Counters {
         let Counters { inserts, samples, deletes } = self.counters;
-        Counters { inserts, samples: samples - self.leases.draws, deletes: deletes - self.leases.used_up }
+        Counters {
+            inserts,
+            samples: samples - (self.leases.draws - self.leases.gone),
+            deletes: deletes - self.leases.used_up,
+        }
     }
 }

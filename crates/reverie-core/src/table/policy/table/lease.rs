@@ -161,7 +161,7 @@ impl Table {
         match item {
             Where::Out { slot, .. } => self.slots.note_leases(slot),
             Where::Present => self.slots.find(key).into_iter().for_each(|slot| self.slots.note_leases(slot)),
-            Where::Gone => {}
+            Where::Gone => self.leases.gone -= 1,
         }
         Some((last, item, age))
     }
@@ -190,6 +190,7 @@ impl Table {
             && let Some(leased) = self.leases.by_key.get_mut(&self.slots.key(slot))
         {
             leased.item = Where::Gone;
+            self.leases.gone += leased.draws.len() as u64;
         }
     }
 
@@ -204,14 +205,16 @@ impl Table {
 
     /// Calls `look` on the table as it would be without the leased draws.
     ///
-    /// A checkpoint needs this: a server restored from it does not know the clients that hold the draws.
+    /// A checkpoint needs this: a server restored from it does not know the clients that hold the draws. Draws of items
+    /// that are gone are not undone: the limiter would wait for draws that were made.
     pub(super) fn without_leases<R>(&mut self, look: impl FnOnce(&mut Self) -> R) -> R {
         if self.leases.draws == 0 {
             return look(self);
         }
         let leases = std::mem::take(&mut self.leases);
         let (counters, stats) = (self.counters, self.stats.clone());
-        for (key, leased) in &leases.by_key {
+        let undone = || leases.by_key.iter().filter(|(_, leased)| !matches!(leased.item, Where::Gone));
+        for (key, leased) in undone() {
             leased.draws.iter().for_each(|(_, age)| self.stats.forget_age(*age));
             self.counters.samples -= leased.draws.len() as u64;
             if let Where::Out { slot, sampled, removed } = leased.item {
@@ -224,7 +227,7 @@ impl Table {
             }
         }
         let seen = look(self);
-        for (key, leased) in &leases.by_key {
+        for (key, leased) in undone() {
             let Some(slot) = self.slots.find(*key) else { continue };
             leased.draws.iter().for_each(|_| _ = self.slots.count_draw(slot));
             if leased.out().is_some() {

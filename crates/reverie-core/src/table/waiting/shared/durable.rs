@@ -43,6 +43,16 @@ impl SharedTable {
         self.durable.get().map(|durable| durable.barrier())
     }
 
+    /// See [`Durable::is_later`]; false without a journal.
+    pub fn is_durable_later(&self) -> bool {
+        self.durable.get().is_some_and(|durable| durable.is_later())
+    }
+
+    /// See [`Durable::durable`]; `None` without a journal.
+    pub fn durable(&self, at_once: bool) -> Option<Ticket<()>> {
+        self.durable.get().map(|durable| durable.durable(at_once))
+    }
+
     /// The figures of the journal; `None` without one.
     pub fn journal(&self) -> Option<JournalInfo> {
         self.durable.get().map(|durable| durable.info())

@@ -13,7 +13,10 @@ impl SharedTable {
     pub fn why(&self) -> Why {
         self.drop_late();
         let now = self.clock.now();
-        let journal = self.journal().filter(|journal| journal.error.is_some());
+        let journal = self.journal();
+        let waits = journal.as_ref().filter(|journal| journal.waiting > 0);
+        let waiting_for_disk = waits.map(|journal| (journal.waiting, journal.unsynced_bytes));
+        let journal = journal.filter(|journal| journal.error.is_some());
         let state = lock(&self.state);
         let (table, limiter) = (&state.table, state.table.limiter());
         let counters = *table.counters();
@@ -55,6 +58,7 @@ impl SharedTable {
             leased: table.leased(),
             counters,
             journal_error: journal.filter(|journal| !journal.is_full).and_then(|journal| journal.error),
+            waiting_for_disk,
             num_inserts: state.inserts.iter().len() as u64,
             num_samples: state.samples.len() as u64,
             inserts: state

@@ -1,0 +1,339 @@
+"""`python -m benchmarks.disk`: what a journal costs, against plain files on the same disk.
+
+Rows of inserts: threads insert one item per call. Without a journal, with one at each `sync`, and as plain files: as
+many bytes appended to one file without a sync, and with an fsync after each. Contenders take turns, in an order that
+rotates from round to round, each turn with a fresh folder. A figure is the median over the rounds; a ratio is the
+median of the ratios of single rounds, with the least and the most beside it.
+
+Other rows: a checkpoint, against dm-reverb's in its environment (`make bench-network` makes it); the start of a server
+from its journal, against reading the same files; the longest draw while another thread inserts and the journal syncs.
+
+`--folder` names the disk that is measured: not one in memory, where a sync does nothing. A row is a function of the
+options in `ROWS`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import reverie
+from reverie import Journal, Server, Table
+from reverie.checkpointers import DefaultCheckpointer
+
+from .peers import NETWORK_PEERS, ROOT, VENVS
+from .report import duration, machine
+
+RESULTS = ROOT / "benchmarks" / "results"
+NONE, PLAIN, FSYNC, SYNCS = "no journal", "plain writes", "plain writes and fsync", ("os", "interval", "always")
+INTERVAL = 1.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """The sizes of a run."""
+
+    folder: Path
+    rounds: int
+    seconds: float
+    items: int
+    smoke: bool
+
+    @contextlib.contextmanager
+    def fresh(self) -> Iterator[Path]:
+        """A folder on the disk that is measured, removed at the end."""
+        with tempfile.TemporaryDirectory(dir=self.folder, prefix="reverie-disk-") as folder:
+            yield Path(folder)
+
+
+def table(max_size: int) -> Table:
+    return Table("t", reverie.selectors.Uniform(), reverie.selectors.Fifo(), max_size, reverie.rate_limiters.MinSize(1))
+
+
+def journal(folder: Path, sync: str, interval: float = INTERVAL) -> Journal:
+    return Journal(folder / "journal", sync=sync, interval=interval, checkpoint_period=None)  # type: ignore[arg-type]
+
+
+def payload(size: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """One item of so many bytes of noise, which no compression makes smaller."""
+    return np.random.default_rng(1).random((1, size // 4), np.float32)
+
+
+# ---------------------------------------------------------------- inserts
+
+
+def calls_per_second(call: Callable[[int], None], writers: int, seconds: float) -> float:
+    """Calls of all threads per second. None begins after the time; the clock runs to the end of the last."""
+    counts, start = [0] * writers, threading.Barrier(writers + 1)
+
+    def work(number: int) -> None:
+        start.wait()
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            call(number)
+            counts[number] += 1
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(writers)]
+    for thread in threads:
+        thread.start()
+    start.wait()
+    began = time.perf_counter()
+    for thread in threads:
+        thread.join()
+    return sum(counts) / (time.perf_counter() - began)
+
+
+def insert_turn(options: Options, contender: str, size: int, writers: int) -> float:
+    data = payload(size)
+    with options.fresh() as folder:
+        if contender in (PLAIN, FSYNC):
+            lock, raw = threading.Lock(), data.tobytes()
+            with open(folder / "plain", "wb", buffering=0) as file:
+
+                def append(_: int) -> None:
+                    with lock:
+                        file.write(raw)
+                        if contender == FSYNC:
+                            os.fsync(file.fileno())
+
+                return calls_per_second(append, writers, options.seconds)
+        kept = None if contender == NONE else journal(folder, contender)
+        most = max(1_000, (256 << 20) // size)
+        with Server([table(most)], listen=False, journal=kept) as server:
+            clients = [server.client() for _ in range(writers)]
+
+            def insert(number: int) -> None:
+                clients[number].insert_batch("t", {"x": data})
+
+            return calls_per_second(insert, writers, options.seconds)
+
+
+def insert_rows(options: Options) -> list[dict[str, Any]]:
+    contenders = (NONE, *SYNCS, PLAIN, FSYNC)
+    rows = []
+    for size in (400, 40_000):
+        for writers in (1, 64):
+            name = f"inserts of {size} B, {writers} {'writer' if writers == 1 else 'writers'}"
+            rates = in_turns(name, contenders, options.rounds, lambda of: insert_turn(options, of, size, writers))  # noqa: B023  # called before the next
+            rows.append(row_of(name, "calls/s", rates, {NONE: SYNCS, PLAIN: ("os", "interval"), FSYNC: ("always",)}))
+    return rows
+
+
+# ---------------------------------------------------------------- checkpoints, starts, stalls
+
+
+def fill(server: Server, items: int, size: int) -> None:
+    client, at_once = server.client(), 1_000
+    rows = np.random.default_rng(2).random((at_once, size // 4), np.float32)
+    for begun in range(0, items, at_once):
+        client.insert_batch("t", {"x": rows[: min(at_once, items - begun)]})
+
+
+def checkpoint_rows(options: Options) -> list[dict[str, Any]]:
+    """A first checkpoint of items of 400 B: all bytes are written."""
+    name = f"checkpoint of {options.items} items of 400 B"
+
+    def ours(with_journal: bool) -> float:
+        with options.fresh() as folder:
+            kept = journal(folder, "interval") if with_journal else None
+            checkpointer = None if with_journal else DefaultCheckpointer(folder / "checkpoints")
+            with Server([table(options.items)], None, checkpointer, listen=False, journal=kept) as server:
+                fill(server, options.items, 400)
+                began = time.perf_counter()
+                server.client().checkpoint()
+                return time.perf_counter() - began
+
+    python = VENVS / "dm-reverb" / "bin" / "python"
+    turns: dict[str, Callable[[], float]] = {
+        "reverie": lambda: ours(False),
+        "reverie with a journal": lambda: ours(True),
+    }
+    skipped = {}
+    if options.smoke:
+        skipped["dm-reverb"] = "no peers in a smoke run"
+    elif not python.exists():
+        wanted = " ".join(NETWORK_PEERS["dm-reverb"].requirements)
+        skipped["dm-reverb"] = f"{wanted} is not installed: `make bench-network ARGS='--peers dm-reverb'` makes it"
+    else:
+        turns["dm-reverb"] = lambda: reverb_checkpoint(options, python)
+    seconds = in_turns(name, tuple(turns), options.rounds, lambda of: turns[of]())
+    against = {"dm-reverb": ("reverie", "reverie with a journal")} if "dm-reverb" in turns else {}
+    return [row_of(name, "s", seconds, against) | {"skipped": skipped}]
+
+
+def reverb_checkpoint(options: Options, python: Path) -> float:
+    """Seconds of dm-reverb's first checkpoint of as many items."""
+    with options.fresh() as folder:
+        command = [python, "-W", "ignore", "-m", "workers.dm_reverb_checkpoint", folder, str(options.items)]
+        done = subprocess.run(command, cwd=ROOT / "benchmarks", check=True, capture_output=True, text=True)
+        return float(done.stdout.splitlines()[-1])
+
+
+def start_rows(options: Options) -> list[dict[str, Any]]:
+    """The start of a server from a journal without a checkpoint of its items."""
+    name = f"start from a journal of {options.items} items of 400 B"
+    with options.fresh() as made:
+        with Server([table(options.items)], listen=False, journal=journal(made, "interval")) as server:
+            fill(server, options.items, 400)
+        files = list((made / "journal").glob("*.segment"))
+        written = sum(file.stat().st_size for file in files)
+
+        def turn(of: str) -> float:
+            if of == "reading the files":
+                began = time.perf_counter()
+                for file in files:
+                    file.read_bytes()
+                return time.perf_counter() - began
+            with options.fresh() as folder:
+                shutil.copytree(made / "journal", folder / "journal")
+                began = time.perf_counter()
+                with Server([table(options.items)], listen=False, journal=journal(folder, "interval")) as server:
+                    took = time.perf_counter() - began
+                    assert server.tables[0].info.current_size == options.items
+                return took
+
+        seconds = in_turns(name, ("reverie", "reading the files"), options.rounds, turn)
+    return [row_of(name, "s", seconds, {"reading the files": ("reverie",)}) | {"bytes": written}]
+
+
+def stall_rows(options: Options) -> list[dict[str, Any]]:
+    """The longest draw of 64 while another thread inserts 40 kB items, and the journal syncs ten times a second."""
+    name, size, most = "longest draw of 64 while 40 kB items are inserted", 40_000, 2_000
+
+    def turn(of: str) -> float:
+        with options.fresh() as folder:
+            kept = None if of == NONE else journal(folder, of, 0.1)
+            with Server([table(most)], listen=False, journal=kept) as server:
+                fill(server, 256, size)
+                client, end = server.client(), threading.Event()
+                data = payload(size).repeat(8, axis=0)
+
+                def insert() -> None:
+                    while not end.is_set():
+                        client.insert_batch("t", {"x": data})
+
+                writer = threading.Thread(target=insert)
+                writer.start()
+                longest, until = 0.0, time.perf_counter() + max(options.seconds, 0.3)
+                try:
+                    while (began := time.perf_counter()) < until:
+                        client.sample_batch("t", 64)
+                        longest = max(longest, time.perf_counter() - began)
+                finally:
+                    end.set()
+                    writer.join()
+                return longest
+
+    seconds = in_turns(name, (NONE, *SYNCS), options.rounds, turn)
+    return [row_of(name, "s", seconds, {NONE: SYNCS})]
+
+
+#: What is measured, by the name that `--rows` takes.
+ROWS: dict[str, Callable[[Options], list[dict[str, Any]]]] = {
+    "inserts": insert_rows,
+    "checkpoint": checkpoint_rows,
+    "start": start_rows,
+    "stall": stall_rows,
+}
+
+
+# ---------------------------------------------------------------- turns and figures
+
+
+def in_turns(
+    name: str, contenders: tuple[str, ...], rounds: int, turn: Callable[[str], float]
+) -> dict[str, list[float]]:
+    """The figures of each contender, one for each round; the order rotates."""
+    print(f"==> {name}: {', '.join(contenders)}", file=sys.stderr, flush=True)
+    figures: dict[str, list[float]] = {contender: [] for contender in contenders}
+    for number in range(rounds):
+        shift = number % len(contenders)
+        for contender in contenders[shift:] + contenders[:shift]:
+            figures[contender].append(turn(contender))
+    return figures
+
+
+def row_of(
+    name: str, unit: str, figures: dict[str, list[float]], against: dict[str, tuple[str, ...]]
+) -> dict[str, Any]:
+    """A row of the result. `against`: for each reference, the contenders that are divided by it."""
+    ratios = {}
+    for reference, contenders in against.items():
+        for contender in contenders:
+            each = [a / b for a, b in zip(figures[contender], figures[reference], strict=True)]
+            ratios[f"{contender} / {reference}"] = [statistics.median(each), min(each), max(each)]
+    medians = {contender: statistics.median(values) for contender, values in figures.items()}
+    return {"name": name, "unit": unit, "medians": medians, "ratios": ratios, "rounds": figures}
+
+
+def text(rows: list[dict[str, Any]]) -> str:
+    """The rows as Markdown."""
+    lines = ["| row | contender | median | ratios (least to most of a round) |", "|---|---|---|---|"]
+    for row in rows:
+        for contender, value in row["medians"].items():
+            shown = duration(value) if row["unit"] == "s" else f"{value:,.0f} {row['unit']}"
+            ratios = [
+                f"{ratio:.3g} of {of.partition(' / ')[2]} ({least:.3g} to {most:.3g})"
+                for of, (ratio, least, most) in row["ratios"].items()
+                if of.partition(" / ")[0] == contender
+            ]
+            lines.append(f"| {row['name']} | {contender} | {shown} | {'; '.join(ratios)} |")
+        lines += [f"| {row['name']} | {peer} | skipped | {why} |" for peer, why in row.get("skipped", {}).items()]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Returns the process's exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.disk", description=__doc__)
+    parser.add_argument("--folder", type=Path, default=ROOT, help="a folder on the disk to measure (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=7, help="turns of each contender in a row (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of a turn of inserts or draws (%(default)s)")
+    parser.add_argument("--items", type=int, default=1_000_000, help="of checkpoints and starts (%(default)s)")
+    parser.add_argument("--rows", default="", help=f"only these, by commas: {', '.join(ROWS)}")
+    parser.add_argument("--smoke", action="store_true", help="small and short: shows that it runs")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the JSON")
+    given = parser.parse_args()
+    names = [name for name in given.rows.split(",") if name] or list(ROWS)
+    if unknown := set(names) - set(ROWS):
+        parser.error(f"unknown rows {sorted(unknown)}; there are {', '.join(ROWS)}")
+    rounds, seconds, items = (1, 0.05, 2_000) if given.smoke else (given.rounds, given.seconds, given.items)
+    options = Options(given.folder, rounds, seconds, items, given.smoke)
+    began = time.time()
+    rows = [row for name in names for row in ROWS[name](options)]
+    print(text(rows))
+    if given.smoke:
+        return 0
+    run = {
+        "suite": "disk",
+        "machine": machine(),
+        "versions": {"reverie": reverie.__version__, "numpy": np.__version__},
+        "folder": str(given.folder),
+        "rounds": rounds,
+        "seconds_per_turn": seconds,
+        "wall_seconds": time.time() - began,
+        "rows": rows,
+    }
+    given.out.mkdir(parents=True, exist_ok=True)
+    path = given.out / f"{time.strftime('%Y-%m-%d-%H%M', time.gmtime())}-disk.json"
+    path.write_text(json.dumps(run, indent=1) + "\n")
+    print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
