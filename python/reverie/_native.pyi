@@ -66,6 +66,10 @@ class Server:
     """The tables of a server that lives in this process."""
 
     def __new__(cls, tables: list[Table], *, max_bytes: int | None, seed: int, shard: int) -> Self: ...
+    @staticmethod
+    def of_page() -> Server:
+        """A server without tables, whose page shows runs of other processes."""
+
     def listen(
         self,
         host: str,

@@ -17,6 +17,7 @@ from reverie import _checks, _memory, _native, checkpointers, tokens
 from reverie import tls as pem
 from reverie.client import _LISTENING, Client
 from reverie.journal import Journal
+from reverie.pages import Page
 from reverie.tables import Table
 from reverie.tls import ServerTLS
 from reverie.tokens import Token
@@ -181,10 +182,9 @@ class Server:
             self._native.close()
             raise
 
-    def _show(self, http: str) -> None:
-        """Opens the HTTP port of a server that has none, on loopback: it asks for no token, unlike that of `http=`."""
-        place = _checks.host_and_port("http", http)
-        self._native.listen_http(*place, token=None, identity=None, client_ca=None, insecure=False)
+    def _show(self, page: Page) -> None:
+        """Opens the HTTP port of a server that has none, with credentials of its own, unlike that of `http=`."""
+        page.open(self._native)
 
     def _log_memory(self, memory: _memory.Division) -> None:
         # After the log lines of the network's start.
