@@ -3,8 +3,10 @@
 import contextlib
 import inspect
 import os
+import shutil
 import signal
 import socket
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -175,3 +177,24 @@ def ray_head():
         yield cluster
         ray.shutdown()
         cluster.shutdown()
+
+
+@pytest.fixture(scope="session")
+def pem(tmp_path_factory):
+    """An authority, and certificates of a server and a client that it signed: paths of PEM files."""
+    if shutil.which("openssl") is None:
+        pytest.skip("certificates are made with the openssl command")
+    folder = tmp_path_factory.mktemp("pem")
+
+    def openssl(*arguments):
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True, timeout=200)
+
+    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    openssl("req", "-x509", *curve, "-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.pem")
+    openssl("req", "-x509", *curve, "-subj", "/CN=other", "-keyout", "other.key", "-out", "other.pem")
+    for name in ("server", "client"):
+        (folder / f"{name}.ext").write_text(f"subjectAltName=DNS:localhost,IP:127.0.0.1,DNS:{name}.test\n")
+        openssl("req", *curve, "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr")
+        signed = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", f"{name}.ext"]
+        openssl("x509", "-req", "-in", f"{name}.csr", *signed, "-out", f"{name}.pem")
+    return folder

@@ -74,6 +74,10 @@ class Server:
         seed: int,
         shard: int,
     ) -> Self: ...
+    @staticmethod
+    def of_page() -> Server:
+        """A server without tables, whose page shows runs of other processes."""
+
     def listen(
         self,
         host: str,

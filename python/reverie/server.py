@@ -17,6 +17,7 @@ from reverie import _checks, _memory, _native, checkpointers, tokens
 from reverie import tls as pem
 from reverie.client import _LISTENING, Client
 from reverie.journal import Journal
+from reverie.pages import Page
 from reverie.tables import Table
 from reverie.tls import ServerTLS
 from reverie.tokens import Token
@@ -42,9 +43,9 @@ class Server:
         token: what clients must send; a `reverie.Token` names its location, and keeps it out of pickles of its clients.
         tls: certificates; None takes plain text.
         insecure: allows connections off loopback without TLS, never without the token.
-        max_bytes: maximum bytes of the chunks of all tables together, in memory and on the `disk`. Inserts beyond it wait, as `client.why` reports,
-            and are refused if no sample could free bytes. None is the rest of `max_memory`; a server with listen=False
-            and no `max_memory`, or with a `disk`, has no such bound.
+        max_bytes: maximum bytes of the chunks of all tables together, in memory and on the `disk`. Inserts beyond it
+            wait, as `client.why` reports, and are refused if no sample could free bytes. None is the rest of
+            `max_memory`; a server with listen=False and no `max_memory`, or with a `disk`, has no such bound.
         disk: a folder for chunks that do not fit in memory, for this server alone: a table may then be larger than the
             memory. Chunks move there when `memory_bytes` are used up, those that were not read lately first, and are
             read from there; see the guide "Tables larger than memory". It is no journal and no checkpoint: the files go
@@ -150,9 +151,7 @@ class Server:
             tables = checkpointers.as_saved(tables, checkpoint)
         seed = int.from_bytes(os.urandom(8), "little")
         self._tables = tuple(tables)
-        self._native = _native.Server(
-            tables, max_bytes=max_bytes, disk=tier, seed=seed, shard=shard
-        )
+        self._native = _native.Server(tables, max_bytes=max_bytes, disk=tier, seed=seed, shard=shard)
         # Before a client can reach the tables.
         self._checkpoints = checkpointers.start(
             checkpointer, self._native, checkpoint, journal, restore_config, listens=listen
@@ -204,10 +203,9 @@ class Server:
             self._native.close()
             raise
 
-    def _show(self, http: str) -> None:
-        """Opens the HTTP port of a server that has none, on loopback: it asks for no token, unlike that of `http=`."""
-        place = _checks.host_and_port("http", http)
-        self._native.listen_http(*place, token=None, identity=None, client_ca=None, insecure=False)
+    def _show(self, page: Page) -> None:
+        """Opens the HTTP port of a server that has none, with credentials of its own, unlike that of `http=`."""
+        page.open(self._native)
 
     def _log_memory(self, memory: _memory.Division) -> None:
         # After the log lines of the network's start.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from reverie import _checks, rate_limiters, selectors
 from reverie.client import Client, Info, ShardInfo
 from reverie.tables import Table
 
-__all__ = ["MAX_SHARDS", "ShardInfo", "ShardedClient", "ShardedInfo", "shard_table"]
+__all__ = ["MAX_SHARDS", "ShardInfo", "ShardedClient", "ShardedInfo", "shard_figures", "shard_table"]
 
 #: Names of before a `Client` had several servers.
 ShardedClient, ShardedInfo = Client, Info
@@ -66,3 +67,31 @@ def _reseeded(selector: selectors.Selector, shard: int) -> selectors.Selector:
     if selector.seed is None:
         return selector
     return dataclasses.replace(selector, seed=(selector.seed + shard * 0x9E3779B97F4A7C15) % 2**64)
+
+
+def shard_figures(info: Info) -> list[dict[str, Any]]:
+    """The chance and the health of each server, for `Server.publish({..., "shards": ...})`.
+
+    Args:
+        info: `client.info()` of a client of several servers.
+
+    Returns:
+        for each server, in the client's order: its `address`; whether it is `present`; the `problem` of its journal or
+        None; `items` and `bytes` of its tables (None while it cannot be reached); the client's `reconnects` to it, and
+        the `restarts` of it that the client noticed; and `chances`: for each table, the probability that a draw uses
+        this server.
+    """
+    return [
+        {
+            "address": shard.address,
+            "present": shard.present,
+            "problem": own.journal.error if own is not None and own.journal is not None else None,
+            "items": None if own is None else sum(table.current_size for table in own.tables.values()),
+            "bytes": None if own is None else own.size_bytes,
+            "reconnects": None if own is None else own.reconnects,
+            "restarts": None if own is None else own.server_restarts,
+            "chances": {name: figures["chance"] for name, figures in shard.tables.items()},
+        }
+        for shard in info.shards
+        for own in (shard.info,)
+    ]

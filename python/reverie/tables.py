@@ -311,6 +311,9 @@ class Table:
             "max_bytes": self.max_bytes,
             "max_priority": 1.0,
             "age_histogram": (0,) * 48,
+            "age_sum": 0.0,
+            "sample_times": (0,) * 18,
+            "sample_times_sum": 0,
             "copies": (),
         }
 

@@ -77,7 +77,9 @@ def serve(
         shards, limiter = _two_shards(tables)
         with contextlib.ExitStack() as stack:
             # Each server has a disk of its own.
-            disks = [{"disk": os.path.join(options["disk"], str(shard))} if "disk" in options else {} for shard in (0, 1)]
+            disks = [
+                {"disk": os.path.join(options["disk"], str(shard))} if "disk" in options else {} for shard in (0, 1)
+            ]
             servers = [
                 stack.enter_context(Server(part, listen=False, shard=shard, **{**options, **disk}))
                 for (shard, part), disk in zip(enumerate(shards), disks, strict=True)

@@ -305,6 +305,13 @@ class TableInfo:
     """Draws that no client has acknowledged yet. An item whose draw does not reach its client returns to the table."""
     copies: tuple[CopyStats, ...] = ()
     """The copies of each `reverie.extensions.insert_on_sample` of the table."""
+    age_sum: float = 0.0
+    """Seconds: the sum of the ages that `age_histogram` counts; divided by its sum it is the mean age at a draw."""
+    sample_times: tuple[int, ...] = ()
+    """Items that left the table, for any reason but a reset, by their draws: bucket 0 counts items that were never
+    drawn, bucket 1 those drawn once, and bucket b those drawn up to 2**(b-1) times; the last one has no upper bound."""
+    sample_times_sum: int = 0
+    """The draws of these items: divided by `sum(sample_times)` it is the mean number of draws of an item."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -342,6 +349,10 @@ class Why:
     text: str
     num_leased: int = 0
     """Draws that no client has acknowledged yet. An item whose draw does not reach its client returns to the table."""
+    num_waiting_inserts: int = 0
+    """All inserts that wait."""
+    num_waiting_samples: int = 0
+    """All requests for samples that wait."""
 
     def __str__(self) -> str:
         return self.text

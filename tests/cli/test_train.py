@@ -198,8 +198,18 @@ def test_a_checkpoint_that_does_not_fit_a_learner_in_a_process_is_refused_in_one
         (["dqn", "--env", "CartPole-v1", "--set", "batchsize=3"], ["no setting 'batchsize'; did you mean batch_size?"]),
         (["dqn", "--env", "CartPole-v1", "--config", "nowhere.toml"], ["nowhere.toml", "cannot be read"]),
         (["dqn", "--env", "CartPole-v1", "--http", "0.0.0.0:1"], ["other machines can reach", "use 127.0.0.1"]),
-        (["dqn", "--env", "CartPole-v1", "--http", "1", "--runner", "ray"], ["the runners 'local' and 'process'"]),
-        (["dqn", "--env", "CartPole-v1", "--http", "1", "--seeds", "0-2"], ["--http shows one run", "0-2"]),
+        (["dqn", "--env", "CartPole-v1", "--http", "0.0.0.0:1", "--runner", "ray"], ["other machines", "a token"]),
+        (["dqn", "--env", "CartPole-v1", "--http", "0.0.0.0:1", "--seeds", "0-2"], ["other machines", "a token"]),
+        (
+            ["dqn", "--env", "CartPole-v1", "--http", "1", "--tls-cert", "c"],
+            ["--tls-cert and --tls-key belong together"],
+        ),
+        (["dqn", "--env", "CartPole-v1", "--http", "1", "--token-file", "none"], ["none: no such file"]),
+        (
+            ["dqn", "--env", "CartPole-v1", "--token-file", "t"],
+            ["--token-file is for the page of the run: give --http"],
+        ),
+        (["dqn", "--env", "CartPole-v1", "--insecure"], ["--insecure is for the page of the run"]),
         (["dqn", "--env", "CartPole-v1", "--set", "capacity=10_000_000_000"], ["needs about", "lower the capacity"]),
         (
             ["dqn", "--env", "CartPole-v1", "--resume=must"],

@@ -41,13 +41,15 @@ def is_one(value: object, kind: str) -> bool:
 
 
 @pytest.mark.parametrize("command", [["info", "--rate-seconds", "0.05"], ["top", "--count", "1", "--interval", "0.1"]])
-def test_the_objects_that_json_prints_have_the_names_and_types_of_the_guide(command: list[str]) -> None:
+@pytest.mark.parametrize("page", [False, True])
+def test_the_objects_that_json_prints_have_the_names_and_types_of_the_guide(command: list[str], page: bool) -> None:
     table = reverie.Table("t", reverie.selectors.Uniform(), reverie.selectors.Fifo(), 10)
-    with reverie.Server([table, reverie.Table.queue("q", 1)]) as server:
+    with reverie.Server([table, reverie.Table.queue("q", 1)], http=0) as server:
         client = server.client()
         client.insert_batch("t", {"x": np.zeros((3, 2))})
         client.insert(1, {"q": 1.0})
-        done = CliRunner().invoke(app, [command[0], server.address, "--json", *command[1:]])
+        address = f"http://{server.http_address}/" if page else server.address
+        done = CliRunner().invoke(app, [command[0], address, "--json", *command[1:]])
     assert done.exit_code == 0, done.output
     [line] = done.stdout.splitlines()
     told = json.loads(line)

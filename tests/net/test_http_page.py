@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
-from reverie import Server, Table, rate_limiters, selectors
+from reverie import Client, Server, Table, rate_limiters, selectors
+from reverie.pages import Page as RunPage
+from reverie.pages import PageServer
 
 CHROMIUM = shutil.which("chromium")
 pytestmark = [
@@ -121,6 +123,91 @@ def test_a_training_run_is_shown_with_its_curve_and_whether_its_target_is_reache
         expect(page.locator("#planted")).to_have_count(0)
         server.publish({**figures, "confirmed": True})
         expect(body).to_contain_text("Target reached and confirmed: 312.5 of 475")
+
+
+def test_the_seeds_of_a_sweep_are_shown_with_their_curves_in_one_picture(page):
+    seeds = [
+        {"seed": 3, "state": "confirmed", "env_steps": 2000, "updates": 5, "confirmed": True,
+         "curve": [[1000, 1.0, 20.0], [2000, 2.0, 480.0]]},
+        {"seed": 4, "state": ODD, "env_steps": 500, "updates": 1, "confirmed": False, "curve": [[500, 1.0, 9.5]]},
+        {"seed": 5, "state": "has not begun"},
+    ]  # fmt: skip
+    sweep = {"agent": "dqn", "env": "E-v0", "env_steps": 2500, "updates": 6, "target_return": 475.0, "seeds": seeds}
+    with PageServer(RunPage(0)) as server:
+        server.publish(sweep)
+        page.goto(server.url)
+        body = page.locator("body")
+        for words in ("dqn on E-v0, 3 seeds", "1 of 3 seeds confirmed", "480 of 475", "9.5 of 475", ODD, "2,500 env"):
+            expect(body).to_contain_text(words)
+        expect(page.locator("polyline.several")).to_have_count(2)
+        expect(page.locator("polyline.several").first).to_have_attribute(
+            "points", re.compile(r"^150,[\d.]+ 300,[\d.]+$")
+        )
+        expect(page.locator("#planted")).to_have_count(0)
+        seeds[1] |= {"state": "confirmed", "confirmed": True}
+        server.publish({**sweep, "seeds": seeds[:2]})
+        expect(body).to_contain_text("2 of 2 seeds confirmed")
+
+
+def test_the_shards_of_a_run_are_shown_with_their_chances_and_their_health(page):
+    shards = [
+        {"address": "10.0.0.1:8000", "present": True, "items": 1200, "bytes": 5000, "reconnects": 1, "restarts": 0,
+         "chances": {"replay": 0.25, ODD: None}},
+        {"address": ODD, "present": True, "problem": None, "chances": {"replay": 0.75}},
+    ]  # fmt: skip
+    run = {"agent": "dqn", "env": "E-v0", "env_steps": 1, "updates": 0}
+    with Server([uniform("t")], http=0, listen=False) as server:
+        server.publish(run)
+        show(page, server)
+        expect(card(page, "t")).to_be_visible()
+        expect(page.get_by_role("link", name="2 shards")).to_have_count(0)
+        server.publish({**run, "shards": shards})
+        page.get_by_role("link", name="2 shards").click()
+        first, second = (page.locator("#shards article").nth(at) for at in (0, 1))
+        for words in ("10.0.0.1:8000", "reachable", "1,200 items", "5.00 kB", "1 reconnect", "replay25 %"):
+            expect(first).to_contain_text(words)
+        expect(second).to_contain_text(ODD)
+        expect(second).to_contain_text("75 %")
+        expect(card(page, "t")).to_be_hidden()
+        server.publish({**run, "shards": [{**shards[0], "problem": "no space left"}, {**shards[1], "present": False}]})
+        expect(second.locator("strong.bad")).to_have_text("not reachable")
+        expect(first.locator("strong.bad")).to_have_text("no space left")
+        expect(page.get_by_role("link", name="1 of 2 shards reachable")).to_be_visible()
+        expect(page.locator("#planted")).to_have_count(0)
+        page.get_by_role("link", name="All tables").click()
+        expect(card(page, "t")).to_be_visible()
+
+
+def test_the_clients_of_a_server_are_listed_while_they_are_connected(page):
+    with Server([uniform("/clients")], http=0) as server, Client(server.address, transport="shared-memory") as client:
+        client.info()
+        show(page, server)
+        page.get_by_role("link", name="1 client", exact=True).click()
+        listed = page.locator("#clients tbody tr")
+        expect(listed).to_have_count(1)
+        expect(listed).to_contain_text("shared-memory")
+        expect(listed).to_contain_text("ago")
+        with Client(server.address, transport="grpc") as other:
+            other.info()
+            expect(listed).to_have_count(2)
+            expect(page.locator("#clients")).to_contain_text("grpc")
+        expect(listed).to_have_count(1)
+        show(page, server, "#%2Fclients")  # the table of that name
+        expect(page.locator("#view")).to_contain_text("uniform")
+        expect(page.locator("#clients")).to_be_hidden()
+
+
+def test_a_list_of_clients_that_is_cut_names_the_number_of_the_others(page):
+    with Server([uniform("t")], http=0, listen=False) as server:
+        show(page, server)
+        expect(card(page, "t")).to_be_visible()
+        one = {"name": ODD, "peer": ODD, "transport": None, "bytes_in_flight": 1500, "requests": 2,
+               "seconds": 60, "silent_seconds": 2, "reconnects": 0}  # fmt: skip
+        shown = "(found) => { byId('clients').hidden = false; byId('clients').replaceChildren(...clientList(found)); }"
+        page.evaluate(shown, {"total": 1003, "clients": [one]})
+        for words in ("1,003 clients", "not connected", "1.50 kB", "2 s ago", "1 min", "1,002 more", ODD):
+            expect(page.locator("#clients")).to_contain_text(words)
+        expect(page.locator("#planted")).to_have_count(0)
 
 
 def test_numbers_move_while_the_server_works(page):

@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import pickle
-import shutil
 import socket
 import ssl
 import subprocess
@@ -17,27 +16,6 @@ import pytest
 
 import reverie
 from reverie import Client, ClientTLS, Server, ServerTLS
-
-
-@pytest.fixture(scope="session")
-def pem(tmp_path_factory):
-    """An authority, and certificates of a server and a client that it signed: paths of PEM files."""
-    if shutil.which("openssl") is None:
-        pytest.skip("certificates are made with the openssl command")
-    folder = tmp_path_factory.mktemp("pem")
-
-    def openssl(*arguments):
-        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True, timeout=200)
-
-    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-    openssl("req", "-x509", *curve, "-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.pem")
-    openssl("req", "-x509", *curve, "-subj", "/CN=other", "-keyout", "other.key", "-out", "other.pem")
-    for name in ("server", "client"):
-        (folder / f"{name}.ext").write_text(f"subjectAltName=DNS:localhost,IP:127.0.0.1,DNS:{name}.test\n")
-        openssl("req", *curve, "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr")
-        signed = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", f"{name}.ext"]
-        openssl("x509", "-req", "-in", f"{name}.csr", *signed, "-out", f"{name}.pem")
-    return folder
 
 
 def test_every_client_needs_the_token(uniform, network, connect):

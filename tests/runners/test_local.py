@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import re
+import urllib.error
 import urllib.request
 
 import numpy as np
@@ -13,9 +14,17 @@ from reverie.agents import atari, presets
 from reverie.agents.apex_dqn import agent as apex_dqn
 from reverie.agents.apex_dqn.config import ApexDqnConfig
 from reverie.agents.core import RunSettings
-from reverie.runners import local, train
+from reverie.runners import Page, local, train
 from reverie.runners.reports.evaluation import Evaluation, confirmation_seeds, screening_seeds
-from reverie.runners.reports.events import Evaluated, Finished, PageOpened, Progress, StalledError, Started
+from reverie.runners.reports.events import (
+    Evaluated,
+    Finished,
+    PageOpened,
+    Progress,
+    StalledError,
+    Started,
+    StoppedError,
+)
 
 PRESETS = [
     pytest.param(agents.find(name), path, id=f"{name}-{path.stem}")
@@ -270,6 +279,26 @@ def test_a_run_with_an_http_port_shows_its_curve_and_counts_there_while_it_train
     assert f'reverie_table_items{{table="{result.topology.needs.name}"}}' in metrics
     with pytest.raises(OSError):
         urllib.request.urlopen(page.url, timeout=100)
+
+
+def test_the_page_of_a_run_off_loopback_needs_its_token():
+    def on_event(event):
+        if isinstance(event, PageOpened):
+            url = event.url.replace("0.0.0.0", "127.0.0.1")
+            for token in ("barley", "sesame"):
+                request = urllib.request.Request(f"{url}api/info", headers={"Authorization": f"Bearer {token}"})
+                try:
+                    with urllib.request.urlopen(request, timeout=100) as response:
+                        answers.append(response.status)
+                except urllib.error.HTTPError as error:
+                    answers.append(error.code)
+                    error.close()
+
+    answers = []
+    page = Page("0.0.0.0:0", "sesame", insecure=True)
+    with pytest.raises(StoppedError):
+        short_run(http=page, on_event=on_event, should_stop=lambda: bool(answers))
+    assert answers == [401, 200]
 
 
 def of_page(url):

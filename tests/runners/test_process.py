@@ -656,6 +656,28 @@ def test_the_page_of_a_run_survives_the_role_that_serves_it(name, role, config):
     assert "reverie_table_items" in metrics
 
 
+@pytest.mark.long
+def test_the_page_of_a_run_with_several_shards_shows_the_chance_and_the_health_of_each():
+    def on_event(event):
+        if isinstance(event, PageOpened):
+            urls.append(event.url)
+        if isinstance(event, Progress) and event.updates and urls:
+            run = json.loads(read(urls[0] + "api/run"))
+            if run and run["shards"] and all(shard["items"] for shard in run["shards"]):
+                shown.append(run)
+
+    urls, shown = [], []
+    with pytest.raises(StoppedError):
+        train(
+            "apex-dqn", config=small(), run=ENDLESS, num_shards=2, http=0, on_event=on_event, should_stop=lambda: shown
+        )
+    shards = shown[0]["shards"]
+    assert [shard["present"] for shard in shards] == [True, True]
+    assert len({shard["address"] for shard in shards}) == 2
+    assert sum(shard["chances"]["replay"] for shard in shards) == pytest.approx(1.0)
+    assert {(shard["problem"], shard["restarts"]) for shard in shards} == {(None, 0)}
+
+
 def read(url):
     with urllib.request.urlopen(url, timeout=WATCHDOG) as response:
         return response.read().decode()

@@ -184,6 +184,9 @@ fn info_dict<'py>(py: Python<'py>, info: &TableInfo) -> PyResult<Bound<'py, PyDi
     });
     dict.set_item("copies", copies.collect::<Vec<_>>())?;
     dict.set_item("age_histogram", PyTuple::new(py, stats.age_histogram)?)?;
+    dict.set_item("age_sum", stats.age_sum as f64 * 1e-9)?;
+    dict.set_item("sample_times", PyTuple::new(py, stats.times_histogram)?)?;
+    dict.set_item("sample_times_sum", stats.draws_of_left)?;
     for (name, time) in [
         ("inserting", times.inserting),
         ("sampling", times.sampling),
@@ -211,6 +214,8 @@ fn waits_dict<'py>(py: Python<'py>, waits: &Waits) -> PyResult<Bound<'py, PyDict
     dict.set_item("num_leased", waits.leased)?;
     dict.set_item("inserts", waiting(&waits.inserts))?;
     dict.set_item("samples", waiting(&waits.samples))?;
+    dict.set_item("num_waiting_inserts", waits.num_inserts)?;
+    dict.set_item("num_waiting_samples", waits.num_samples)?;
     dict.set_item("insert_reason", &waits.insert_reason)?;
     dict.set_item("sample_reason", &waits.sample_reason)?;
     dict.set_item("stuck", waits.stuck)?;

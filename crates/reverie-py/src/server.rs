@@ -58,13 +58,16 @@ impl Server {
             (options, Arc::new(Folder) as Arc<dyn Disk>)
         });
         let tables = detached(py, || Tables::with_disk(options, max_bytes, tier, &as_clock, seed))?;
-        Ok(Self {
-            tables: Live::new(Arc::new(tables), "server"),
-            clock,
-            listening: OnceLock::new(),
-            http: OnceLock::new(),
-            saver: OnceLock::new(),
-        })
+        Ok(Self::of(tables, clock))
+    }
+
+    /// A server without tables, whose page shows runs of other processes.
+    #[staticmethod]
+    fn of_page(py: Python<'_>) -> PyResult<Self> {
+        let clock = Arc::new(SystemClock::new());
+        let as_clock: Arc<dyn Clock> = clock.clone();
+        let tables = quick(py, || Tables::none(&as_clock))?;
+        Ok(Self::of(tables, clock))
     }
 
     /// Also serves clients of other processes; call it once.
@@ -174,6 +177,16 @@ impl Server {
 }
 
 impl Server {
+    fn of(tables: Tables, clock: Arc<SystemClock>) -> Self {
+        Self {
+            tables: Live::new(Arc::new(tables), "server"),
+            clock,
+            listening: OnceLock::new(),
+            http: OnceLock::new(),
+            saver: OnceLock::new(),
+        }
+    }
+
     /// The tables.
     pub fn tables(&self, py: Python<'_>) -> PyResult<&Arc<Tables>> {
         self.tables.get(py)

@@ -1,23 +1,27 @@
-"""Shared by `info` and `top`: connecting to a server, and the figures of its tables as plain data."""
+"""Shared by `info` and `top`: connecting to a server or its page, and the figures of its tables as plain data."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import reverie
+from reverie.cli import page_reader
 from reverie.cli.common import print_error, refuse
 
 EXIT_UNREACHABLE = 1
 
-Address = Annotated[str, typer.Argument(help="HOST:PORT of the server.")]
+Address = Annotated[
+    str, typer.Argument(help="HOST:PORT of the server, or http://HOST:PORT/ (https://), the address of its page.")
+]
 Token = Annotated[
     Path | None,
     typer.Option(
@@ -40,6 +44,10 @@ ServerName = Annotated[
 Timeout = Annotated[float, typer.Option(min=0, help="Seconds to wait for a response.")]
 
 
+Look = Callable[[], tuple[dict[str, Any], float]]
+"""Returns the figures of now, and the seconds of a clock at that moment."""
+
+
 @contextmanager
 def connected(
     address: str,
@@ -52,20 +60,57 @@ def connected(
 ) -> Iterator[reverie.Client]:
     """A client of the server; an error is printed in one line and ends the command."""
     try:
-        secret = os.environ.get("REVERIE_TOKEN") if token is None else token.read_text().strip()
-        files = {"ca": ca, "cert": cert, "key": key}
-        tls = None
-        if any(file is not None for file in files.values()):
-            tls = reverie.ClientTLS(**files, server_name=server_name)
-        elif server_name is not None:
-            raise ValueError(f"--tls-server-name is {server_name}, and the connection has no TLS: give --tls-ca, too")
+        secret, tls = _credentials(token, ca, cert, key, server_name)
         client = reverie.Client(address, token=secret, tls=tls, timeout=timeout)
     except (ValueError, OSError) as error:
         refuse(error)
-    _require_listener(address, timeout)
+    host, _, port = address.rpartition(":")
+    _require_listener(address, host.strip("[]"), int(port), timeout)
+    with _errors_reported(), client:
+        yield client
+
+
+@contextmanager
+def watched(
+    address: str,
+    token: Path | None,
+    ca: Path | None,
+    cert: Path | None,
+    key: Path | None,
+    timeout: float,
+    server_name: str | None = None,
+) -> Iterator[Look]:
+    """A look at a server, at its data port or its page; an error is printed in one line and ends the command."""
+    if not page_reader.is_url(address):
+        with connected(address, token, ca, cert, key, timeout, server_name) as client:
+            yield lambda: (figures(client), time.monotonic())
+        return
     try:
-        with client:
-            yield client
+        secret, tls = _credentials(token, ca, cert, key, server_name)
+        page = page_reader.PageReader(address, secret, tls, timeout)
+    except (ValueError, OSError) as error:
+        refuse(error)
+    _require_listener(address, page.host, page.port, timeout)
+    with _errors_reported(), closing(page):
+        yield lambda: page_reader.look(page)
+
+
+def _credentials(
+    token: Path | None, ca: Path | None, cert: Path | None, key: Path | None, server_name: str | None
+) -> tuple[str | None, reverie.ClientTLS | None]:
+    secret = os.environ.get("REVERIE_TOKEN") if token is None else token.read_text().strip()
+    files = {"ca": ca, "cert": cert, "key": key}
+    if any(file is not None for file in files.values()):
+        return secret, reverie.ClientTLS(**files, server_name=server_name)
+    if server_name is not None:
+        raise ValueError(f"--tls-server-name is {server_name}, and the connection has no TLS: give --tls-ca, too")
+    return secret, None
+
+
+@contextmanager
+def _errors_reported() -> Iterator[None]:
+    try:
+        yield
     except reverie.UnauthenticatedError as error:
         print_error(f"{error} (here: --token-file, --tls-ca, --tls-cert, --tls-key and --tls-server-name)")
         raise typer.Exit(EXIT_UNREACHABLE) from None
@@ -74,14 +119,13 @@ def connected(
         raise typer.Exit(EXIT_UNREACHABLE) from None
 
 
-def _require_listener(address: str, timeout: float) -> None:
+def _require_listener(address: str, host: str, port: int, timeout: float) -> None:
     """End the command at once if the host refuses the port, or has no address; a client would retry for 10 s.
 
     Other failures, such as a host that does not answer, are reported by the client.
     """
-    host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=timeout).close()
+        socket.create_connection((host, port), timeout=timeout).close()
     except (ConnectionRefusedError, socket.gaierror) as error:
         print_error(f"{address} cannot be reached: {error.strerror}; is a server running there?")
         raise typer.Exit(EXIT_UNREACHABLE) from None
@@ -108,8 +152,8 @@ def figures(client: reverie.Client) -> dict[str, Any]:
             "updates": table.num_updates,
             "stale_updates": table.num_stale_updates,
             "samples_per_insert": limiter.samples_per_insert,
-            "waiting_inserts": len(why.inserts),
-            "waiting_samples": len(why.samples),
+            "waiting_inserts": why.num_waiting_inserts,
+            "waiting_samples": why.num_waiting_samples,
             "insert_reason": why.insert_reason,
             "sample_reason": why.sample_reason,
             "stuck": why.stuck,
@@ -124,6 +168,8 @@ def figures(client: reverie.Client) -> dict[str, Any]:
         "max_network_bytes": info.max_network_bytes,
         "max_memory": info.max_memory,
         "max_connections": info.max_connections,
+        # These are on the page only.
+        **dict.fromkeys(("ready", "trouble", "uptime_seconds", "checkpoint_age_seconds", "clients", "run")),
         "journal": None if info.journal is None else dataclasses.asdict(info.journal),
         "disk": None if info.disk is None else dataclasses.asdict(info.disk),
         "tables": tables,

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from reverie.cli.common import duration, of_target
 from reverie.cli.connecting import (
     Address,
     Ca,
@@ -18,11 +19,10 @@ from reverie.cli.connecting import (
     ServerName,
     Timeout,
     Token,
-    connected,
-    figures,
     disk_line,
     journal_line,
     size,
+    watched,
 )
 
 EPILOG = (
@@ -42,12 +42,15 @@ def info(
     tls_server_name: ServerName = None,
     timeout: Timeout = 10.0,
 ) -> None:
-    """Show a server's tables: sizes, bytes, rates, and the requests that wait."""
-    with connected(address, token_file, tls_ca, tls_cert, tls_key, timeout, tls_server_name) as client:
-        before, started = figures(client), time.monotonic()
+    """Show a server's tables: sizes, bytes, rates, and the requests that wait.
+
+    The address of a page shows what the page shows, a training run included.
+    """
+    with watched(address, token_file, tls_ca, tls_cert, tls_key, timeout, tls_server_name) as look:
+        before, started = look()
         time.sleep(rate_seconds)
-        now = figures(client)
-        add_rates(before, now, time.monotonic() - started)
+        now, at = look()
+        add_rates(before, now, at - started)
     now = {"address": address, **now}
     if as_json:
         print(json.dumps(now))
@@ -61,10 +64,32 @@ def info(
         console.print(journal_line(now["journal"]), soft_wrap=True)
     if now["disk"] is not None:
         console.print(disk_line(now["disk"]), soft_wrap=True)
+    for line in page_lines(now):
+        console.print(line, soft_wrap=True)
     console.print(view(now))
     for table in now["tables"].values():
         if table["waiting_inserts"] or table["waiting_samples"] or table["stuck"]:
             console.print(table["why"], soft_wrap=True)
+
+
+def page_lines(now: dict[str, Any]) -> list[str]:
+    """What only a page reports, in lines: clients, the age of the checkpoint, trouble, and the training run."""
+    parts = []
+    if now["uptime_seconds"] is not None:
+        parts.append(f"up {duration(now['uptime_seconds'])}")
+    if (clients := now["clients"]) is not None:
+        parts.append(f"clients: {clients['grpc']} over gRPC, {clients['shared_memory']} over shared memory")
+    if now["checkpoint_age_seconds"] is not None:
+        parts.append(f"checkpoint {duration(now['checkpoint_age_seconds'])} old")
+    if now["trouble"] is not None:
+        parts.append(f"NOT READY: {now['trouble']}")
+    lines = ["; ".join(parts)] if parts else []
+    if (run := now["run"]) is not None:
+        text = f"{run['agent']} on {run['env']}: {run['env_steps']:,} steps, {run['updates']:,} updates"
+        if run["curve"]:
+            text += f", greedy return {run['curve'][-1][2]:g}{of_target(run['target_return'])}"
+        lines.append(text)
+    return lines
 
 
 def add_rates(before: dict[str, Any], now: dict[str, Any], seconds: float) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from reverie.agents.agent import Agent
     from reverie.agents.core import Preset
     from reverie.cli import report
+    from reverie.pages import Page
     from reverie.runners import Event, Result, Topology
     from reverie.runners.reports import logs
 
@@ -33,8 +34,7 @@ class PlannedRun:
     checkpoint: Path | None
     overwrite: bool = False
     """Whether to replace the run in the folder."""
-    http: str | None = None
-    """The address of its page, `HOST:PORT`."""
+    page: Page | None = None
 
 
 def run(
@@ -76,7 +76,7 @@ def run(
             overwrite=planned.overwrite,
             should_stop=stop_requested,
             check_memory=check_memory,
-            http=planned.http,
+            http=planned.page,
         )
         drawn = curve.save(result, folder / "curve.png")
         recording.add_files([folder / checkpoints.PRESET, folder / "curve.png", *sorted(folder.glob("*.mp4"))])

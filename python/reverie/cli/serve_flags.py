@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from reverie.cli.log_lines import LogFormat
-from reverie.cli.table_files import SELECTORS
 from reverie.cli.sizes import HELP, size_in_bytes
+from reverie.cli.table_files import SELECTORS
 
 Tables = Annotated[
     str | None,

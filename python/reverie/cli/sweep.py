@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,7 @@ def run(request: TrainRequest, wanted: Sequence[int], jobs: int, *, as_json: boo
             done[seed] = EXIT_REACHED, finished_result
             print(_summary(finished_result), file=stream, flush=True)
     runs = RunProcesses()
+    page = _page(request, requests)
     with ThreadPoolExecutor(jobs) as pool, signals_as_ctrl_c():
         started = {}
         for one in requests:
@@ -61,7 +62,7 @@ def run(request: TrainRequest, wanted: Sequence[int], jobs: int, *, as_json: boo
                 started[pool.submit(runs.train, replace(one, resume=bool(request.resume)))] = one
         try:
             folders = {one.name: one.out for one in started.values() if one.out is not None}
-            with sweep_view.shown(folders, as_json=as_json, quiet=request.quiet):
+            with page, sweep_view.shown(folders, as_json=as_json, quiet=request.quiet):
                 for ended in as_completed(started):
                     done[started[ended].seed] = _, result = ended.result()
                     if result is not None:
@@ -98,7 +99,27 @@ def _folder(request: TrainRequest) -> Path:
 def _requests(request: TrainRequest, wanted: Sequence[int]) -> list[TrainRequest]:
     """The request for each seed's run."""
     folder = _folder(request)
-    return [replace(request, seed=seed, out=folder / f"seed-{seed}", silent=True, to_stderr=True) for seed in wanted]
+    same = replace(request, silent=True, to_stderr=True, page=None)
+    return [replace(same, seed=seed, out=folder / f"seed-{seed}") for seed in wanted]
+
+
+def _page(request: TrainRequest, requests: Sequence[TrainRequest]) -> AbstractContextManager[object]:
+    """The page of a sweep, open from now on; an address that is in use, or not safe, ends the command."""
+    if request.page is None:
+        return nullcontext()
+    from reverie.cli.sweep_page import SweepPage
+
+    try:
+        page = SweepPage(
+            request.page,
+            agents.find(request.agent).name,
+            request.env,
+            {one.seed: one.out for one in requests if one.out is not None},
+        )
+    except (ValueError, OSError) as error:
+        refuse(error)
+    print(f"the runs are shown at {page.url}", file=sys.stderr, flush=True)
+    return page
 
 
 def find_finished(request: TrainRequest) -> dict[str, Any] | None:

@@ -11,8 +11,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from reverie.cli.connecting import Address, Ca, Cert, Key, ServerName, Timeout, Token, connected, figures, journal_line
-from reverie.cli.info import add_rates, view
+from reverie.cli.connecting import Address, Ca, Cert, Key, ServerName, Timeout, Token, journal_line, watched
+from reverie.cli.info import add_rates, page_lines, view
 
 EPILOG = (
     "Ctrl-C ends it. Exit codes: 0 ended by Ctrl-C or after --count; 1 the server does not respond, or rejected the"
@@ -34,17 +34,20 @@ def top(
     tls_server_name: ServerName = None,
     timeout: Timeout = 10.0,
 ) -> None:
-    """Show sizes, rates and waiting requests of a server's tables, live."""
+    """Show sizes, rates and waiting requests of a server's tables, live.
+
+    The address of a page shows what the page shows, a training run included.
+    """
     console = Console(highlight=False)
-    with connected(address, token_file, tls_ca, tls_cert, tls_key, timeout, tls_server_name) as client:
+    with watched(address, token_file, tls_ca, tls_cert, tls_key, timeout, tls_server_name) as look:
         live = None if as_json or not console.is_terminal else Live(console=console, auto_refresh=False, screen=True)
-        before, measured_at, updates = figures(client), time.monotonic(), 0
+        (before, measured_at), updates = look(), 0
         try:
             if live is not None:
                 live.start()
             while not count or updates < count:
                 time.sleep(interval)
-                now, at = figures(client), time.monotonic()
+                now, at = look()
                 add_rates(before, now, at - measured_at)
                 before, measured_at, updates = now, at, updates + 1
                 if as_json:
@@ -70,4 +73,6 @@ def _page(address: str, now: dict[str, Any], interval: float) -> Group:
     journal = now["journal"]
     if journal is not None:
         head.append(f"\n{journal_line(journal)}", style="dim" if journal["error"] is None else "bold red")
+    for line in page_lines(now):
+        head.append(f"\n{line}", style="dim" if now["trouble"] is None else "bold red")
     return Group(head, Text(), view(now), Text(), *reasons)

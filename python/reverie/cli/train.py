@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -20,6 +21,9 @@ from reverie.cli.common import (
 )
 from reverie.cli.dry_run import show_plan
 from reverie.cli.train_request import TrainRequest
+from reverie.pages import Page
+from reverie.tls import ServerTLS
+from reverie.tokens import Token
 
 
 def train(
@@ -61,6 +65,10 @@ def train(
     project: flags.Project = None,
     tag: flags.Tags = None,
     http: flags.Http = None,
+    token_file: flags.PageToken = None,
+    tls_cert: flags.PageCert = None,
+    tls_key: flags.PageKey = None,
+    insecure: flags.PageInsecure = False,
     dry_run: flags.DryRun = False,
     quiet: flags.Quiet = False,
     as_json: flags.Json = False,
@@ -98,7 +106,7 @@ def train(
         tags=None if tag is None else tuple(tag),
         quiet=quiet,
         to_stderr=as_json,
-        http=http,
+        page=_page(http, token_file, tls_cert, tls_key, insecure=insecure),
     )
     if seeds is not None:
         wanted = sweep.seeds_of(seeds)
@@ -115,6 +123,20 @@ def train(
     raise typer.Exit(exit_code(result.confirmed, result.topology.run.target_return))
 
 
+def _page(http: str | None, token: Path | None, cert: Path | None, key: Path | None, *, insecure: bool) -> Page | None:
+    """The page to open; ends the command for credentials without a page, and for a certificate without its key."""
+    if http is None:
+        given = {"--token-file": token, "--tls-cert": cert, "--tls-key": key, "--insecure": insecure or None}
+        without_page = [flag for flag, value in given.items() if value is not None]
+        if without_page:
+            refuse(f"{without_page[0]} is for the page of the run: give --http, or leave it out")
+        return None
+    if (cert is None) != (key is None):
+        refuse("--tls-cert and --tls-key belong together: give both or neither")
+    tls = None if cert is None or key is None else ServerTLS(cert, key)
+    return Page(http, None if token is None else Token.from_file(token), tls, insecure)
+
+
 def _refuse_conflicting_flags(given: Mapping[str, Any]) -> None:
     """End the command for flags that exclude each other."""
     seed, seeds, jobs = given["seed"], given["seeds"], given["jobs"]
@@ -129,8 +151,6 @@ def _refuse_conflicting_flags(given: Mapping[str, Any]) -> None:
         refuse("--node describes a Ray cluster for --dry-run: give it with --runner ray --dry-run, or leave it out")
     if seeds is not None and seed is not None:
         refuse(f"--seed is {seed} and --seeds {seeds}: give one of them")
-    if seeds is not None and given["http"] is not None:
-        refuse(f"--http shows one run, and --seeds is {seeds}: leave one of them out")
     if seeds is None and jobs is not None:
         refuse(f"--jobs is {jobs}, and there is one run: name several with --seeds, or leave it out")
     _refuse_flags_for_several_learners(given["agent"], given["num_learners"], given["num_parameter_shards"])

@@ -13,6 +13,7 @@ from reverie import agents
 from reverie.cli import log_choice, run_folders, running, short_flags
 from reverie.cli.common import refuse
 from reverie.cli.running import PlannedRun
+from reverie.pages import Page
 
 if TYPE_CHECKING:
     from reverie.agents.agent import Agent
@@ -60,8 +61,8 @@ class TrainRequest:
     """Print warnings and errors only: a sweep prints the results of its runs."""
     to_stderr: bool = False
     """Report progress on stderr, and leave stdout to the result."""
-    http: str | None = None
-    """The address of the run's page, or its port; None for a run without one."""
+    page: Page | None = None
+    """The page of the run, or of the runs of a sweep; None without one."""
     trial: int | None = None
     """The number of the trial of a search; None elsewhere."""
 
@@ -138,8 +139,8 @@ def prepare(request: TrainRequest) -> PlannedRun:
     env, seed = request.env, request.seed
     try:
         agent = agents.find(request.agent)
-        http = None if request.http is None else page_address(request.http, request.runner)
-    except ValueError as error:
+        page = None if request.page is None else page_address(request.page, request.runner)
+    except (ValueError, OSError) as error:
         refuse(error)
     folder = request.out or Path("runs") / f"{agent.name}-{env.replace('/', '_')}-seed-{seed}"
     if request.resume:
@@ -157,7 +158,7 @@ def prepare(request: TrainRequest) -> PlannedRun:
     elif request.init_from is not None:
         agent = _warm_started(agent, topology, request.init_from)
     preset = replace(preset, log=log_choice.choose(request, preset, None if earlier.checkpoint is None else folder))
-    return PlannedRun(agent, topology, preset, folder, earlier.checkpoint, request.overwrite, http)
+    return PlannedRun(agent, topology, preset, folder, earlier.checkpoint, request.overwrite, page)
 
 
 def check_together(request: TrainRequest, together: int) -> Preset:

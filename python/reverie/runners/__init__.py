@@ -7,6 +7,7 @@ algorithm by name.
 
 from __future__ import annotations
 
+from reverie.pages import Page
 from reverie.runners.checkpoints import CheckpointError
 from reverie.runners.launch import train
 from reverie.runners.planning.nodes import Node, NoRoomError
@@ -48,6 +49,7 @@ __all__ = [
     "NoRoomError",
     "Node",
     "NotSaved",
+    "Page",
     "PageOpened",
     "Progress",
     "Result",

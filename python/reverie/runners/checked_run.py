@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reverie.agents.agent import Agent
+from reverie.pages import Page
 from reverie.runners.planning.topology import Topology
 from reverie.runners.reports.events import Event
 
@@ -26,5 +27,5 @@ class CheckedRun:
     state: dict[str, Any] | None
     """The state of the checkpoint `resume`."""
     check_memory: bool
-    http: str | None = None
-    """The address of its page, `HOST:PORT`; None for a run without one."""
+    page: Page | None = None
+    """Its page; None for a run without one."""

@@ -12,6 +12,7 @@ from reverie.agents.agent import Agent
 from reverie.agents.core import RunSettings
 from reverie.agents.env_settings import EnvSettings
 from reverie.agents.named_parameters import ParameterError
+from reverie.pages import Page
 from reverie.runners import checkpoints
 from reverie.runners.checked_run import CheckedRun
 from reverie.runners.checkpoints import earlier_runs
@@ -41,7 +42,7 @@ def train(
     init_from: Path | str | None = None,
     should_stop: Callable[[], bool] | None = None,
     check_memory: bool = True,
-    http: str | int | None = None,
+    http: str | int | Page | None = None,
 ) -> Result:
     """Train until the target is confirmed or `run.max_env_steps` are done.
 
@@ -94,8 +95,11 @@ def train(
 
     `http` is `HOST:PORT`, or a port of 127.0.0.1, where the run shows itself while it trains: a page, metrics and JSON,
     as a server does (the guide "Watch a server"), with its learning curve, rates and times, and the tables of its first
-    server. Port 0 takes a free one; the event `PageOpened` has the address. Only loopback addresses and the runners
-    "local" and "process" are possible; others, and a port that is in use, raise a ValueError.
+    server, and with several servers the chance and the health of each. Port 0 takes a free one; the event `PageOpened`
+    has the address. For an address that other machines can reach, a `Page` has the token and the certificates that it
+    needs. On Ray the page is at the node of the first server: `0.0.0.0:PORT` is an address of whichever node that is. A
+    port that is in use, and an address that is not safe, raise a ValueError; on Ray a port in use ends the run with a
+    RoleError.
 
     Raises what `plan` raises, `CheckpointError` (`RunExistsError` and `ChangedSettingsError` are such errors),
     `reverie.agents.policies.PolicyError` if `init_from` does not fit, `DamagedError` for damaged tables of a
@@ -145,7 +149,7 @@ def train(
         resume=checkpoint,
         state=None if checkpoint is None else checkpoints.load_run(checkpoint, agent, topology),
         check_memory=check_memory,
-        http=page,
+        page=page,
     )
     try:
         return begin(checked)

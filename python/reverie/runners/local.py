@@ -15,6 +15,7 @@ import torch
 
 from reverie.agents.agent import Agent
 from reverie.agents.core import Actor, CompilingLearner, EnvironmentCrashedError, Learner, Weights, seed_of
+from reverie.pages import Page
 from reverie.runners import checkpoints
 from reverie.runners.checked_run import CheckedRun
 from reverie.runners.planning.topology import Topology, networks_on
@@ -56,8 +57,8 @@ def run_here(run: CheckedRun) -> Result:
         tables = agent.make_tables(topology.env, topology.config, seed=fresh)
         (checkpointer,) = checkpoints.replay_checkpointers(run.checkpoint_folder, run.resume)
         disk = topology.run.server_disk(topology.seed, 0, 1)
-        with Server(tables, checkpointer=checkpointer, listen=False, http=run.http, **disk) as server:
-            on_event = run.on_event if run.http is None else _shown(server, run.on_event)
+        with Server(tables, checkpointer=checkpointer, listen=False, **disk) as server:
+            on_event = run.on_event if run.page is None else _shown(server, run.page, run.on_event)
             loop = _Loop(agent, topology, server.client(), on_event, run.checkpoint_folder)
             try:
                 if state is not None:
@@ -69,14 +70,15 @@ def run_here(run: CheckedRun) -> Result:
         torch.set_num_threads(threads)
 
 
-def _shown(server: Server, on_event: Callable[[Event], None]) -> Callable[[Event], None]:
+def _shown(server: Server, page: Page, on_event: Callable[[Event], None]) -> Callable[[Event], None]:
     """`on_event`, which also shows the run on the page of its server."""
+    server._show(page)
     figures = RunFigures()
 
     def emit(event: Event) -> None:
         on_event(event)
         if isinstance(event, Started):
-            on_event(PageOpened(event.env_steps, f"http://{server.http_address}/"))
+            on_event(PageOpened(event.env_steps, page.url(server.http_address)))
         newest = figures(event)
         if newest is not None:
             server.publish(newest)

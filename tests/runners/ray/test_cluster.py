@@ -1,9 +1,12 @@
 """A run on a Ray cluster of two nodes, both on this machine."""
 
 import dataclasses
+import json
 import os
 import signal
 import threading
+import urllib.error
+import urllib.request
 from collections import deque
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -30,6 +33,8 @@ from reverie.runners import (
     DeviceError,
     Node,
     NoRoomError,
+    Page,
+    PageOpened,
     Progress,
     RoleRestarted,
     Saved,
@@ -427,3 +432,33 @@ def test_a_stopped_run_on_ray_saves_and_resumes_and_releases_its_actors(cluster,
     assert result.learner["updates"] > state["updates"]
     # Nothing of the runs holds a CPU any more.
     until(lambda: free("CPU") == ray.cluster_resources()["CPU"])
+
+
+def test_the_page_of_a_run_on_ray_is_at_the_node_of_its_first_shard_and_asks_for_its_token(cluster):
+    def on_event(event):
+        if isinstance(event, PageOpened):
+            urls.append(event.url)
+        if isinstance(event, Progress) and event.updates and urls:
+            request = urllib.request.Request(f"{urls[0]}api/run", headers={"Authorization": "Bearer sesame"})
+            with urllib.request.urlopen(request, timeout=200) as response:
+                run = json.load(response)
+            if run and run["updates"]:
+                shown.append(run)
+                with pytest.raises(urllib.error.HTTPError, match="401"):
+                    urllib.request.urlopen(f"{urls[0]}api/run", timeout=200)
+
+    urls, shown = [], []
+    with pytest.raises(StoppedError):
+        train(
+            apex_dqn,
+            "CartPole-v1",
+            runner="ray",
+            run=RUN,
+            config=dataclasses.replace(CONFIG, num_actors=1),
+            http=Page("0.0.0.0:0", "sesame", insecure=True),
+            on_event=on_event,
+            should_stop=lambda: bool(shown),
+        )
+    assert (shown[0]["runner"], shown[0]["agent"]) == ("ray", "apex-dqn")
+    assert urls[0].startswith("http://")
+    assert "0.0.0.0" not in urls[0]

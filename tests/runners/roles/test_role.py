@@ -16,6 +16,7 @@ from reverie.agents.dqn import agent as dqn  # noqa: E402
 from reverie.agents.env_settings import EnvSettings  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
 from reverie.errors import DamagedError, DeadlineExceededError, UnavailableError  # noqa: E402
+from reverie.pages import Page  # noqa: E402
 from reverie.runners.links.messages import Endpoint, Evaluate, Failed, Ready, RoleName, Serving, Setup, Stop  # noqa: E402
 from reverie.runners.roles import heap_trim, learners, role, role_loop  # noqa: E402
 
@@ -166,7 +167,7 @@ def test_a_draw_from_a_shard_that_stalls_briefly_is_not_lost():
 
 def test_the_page_of_a_restarted_role_takes_a_free_port_if_its_old_one_is_taken(torch_threads):
     def opened(http, generation):
-        serving = Serving(http=http)
+        serving = Serving(page=None if http is None else Page(http))
         with Server([Table.queue("t", 1)], listen=False, token="of the run") as server:
             url = role.open_page(server, dataclasses.replace(setup_of("shard"), serving=serving, generation=generation))
             if url:
@@ -181,5 +182,5 @@ def test_the_page_of_a_restarted_role_takes_a_free_port_if_its_old_one_is_taken(
         assert opened(address, 1).startswith("http://127.0.0.1:")
     assert opened(address, 1) == f"http://{address}/"
     assert opened(None, 0) == ""
-    with pytest.raises(ValueError, match="needs token="):
+    with pytest.raises(ValueError, match="give the page a token"):
         opened("0.0.0.0:0", 0)

@@ -7,11 +7,13 @@ import pytest
 pytest.importorskip("torch")
 
 from reverie.agents.dqn import agent as dqn
+from reverie.pages import Page
 from reverie.runners import PageOpened, Progress, Started, plan
 from reverie.runners.links.messages import Acted, Bundled, Learnt, Publish, RoleName, Served, Serving, Setup
 from reverie.runners.supervision.page_stage import PageStage
 
 SHARD, SECOND, ACTOR = RoleName("shard", 0), RoleName("shard", 1), RoleName("actor", 0)
+LEARNER = RoleName("learner", 0)
 URL = "http://127.0.0.1:1234/"
 
 
@@ -36,7 +38,7 @@ class Scripted:
 def run():
     """A page that a run has begun, its stage, the events that it passed on, and a function that lets a role report."""
     stage, events = Scripted(), []
-    page = PageStage(stage, "127.0.0.1:0", events.append)
+    page = PageStage(stage, Page("127.0.0.1:0", "sesame"), events.append)
     page.on_event(Started(plan(dqn, "CartPole-v1", runner="process")))
 
     def report(name, report):
@@ -64,7 +66,8 @@ def test_only_the_first_shard_or_bundle_is_started_with_the_port(run):
     page, stage, _, _ = run
     for name in (SHARD, SECOND, RoleName("bundle", 0), RoleName("bundle", 1)):
         page.start(setup_of(name))
-    assert [setup.serving.http for setup in stage.started] == ["127.0.0.1:0", None, "127.0.0.1:0", None]
+    opened = Page("127.0.0.1:0", "sesame")
+    assert [setup.serving.page for setup in stage.started] == [opened, None, opened, None]
     assert {setup.serving.port for setup in stage.started} == {7}
 
 
@@ -104,5 +107,20 @@ def test_an_address_is_reported_once_and_again_after_a_restart_elsewhere_which_a
         PageOpened(10, URL),
         PageOpened(10, "http://127.0.0.1:99/"),
     ]
-    asked = [setup.serving.http for setup in stage.started]
-    assert asked == ["127.0.0.1:1234", "127.0.0.1:1234", "127.0.0.1:99", "127.0.0.1:99"]
+    asked = [setup.serving.page for setup in stage.started]
+    assert [page.address for page in asked] == ["127.0.0.1:1234", "127.0.0.1:1234", "127.0.0.1:99", "127.0.0.1:99"]
+    assert {page.token for page in asked} == {"sesame"}
+
+
+def test_the_first_learner_of_several_shards_reports_them_and_the_page_shows_its_newest_report(run):
+    page, stage, _, report = run
+    for name in (LEARNER, RoleName("learner", 1), ACTOR):
+        page.start(setup_of(name))
+    page.start(dataclasses.replace(setup_of(LEARNER), num_shards=1))
+    assert [setup.reports_shards for setup in stage.started] == [True, False, False, False]
+    shards = [{"address": "here", "present": True}]
+    report(LEARNER, Learnt(1, {}, {}, shards=shards))
+    report(LEARNER, Learnt(2, {}, {}))
+    page.on_event(progress(1))
+    report(SHARD, Served({}, "", URL))
+    assert stage.sent[-1][1].figures["shards"] == shards

@@ -110,6 +110,10 @@ pub struct Waits {
     pub inserts: Vec<Waiting>,
     /// The first of the samples, likewise.
     pub samples: Vec<Waiting>,
+    /// The number of inserts that wait.
+    pub num_inserts: u64,
+    /// The number of requests for samples that wait.
+    pub num_samples: u64,
     /// The reason why a single insert would wait now.
     pub insert_reason: Option<String>,
     /// The reason why a single draw would wait now.
@@ -131,6 +135,8 @@ impl From<&Why> for Waits {
             counters: why.counters,
             inserts: why.inserts.clone(),
             samples: why.samples.clone(),
+            num_inserts: why.num_inserts,
+            num_samples: why.num_samples,
             insert_reason: why.insert_reason.as_ref().map(ToString::to_string),
             sample_reason: why.sample_reason.as_ref().map(ToString::to_string),
             stuck: why.stuck,

@@ -291,11 +291,8 @@ fn draws_during_inserts_evictions_and_compaction_have_their_own_bytes() {
         compaction_bytes_per_second: 0,
         ..tiers::options(&folder, 20 * ITEM as u64)
     };
-    let random = TableOptions {
-        sampler: SelectorOptions::Uniform,
-        remover: SelectorOptions::Uniform,
-        ..options("t", 150)
-    };
+    let random =
+        TableOptions { sampler: SelectorOptions::Uniform, remover: SelectorOptions::Uniform, ..options("t", 150) };
     let tables = tables(vec![random], limits, Arc::new(Folder), None);
     let table = tables.get("t").unwrap().clone();
     std::thread::scope(|scope| {

@@ -343,6 +343,8 @@ pub fn encode_waits(waits: Waits) -> proto::Why {
         stuck: waits.stuck,
         closed: waits.closed,
         leased: waits.leased,
+        num_waiting_inserts: waits.num_inserts,
+        num_waiting_samples: waits.num_samples,
         text: waits.text,
     }
 }
@@ -357,7 +359,11 @@ pub fn decode_waits(message: proto::Why) -> Result<Waits> {
         decoded.collect()
     };
     let reason = |text: String| (!text.is_empty()).then_some(text);
+    // A server of an earlier version has no more requests than it lists.
+    let at_least = |number: u64, listed: usize| number.max(listed as u64);
     Ok(Waits {
+        num_inserts: at_least(message.num_waiting_inserts, message.waiting_inserts.len()),
+        num_samples: at_least(message.num_waiting_samples, message.waiting_samples.len()),
         table: message.table,
         size: message.size,
         max_size: message.max_size,

@@ -1,10 +1,10 @@
 //! The figures of a server as JSON.
 
 use super::watched::Watched;
-use crate::server::{Shared, Transport};
+use crate::server::{ClientView, Shared, Transport};
 use reverie_core::chunk::TierInfo;
 use reverie_core::table::selector::SelectorOptions;
-use reverie_core::table::{AGE_BUCKETS, TIMES_BUCKETS, TableInfo, Why};
+use reverie_core::table::{AGE_BUCKETS, Stats, TIMES_BUCKETS, TableInfo, Why};
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
 
@@ -23,6 +23,7 @@ pub(super) fn info(watched: &Watched) -> Value {
         "max_bytes": max_bytes,
         "network_bytes": network.as_ref().map(|info| info.network_bytes),
         "max_network_bytes": network.as_ref().and_then(|info| info.max_network_bytes),
+        "max_memory": network.as_ref().and_then(|info| info.max_memory),
         "clients": network.as_ref().map(|info| json!({
             "grpc": info.grpc_connections,
             "shared_memory": info.local_connections,
@@ -32,6 +33,8 @@ pub(super) fn info(watched: &Watched) -> Value {
         "sent_bytes": watched.shared.as_ref().map(|shared| bytes(shared).1),
         "checkpoint_age_seconds": watched.tables.checkpoint_age().map(|age| age.as_secs_f64()),
         "journal": watched.journal().map(|journal| json!({
+            "sync": journal.sync,
+            "rounds": journal.rounds,
             "unsynced_bytes": journal.unsynced_bytes,
             "syncs": journal.syncs,
             "sync_seconds": journal.sync_time.as_secs_f64(),
@@ -93,8 +96,15 @@ fn table(info: &TableInfo) -> Value {
             "sample": info.times.samples_blocked.as_secs_f64(),
         },
         "sample_ages": ages(&stats.age_histogram),
+        "sample_ages_sum": age_sum(stats),
         "sample_times": times(&stats.times_histogram),
+        "sample_times_sum": stats.draws_of_left,
     })
+}
+
+/// The sum of the ages of all draws, in seconds.
+pub(super) fn age_sum(stats: &Stats) -> f64 {
+    stats.age_sum as f64 * 1e-9
 }
 
 /// A difference that limits nothing is null.
@@ -149,6 +159,28 @@ fn bytes(shared: &Shared) -> (Value, Value) {
     });
     let both = |grpc, local| json!({ "grpc": grpc, "shared_memory": local });
     (both(grpc.0, local.0), both(grpc.1, local.1))
+}
+
+/// Clients that are listed at most.
+pub(super) const MOST_CLIENTS: usize = 100;
+
+/// `GET /api/clients`.
+pub(super) fn clients(watched: &Watched) -> Value {
+    let (total, listed) = watched.shared.as_ref().map_or((0, Vec::new()), |shared| shared.clients(MOST_CLIENTS));
+    json!({ "total": total, "clients": listed.iter().map(client).collect::<Vec<_>>() })
+}
+
+fn client(client: &ClientView) -> Value {
+    json!({
+        "name": client.name,
+        "peer": client.peer,
+        "transport": client.transport.map(Transport::name),
+        "bytes_in_flight": client.bytes_in_flight,
+        "requests": client.requests,
+        "seconds": client.age.as_secs_f64(),
+        "silent_seconds": client.silent.as_secs_f64(),
+        "reconnects": client.reconnects,
+    })
 }
 
 /// `GET /api/why`.

@@ -1,6 +1,6 @@
 //! The figures of a server as OpenMetrics. Labels are tables, sides, verbs, transports and kinds of memory only.
 
-use super::figures::{age_bound, times_bound};
+use super::figures::{age_bound, age_sum, times_bound};
 use super::run::Run;
 use super::watched::Watched;
 use crate::proto::ServerInfo;
@@ -211,7 +211,7 @@ fn ages(stats: &Stats) -> Buckets {
     let mut counts = stats.age_histogram[SHOWN_AGES].to_vec();
     counts[0] += stats.age_histogram[..SHOWN_AGES.start].iter().sum::<u64>();
     let bounds = SHOWN_AGES.map(|bucket| age_bound(bucket).unwrap_or(f64::MAX));
-    (bounds.zip(counts).collect(), stats.age_sum as f64 * 1e-9)
+    (bounds.zip(counts).collect(), age_sum(stats))
 }
 
 fn times(stats: &Stats) -> Buckets {

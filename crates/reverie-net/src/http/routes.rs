@@ -31,9 +31,14 @@ use tokio::sync::Semaphore;
 const SEARCHES: usize = 2;
 /// The paths that need no token: they have no data of the tables.
 const OPEN: [&str; 3] = ["/", "/livez", "/readyz"];
-/// The page, in one file when it is sent. The part about a training run has its own source.
-static PAGE: LazyLock<String> =
-    LazyLock::new(|| include_str!("page.html").replacen("// run.js\n", include_str!("run.js"), 1));
+/// The page, in one file when it is sent. The parts about a training run and about clients have their own sources.
+static PAGE: LazyLock<String> = LazyLock::new(|| {
+    include_str!("page.html").replacen("// run.js\n", include_str!("run.js"), 1).replacen(
+        "// clients.js\n",
+        include_str!("clients.js"),
+        1,
+    )
+});
 
 /// The state of all requests.
 pub(super) struct App {
@@ -77,6 +82,10 @@ pub(super) fn router(app: &Arc<App>) -> Router {
         .route("/metrics", get(scraped))
         .route("/api/info", get(|State(app): State<Arc<App>>| async move { json_of(&figures::info(&app.watched)) }))
         .route("/api/why", get(|State(app): State<Arc<App>>| async move { json_of(&figures::why(&app.watched)) }))
+        .route(
+            "/api/clients",
+            get(|State(app): State<Arc<App>>| async move { json_of(&figures::clients(&app.watched)) }),
+        )
         .route("/api/run", get(|State(app): State<Arc<App>>| async move { json_of(&figures::run(&app.watched)) }))
         .route("/api/tables/{name}/items", get(items_of))
         .route("/api/events", get(events))

@@ -16,22 +16,34 @@ function showRun(run) {
   if (run.training_return != null) counts.push(`training episodes ${short(run.training_return)}, exploring`);
   if (run.policy_age_updates != null) counts.push(`acting policies ${short(run.policy_age_updates)} updates behind`);
   if (run.samples_per_insert != null) counts.push(`${short(run.samples_per_insert)} samples per insert`);
+  if (run.seeds) { byId("run").replaceChildren(...seedCards(run, target)); return; }
   byId("run").replaceChildren(
     make("article", {class: "card"}, make("h2", null, `${run.agent} on ${run.env}${run.seed == null ? "" : `, seed ${run.seed}`}`),
-      make("strong", {class: run.confirmed ? "good" : ""}, state), ...(greedy == null ? [] : [learningCurve(run.curve, target)]),
+      make("strong", {class: run.confirmed ? "good" : ""}, state), ...(greedy == null ? [] : [learningCurve([run.curve], target)]),
       make("p", {class: "why dim"}, counts.join(" · ")), ...(run.waits_for ? [make("p", {class: "why sample"}, `Waits for ${run.waits_for}`)] : [])),
     make("article", {class: "card"}, make("h2", null, run.seconds == null ? "Rates" : `After ${seconds(run.seconds)}`), ...runRates(), ...activities(run)));
 }
-function learningCurve(curve, target) {
-  const returns = curve.map((point) => point[2]).concat(target == null ? [] : [target]);
+// Several runs that differ in their seeds: their curves in one picture, and the state of each.
+function seedCards(run, target) {
+  const curves = run.seeds.map((seed) => seed.curve || []).filter((curve) => curve.length);
+  const confirmed = run.seeds.filter((seed) => seed.confirmed).length, aim = target == null ? "" : ` of ${short(target)}`;
+  const state = target == null ? `${counted(run.seeds.length, "seed")}` : `${confirmed} of ${counted(run.seeds.length, "seed")} confirmed`;
+  const row = (seed) => [`seed ${seed.seed}`, seed.curve && seed.curve.length ? `${short(seed.curve.at(-1)[2])}${aim}` : "-", `${whole(seed.env_steps)} steps`, seed.state || ""];
+  return [make("article", {class: "card"}, make("h2", null, `${run.agent} on ${run.env}, ${counted(run.seeds.length, "seed")}`), make("strong", {class: target != null && confirmed === run.seeds.length ? "good" : ""}, state),
+    ...(curves.length ? [learningCurve(curves, target)] : []), make("p", {class: "why dim"}, `${whole(run.env_steps)} environment steps · ${whole(run.updates)} updates, of all seeds`)),
+  make("article", {class: "card"}, make("h2", null, "Greedy return by seed"), make("div", {class: "wide"}, make("table", {class: "why"}, make("tbody", null,
+    ...run.seeds.map((seed) => make("tr", {class: seed.confirmed ? "good" : ""}, ...row(seed).map((cell) => make("td", null, cell))))))))];
+}
+function learningCurve(curves, target) {
+  const returns = curves.flat().map((point) => point[2]).concat(target == null ? [] : [target]);
   let [low, high] = [Math.min(...returns), Math.max(...returns)];
   if (low === high) [low, high] = [low - 1, high + 1];
-  const steps = Math.max(1, curve.at(-1)[0]), height = (value) => 98 - 96 * (value - low) / (high - low);
+  const steps = Math.max(1, ...curves.map((curve) => curve.at(-1)[0])), height = (value) => 98 - 96 * (value - low) / (high - low);
   // A curve of one point is a level line to it.
-  const points = (curve.length > 1 ? curve : [[0, 0, curve[0][2]], curve[0]]).map(([at, , value]) => `${300 * at / steps},${height(value)}`);
+  const points = (curve) => (curve.length > 1 ? curve : [[0, 0, curve[0][2]], curve[0]]).map(([at, , value]) => `${300 * at / steps},${height(value)}`);
   const line = make("svg", {viewBox: "0 0 300 100", height: 160, preserveAspectRatio: "none", role: "img", "aria-label": "greedy return over environment steps"},
     ...(target == null ? [] : [make("line", {class: "aim", x1: 0, x2: 300, y1: height(target), y2: height(target)}, make("title", null, `target ${short(target)}`))]),
-    make("polyline", {class: "insert", points: points.join(" ")}));
+    ...curves.map((curve) => make("polyline", {class: curves.length > 1 ? "insert several" : "insert", points: points(curve).join(" ")})));
   return make("div", {class: "chart dim"}, make("div", {class: "ends"}, make("span", null, short(high)), make("span", null, short(low))), line,
     make("span"), make("div", {class: "row"}, make("span", null, "0"), make("span", null, `${whole(steps)} environment steps`)));
 }

@@ -8,6 +8,8 @@ const MOST_BYTES: usize = 64 << 10;
 /// Points of a curve, and activities, at most.
 const MOST_POINTS: usize = 1000;
 const MOST_ACTIVITIES: usize = 64;
+/// Seeds, shards, and tables of a shard, at most.
+const MOST_PARTS: usize = 64;
 /// Bytes of a text at most. Some texts are labels of metrics.
 const MOST_TEXT: usize = 1000;
 
@@ -21,10 +23,37 @@ enum Kind {
     Truth,
     Curve,
     Activities,
+    Chances,
+    /// Objects of these fields.
+    Parts(&'static [Field]),
 }
 
+type Field = (&'static str, Kind);
+
+/// The fields of one of several runs that differ in their seeds.
+const SEED: [Field; 6] = [
+    ("seed", Kind::Count),
+    ("state", Kind::Text),
+    ("env_steps", Kind::Number),
+    ("updates", Kind::Number),
+    ("confirmed", Kind::Truth),
+    ("curve", Kind::Curve),
+];
+
+/// The fields of one of several servers that are one replay.
+const SHARD: [Field; 8] = [
+    ("address", Kind::Text),
+    ("present", Kind::Truth),
+    ("problem", Kind::Text),
+    ("items", Kind::Number),
+    ("bytes", Kind::Number),
+    ("reconnects", Kind::Number),
+    ("restarts", Kind::Number),
+    ("chances", Kind::Chances),
+];
+
 /// All fields of a document.
-const FIELDS: [(&str, Kind); 16] = [
+const FIELDS: [Field; 18] = [
     ("agent", Kind::Name),
     ("env", Kind::Name),
     ("env_steps", Kind::Count),
@@ -41,6 +70,8 @@ const FIELDS: [(&str, Kind); 16] = [
     ("waits_for", Kind::Text),
     ("curve", Kind::Curve),
     ("activities", Kind::Activities),
+    ("seeds", Kind::Parts(&SEED)),
+    ("shards", Kind::Parts(&SHARD)),
 ];
 
 /// The figures of a run, checked.
@@ -69,15 +100,10 @@ impl Run {
             Ok(_) => return Err(refused("must be an object")),
             Err(error) => return Err(refused(&format!("must be JSON: {error}"))),
         };
-        if let Some(unknown) = given.keys().find(|name| FIELDS.iter().all(|(known, _)| known != name)) {
-            let known = FIELDS.map(|(name, _)| name).join(", ");
-            return Err(refused(&format!("have no '{unknown}'; they may have {known}")));
-        }
-        let mut document = Map::new();
-        for (name, kind) in FIELDS {
-            let value = given.get(name).unwrap_or(&Value::Null);
-            check(name, kind, value)?;
-            document.insert(name.to_owned(), value.clone());
+        let document = whole(&given, &FIELDS, "")?;
+        let points: usize = document["seeds"].as_array().into_iter().flatten().map(|of| num_points(&of["curve"])).sum();
+        if points > MOST_POINTS {
+            return Err(refused(&format!("must have at most {MOST_POINTS} points in all 'seeds', got {points}")));
         }
         let text = |name: &str| document[name].as_str().unwrap_or_default().to_owned();
         let count = |name: &str| document[name].as_u64().unwrap_or_default();
@@ -97,7 +123,34 @@ fn refused(why: &str) -> Error {
     Error::InvalidArgument(format!("the figures of a run {why}"))
 }
 
-fn check(name: &str, kind: Kind, value: &Value) -> Result<()> {
+/// All fields of an object, null where none was given. `of` is the name of the list that it is in.
+fn whole(given: &Map<String, Value>, fields: &'static [Field], of: &str) -> Result<Map<String, Value>> {
+    let inside = if of.is_empty() { String::new() } else { format!(" in '{of}'") };
+    if let Some(unknown) = given.keys().find(|name| fields.iter().all(|(known, _)| known != name)) {
+        let known: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
+        return Err(refused(&format!("have no '{unknown}'{inside}; they may have {}", known.join(", "))));
+    }
+    let mut all = Map::new();
+    for (name, kind) in fields {
+        let value = given.get(*name).unwrap_or(&Value::Null);
+        check(name, *kind, value, &inside)?;
+        let value = match (kind, value) {
+            (Kind::Parts(fields), Value::Array(parts)) => {
+                let parts = parts.iter().filter_map(Value::as_object).map(|part| whole(part, fields, name));
+                Value::Array(parts.map(|part| part.map(Value::Object)).collect::<Result<_>>()?)
+            }
+            _ => value.clone(),
+        };
+        all.insert((*name).to_owned(), value);
+    }
+    Ok(all)
+}
+
+fn num_points(curve: &Value) -> usize {
+    curve.as_array().map_or(0, Vec::len)
+}
+
+fn check(name: &str, kind: Kind, value: &Value, inside: &str) -> Result<()> {
     if value.is_null() && !matches!(kind, Kind::Name | Kind::Count) {
         return Ok(());
     }
@@ -116,6 +169,16 @@ fn check(name: &str, kind: Kind, value: &Value) -> Result<()> {
             value.as_object().is_some_and(|of| of.len() <= MOST_ACTIVITIES && of.values().all(Value::is_number)),
             format!("the seconds of at most {MOST_ACTIVITIES} activities"),
         ),
+        Kind::Chances => (
+            value.as_object().is_some_and(|of| {
+                of.len() <= MOST_PARTS && of.values().all(|chance| chance.is_null() || chance.is_number())
+            }),
+            format!("a number for each of at most {MOST_PARTS} tables"),
+        ),
+        Kind::Parts(_) => (
+            value.as_array().is_some_and(|parts| parts.len() <= MOST_PARTS && parts.iter().all(Value::is_object)),
+            format!("at most {MOST_PARTS} objects"),
+        ),
     };
     if fits {
         return Ok(());
@@ -124,7 +187,7 @@ fn check(name: &str, kind: Kind, value: &Value) -> Result<()> {
     if got.len() > 100 {
         got = format!("{} bytes of other JSON", got.len());
     }
-    Err(refused(&format!("must have '{name}' as {wanted}, got {got}")))
+    Err(refused(&format!("must have '{name}'{inside} as {wanted}, got {got}")))
 }
 
 fn is_point(point: &Value) -> bool {
@@ -183,11 +246,29 @@ mod tests {
             ("activities", json!({"act": "long"})),
             ("activities", Value::Object(activities)),
             ("loss", json!(0.5)),
+            ("seeds", json!([3])),
+            ("seeds", json!([{"seed": -1}])),
+            ("seeds", json!([{"seed": 1, "loss": 2}])),
+            ("seeds", Value::Array(vec![json!({"seed": 1, "curve": vec![json!([1, 2, 3]); 400]}); 3])),
+            ("shards", json!(vec![json!({}); MOST_PARTS + 1])),
+            ("shards", json!([{"chances": {"replay": "all"}}])),
         ] {
             let error = parsed(name, value.clone()).unwrap_err().to_string();
             assert!(error.contains(&format!("'{name}'")), "{name}: {error}");
             assert!(error.len() < 400, "{error}");
         }
+    }
+
+    #[test]
+    fn a_part_has_all_its_fields_and_its_error_names_the_field_in_it() {
+        let run = parsed("shards", json!([{"present": true, "chances": {"replay": 0.25, "other": null}}])).unwrap();
+        let shard = run.document["shards"][0].as_object().unwrap();
+        assert_eq!(
+            (shard.len(), &shard["address"], &shard["chances"]["replay"]),
+            (SHARD.len(), &Value::Null, &json!(0.25))
+        );
+        let error = parsed("seeds", json!([{"seed": 1}, {"seed": 2, "curve": 3}])).unwrap_err().to_string();
+        assert!(error.contains("'curve' in 'seeds' as at most 1000 points"), "{error}");
     }
 
     #[test]

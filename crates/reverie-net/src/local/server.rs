@@ -272,6 +272,10 @@ impl Way for LocalWay {
         self.slots.take(size_bytes).map(|lease| Box::new(lease) as Box<dyn Lent>)
     }
 
+    fn lent_bytes(&self) -> u64 {
+        self.slots.lent_bytes()
+    }
+
     fn freed(&mut self, slots: &[u32]) -> Result<()> {
         slots.iter().try_for_each(|slot| self.slots.freed(*slot))
     }

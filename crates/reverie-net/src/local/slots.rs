@@ -94,6 +94,8 @@ pub(crate) struct Slots {
     inner: Mutex<Inner>,
     limit: u64,
     budget: Arc<Budget>,
+    /// Bytes of the slots that the client reads.
+    lent: AtomicU64,
 }
 
 /// A slot that is being written. If it is dropped and not given, it is free again.
@@ -109,7 +111,7 @@ impl Slots {
     /// No slots yet; at most `limit` bytes of them, and the budget's for all connections.
     pub(crate) fn new(limit: u64, budget: Arc<Budget>) -> Arc<Self> {
         let inner = Inner { entries: Vec::new(), free: Vec::new(), size_bytes: 0 };
-        Arc::new(Self { inner: Mutex::new(inner), limit, budget })
+        Arc::new(Self { inner: Mutex::new(inner), limit, budget, lent: AtomicU64::new(0) })
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -156,6 +158,7 @@ impl Slots {
         let Some(entry) = entry else {
             return Err(Error::Protocol(format!("slot {number} was freed, but it is not lent")));
         };
+        self.lent.fetch_sub(entry.size as u64, Ordering::Relaxed);
         if let State::Lent(memory) = std::mem::replace(&mut entry.state, State::Retired) {
             entry.state = State::Free(memory);
             inner.free.push(number);
@@ -166,6 +169,11 @@ impl Slots {
     /// The descriptor of a slot, at its first use.
     pub(crate) fn descriptor(&self, number: u32) -> Option<OwnedFd> {
         self.lock().entries.get_mut(number as usize)?.descriptor.take()
+    }
+
+    /// Bytes of the slots that the client reads.
+    pub(crate) fn lent_bytes(&self) -> u64 {
+        self.lent.load(Ordering::Relaxed)
     }
 
     /// Bytes of all slots of the connection.
@@ -216,6 +224,7 @@ impl Lease {
         let entry = &mut inner.entries[self.number as usize];
         if let Some(memory) = self.memory.take() {
             entry.state = State::Lent(memory);
+            self.slots.lent.fetch_add(entry.size as u64, Ordering::Relaxed);
         }
         Slot { slot: self.number, size_bytes: entry.size as u64, fresh: entry.descriptor.is_some() }
     }

@@ -135,7 +135,8 @@ impl Charge {
         }
     }
 
-    fn bytes(&self) -> u64 {
+    /// The bytes that the session uses.
+    pub(super) fn bytes(&self) -> u64 {
         self.held.saturating_add(self.unfinished)
     }
 

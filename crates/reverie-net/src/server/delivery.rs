@@ -80,6 +80,11 @@ impl Link {
         false
     }
 
+    /// The bytes that were queued at the last turn.
+    pub(super) fn queued(&self) -> u64 {
+        self.queued
+    }
+
     /// Ready when the next batch can be planned or gathered; returns the permission if one was waited for.
     pub(super) fn poll_delivery(&mut self, context: &mut Context<'_>, most: u64) -> Poll<Option<Leave>> {
         if let Some(waits) = &mut self.waits_for_leave {

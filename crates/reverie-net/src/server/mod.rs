@@ -8,6 +8,7 @@
 
 mod later;
 mod latencies;
+mod clients;
 mod options;
 mod reading;
 mod shared;
@@ -31,6 +32,7 @@ mod tests;
 mod wait_tests;
 
 pub(crate) use charges::Charge;
+pub(crate) use clients::ClientView;
 pub(crate) use latencies::{FINITE, Histogram, Latencies, Transport, Verb};
 pub use options::{Limits, Options, Tls};
 pub(crate) use shared::Shared;

@@ -10,6 +10,7 @@ mod requests;
 mod weigh;
 
 use super::charges::Charge;
+use super::clients::ClientFigures;
 use super::delivery::Link;
 use super::inserts::Inserts;
 use super::latencies::{Stopwatch, Transport};
@@ -64,6 +65,13 @@ pub(super) struct Cancel {
     pub(super) consumes: bool,
 }
 
+/// The name of a session, and its part of what the server knows of it.
+pub(super) struct Named {
+    pub(super) id: SessionId,
+    pub(super) arrivals: mpsc::Receiver<Box<dyn Way>>,
+    pub(super) figures: Arc<ClientFigures>,
+}
+
 /// See the module.
 pub(super) struct Session {
     pub(super) shared: Arc<Shared>,
@@ -88,6 +96,8 @@ pub(super) struct Session {
     pub(super) episodes: Arc<Episodes>,
     pub(super) credit: Credit,
     pub(super) charge: Charge,
+    /// What is shown of the client; of a session without a name it is shown nowhere.
+    pub(super) figures: Arc<ClientFigures>,
     /// The bytes of draws that are still to be made or gathered.
     pub(super) asked_bytes: u64,
     stop: Later<()>,
@@ -125,14 +135,14 @@ impl Session {
     /// draws of a session of that name from before this server's start.
     pub(super) fn new(
         shared: &Arc<Shared>,
-        named: Option<(SessionId, mpsc::Receiver<Box<dyn Way>>)>,
+        named: Option<Named>,
         forgot: bool,
         done: Arrivals,
         leases: Vec<(u64, Lease)>,
     ) -> Self {
-        let (id, arrivals) = match named {
-            Some((id, arrivals)) => (Some(id), arrivals),
-            None => (None, mpsc::channel(1).1),
+        let (id, arrivals, figures) = match named {
+            Some(Named { id, arrivals, figures }) => (Some(id), arrivals, figures),
+            None => (None, mpsc::channel(1).1, Arc::new(ClientFigures::new())),
         };
         let tables = if done.is_empty() { Vec::new() } else { shared.tables.iter().cloned().collect() };
         Self {
@@ -151,6 +161,7 @@ impl Session {
             episodes: Arc::default(),
             credit: Credit::new(shared),
             charge: Charge::new(&shared.charges),
+            figures,
             asked_bytes: 0,
             stop: Box::pin(shared.stopping()),
             stopping: false,
@@ -248,7 +259,9 @@ impl Session {
             let forgotten = self.forget.as_mut().is_some_and(|forget| forget.as_mut().poll(context).is_ready());
             return if stopping || forgotten { Poll::Ready(Event::Forget) } else { Poll::Pending };
         };
-        if link.is_stalled(context) {
+        let stalled = link.is_stalled(context);
+        self.figures.queues(link.queued());
+        if stalled {
             return Poll::Ready(Event::Stalled);
         }
         if let Poll::Ready(gathered) = link.poll_unpacked(context, self.shared.limits.session_batch_bytes) {
@@ -314,6 +327,7 @@ impl Session {
             way.send(ServerMessage { body: Some(Body::Hello(hello)) });
         }
         self.shared.counter(way.transport()).fetch_add(1, Ordering::Relaxed);
+        self.figures.connected(Transport::of(way.transport()), way.peer());
         let meter = Arc::clone(self.shared.tables.bytes().0);
         let mut decoder = Decoder::new(meter, items::Limits::default(), Arc::clone(&self.episodes));
         decoder.adopt(std::mem::take(&mut self.released));
@@ -325,6 +339,7 @@ impl Session {
     fn lose_link(&mut self) {
         let Some(link) = self.link.take() else { return };
         self.shared.counter(link.way.transport()).fetch_sub(1, Ordering::Relaxed);
+        self.figures.lost();
         self.forget = Some(Box::pin(tokio::time::sleep(self.shared.limits.linger)));
         self.end_consuming();
         self.released = link.decoder.release();
@@ -347,6 +362,7 @@ impl Session {
 
     fn receive(&mut self, message: ClientMessage) -> Result<()> {
         self.asked = true;
+        self.figures.heard();
         // A client that sends a message has read the hello.
         if let (true, Some(id)) = (std::mem::take(&mut self.forgot), &self.id) {
             self.shared.told(id);

@@ -2,6 +2,7 @@
 
 use super::charges::{Charge, Charges};
 use super::checkpoints::Checkpoints;
+use super::clients::{self, ClientFigures, ClientView};
 use super::latencies::{Latencies, Transport};
 use super::pool::Pool;
 use super::unpacking::Turns;
@@ -22,6 +23,16 @@ use tokio::time::Instant;
 
 /// The name that a client gave its session.
 pub(super) type SessionId = Sender;
+
+/// The sessions by name.
+pub(super) type Sessions = HashMap<SessionId, Known>;
+
+/// A session, as others see it.
+pub(super) struct Known {
+    /// The channel for a new connection of it.
+    pub(super) ways: mpsc::Sender<Box<dyn Way>>,
+    pub(super) figures: Arc<ClientFigures>,
+}
 
 /// The state that all connections of a server share.
 pub struct Shared {
@@ -51,8 +62,8 @@ pub struct Shared {
     started: Instant,
     /// True once the clients known from a checkpoint that did not reconnect were dropped.
     expired: AtomicBool,
-    /// Guards the connected or remembered sessions: the channel for a new connection of each.
-    sessions: Mutex<HashMap<SessionId, mpsc::Sender<Box<dyn Way>>>>,
+    /// Guards the connected or remembered sessions.
+    sessions: Mutex<Sessions>,
     /// The total insert credit granted.
     credit: AtomicU64,
     grpc: AtomicU64,
@@ -194,8 +205,15 @@ impl Shared {
         }
     }
 
-    pub(super) fn sessions(&self) -> MutexGuard<'_, HashMap<SessionId, mpsc::Sender<Box<dyn Way>>>> {
+    pub(super) fn sessions(&self) -> MutexGuard<'_, Sessions> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of clients, and the figures of `most` of them at most: those with most bytes in flight first.
+    pub(crate) fn clients(&self, most: usize) -> (usize, Vec<ClientView>) {
+        let known: Vec<(SessionId, Arc<ClientFigures>)> =
+            self.sessions().iter().map(|(id, known)| (*id, Arc::clone(&known.figures))).collect();
+        (known.len(), clients::views(known.iter().map(|(id, figures)| (&id[..], &**figures)), most))
     }
 
     /// Undoes the draws that clients held before the start and that no client claims within the time for which a session
@@ -218,11 +236,7 @@ impl Shared {
 
     /// The keys of a client's inserts from before the checkpoint that this server was restored from.
     /// A client that has not reconnected within the time for which a session is remembered is dropped, as usual.
-    pub(super) fn returned(
-        &self,
-        id: &SessionId,
-        sessions: &HashMap<SessionId, mpsc::Sender<Box<dyn Way>>>,
-    ) -> Arrivals {
+    pub(super) fn returned(&self, id: &SessionId, sessions: &Sessions) -> Arrivals {
         if self.started.elapsed() > self.limits.linger && !self.expired.swap(true, Ordering::Relaxed) {
             for table in self.tables.iter() {
                 let known = |sender: &SessionId| sender != id && sessions.contains_key(sender);

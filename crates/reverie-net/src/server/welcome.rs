@@ -1,7 +1,8 @@
 //! The first messages of a connection: its greeting, the proof of the token, and its session.
 
-use super::session::Session;
-use super::shared::{SessionId, Shared};
+use super::clients::ClientFigures;
+use super::session::{Named, Session};
+use super::shared::{Known, SessionId, Shared};
 use crate::admission::Newcomer;
 use crate::convert;
 use crate::proto::client_message::Body as Asked;
@@ -51,7 +52,7 @@ impl Shared {
         let mut sessions = self.sessions();
         let mut way = way;
         if let Some(known) = sessions.get(&id) {
-            match known.try_send(way) {
+            match known.ways.try_send(way) {
                 Ok(()) => return Ok(()),
                 Err(TrySendError::Full(back)) => {
                     return Err((Error::Unavailable("the session has too many new connections".to_owned()), back));
@@ -73,12 +74,14 @@ impl Shared {
             return Err((Error::Unavailable(why), way));
         }
         let (sender, ways) = mpsc::channel(4);
-        sessions.insert(id, sender);
+        let figures = Arc::new(ClientFigures::new());
+        sessions.insert(id, Known { ways: sender, figures: Arc::clone(&figures) });
+        let named = Named { id, arrivals: ways, figures };
         let arrivals = self.returned(&id, &sessions);
         drop(sessions);
         let leases = self.tables.claim_leases(&id);
         let forgot = self.tables.forgotten().has(&id);
-        tokio::spawn(Session::new(self, Some((id, ways)), forgot, arrivals, leases).run(Some(way)));
+        tokio::spawn(Session::new(self, Some(named), forgot, arrivals, leases).run(Some(way)));
         Ok(())
     }
 

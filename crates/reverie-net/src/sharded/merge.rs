@@ -178,11 +178,13 @@ pub(super) fn waits(table: &Table, each: Vec<(usize, Waits)>) -> Waits {
     }
     let of_each: Vec<String> =
         each.iter().map(|(shard, waits)| format!("{}: {}", table.members().name(*shard), waits.text)).collect();
+    let samples = table.waiting();
     let mut all = Waits {
         table: table.name.clone(),
         size,
         counters,
-        samples: table.waiting(),
+        num_samples: samples.len() as u64,
+        samples,
         insert_reason,
         sample_reason,
         text: format!("{text} {}", of_each.join(" ")),
@@ -193,6 +195,8 @@ pub(super) fn waits(table: &Table, each: Vec<(usize, Waits)>) -> Waits {
         all.leased += waits.leased;
         all.closed |= waits.closed;
         all.stuck |= waits.stuck;
+        all.num_inserts += waits.num_inserts;
+        all.num_samples += waits.num_samples;
         all.inserts.extend(waits.inserts);
         all.samples.extend(waits.samples);
     }

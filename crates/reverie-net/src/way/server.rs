@@ -71,6 +71,11 @@ pub trait Way: Send {
         None
     }
 
+    /// Bytes of the memory that the client has not released yet.
+    fn lent_bytes(&self) -> u64 {
+        0
+    }
+
     /// Takes back the batch slots that the client released. `Protocol` if one was not lent.
     fn freed(&mut self, slots: &[u32]) -> Result<()>;
 

@@ -10,6 +10,7 @@ from reverie.agents.core import CompileNote, CompilePlan, Crash, RunSettings, We
 from reverie.agents.environments import EnvSpec
 from reverie.checkpointers import CheckpointerBase
 from reverie.client import Client
+from reverie.pages import Page
 from reverie.runners.links.parameter_connections import ParameterAddresses
 from reverie.runners.links.weights import WeightsChannel
 from reverie.runners.reports.evaluation import Evaluation
@@ -54,8 +55,8 @@ class Serving:
     token: str | None = None
     tls: ServerTLS | None = None
     checkpointer: CheckpointerBase | None = None
-    http: str | None = None
-    """The address of the page of the run, which this server shows; None for other servers."""
+    page: Page | None = None
+    """The page of the run, which this server shows; None for other servers."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,8 @@ class Setup:
     """How often the parameter shards were restarted (always all together)."""
     compiling: CompilePlan | None = None
     """For a learner: from which updates on it compiles them."""
+    reports_shards: bool = False
+    """For a learner: whether the run's page shows the shards as it sees them."""
 
 
 # From the supervisor.
@@ -181,6 +184,8 @@ class Learnt:
     waits: str = ""
     compiled: tuple[CompileNote, ...] = ()
     """What its compiler has done since the last report."""
+    shards: list[dict[str, Any]] | None = None
+    """The shards as the learner sees them; None if they are not shown, or were reported less than a second ago."""
 
 
 @dataclass(frozen=True)

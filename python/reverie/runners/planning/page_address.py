@@ -1,28 +1,28 @@
-"""The address of a run's page, checked before anything starts."""
+"""The page of a run, checked before anything starts."""
 
 from __future__ import annotations
 
 import socket
 
 from reverie import _checks
+from reverie.pages import Page
 from reverie.runners.planning.topology import RunnerName
 
 
-def page_address(http: str | int, runner: RunnerName) -> str:
-    """The address as `HOST:PORT`. Raises ValueError if a run cannot have its page there."""
-    host, port = _checks.host_and_port("http", http)
-    if runner == "ray":
-        raise ValueError(
-            "http is for the runners 'local' and 'process': on Ray the servers of a run may be on any node; follow it"
-            " with a log (--log tensorboard)"
-        )
-    if not _checks.is_loopback(host):
-        raise ValueError(
-            f"http is {host}:{port}, which other machines can reach, and the page of a run asks for no token: use"
-            f" 127.0.0.1, and reach it from elsewhere through a tunnel (ssh -L {port}:127.0.0.1:{port} THIS_MACHINE)"
-        )
-    _require_free(host, port)
-    return f"{host}:{port}"
+def page_address(http: str | int | Page, runner: RunnerName) -> Page:
+    """The page, with its credentials read.
+
+    On Ray the node of the run's first server opens it, so that only that node can tell whether its port is free.
+
+    Raises:
+        TypeError, ValueError: a malformed address, one that is in use, or one that other machines can reach without a
+            token or TLS.
+        OSError: a certificate or token cannot be read.
+    """
+    page = (http if isinstance(http, Page) else Page(http)).checked()
+    if runner != "ray":
+        _require_free(*_checks.host_and_port("http", page.address))
+    return page
 
 
 def _require_free(host: str, port: int) -> None:

@@ -84,10 +84,10 @@ def _figures(started: Started, progress: Progress | None, curve: list[CurvePoint
     return figures
 
 
-def thinned(curve: list[CurvePoint]) -> list[CurvePoint]:
-    """At most `MOST_POINTS` points, equally many apart but for the last, which is kept."""
+def thinned(curve: list[CurvePoint], most: int = MOST_POINTS) -> list[CurvePoint]:
+    """At most `most` (2 or more) points, equally many apart but for the last, which is kept."""
     step = 1
-    while len(curve) > step * (MOST_POINTS - 1):
+    while len(curve) > step * (most - 1):
         step *= 2
     kept = curve[::step]
     return kept if not curve or kept[-1] is curve[-1] else [*kept, curve[-1]]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, cast
 
 from reverie.agents.agent import Agent, SharedParameters
 from reverie.agents.core import AheadLearner, CompilingLearner, Stopwatch, Weights
 from reverie.client import Client
-from reverie.errors import DeadlineExceededError, UnauthenticatedError, UnavailableError
+from reverie.errors import DeadlineExceededError, ReplayError, UnauthenticatedError, UnavailableError
 from reverie.runners.links.messages import (
     Bundled,
     Command,
@@ -41,7 +43,7 @@ from reverie.runners.roles.role import (
     with_tables,
 )
 from reverie.server import Server
-from reverie.sharding import shard_table
+from reverie.sharding import shard_figures, shard_table
 
 PUBLISH_SECONDS = 0.02
 """The shortest time between two publications of weights while a learner learns, unless the agent asks for every
@@ -50,6 +52,8 @@ version. A learner with parameter shards pulls newer parameters no more often th
 
 COMPILER_SECONDS = 0.1
 """Between two looks at a compiler for which an update waits."""
+SHARDS_SECONDS = 1.0
+"""Between two reports of the shards."""
 
 
 class PublishingLearner:
@@ -193,6 +197,7 @@ class Learner(LearningRole):
         if setup.state is not None:
             self.inner.learner.load_state_dict(setup.state)
         self._waits, self._idle = "", 0.0
+        self._next_shards = 0.0
         self.inner.publish()
 
     def turn(self, link: Link) -> None:
@@ -237,8 +242,14 @@ class Learner(LearningRole):
         return any(self._client.can_sample(table, self._batch_size) for table in self._tables)
 
     def report(self) -> Learnt:
-        """Its version and metrics."""
-        return self.inner.report(self.drain_seconds(), self._waits)
+        """Its version and metrics, and about once a second the shards, if the run's page shows them."""
+        report = self.inner.report(self.drain_seconds(), self._waits)
+        if not self.setup.reports_shards or time.monotonic() < self._next_shards:
+            return report
+        self._next_shards = time.monotonic() + SHARDS_SECONDS
+        with suppress(ReplayError):  # the page keeps the figures of before
+            report = replace(report, shards=shard_figures(self._client.info(timeout=TURN_SECONDS)))
+        return report
 
     def close(self) -> None:
         """Close the connection."""

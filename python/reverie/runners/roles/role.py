@@ -180,16 +180,16 @@ def open_page(server: Server, setup: Setup) -> str:
     A role that was restarted takes a free port if its old one is taken.
     """
     assert setup.serving is not None
-    http = setup.serving.http
-    if http is None:
+    page = setup.serving.page
+    if page is None:
         return ""
     try:
-        server._show(http)
+        server._show(page)
     except ValueError:
         if setup.generation == 0:
             raise
-        server._show(f"{http.rpartition(':')[0]}:0")
-    return f"http://{server.http_address}/"
+        server._show(page.at_port(0))
+    return page.url(server.http_address, setup.serving.host)
 
 
 class Actor(Role):

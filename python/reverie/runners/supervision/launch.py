@@ -12,8 +12,8 @@ from reverie.runners.supervision.supervisor import Supervisor
 def launch(stage: Stage, run: CheckedRun) -> Result:
     """Train with the roles on `stage`, which the caller closes."""
     on_event = run.on_event
-    if run.http is not None:
-        page = PageStage(stage, run.http, on_event)
+    if run.page is not None:
+        page = PageStage(stage, run.page, on_event)
         stage, on_event = page, page.on_event
     supervisor = Supervisor(
         run.agent,

@@ -7,10 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from reverie.checkpointers import CheckpointerBase
+from reverie.pages import Page, port_of
 from reverie.runners.links.messages import (
     Bundled,
     Command,
     Endpoint,
+    Learnt,
     Publish,
     Ready,
     Report,
@@ -33,12 +35,13 @@ class PageStage:
     role that is restarted has the page at its old port if that is free; otherwise the run reports the new address.
     """
 
-    def __init__(self, stage: Stage, http: str, on_event: Callable[[Event], None]) -> None:
-        self._stage, self._http, self._on_event = stage, http, on_event
+    def __init__(self, stage: Stage, page: Page, on_event: Callable[[Event], None]) -> None:
+        self._stage, self._page, self._on_event = stage, page, on_event
         self._figures = RunFigures()
         self._newest: dict[str, Any] | None = None
         """Figures that were not sent yet."""
         self._url, self._env_steps = "", 0
+        self._shards: list[dict[str, Any]] | None = None
 
     def on_event(self, event: Event) -> None:
         """Pass an event on, and what it changes in the figures."""
@@ -51,7 +54,9 @@ class PageStage:
         """Start a role. See `Stage.start`."""
         if _has_page(setup.name):
             assert setup.serving is not None
-            setup = replace(setup, serving=replace(setup.serving, http=self._http))
+            setup = replace(setup, serving=replace(setup.serving, page=self._page))
+        if setup.name.kind == "learner" and setup.name.index == 0:
+            setup = replace(setup, reports_shards=setup.num_shards > 1)
         self._stage.start(setup)
 
     def listen(self, timeout: float) -> Sequence[tuple[RoleName, Report]]:
@@ -61,15 +66,17 @@ class PageStage:
             served = report.served if isinstance(report, Bundled) else report
             if _has_page(name) and isinstance(served, Served):
                 self._serve(name, served)
+            if isinstance(report, Learnt) and report.shards is not None:
+                self._shards = report.shards
         return reports
 
     def _serve(self, name: RoleName, served: Served) -> None:
         if served.page != self._url:
             self._url = served.page
-            self._http = served.page.removeprefix("http://").removesuffix("/")
+            self._page = self._page.at_port(port_of(served.page))
             self._on_event(PageOpened(self._env_steps, self._url))
         if self._newest is not None:
-            self._stage.send(name, Publish(self._newest))
+            self._stage.send(name, Publish({**self._newest, "shards": self._shards}))
             self._newest = None
 
     @property

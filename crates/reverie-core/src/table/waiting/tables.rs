@@ -75,6 +75,21 @@ impl Tables {
         if options.is_empty() {
             return Err(Error::InvalidArgument("a server needs at least one table".to_owned()));
         }
+        Self::or_none(options, max_bytes, tier, clock, seed)
+    }
+
+    /// No tables, for a page that shows runs of other processes.
+    pub fn none(clock: &Arc<dyn Clock>) -> Result<Self> {
+        Self::or_none(Vec::new(), None, None, clock, 0)
+    }
+
+    fn or_none(
+        options: Vec<TableOptions>,
+        max_bytes: Option<u64>,
+        tier: Option<(TierOptions, Arc<dyn Disk>)>,
+        clock: &Arc<dyn Clock>,
+        seed: u64,
+    ) -> Result<Self> {
         if max_bytes == Some(0) {
             return Err(Error::InvalidArgument("the server's max_bytes must be at least 1".to_owned()));
         }

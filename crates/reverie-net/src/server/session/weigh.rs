@@ -4,8 +4,15 @@ use super::Session;
 use reverie_core::{Error, Result};
 
 impl Session {
-    /// Counts the bytes that the session uses. `ResourceExhausted` if they are too many.
+    /// Counts the bytes that the session uses, also for those who watch it. `ResourceExhausted` if they are too many.
     pub(super) fn weigh(&mut self) -> Result<()> {
+        let weighed = self.count();
+        let lent = self.link.as_ref().map_or(0, |link| link.way.lent_bytes());
+        self.figures.holds(self.charge.bytes() + lent, self.waiting.len() + self.ready.len());
+        weighed
+    }
+
+    fn count(&mut self) -> Result<()> {
         if self.inserts.waiting() == 0 {
             self.released.clear();
             self.link.iter_mut().for_each(|link| link.decoder.nothing_waits());
