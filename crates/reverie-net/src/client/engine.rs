@@ -309,7 +309,7 @@ impl Engine {
             }
             self.outbox.set_kept(self.kept.size_bytes());
         }
-        if self.keeps && self.question.is_none() && !self.kept.is_empty() && self.ending == Ending::No {
+        if self.keeps && self.question.is_none() && self.kept.asks() && self.ending == Ending::No {
             let body = Asks::Durable(proto::Durable { later: true });
             let ticket = self.outbox.request(Some(body), None, (false, true), Answer::Own);
             self.question = Some((self.kept.confirmed(), ticket));
