@@ -16,6 +16,7 @@ import numpy as np
 from playwright.sync_api import Browser, expect, sync_playwright
 
 from reverie import Client, ClosedError, Server, Table, rate_limiters, selectors
+from reverie.sharding import shard_figures, shard_table
 
 MOST_BYTES = 150_000
 #: Seconds of a wait that ends only where something is broken.
@@ -109,12 +110,37 @@ def take(browser: Browser, address: str, folder: Path) -> None:
     page.screenshot(
         path=folder / "items.png", full_page=True, clip={"x": 0, "y": top, "width": 1040, "height": end - top}
     )
+    page.goto(f"http://{address}/#/clients")
+    expect(page.locator("#clients tbody tr")).to_have_count(4)
+    page.screenshot(path=folder / "clients.png", full_page=True)
     phone = browser.new_context(viewport={"width": 390, "height": 760}, color_scheme="dark")
     page = phone.new_page()
     page.goto(f"http://{address}/")
     expect(page.get_by_role("article")).to_have_count(3)
     page.wait_for_timeout(3000)
     page.screenshot(path=folder / "phone.png")
+
+
+def take_shards(browser: Browser, folder: Path) -> None:
+    """Takes the picture of three servers that are one replay, one of which has stopped."""
+    table = Table("replay", selectors.Prioritized(0.6), selectors.Fifo(), 30_000, rate_limiters.MinSize(1))
+    with contextlib.ExitStack() as stack:
+        shards, limiter = shard_table(table, 3)
+        servers = [stack.enter_context(Server([one], shard=at, http=0)) for at, one in enumerate(shards)]
+        clients = [Client(server.address, transport="grpc", patience=1.0) for server in servers]
+        client = stack.enter_context(Client(clients, rate_limiter=limiter))
+        for shard, steps in enumerate((9000, 5000, 2000)):
+            client.insert_batch("replay", {"obs": np.zeros((steps, 4), np.float32)}, shard=shard)
+        client.sample_batch("replay", 32)
+        servers[2].stop()
+        while all(shard.present for shard in client.info().shards):
+            pass
+        figures = {"agent": "apex-dqn", "env": "CartPole-v1", "env_steps": 16_000, "updates": 0}
+        servers[0].publish({**figures, "shards": shard_figures(client.info())})
+        page = browser.new_context(viewport={"width": 1040, "height": 200}, color_scheme="light").new_page()
+        page.goto(f"http://{servers[0].http_address}/#/shards")
+        expect(page.locator("#shards article")).to_have_count(3)
+        page.screenshot(path=folder / "shards.png", full_page=True)
 
 
 def main(folder: Path) -> None:
@@ -129,7 +155,14 @@ def main(folder: Path) -> None:
         try:
             with sync_playwright() as playwright:
                 browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-                take(browser, server.http_address, folder)
+                with contextlib.ExitStack() as stack:
+                    for transport in ("shared-memory", "shared-memory", "grpc", "grpc"):
+                        client = stack.enter_context(Client(server.address, transport=transport))
+                        # They wait behind the rollouts of the server's own writer: their bytes are in flight.
+                        rows = np.random.default_rng(3).random((2000 if transport == "grpc" else 20, 128), np.float32)
+                        client.insert_batch("rollouts", {"rollout": rows}, wait=False)
+                    take(browser, server.http_address, folder)
+                take_shards(browser, folder)
                 browser.close()
         finally:
             work.stop(server)

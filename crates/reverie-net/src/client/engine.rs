@@ -1,6 +1,5 @@
 //! The state of all work that a client has under way, with or without a connection. Owned by the client's one task.
 
-use super::answer::Answer;
 use super::arriving::Heads;
 use super::inserts::{Inserts, Withdrawal, unknown_outcome};
 use super::kept::Kept;
@@ -11,7 +10,6 @@ use crate::block::Pool;
 use crate::convert;
 use crate::items::Encoder;
 use crate::proto::client_message::Body as Asked;
-use crate::proto::request::Body as Asks;
 use crate::proto::{self, ClientMessage};
 use crate::way::client::Outlet;
 use bytes::Bytes;
@@ -32,9 +30,9 @@ pub(super) struct Engine {
     /// The server reports what is on its disk, later than it confirms it.
     pub(super) keeps: bool,
     /// The server is asked whether the kept inserts up to a position are on its disk.
-    question: Option<(u64, Ticket<()>)>,
+    pub(super) question: Option<(u64, Ticket<()>)>,
     left: Left,
-    ending: Ending,
+    pub(super) ending: Ending,
     /// All numbers below were assigned and taken from the outbox.
     taken_below: u64,
     /// Requests to be withdrawn at the server.
@@ -291,85 +289,6 @@ impl Engine {
     pub(super) fn ask_again(&mut self) {
         self.cancels = self.inserts.withdrawn().map(|id| proto::Cancel { id, insert: true }).collect();
         self.returned = self.requests.returning().collect();
-    }
-
-    /// Asks whether the kept inserts are on the server's disk, and releases those that are.
-    pub(super) fn ask_for_the_disk(&mut self) {
-        if let Some((up_to, outcome)) =
-            self.question.as_mut().and_then(|(up_to, ticket)| Some((*up_to, ticket.poll()?)))
-        {
-            self.question = None;
-            match outcome {
-                Ok(()) => {
-                    let released = self.kept.durable(up_to);
-                    self.answered.extend(released.into_iter().map(|id| (id, 1)));
-                }
-                // Its journal has stopped: nothing more gets to the disk there.
-                Err(_) => self.keeps = false,
-            }
-            self.outbox.set_kept(self.kept.size_bytes());
-        }
-        if self.keeps && self.question.is_none() && !self.kept.is_empty() && self.ending == Ending::No {
-            let body = Asks::Durable(proto::Durable { later: true });
-            let ticket = self.outbox.request(Some(body), None, (false, true), Answer::Own);
-            self.question = Some((self.kept.confirmed(), ticket));
-        }
-    }
-
-    /// Handles the confirmation of inserts.
-    pub(super) fn inserted(&mut self, inserted: proto::Inserted) -> Result<()> {
-        let (first, count) = (inserted.first_id, u64::from(inserted.requests));
-        let dropped = self.inserts.inserted(inserted, self.keeps.then_some(&mut self.kept))?;
-        if self.keeps {
-            let kept = &self.kept;
-            let rest = (first..first.saturating_add(count)).filter(|id| !kept.contains(*id));
-            self.answered.extend(rest.chain(dropped).map(|id| (id, 1)));
-            self.outbox.set_kept(self.kept.size_bytes());
-        } else {
-            self.answered.push((first, count));
-        }
-        self.release_requests();
-        Ok(())
-    }
-
-    /// Sends the requests that waited until the inserts that an earlier server confirmed are confirmed again.
-    pub(super) fn release_requests(&mut self) {
-        if self.requests.holds() && self.inserts.again() == 0 {
-            self.requests.release();
-        }
-    }
-
-    /// Sends the kept inserts to a server that was restarted. If it still has them, it confirms them again.
-    pub(super) fn send_kept_again(&mut self) {
-        self.question = None;
-        self.inserts.send_again(self.kept.take_all());
-        self.outbox.set_kept(0);
-        self.refuse_unknown_tables();
-        if self.inserts.again() > 0 {
-            self.requests.hold();
-        }
-        self.doubt_the_rest();
-    }
-
-    /// Reports to those who ask for the disk that an earlier server may have lost what it confirmed.
-    fn doubt_the_rest(&mut self) {
-        if self.kept.take_uncovered() {
-            let error = format!(
-                "{} was restarted, and inserts that it had confirmed are not known to be on the disk: more were on \
-                 their way to it than this client keeps (max_kept_bytes)",
-                self.outbox.address()
-            );
-            self.requests.doubt(Error::Unavailable(error));
-        }
-    }
-
-    /// Drops the kept inserts: the server has forgotten this client, and could insert them twice.
-    pub(super) fn drop_kept(&mut self) {
-        self.question = None;
-        let dropped = self.kept.drop_all();
-        self.answered.extend(dropped.into_iter().map(|id| (id, 1)));
-        self.outbox.set_kept(0);
-        self.doubt_the_rest();
     }
 
     /// True if there is a message that can be sent when the outlet is ready.

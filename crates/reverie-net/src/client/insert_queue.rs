@@ -68,6 +68,9 @@ impl InsertQueue {
 
     /// Adds inserts that a server confirmed which was restarted since; nothing was sent on this connection yet.
     pub(super) fn push_again(&mut self, confirmed: impl Iterator<Item = (u64, Items)>) {
+        // A confirmed insert may still stand here, behind one that is not done.
+        self.all.retain(|insert| !insert.is_done());
+        self.done = 0;
         self.all.extend(confirmed.map(|(id, items)| Insert {
             sent_before: true,
             again: true,

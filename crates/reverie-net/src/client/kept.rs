@@ -95,6 +95,11 @@ impl Kept {
         self.uncovered.take().is_some()
     }
 
+    /// True if the server is to be asked what is on its disk.
+    pub(super) fn asks(&self) -> bool {
+        !self.all.is_empty() || self.uncovered.is_some()
+    }
+
     pub(super) fn contains(&self, id: u64) -> bool {
         self.all.contains_key(&id)
     }

@@ -13,6 +13,7 @@ mod engine;
 mod incoming;
 mod insert_queue;
 mod inserts;
+mod keeping;
 mod kept;
 mod outbox;
 mod pipeline;

@@ -241,9 +241,19 @@ impl Session {
         let Some(table) = self.shared.tables.iter().next().cloned() else { return };
         let (sender, cancel) = oneshot::channel();
         self.cancels.insert(id, Cancel { sender, consumes: false });
+        let shared = Arc::clone(&self.shared);
         self.waiting.push(Box::pin(async move {
             let mut patience = Patience::new(timeout, cancel);
-            let durable = wait(&table, ticket, &mut patience, false).await;
+            let in_time = tokio::select! {
+                biased;
+                durable = wait(&table, ticket, &mut patience, false) => Some(durable),
+                // A stop waits for the disk in any case, and not for the end of an interval.
+                () = shared.stopping(), if later => None,
+            };
+            let durable = match in_time {
+                Some(durable) => durable,
+                None => wait(&table, shared.tables.durable(true), &mut patience, false).await,
+            };
             let reply = match durable.unwrap_or_else(|(_, why)| Err(Error::Deadline(why))) {
                 Ok(()) => proto::Reply { id, body: Some(Body::Done(Done {})) },
                 Err(error) => refusal(id, &error),
