@@ -6,7 +6,8 @@ rotates from round to round, each turn with a fresh folder. A figure is the medi
 median of the ratios of single rounds, with the least and the most beside it.
 
 Other rows: a checkpoint, against dm-reverb's in its environment (`make bench-network` makes it); the start of a server
-from its journal, against reading the same files; the longest draw while another thread inserts and the journal syncs.
+from its journal, against reading the same files; the longest draw while another thread inserts and the journal syncs;
+tables larger than memory (`larger.py`).
 
 `--folder` names the disk that is measured: not one in memory, where a sync does nothing. A row is a function of the
 options in `ROWS`.
@@ -36,6 +37,7 @@ import reverie
 from reverie import Journal, Server, Table
 from reverie.checkpointers import DefaultCheckpointer
 
+from . import larger
 from .peers import NETWORK_PEERS, ROOT, VENVS
 from .report import duration, machine
 
@@ -249,6 +251,7 @@ ROWS: dict[str, Callable[[Options], list[dict[str, Any]]]] = {
     "checkpoint": checkpoint_rows,
     "start": start_rows,
     "stall": stall_rows,
+    "larger": lambda options: larger.rows(options, in_turns, row_of),
 }
 
 

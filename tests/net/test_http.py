@@ -4,6 +4,7 @@ import base64
 import contextlib
 import hashlib
 import http.client
+import dataclasses
 import json
 import re
 import resource
@@ -128,13 +129,29 @@ def test_the_metrics_are_those_of_the_guide_and_their_values_those_of_the_table(
     assert only(found, "reverie_sample_times_count", table="t") == 0
     families = set(re.findall(r"^# TYPE (\w+)", body, re.MULTILINE))
     named = set(re.findall(r"^\| `(reverie_\w+)", GUIDE.read_text(), re.MULTILINE))
-    # The journal has figures only where there is one.
+    # The journal and the disk tier have figures only where there is one.
     assert {name.removesuffix("_total").removesuffix("_info") for name in named} - families == {
         "reverie_journal_unsynced_bytes",
         "reverie_journal_sync_seconds",
         "reverie_checkpoint_age_seconds",
+        "reverie_disk_bytes",
     }
     assert families <= {name.removesuffix("_total").removesuffix("_info") for name in named}
+
+
+def test_the_page_and_the_metrics_of_a_server_with_a_disk_show_it(uniform, tmp_path):
+    with Server([uniform()], http=HERE, disk=tmp_path, memory_bytes=1 << 20) as server:
+        client = server.client()
+        for step in range(40):
+            client.insert_batch("t", {"x": np.full((1, 100_000), step, np.uint8)})
+        found = samples_of(read(server, "/metrics", Accept=PROMETHEUS)[2])
+        shown = json.loads(read(server, "/api/info")[2])["disk"]
+        disk = client.info().disk
+    assert shown == dataclasses.asdict(disk)
+    assert only(found, "reverie_disk_bytes", kind="chunks") == disk.chunk_bytes > 0
+    assert only(found, "reverie_disk_bytes", kind="files") == disk.file_bytes
+    assert only(found, "reverie_memory_bytes", kind="tables") == disk.memory_bytes
+    assert only(found, "reverie_memory_limit_bytes", kind="tables") == 1 << 20
 
 
 def test_the_older_format_is_for_readers_that_do_not_ask_for_openmetrics(shown):

@@ -51,6 +51,7 @@ PAGES = {
             "reverie.client.Info",
             "reverie.client.ShardInfo",
             "reverie.client.JournalInfo",
+            "reverie.client.DiskInfo",
             "reverie.client.Transport",
         ),
     ),

@@ -132,6 +132,7 @@ def figures(info: dict[str, Any], why: dict[str, Any], run: dict[str, Any] | Non
         "clients": info["clients"],
         "run": run,
         "journal": info["journal"],
+        "disk": info["disk"],
         "tables": {table["name"]: _table(table, waits[table["name"]]) for table in info["tables"]},
     }
 

@@ -8,6 +8,7 @@ import pytest
 
 import reverie
 from reverie import Table, rate_limiters, selectors
+from reverie.testing import serve
 
 MEMORY = 2 << 20
 WIDTH = 20_000
@@ -51,6 +52,13 @@ def test_a_table_of_six_times_the_memory_gives_every_item_as_it_was(connect, uni
         assert disk.chunk_bytes <= disk.file_bytes
         assert disk.max_memory_bytes == MEMORY
         assert disk.error is None
+
+
+def test_inserts_of_this_process_move_older_chunks_themselves_and_do_not_wait(uniform, tmp_path):
+    with serve([uniform("t", max_size=10_000)], disk=tmp_path, memory_bytes=MEMORY) as client:
+        for at in range(0, STEPS, 10):
+            client.insert_batch("t", {"obs": rows(at, 10)}, timeout=0)
+        assert disk_of(client)[0].num_chunks > 0
 
 
 def test_batches_ahead_read_from_the_disk(connect, uniform, tmp_path):

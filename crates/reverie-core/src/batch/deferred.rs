@@ -2,8 +2,8 @@
 //!
 //! Much of it is done by several threads: those of a pool, as a disk answers many reads sooner than one after another.
 
-use super::gather::{Bytes, Run};
 use super::plan::{Plan, missing};
+use super::run::{Bytes, Run};
 use super::unpacked::Pause;
 use crate::chunk::{Cells, Chunk, Decoder, OnDisk};
 use crate::error::Result;

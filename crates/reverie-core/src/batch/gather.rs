@@ -4,25 +4,14 @@ use super::copies::{self, Copy, ask_for_bodies, ask_for_chunks};
 use super::deferred::Deferred;
 use super::output::Role;
 use super::plan::{Column, Kind, Plan, missing};
+use super::run::Bytes;
 use super::unpacked::Pause;
-use crate::chunk::slab::{Rows, Slab, fill};
-use crate::chunk::{Cells as View, Chunk, Layout};
+use crate::chunk::slab::{Rows, fill};
+use crate::chunk::{Chunk, Layout};
 use crate::error::{Error, Result};
 use crate::item::{Body, Cells, Form, Item, PatternColumn};
 use std::borrow::Borrow;
-use std::mem::MaybeUninit;
 use std::sync::Arc;
-
-pub(super) type Bytes = [MaybeUninit<u8>];
-
-/// `n` consecutive cells of a chunk's column, which become the cells from `at` on of their item.
-#[derive(Clone, Copy)]
-pub(super) struct Run {
-    pub(super) source: usize,
-    pub(super) first: usize,
-    pub(super) n: usize,
-    pub(super) at: usize,
-}
 
 /// The number of kinds of items (pattern and layout) that are gathered together, each in its own pass.
 ///
@@ -253,116 +242,4 @@ fn lines(layout: &Layout, runs: &[LeadingRun]) -> Vec<(usize, i64)> {
         }
     }
     kept.into_iter().map(|(.., cell)| cell).collect()
-}
-
-impl Column {
-    /// Calls `each` for the runs that the item's cells fall into, in order. Fails for a cell beyond the body.
-    pub(super) fn each_run<'a>(
-        &self,
-        item: &'a Item,
-        source: &PatternColumn,
-        mut each: impl FnMut(&'a Arc<Chunk>, Run) -> Result<()>,
-    ) -> Result<()> {
-        let len = source.cells.len();
-        let consecutive = matches!(source.cells, Cells::Range { step: 1, .. });
-        let mut at = 0;
-        while at < len {
-            let relative = source.cells.get(at);
-            let (chunk, first) = item.locate(source.part, relative).ok_or_else(|| missing(&source.spec.path))?;
-            let n = match (&item.body, consecutive) {
-                (_, false) => 1,
-                (Body::Chunk(_), true) => len - at,
-                (Body::Span(parts), true) => {
-                    let starts = &parts[source.part as usize].starts;
-                    let position = i64::from(item.anchor) + relative;
-                    let end = starts[starts.partition_point(|start| *start <= position)..].first();
-                    end.map_or(len - at, |end| (len - at).min((end - position) as usize))
-                }
-            };
-            each(chunk, Run { source: source.column as usize, first, n, at })?;
-            at += n;
-        }
-        Ok(())
-    }
-
-    /// Writes zeros after the last cell of an item shorter than the longest.
-    fn zero_tail(&self, cells: usize, to: &mut Bytes) {
-        if self.kind == Kind::Padded && cells < self.steps {
-            let first = if self.outer == 1 { cells * self.cell_bytes() } else { 0 };
-            to[first..].iter_mut().for_each(|byte| {
-                byte.write(0);
-            });
-        }
-    }
-
-    /// The bytes of a run that can be copied to the batch in one piece.
-    #[inline]
-    pub(super) fn whole<'a>(&self, slab: &'a Slab, run: Run) -> Option<&'a [u8]> {
-        let layout = slab.layout();
-        let fits =
-            self.outer == 1 && run.source < layout.num_columns() && layout.width(run.source) == self.cell_bytes();
-        if fits { slab.run(run.source, run.first, run.n) } else { None }
-    }
-
-    /// Copies a run to its place in the item's part of the batch.
-    ///
-    /// `None` if the chunk does not have the cells, or not in this width.
-    pub(super) fn copy(&self, view: &View<'_>, chunk: &Chunk, run: Run, to: &mut Bytes) -> Option<()> {
-        let Run { source, first, n, at } = run;
-        let layout = chunk.layout();
-        if source >= layout.num_columns() {
-            return None;
-        }
-        let (width, itemsize) = (layout.width(source), layout.itemsize(source));
-        let narrow = width != self.cell_bytes();
-        if narrow && (width != self.elements * itemsize || itemsize > self.itemsize) {
-            return None;
-        }
-        if self.outer == 1 && !narrow {
-            let to = &mut to[at * width..(at + n) * width];
-            if let Some(cells) = view.run(source, first, n) {
-                fill(to, cells);
-                return Some(());
-            }
-            for index in 0..n {
-                fill(&mut to[index * width..][..width], view.cell(source, first + index)?);
-            }
-            return Some(());
-        }
-        for index in 0..n {
-            self.spread(view.cell(source, first + index)?, itemsize, at + index, to);
-        }
-        Some(())
-    }
-
-    /// Writes one cell whose pieces are not contiguous in the batch.
-    ///
-    /// The counting axis comes after others, or the elements are narrower than in the batch.
-    fn spread(&self, cell: &[u8], itemsize: usize, at: usize, to: &mut Bytes) {
-        let inner = self.elements / self.outer.max(1);
-        if self.outer > 1 && (inner, itemsize, self.itemsize) == (1, 1, 1) {
-            // Frames stacked along their last axis: every byte has its own destination.
-            to.chunks_exact_mut(self.steps).zip(cell).for_each(|(to, byte)| {
-                to[at].write(*byte);
-            });
-            return;
-        }
-        for outer in 0..self.outer {
-            let start = (outer * self.steps + at) * inner;
-            let to = &mut to[start * self.itemsize..(start + inner) * self.itemsize];
-            let from = &cell[outer * inner * itemsize..(outer + 1) * inner * itemsize];
-            if itemsize == self.itemsize {
-                fill(to, from);
-            } else {
-                for element in 0..inner {
-                    let to = &mut to[element * self.itemsize..(element + 1) * self.itemsize];
-                    let (text, rest) = to.split_at_mut(itemsize);
-                    fill(text, &from[element * itemsize..(element + 1) * itemsize]);
-                    rest.iter_mut().for_each(|byte| {
-                        byte.write(0);
-                    });
-                }
-            }
-        }
-    }
 }

@@ -11,6 +11,7 @@ mod join;
 mod output;
 mod plan;
 mod planner;
+mod run;
 mod select;
 mod split;
 mod unpacked;

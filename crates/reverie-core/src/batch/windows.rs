@@ -1,9 +1,9 @@
 //! Batches of windows: the arrays, and how they are filled from the items that the windows cover.
 
 use super::deferred::Deferred;
-use super::gather::Bytes;
 use super::output::{Options, Output, Role};
 use super::plan::{Column, Kind, Plan, check_alike, missing, width_of};
+use super::run::Bytes;
 use super::select::select;
 use super::unpacked::Pause;
 use crate::chunk::slab::fill;

@@ -313,13 +313,11 @@ impl ChunkLog {
 
     /// Prepares the segment for the next records: cuts what a failed write left, and begins a new one after a full one.
     fn begin(&mut self) -> Result<()> {
-        if let Some(segment) = &mut self.segment {
-            if self.torn {
-                segment.cut(&*self.disk)?;
-                let synced = segment.sync();
-                self.noted(synced)?;
-                self.torn = false;
-            }
+        if let Some(segment) = self.segment.as_mut().filter(|_| self.torn) {
+            segment.cut(&*self.disk)?;
+            let synced = segment.sync();
+            self.noted(synced)?;
+            self.torn = false;
         }
         if let Some(segment) = self.segment.as_mut().filter(|segment| segment.end >= self.segment_bytes) {
             let synced = segment.sync();

@@ -39,6 +39,8 @@ pub(super) fn info(watched: &Watched) -> Value {
             "syncs": journal.syncs,
             "sync_seconds": journal.sync_time.as_secs_f64(),
             "longest_sync_seconds": journal.longest_sync.as_secs_f64(),
+            "log_bytes": journal.log_bytes,
+            "waiting": journal.waiting,
             "is_full": journal.is_full,
             "error": journal.error.map(|error| error.to_string()),
         })),

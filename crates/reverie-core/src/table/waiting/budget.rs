@@ -22,7 +22,7 @@ pub(super) trait Holder: Send + Sync {
     /// Serves waiting inserts after bytes were freed at another table, or by packing; true if that freed bytes here.
     fn serve_waiting(&self) -> bool;
 
-    /// True while the first insert waits for bytes.
+    /// True while the first insert may wait for bytes, also if there are enough by now.
     fn is_starving(&self) -> bool;
 
     /// Refuses the inserts that wait for bytes; true if there was one.
@@ -125,7 +125,7 @@ impl Budget {
         self.starving.load(Ordering::SeqCst)
     }
 
-    /// A chunk was packed: inserts that wait for bytes may continue. Visits no table while none waits for bytes.
+    /// Chunks became smaller: inserts that wait for bytes may continue. Visits no table while none waits for bytes.
     pub(super) fn packed(&self) {
         // The bytes are counted before the mark is read; `settle` sets the mark before it reads the bytes.
         fence(Ordering::SeqCst);
@@ -141,16 +141,16 @@ impl Budget {
             while self.each(|table| table.serve_waiting()) {}
             // Clear it first: an insert that begins to wait meanwhile sets it after this, or is found below.
             self.starving.store(false, Ordering::SeqCst);
-            let starving = self.each(|table| table.is_starving());
-            if starving {
-                self.starving.store(true, Ordering::SeqCst);
-                // A chunk packed before this is counted by now; the writer of a chunk packed later sees the mark.
-                fence(Ordering::SeqCst);
-                if self.each(|table| table.serve_waiting()) {
-                    continue;
-                }
+            if !self.each(|table| table.is_starving()) {
+                return;
             }
-            if !starving || self.frees() || !self.each(|table| table.refuse_starving()) {
+            self.starving.store(true, Ordering::SeqCst);
+            // Bytes that were freed before this are counted by now; who frees bytes later sees the mark.
+            fence(Ordering::SeqCst);
+            if self.each(|table| table.serve_waiting()) {
+                continue;
+            }
+            if self.frees() || !self.each(|table| table.refuse_starving()) {
                 return;
             }
         }

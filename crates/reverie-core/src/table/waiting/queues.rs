@@ -115,6 +115,13 @@ impl State {
         if self.table.can_insert() { budget.blocks(&self.table, Some(item)) } else { None }
     }
 
+    /// True if the first waiting insert may wait for bytes only: nothing else held it back.
+    ///
+    /// Reads no bytes: those that were freed since it was held back make no difference.
+    pub(super) fn waits_for_bytes(&self) -> bool {
+        self.inserts.first().is_some_and(|first| first.next().is_some()) && self.table.can_insert()
+    }
+
     /// Continues the work that this thread left for its next hold of the lock.
     pub(super) fn resume(&mut self, rest: Rest) {
         if rest.draws {

@@ -149,7 +149,7 @@ impl SharedTable {
         if freed {
             (after.items, after.emptied) = state.table.take_dropped();
         }
-        let mut starves = budget.is_some_and(|budget| state.starves(budget).is_some());
+        let mut starves = budget.is_some() && state.waits_for_bytes();
         let first = state.table.take_first_draws();
         drop((deciding, state));
         if !first.is_empty() {

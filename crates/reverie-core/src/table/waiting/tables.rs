@@ -284,7 +284,10 @@ impl Source for Tables {
 }
 
 impl Sink for Tables {
+    /// With a disk tier the caller itself moves chunks to the disk where memory is used up, so that an insert of this
+    /// process does not wait for another thread to do so.
     fn insert(&self, table: &str, items: Inserts) -> Result<Ticket<Keys>> {
+        self.meter.make_room();
         self.get(table)?.insert(items)
     }
 

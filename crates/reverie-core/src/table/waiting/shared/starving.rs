@@ -12,7 +12,7 @@ impl Holder for SharedTable {
     }
 
     fn is_starving(&self) -> bool {
-        self.budget.as_deref().is_some_and(|budget| lock(&self.state).starves(budget).is_some())
+        lock(&self.state).waits_for_bytes()
     }
 
     fn makes_room_for(&self, items: u64, bytes: u64) -> bool {
