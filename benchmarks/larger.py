@@ -1,8 +1,8 @@
 """Rows of `benchmarks.disk` for tables larger than memory: reads and inserts of a server with a disk tier.
 
-A table of 40 kB items holds four times the `memory_bytes` of its server. The files are warm: they were just written, and
-the machine has memory for them. Contenders are the same table in memory, `preadv` of as many bytes from one file in one
-thread, and TorchRL's `LazyMemmapStorage` where it is installed.
+A table of 40 kB items holds four times the `memory_bytes` of its server. The files are warm: they were just written,
+and the machine has memory for them. Contenders are the same table in memory, `preadv` of as many bytes from one file in
+one thread, and TorchRL's `LazyMemmapStorage` where it is installed.
 """
 
 from __future__ import annotations

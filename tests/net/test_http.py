@@ -2,9 +2,9 @@
 
 import base64
 import contextlib
+import dataclasses
 import hashlib
 import http.client
-import dataclasses
 import json
 import re
 import resource

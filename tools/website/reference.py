@@ -120,6 +120,7 @@ PAGES = {
         "Training runs from Python ([guide](../guides/training.md)).",
         (
             "reverie.runners.*",
+            "reverie.pages.PageServer",
             "reverie.runners.checkpoints.ChangedSettingsError",
             "reverie.runners.checkpoints.RunExistsError",
         ),

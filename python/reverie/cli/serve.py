@@ -224,7 +224,7 @@ def _journal(
                 raise ValueError(f"--{name.replace('_', '-')} needs --journal FOLDER")
         return None
     _check_writable("--journal", folder)
-    options = {} if period is None else {"checkpoint_period": period}
+    options: dict[str, Any] = {} if period is None else {"checkpoint_period": period}
     return reverie.Journal(
         folder,
         sync=sync,  # type: ignore[arg-type]  # checked there
