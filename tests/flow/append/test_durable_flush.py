@@ -105,14 +105,14 @@ def test_new_priorities_are_on_the_disk_after_a_durable_flush(tmp_path):
             path.write_bytes(files[path.name])
         else:
             path.unlink()
-    with Server([table], listen=False, journal=Journal(tmp_path)) as server:
+    with Server([table.replace()], listen=False, journal=Journal(tmp_path)) as server:
         assert server.client().get("t", keys).info.priority.tolist() == [3.0, 4.0]
 
 
 @pytest.mark.parametrize("way", ["in-process", "shared-memory", "grpc"])
 def test_without_a_journal_the_error_says_how_to_get_one(way):
     listens = way != "in-process"
-    with Server([table()], port=0, listen=listens) as server:
+    with Server([table()], listen=listens) as server:
         client = Client(server.address, transport=way) if listens else server.client()
         with pytest.raises(ValueError, match=r"no journal; start it with .*reverie\.Journal.*--journal"):
             client.flush(durable=True)
