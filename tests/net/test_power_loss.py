@@ -28,7 +28,8 @@ class Machine:
         # Nothing is synced but for a caller that asks for it.
         journal = reverie.Journal(self._folder, sync=self._sync, interval=3600.0)
         self.hosts.append(Host())
-        self.address = self.hosts[-1].serve([self._table], journal=journal, port=self._port).__enter__()
+        self._served = self.hosts[-1].serve([self._table], journal=journal, port=self._port)
+        self.address = self._served.__enter__()
 
     def written(self):
         """The sizes of the files; all that was synced before is in them."""
@@ -128,7 +129,7 @@ def test_what_is_kept_is_shown_and_released_once_it_is_on_the_disk(machine, netw
     client.flush(durable=True)
     until(lambda: client.info().kept_bytes == 0)
     for _ in range(4):
-        client.insert_batch("t", {"x": np.zeros((4, 10_000))})
+        client.insert_batch("t", {"x": np.arange(10_000)})
     assert client.info().kept_bytes <= 1 << 20
 
 

@@ -7,13 +7,15 @@ import pytest
 
 import reverie
 from reverie import Client, Journal, Server, Table, rate_limiters, selectors
-from reverie.writers import SequenceWriter, VectorSequenceWriter
+from reverie.structured import create_config, create_reference_step
 
 
-def table():
-    return Table("t", selectors.Uniform(), selectors.Fifo(), 1000, rate_limiters.MinSize(1))
+def table(name="t"):
+    return Table(name, selectors.Uniform(), selectors.Fifo(), 1000, rate_limiters.MinSize(1))
 
 
+# A table takes the layout of its first insert.
+TABLES = ("t", "trajectory", "legacy", "sequence", "vector", "structured")
 WAYS = ("in-process", "shared-memory", "grpc", "two shards")
 
 
@@ -28,9 +30,11 @@ def reach(request, tmp_path):
                 for number in range(2 if request.param == "two shards" else 1)
             ]
             if request.param == "in-process":
-                return stack.enter_context(Server([table()], listen=False, journal=journals[0])).client()
+                return stack.enter_context(
+                    Server([table(name) for name in TABLES], listen=False, journal=journals[0])
+                ).client()
             servers = [
-                stack.enter_context(Server([table()], port=0, journal=journal, shard=number))
+                stack.enter_context(Server([table(name) for name in TABLES], port=0, journal=journal, shard=number))
                 for number, journal in enumerate(journals)
             ]
             addresses = [server.address for server in servers]
@@ -68,23 +72,19 @@ def test_a_client_and_its_writers_wait_for_the_disk_if_they_are_asked_to(reach):
     assert is_on_the_disk(client)
     with client.trajectory_writer(num_keep_alive_refs=1) as writer:
         writer.append(step)
-        writer.create_item("t", 1.0, {"x": writer.history["x"][-1:]})
+        writer.create_item("trajectory", 1.0, {"x": writer.history["x"][-1:]})
         check(writer.flush)
     with client.writer(1) as writer:
         writer.append(step)
-        writer.create_item("t", 1, 1.0)
+        writer.create_item("legacy", 1, 1.0)
         check(writer.flush)
-    with client.sequence_writer("t", length=1, period=1) as writer:
-        assert isinstance(writer, SequenceWriter)
+    with client.sequence_writer("sequence", length=1, period=1) as writer:
         writer.append(step)
         check(writer.flush)
-    with client.sequence_writer("t", length=1, period=1, num_envs=2) as writer:
-        assert isinstance(writer, VectorSequenceWriter)
+    with client.sequence_writer("vector", length=1, period=1, num_envs=2) as writer:
         writer.append({"x": np.zeros((2, 3), np.float32)})
         check(writer.flush)
-    config = reverie.structured_writer.create_config(
-        reverie.structured_writer.pattern_from_transform({"x": None}, lambda refs: {"x": refs["x"][-1:]}), "t", []
-    )
+    config = create_config({"x": create_reference_step(step)["x"][-1:]}, "structured")
     with client.structured_writer([config]) as writer:
         writer.append(step)
         check(writer.flush)
@@ -105,14 +105,14 @@ def test_new_priorities_are_on_the_disk_after_a_durable_flush(tmp_path):
             path.write_bytes(files[path.name])
         else:
             path.unlink()
-    with Server([table], listen=False, journal=Journal(tmp_path)) as server:
+    with Server([table.replace()], listen=False, journal=Journal(tmp_path)) as server:
         assert server.client().get("t", keys).info.priority.tolist() == [3.0, 4.0]
 
 
 @pytest.mark.parametrize("way", ["in-process", "shared-memory", "grpc"])
 def test_without_a_journal_the_error_says_how_to_get_one(way):
     listens = way != "in-process"
-    with Server([table()], port=0, listen=listens) as server:
+    with Server([table()], listen=listens) as server:
         client = Client(server.address, transport=way) if listens else server.client()
         with pytest.raises(ValueError, match=r"no journal; start it with .*reverie\.Journal.*--journal"):
             client.flush(durable=True)
