@@ -310,3 +310,16 @@ fn draws_during_inserts_evictions_and_compaction_have_their_own_bytes() {
     assert!(info.compacted > 0 && info.used <= 400 * ITEM as u64, "{info:?}");
     (0..300).for_each(|_| _ = number_of(&drawn(&table)));
 }
+
+#[test]
+fn an_insert_that_waits_for_memory_goes_on_as_soon_as_chunks_have_moved() {
+    let folder = Temporary::new();
+    let tables = tables(vec![options("t", 50)], tiers::options(&folder, 8 * ITEM as u64), Arc::new(Folder), None);
+    let table = tables.get("t").unwrap().clone();
+    let mut writer = Writer::new(&tables);
+    for number in 0..600 {
+        let items: Inserts = (0..4).map(|at| (writer.item(4 * number + at), Priority::Value(1.0))).collect();
+        done(table.insert(items)).unwrap();
+    }
+    assert_eq!(table.info().size, 50);
+}
