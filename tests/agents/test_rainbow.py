@@ -274,14 +274,13 @@ def test_an_environment_without_a_preset_takes_a_head_without_bounds():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("head", HEADS)
-def test_it_learns_to_balance_a_pole(head):
+def test_it_learns_to_balance_a_pole():
     """The mean greedy return of 20 episodes after 6,000 steps; random actions have 22."""
     preset = RAINBOW.load_preset("CartPole-v1")
     run = dataclasses.replace(
         preset.run, target_return=None, max_env_steps=6_000, evaluate_every=6_000, screening_episodes=1
     )
-    result = train(RAINBOW, "CartPole-v1", run=run, config=dataclasses.replace(CONFIG, head=head), seed=1)
+    result = train(RAINBOW, "CartPole-v1", run=run, config=CONFIG, seed=1)
     assert result.evaluation.mean_return > 60, result.evaluation.mean_return
 
 
