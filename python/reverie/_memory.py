@@ -30,20 +30,23 @@ class Division:
     """For connections: batches that are being sent, inserts that wait, responses that were not received."""
     why: str
     """Where the total comes from."""
+    setting: str = "max_bytes"
+    """What sets the part of the tables."""
 
     def __str__(self) -> str:
         return (
-            f"uses at most {_size(self.memory)} of memory ({self.why}): tables {_size(self.tables)}, connections"
-            f" {_size(self.network)}"
+            f"uses at most {_size(self.memory)} of memory ({self.why}): tables {_size(self.tables)} ({self.setting}),"
+            f" connections {_size(self.network)}"
         )
 
 
-def divide(max_memory: int | None, max_bytes: int | None) -> Division:
+def divide(max_memory: int | None, max_bytes: int | None, setting: str = "max_bytes") -> Division:
     """Divides a server's memory between its tables and its connections.
 
     Args:
         max_memory: bytes in total; None is `SHARE` of the memory that this process may use.
         max_bytes: bytes for the tables; None is the total without the share of the connections.
+        setting: the name of the option that `max_bytes` is from.
     """
     if max_memory is None:
         most, source = allowed()
@@ -52,8 +55,9 @@ def divide(max_memory: int | None, max_bytes: int | None) -> Division:
         why = "max_memory"
     if max_bytes is None:
         network = min(int(max_memory * NETWORK_SHARE), MOST_NETWORK)
-        return Division(max_memory, max(1, max_memory - network), network, why)
-    return Division(max_memory, max_bytes, max(min(max_memory - max_bytes, MOST_NETWORK), LEAST_NETWORK), why)
+        return Division(max_memory, max(1, max_memory - network), network, why, setting)
+    network = max(min(max_memory - max_bytes, MOST_NETWORK), LEAST_NETWORK)
+    return Division(max_memory, max_bytes, network, why, setting)
 
 
 def allowed(root: Path = Path("/"), physical: int | None = None) -> tuple[int, str]:

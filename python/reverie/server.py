@@ -131,7 +131,7 @@ class Server:
                 memory_bytes = _checks.count("memory_bytes", memory_bytes, 1, _checks.MANY)
             if disk_bytes is not None:
                 disk_bytes = _checks.count("disk_bytes", disk_bytes, 1, _checks.MANY)
-            memory = _memory.divide(max_memory, memory_bytes)
+            memory = _memory.divide(max_memory, memory_bytes, "memory_bytes")
             tier = (os.fspath(disk), memory.tables, disk_bytes)
         if _checks.count("shard", shard, 0) > 63:
             raise ValueError(f"shard must be between 0 and 63, got {shard}")
@@ -213,8 +213,9 @@ class Server:
         _LOG.info("%s %s", self.address, memory)
         if memory.memory < memory.tables + memory.network:
             _LOG.warning(
-                "%s: max_bytes leaves less than %d bytes of memory for connections; lower it, or raise max_memory",
+                "%s: %s leaves less than %d bytes of memory for connections; lower it, or raise max_memory",
                 self.address,
+                memory.setting,
                 memory.network,
             )
 

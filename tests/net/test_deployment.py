@@ -33,7 +33,8 @@ SCRAPED = {"instance", "job"}
 def exported(tmp_path_factory):
     """The labels of each series that an exporter with everything has, by its name; and the names of histograms."""
     folder = tmp_path_factory.mktemp("journal")
-    with Server([Table.queue("t", 9)], max_bytes=10**9, journal=Journal(folder), http=0) as server:
+    everything = {"max_bytes": 10**9, "journal": Journal(folder / "journal"), "disk": folder / "disk"}
+    with Server([Table.queue("t", 9)], http=0, **everything) as server:
         server.client().insert(np.float32(1), {"t": 1.0})
         server.publish(
             {"agent": "a", "env": "e", "env_steps": 1, "updates": 1, "curve": [[1, 1, 1]], "policy_age_updates": 1}

@@ -88,7 +88,10 @@ def other_value(name, value):
         "first_priority": {"td_error": "max", "max": "td_error"},
         "precision": {"float32": "bfloat16", "bfloat16": "float32"},
         "noise": {"gaussian": "ornstein-uhlenbeck", "ornstein-uhlenbeck": "gaussian"},
+        "policy_critics": {"min": "mean", "mean": "min"},
     }
+    if name == "target_critics":
+        return value - 1  # of those that there are
     if isinstance(value, str):
         return words[name][value]
     if isinstance(value, bool):

@@ -24,7 +24,7 @@ pub use decoder::{Decoder, Wanted};
 pub use layout::Layout;
 pub(crate) use moved::OnDisk;
 pub use raw::{PackedBytes, Raw};
-pub use saved::Restorer;
+pub use saved::{Content, Restorer};
 pub use slab::{fill, filled};
 pub(crate) use tier::Tier;
 pub use tier::{TierInfo, TierOptions};

@@ -144,7 +144,7 @@ impl Restorer {
         self.plain(layout, &[packed])
     }
 
-    /// The sealed chunk from the parts that [`Chunk::save_from`] wrote, in order.
+    /// The sealed chunk from the parts that [`Content::save_from`] wrote, in order.
     ///
     /// `Damaged` if they cannot be those of one chunk.
     pub fn joined(&mut self, parts: &[Vec<u8>]) -> Result<Arc<Chunk>> {

@@ -84,6 +84,12 @@ MAY_CHANGE = frozenset(
         "advantage_scale",
         "advantage_clip",
         "smoothing_clip",
+        "double",
+        "num_quantiles",
+        "policy_quantiles",
+        "target_critics",
+        "policy_critics",
+        "dropout",
         "precision",
         # actors
         "weights_period",
@@ -105,6 +111,8 @@ _NETWORKS = "the networks of the checkpoint have these layers"
 _LIMITER = "the table's limiter counts draws and inserts since the run began, and would block one side for long"
 _ENVIRONMENT = "its stored steps, its networks and its curve are from environments that were made so"
 _SEQUENCES = "the sequences in its table were cut so"
+_RETURNS = "the outputs of its networks are shares of the returns between these bounds"
+_GOALS = "the items in its table were made with so many other goals"
 _LEARNERS = "each learner and each parameter shard continues from its own state in the checkpoint"
 
 MUST_STAY = {
@@ -138,6 +146,17 @@ MUST_STAY = {
     "normalise_observations": _ENVIRONMENT,
     "normalise_rewards": _ENVIRONMENT,
     "network": _NETWORKS,
+    "head": _NETWORKS,
+    "dueling": _NETWORKS,
+    "noisy": _NETWORKS,
+    "layer_norm": _NETWORKS,
+    "num_critics": _NETWORKS,
+    "num_atoms": _NETWORKS,
+    "v_min": _RETURNS,
+    "v_max": _RETURNS,
+    "noisy_sigma": "the deviations have been learnt since, and continue from the checkpoint",
+    "her": _GOALS,
+    "her_k": _GOALS,
     "dataset": "the items in its table are rows of that data set",
     "prioritized": "the items in its table have no priorities, or its draws follow them",
     "bundled": "it decides how many tables the checkpoint has",
