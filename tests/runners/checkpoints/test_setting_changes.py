@@ -91,7 +91,7 @@ def other_value(name, value):
         "policy_critics": {"min": "mean", "mean": "min"},
     }
     if name == "target_critics":
-        return value - 1  # of those that there are
+        return 1  # of those that there are; 0 is all
     if isinstance(value, str):
         return words[name][value]
     if isinstance(value, bool):
