@@ -231,7 +231,7 @@ fn a_table_of_many_sections_comes_back() {
 }
 
 #[test]
-fn a_summary_tells_what_a_checkpoint_holds_without_its_items() {
+fn a_summary_has_what_a_checkpoint_holds_without_its_items() {
     let (tables, _) = busy();
     let disk = FakeDisk::default();
     let saved = save(&store(&disk, KEEP), &tables);

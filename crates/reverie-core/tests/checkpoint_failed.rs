@@ -85,7 +85,7 @@ fn a_first_checkpoint_that_fails_leaves_an_empty_folder() {
 }
 
 #[test]
-fn a_checkpoint_of_which_the_rename_failed_goes_and_stays_where_it_was_made_nevertheless() {
+fn a_checkpoint_whose_rename_failed_is_removed_and_kept_if_the_rename_was_made() {
     for made in [false, true] {
         let ((tables, all), disk) = (some(), FakeDisk::default());
         let store = store(&disk, KEEP);

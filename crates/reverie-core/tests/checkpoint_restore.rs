@@ -143,7 +143,7 @@ fn keys_that_were_given_out_after_the_checkpoint_are_stale_after_its_restore() {
 }
 
 #[test]
-fn the_tables_own_configuration_holds_and_every_difference_is_told() {
+fn the_tables_own_configuration_holds_and_every_difference_is_reported() {
     let (tables_before, _) = tables(vec![options("t", 100), options("gone", 5)]);
     let mut rows = Rows::new(&tables_before);
     insert(&tables_before, "t", (0..50).map(|value| (rows.item(f64::from(value)), f64::from(value))));

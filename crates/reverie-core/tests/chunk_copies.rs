@@ -114,7 +114,7 @@ fn a_packed_form_that_has_no_value_where_the_chunk_has_one_is_damaged() {
 }
 
 #[test]
-fn raw_cells_tell_their_holes_and_give_their_bytes_in_few_pieces() {
+fn raw_cells_have_their_holes_and_their_bytes_in_few_pieces() {
     for layout in [Layout::columnar, Layout::interleaved] {
         let mut writer = writer(layout(&[(2, 1), (1, 1)], 20), Compression::None);
         writer.push_cells(0, &(0..24).collect::<Vec<u8>>(), 12);

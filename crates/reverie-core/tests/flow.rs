@@ -148,7 +148,7 @@ fn assert_empty(tables: &Tables, who: &str) {
 }
 
 #[test]
-fn every_byte_comes_back_when_the_tables_are_emptied_whoever_wrote() {
+fn every_byte_comes_back_when_the_tables_are_emptied_with_any_writer() {
     for compression in [Compression::None, Compression::Lz4] {
         let tables = all_kinds();
         drop(write_rows(&tables, compression));

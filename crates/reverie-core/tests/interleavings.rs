@@ -39,7 +39,7 @@ fn take(table: &Arc<SharedTable>, n: usize) -> Vec<f64> {
 }
 
 #[test]
-fn every_item_of_a_queue_is_taken_exactly_once_whoever_waits() {
+fn every_item_of_a_queue_is_taken_exactly_once_by_any_waiting_request() {
     shuttle::check_random(
         || {
             let (tables, _) = tables(vec![queue("q", 2)]);
@@ -90,7 +90,7 @@ fn a_request_that_is_cancelled_while_it_completes_loses_no_item() {
 }
 
 #[test]
-fn closing_wakes_everyone_who_waits() {
+fn closing_wakes_every_waiting_request() {
     shuttle::check_random(
         || {
             let (tables, _) = tables(vec![queue("q", 4)]);
@@ -145,7 +145,7 @@ fn an_insert_that_waits_for_bytes_goes_on_whenever_they_are_freed() {
 }
 
 #[test]
-fn a_cut_of_all_tables_is_of_one_moment_whoever_writes_and_waits_for_bytes() {
+fn a_cut_of_all_tables_is_of_one_moment_while_others_write_and_wait_for_bytes() {
     shuttle::check_random(
         || {
             let (tables, _) = bounded_tables(vec![queue("a", 4), options("b", 4)], Some(1 << 20));

@@ -212,7 +212,7 @@ fn a_sync_that_fails_stops_the_journal_also_if_a_checkpoint_made_it() {
 }
 
 #[test]
-fn who_waits_for_the_disk_makes_the_journal_write_at_once_or_waits_for_its_turn_and_is_counted() {
+fn a_request_for_the_disk_makes_the_journal_write_at_once_or_waits_for_its_turn_and_is_counted() {
     let mut server = server(options_of(Syncs::Interval(LONG)));
     wait(server.insert("rows", 1.0)).unwrap();
     let mut later = server.journal.durable(false);

@@ -82,7 +82,7 @@ fn arrays_of_unequal_width_and_length_become_one_with_zeros_behind_what_is_short
 }
 
 #[test]
-fn whoever_has_seen_a_table_is_told_when_it_is_another() {
+fn a_client_that_knows_a_table_learns_when_it_is_another() {
     let shard = reverie_core::table::TableOptions { limiter: Limiter::rationed(), ..options("t", 100) };
     let (tables, _) = tables(vec![shard]);
     let (table, mut rows) = (tables.get("t").unwrap(), Rows::new(&tables));

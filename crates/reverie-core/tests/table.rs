@@ -111,7 +111,7 @@ fn cancelling_an_insert_names_the_keys_that_are_in() {
 }
 
 #[test]
-fn an_insert_goes_on_when_nobody_looks_at_its_ticket() {
+fn an_insert_goes_on_when_its_ticket_is_not_polled() {
     let (_tables, table, mut rows, _) = one(queue("q", 1));
     drop(table.insert(rows.inserts(&[1.0, 2.0])).unwrap());
     table.sample(sample(1)).unwrap();
@@ -127,7 +127,7 @@ fn a_dropped_sample_ticket_withdraws_its_request() {
 }
 
 #[test]
-fn closing_ends_everyone_who_waits_and_refuses_those_to_come() {
+fn closing_ends_waiting_requests_and_refuses_later_ones() {
     let closed = |name: &str| Error::Closed { name: name.to_owned() };
     let (tables, _) = tables(vec![queue("inserts", 1), queue("samples", 1)]);
     let mut rows = Rows::new(&tables);
@@ -177,7 +177,7 @@ fn why_says_when_both_sides_are_held_back_for_ever() {
 }
 
 #[test]
-fn blocked_time_is_the_time_that_somebody_waited() {
+fn blocked_time_is_the_time_that_some_request_waited() {
     let (_tables, table, mut rows, clock) = one(queue("q", 1));
     let mut ticket = table.sample(sample(1)).unwrap();
     clock.advance(Duration::from_secs(2));
@@ -190,7 +190,7 @@ fn blocked_time_is_the_time_that_somebody_waited() {
 }
 
 #[test]
-fn a_smaller_size_evicts_and_a_larger_limit_frees_those_who_wait() {
+fn a_smaller_size_evicts_and_a_larger_limit_frees_waiting_requests() {
     let (_tables, table, mut rows, _) = one(queue("q", 2));
     let mut ticket = table.insert(rows.inserts(&[1.0, 2.0, 3.0])).unwrap();
     assert!(!ticket.is_done());

@@ -148,7 +148,7 @@ fn limits_so_narrow_that_both_sides_come_to_wait_are_warned_about() {
 }
 
 #[test]
-fn a_table_that_can_never_be_sampled_is_told_with_its_numbers() {
+fn a_table_that_can_never_be_sampled_is_reported_with_its_numbers() {
     let small = Limiter::min_size(11).unwrap();
     assert_eq!(small.impossible(11), None);
     let reason = small.impossible(10).expect("eleven do not go into ten");

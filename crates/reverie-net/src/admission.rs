@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn strangers_do_not_end_who_was_let_in_and_take_no_place_of_a_client() {
+    async fn strangers_do_not_end_accepted_clients_and_take_no_place_of_one() {
         let admission = Admission::new(1, 2);
         let known = admission.arrive(Via::Grpc, "10.0.0.1:1");
         known.is_let_in();

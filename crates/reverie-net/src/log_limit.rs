@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_few_lines_are_logged_at_once_and_the_next_one_tells_how_many_were_left_out() {
+    async fn a_few_lines_are_logged_at_once_and_the_next_one_has_the_number_left_out() {
         let limit = LogLimit::default();
         assert_eq!((0..1000).filter(|_| limit.allows().is_some()).count(), BURST as usize);
         tokio::time::advance(WINDOW).await;

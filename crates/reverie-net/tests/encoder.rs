@@ -124,7 +124,7 @@ fn a_chunk_that_is_packed_when_all_has_arrived_is_packed_at_the_server_too() {
 }
 
 #[test]
-fn a_chunk_that_nobody_uses_is_released_and_so_is_one_that_was_never_packed() {
+fn a_chunk_without_users_is_released_and_so_is_one_that_was_never_packed() {
     for compression in [Compression::None, Compression::Lz4] {
         let (writer, item) = bytes_chunk(compression, 1);
         let mut pipe = Pipe::new(ROOM);
@@ -200,7 +200,7 @@ fn what_requests_count_for_is_what_their_messages_count_for() {
 }
 
 #[test]
-fn the_bytes_that_a_request_would_add_are_told_before() {
+fn the_bytes_that_a_request_would_add_are_known_before() {
     let (mut writers, mut encoder) = (Writers::new(Compression::None), Encoder::default());
     let items = writers.rows(10, 1);
     assert_eq!(encoder.bulk_bytes(&items), 280);

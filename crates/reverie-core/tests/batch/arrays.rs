@@ -133,7 +133,7 @@ fn the_widest_text_of_the_batch_sets_the_width() {
 }
 
 #[test]
-fn a_plan_for_text_is_made_anew_for_every_batch() {
+fn a_plan_for_text_is_made_for_every_batch() {
     let meter = Arc::new(Meter::new());
     let form = pattern(vec![squeezed("t", DType::Bytes, &[], 0)]);
     let mut planner = Planner::new(&Options::default());

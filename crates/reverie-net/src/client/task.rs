@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lost_connection_is_told_of_unless_the_client_was_closed_meanwhile() {
+    async fn a_lost_connection_is_logged_unless_the_client_was_closed_meanwhile() {
         for (ending, told) in [(Ending::No, 1), (Ending::Now, 0)] {
             let lines = Arc::new(AtomicUsize::new(0));
             let outbox = Outbox::new("replay.test:8000");

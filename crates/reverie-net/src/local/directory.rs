@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_that_nobody_listens_on_are_removed_at_the_next_start_and_living_ones_stay() {
+    fn sockets_without_a_listener_are_removed_at_the_next_start_and_used_ones_stay() {
         let base = Base::new("stale");
         let mut dead = base.place();
         drop(dead.bind(1).unwrap());

@@ -289,7 +289,7 @@ async fn receive_only(way: &mut dyn Way) {
 }
 
 #[tokio::test]
-async fn lies_about_slots_end_the_connection_that_told_them() {
+async fn false_reports_about_slots_end_their_connection() {
     let (_base, listener) = listen("lies");
     let (mut honest, (mut outlet, _inlet)) = joined(&listener).await;
     let range =
@@ -314,7 +314,7 @@ async fn lies_about_slots_end_the_connection_that_told_them() {
 }
 
 #[tokio::test]
-async fn random_bytes_and_lengths_that_lie_are_told_from_a_lost_connection() {
+async fn random_bytes_and_false_lengths_differ_from_a_lost_connection() {
     let (_base, listener) = listen("bytes");
     let (mut way, mut peer) = hostile(&listener).await;
     peer.write_all(&u32::MAX.to_le_bytes()).unwrap();
@@ -339,7 +339,7 @@ async fn a_client_that_does_not_read_is_waited_for_without_more_being_queued() {
 }
 
 #[tokio::test]
-async fn nobody_listens_where_a_server_was() {
+async fn no_server_listens_where_one_was() {
     let base = Base::new("nobody");
     let path = base.0.join("gone.sock");
     drop(UnixStream::connect(&path));

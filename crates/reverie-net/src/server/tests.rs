@@ -301,7 +301,7 @@ async fn a_stop_gives_clients_the_grace_time_to_read_what_they_asked_for_and_no_
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_comes_back_to_a_restarted_server_later_than_to_any_session_is_told_that_it_is_too_late() {
+async fn a_client_that_returns_to_a_restarted_server_after_its_sessions_ended_is_refused_as_too_late() {
     let linger = Limits::default().linger;
     for comes_first in [false, true] {
         let shared = shared(10, Limits::default(), None);

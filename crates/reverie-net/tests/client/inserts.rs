@@ -182,7 +182,7 @@ async fn inserts_that_were_not_confirmed_are_sent_again_and_those_that_were_are_
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_sent_to_a_server_that_forgot_the_session_is_not_sent_twice_and_the_caller_is_told() {
+async fn what_was_sent_to_a_server_that_forgot_the_session_is_not_sent_twice_and_is_an_error() {
     forgotten_by(|_| ()).await;
 }
 

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use tonic::Status;
 
 #[tokio::test(start_paused = true)]
-async fn a_client_connects_when_it_is_asked_something_and_tells_what_the_server_is() {
+async fn a_client_connects_at_the_first_call_and_reports_what_the_server_is() {
     let fake = Fake::start();
     let client = fake.client(SECOND);
     assert_eq!((client.link().transport, client.link().connected), (None, false));
@@ -138,7 +138,7 @@ async fn what_was_drawn_comes_with_the_reason_why_it_was_not_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_that_nobody_waits_for_leave_together_unless_somebody_waits_or_they_are_many() {
+async fn requests_without_a_waiting_caller_are_sent_together_unless_one_waits_or_they_are_many() {
     let fake = Fake::start();
     let client = fake.client(SECOND);
     let ask = |waits| {
@@ -263,7 +263,7 @@ async fn a_withdrawn_request_is_taken_back_at_the_server_and_its_draws_handed_ou
 
 // In real time: a thread that waits stops the other.
 #[tokio::test]
-async fn a_silent_server_does_not_keep_the_caller_who_withdraws() {
+async fn a_silent_server_does_not_hold_a_caller_that_withdraws() {
     let fake = Fake::start();
     let client = fake.client(SECOND);
     let sample = client.draw(draws(4), None);
@@ -321,7 +321,7 @@ async fn closing_ends_what_waits_and_what_comes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_will_not_pass_is_told_at_once() {
+async fn what_will_not_pass_is_refused_at_once() {
     let fake = Fake::start();
     *fake.inside.refusal.lock().unwrap() = Some(Status::unauthenticated("a token is needed"));
     let client: Arc<Remote> = fake.client(60 * SECOND);
@@ -447,7 +447,7 @@ fn acknowledged(talk: &super::fake::Talk, id: u64) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn draws_that_nobody_waits_for_after_an_outage_are_returned_until_the_server_says_that_it_has_them() {
+async fn draws_without_a_caller_after_an_outage_are_returned_until_the_server_confirms_it() {
     let fake = Fake::start();
     let client = fake.client(SECOND);
     let sample = client.draw(draws(4), None);
@@ -545,7 +545,7 @@ async fn a_client_that_ends_says_what_it_has_and_leaves() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn on_a_new_connection_the_server_is_told_all_that_is_open() {
+async fn on_a_new_connection_the_server_gets_all_that_is_open() {
     let fake = Fake::start();
     let client = fake.client(100 * SECOND);
     let (open, taken) = (client.draw(draws(4), None), client.draw(draws(4), None));

@@ -48,7 +48,7 @@ async fn every_call_but_health_asks_for_the_token() {
 }
 
 #[test]
-fn a_server_off_loopback_needs_a_token_and_tls_or_is_told_to_do_without_tls() {
+fn a_server_off_loopback_needs_a_token_and_tls_or_the_option_insecure() {
     let anywhere = || Options { address: "0.0.0.0:0".parse().unwrap(), ..options() };
     let authority = Authority::new();
     let tls = || Some(Tls { identity: authority.issue("localhost", false), client_ca: None });

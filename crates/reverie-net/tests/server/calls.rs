@@ -135,7 +135,7 @@ async fn a_script_sends_one_request_without_a_session() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn health_is_told_and_the_services_are_listed() {
+async fn health_is_reported_and_the_services_are_listed() {
     let host = Host::new(vec![table("a")]);
     let channel = tonic::transport::Endpoint::from_shared(format!("http://{}", host.server.address())).unwrap();
     let channel = channel.connect().await.unwrap();
@@ -156,7 +156,7 @@ async fn health_is_told_and_the_services_are_listed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_stop_ends_what_waits_and_tells_the_clients() {
+async fn a_stop_ends_waiting_requests_and_notifies_the_clients() {
     let host = Host::new(vec![table("a")]);
     let mut session = host.session(1).await;
     let id = session.ask(sample("a", 1), None);

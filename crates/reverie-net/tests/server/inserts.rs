@@ -84,7 +84,7 @@ async fn an_insert_that_its_table_refuses_leaves_the_others_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_client_is_told_when_its_inserts_begin_to_wait_for_their_tables_and_when_the_last_is_in() {
+async fn a_client_learns_when_its_inserts_begin_to_wait_for_their_tables_and_when_the_last_is_in() {
     let host = Host::new(vec![queue("a", 1), table("b")]);
     let mut session = host.session(1).await;
     let first = session.insert(0, &[1.0]);

@@ -99,7 +99,7 @@ fn the_recorded_answers_of_a_server_are_read_for_ever() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_client_of_each_earlier_version_is_told_both_versions() {
+async fn a_client_of_each_earlier_version_gets_both_versions() {
     for version in 1..PROTOCOL {
         let host = Host::new(vec![queue("a", 3)]);
         let mut session = Session::start(host.client().await).await;

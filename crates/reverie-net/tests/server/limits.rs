@@ -104,7 +104,7 @@ async fn too_many_requests_that_wait_end_the_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_batch_beyond_the_bound_is_refused_and_its_draws_come_one_by_one_where_they_are_nowhere_else() {
+async fn a_batch_beyond_the_bound_is_refused_and_consumed_draws_come_one_by_one() {
     let limits = Limits { session_batch_bytes: 10_000, ..Limits::default() };
     let host = Host::with(vec![queue("a", 10)], limited(limits));
     host.fill_large(4000, 4);
@@ -169,7 +169,7 @@ async fn two_hundred_sessions_are_served_at_a_time() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn sessions_beyond_the_bound_are_refused_until_one_ends_and_told_which_setting_raises_it() {
+async fn sessions_beyond_the_bound_are_refused_until_one_ends_with_the_setting_that_raises_it() {
     let limits = Limits { max_connections: 1, ..Limits::default() };
     let host = Host::with(vec![table("a")], limited(limits));
     let first = host.session(1).await;

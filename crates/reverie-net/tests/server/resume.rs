@@ -162,7 +162,7 @@ async fn a_session_is_forgotten_after_a_while() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_session_that_was_let_go_of_with_outcomes_is_told_so_until_its_client_says_something() {
+async fn a_forgotten_session_with_outcomes_is_reported_until_its_client_sends_a_message() {
     let limits = Limits { linger: Duration::ZERO, ..Limits::default() };
     let host = Host::with(vec![table("a")], Options { limits, ..options() });
     // Comes back when the session before is gone.

@@ -22,7 +22,7 @@ fn insert(host: &Host, table: &str, values: &[f64]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_batch_tells_of_its_draws_and_brings_the_arrays() {
+async fn a_batch_describes_its_draws_and_has_the_arrays() {
     let host = Host::new(vec![table("a")]);
     host.fill("a", [1.0, 2.0, 3.0]);
     let mut session = host.session(1).await;

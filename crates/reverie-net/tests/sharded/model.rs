@@ -92,7 +92,7 @@ fn draws_by_masses_of_before_are_spread_by_those_of_now() {
 }
 
 #[test]
-fn draws_that_nobody_is_given_count_as_none() {
+fn draws_that_reach_no_caller_count_as_none() {
     let mut two = shards(&[tally(1.0, 0, 10), tally(1.0, 0, 10)]);
     let drawn = |samples| Tally { counters: Counters { inserts: 10, samples, deletes: 0 }, ..tally(1.0, 0, 10) };
     two.heard(0, drawn(8));
@@ -118,7 +118,7 @@ fn so_many_inserts_of_one_shard_as_nothing_can_change_before() {
 }
 
 #[test]
-fn those_who_draw_by_one_limiter_count_alike_whenever_they_began() {
+fn clients_of_one_limiter_count_alike_whenever_they_began() {
     let counted = |samples: u64, incarnation: u64| Tally {
         incarnation,
         counters: Counters { inserts: 10, samples, deletes: 0 },

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_is_let_go_of_first_and_so_is_who_was_told() {
+    fn the_oldest_is_dropped_first_and_so_is_one_that_was_notified() {
         let mut forgotten = Forgotten::default();
         (0..=MOST).for_each(|number| forgotten.add(id(number)));
         forgotten.add(id(MOST));

@@ -109,7 +109,7 @@ async fn bytes_that_are_no_message_are_a_violation() {
 }
 
 #[tokio::test]
-async fn an_end_within_a_message_is_told_from_one_between_messages() {
+async fn an_end_within_a_message_differs_from_one_between_messages() {
     let whole = framed(&part(1, BUFFER_BYTES * 2));
     for end in [1, 4, 5, BUFFER_BYTES + 17, whole.len() - 1] {
         let (mut reader, mut peer) = hostile(Descriptors::Refused);
