@@ -36,7 +36,7 @@ def cells(first: int, count: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 
 def table() -> Table:
-    return Table("t", selectors.Uniform(), selectors.Fifo(), 10**9, rate_limiters.MinSize(1))
+    return Table("t", selectors.Uniform(), selectors.Fifo(), 10**7, rate_limiters.MinSize(1))
 
 
 @contextlib.contextmanager
