@@ -17,6 +17,8 @@ pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(CHROMIUM is None, reason="Debian's package chromium is not installed"),
     pytest.mark.xdist_group("browser"),
+    # A browser that answers nothing any more holds up one test, and not all of a run.
+    pytest.mark.timeout(240),
 ]
 #: A wait that ends only where something is broken, in seconds.
 PATIENT = 100
@@ -24,11 +26,14 @@ PATIENT = 100
 ODD = '<b id="planted">x</b>\\n "'
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def browser():
+    """A browser for one test: one that hangs does not reach the next."""
     expect.set_options(timeout=PATIENT * 1000)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"], timeout=PATIENT * 1000
+        )
         yield browser
         browser.close()
 
