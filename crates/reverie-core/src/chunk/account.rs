@@ -145,7 +145,7 @@ impl Meter {
     }
 
     pub(super) fn remove(&self, bytes: u64, on_disk: u64) {
-        // In this order nobody sees memory that is not used.
+        // In this order a reader of both counters never counts memory that is free.
         self.bytes.fetch_sub(bytes, Relaxed);
         if on_disk > 0 {
             self.on_disk.fetch_sub(on_disk, Relaxed);

@@ -326,7 +326,7 @@ impl Parts {
         }
     }
 
-    /// Writes the chunks of a sparse file again and lets go of the file, if there is too much garbage.
+    /// Copies the chunks of a sparse file to another one, if there is too much garbage; the file is removed then.
     ///
     /// Returns how long to wait before the next file; `None` if there is none.
     fn compact(&self, memory: &dyn Memory) -> Option<Duration> {
