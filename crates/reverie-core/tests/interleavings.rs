@@ -4,13 +4,16 @@
 
 mod support;
 
+use reverie_core::append::{Cells, RowWriter, Sink};
+use reverie_core::chunk::Compression;
 use reverie_core::item::Item;
 use reverie_core::sample::SampleRequest;
-use reverie_core::table::{Priority, SharedTable};
+use reverie_core::spec::DType;
+use reverie_core::table::{Priority, SharedTable, Tables};
 use shuttle::thread;
 use std::sync::Arc;
 use std::time::Duration;
-use support::{Rows, bounded_tables, f64_of, options, queue, tables};
+use support::{Rows, bounded_tables, f64_of, leaf, options, queue, tables};
 
 const SCHEDULES: usize = 2_000;
 
@@ -137,6 +140,42 @@ fn an_insert_that_waits_for_bytes_goes_on_whenever_they_are_freed() {
             };
             take(&q, 1);
             // Nobody looks again: who freed the bytes has seen to it.
+            let mut ticket = producer.join().unwrap().unwrap();
+            assert!(ticket.poll().is_some_and(|outcome| outcome.is_ok()));
+        },
+        SCHEDULES,
+    );
+}
+
+#[test]
+fn an_insert_that_waits_for_bytes_goes_on_when_a_chunk_is_packed() {
+    shuttle::check_random(
+        || {
+            let frames = leaf(DType::UInt8, &[4000]);
+            let writer = |tables: &Arc<Tables>| {
+                let sink: Arc<dyn Sink> = tables.clone();
+                RowWriter::new(sink, Compression::Zstd, false)
+            };
+            let row = |writer: &mut RowWriter| {
+                let cells = [Cells { itemsize: 1, bytes: &[7; 4000] }];
+                writer.append(&frames, &cells, 1).unwrap().remove(0)
+            };
+            let probe = tables(vec![options("probe", 10)]).0;
+            let chunk = row(&mut writer(&probe)).chunks().next().unwrap().size_bytes();
+            let (tables, _) = bounded_tables(vec![queue("q", 4), options("t", 10)], Some(2 * chunk));
+            let (q, t) = (Arc::clone(tables.get("q").unwrap()), Arc::clone(tables.get("t").unwrap()));
+            let (mut first, mut second) = (writer(&tables), writer(&tables));
+            // A sample could free bytes: an insert waits, and is not refused.
+            insert_all(&q, vec![Rows::new(&tables).item(1.0)]);
+            insert_all(&t, vec![row(&mut first)]);
+            let late = row(&mut second);
+            let producer = {
+                let t = Arc::clone(&t);
+                thread::spawn(move || t.insert(smallvec::smallvec![(late, Priority::Value(1.0))]))
+            };
+            // The scheduler changes threads at locks only.
+            (0..4).for_each(|_| drop(q.info()));
+            first.close();
             let mut ticket = producer.join().unwrap().unwrap();
             assert!(ticket.poll().is_some_and(|outcome| outcome.is_ok()));
         },
