@@ -30,6 +30,8 @@ pub(super) struct Deferred<'a> {
 /// All cells of one chunk.
 struct Group<'a> {
     cells: &'a [Deferred<'a>],
+    /// For each column of the chunk the cells that are needed, and those between them.
+    wanted: Vec<Option<Range<usize>>>,
     /// Bytes that are unpacked, or read from the disk; 0 for a raw chunk in memory.
     bytes: u64,
 }
@@ -37,20 +39,22 @@ struct Group<'a> {
 impl<'a> Group<'a> {
     fn new(cells: &'a [Deferred<'a>]) -> Self {
         let chunk = cells[0].chunk;
-        let of = |column| Some(chunk.unpacked_bytes(column, wanted(cells, column)?.len()));
-        Self { cells, bytes: (0..chunk.layout().num_columns()).filter_map(of).sum() }
+        let mut wanted: Vec<Option<Range<usize>>> = vec![None; chunk.layout().num_columns()];
+        for Run { source, first, n, .. } in cells.iter().map(|cells| cells.run) {
+            // A column that the chunk does not have is refused when it is copied.
+            let Some(wanted) = wanted.get_mut(source) else { continue };
+            let (start, end) = wanted.as_ref().map_or((first, first + n), |known| (known.start, known.end));
+            *wanted = Some(start.min(first)..end.max(first + n));
+        }
+        let of =
+            |(column, cells): (usize, &Option<Range<usize>>)| Some(chunk.unpacked_bytes(column, cells.as_ref()?.len()));
+        let bytes = wanted.iter().enumerate().filter_map(of).sum();
+        Self { cells, wanted, bytes }
     }
 
-    fn read(&self, decoder: &'a mut Decoder) -> Result<Cells<'a>> {
-        self.cells[0].chunk.read_with(decoder, &|column| wanted(self.cells, column))
+    fn read(&'a self, decoder: &'a mut Decoder) -> Result<Cells<'a>> {
+        self.cells[0].chunk.read_with(decoder, &|column| self.wanted[column].clone())
     }
-}
-
-/// The cells of a column that these need, and those between them; `None` if they need none.
-fn wanted(cells: &[Deferred<'_>], column: usize) -> Option<Range<usize>> {
-    let runs = cells.iter().map(|cells| &cells.run).filter(|run| run.source == column);
-    let ranges = runs.map(|run| run.first..run.first + run.n);
-    ranges.reduce(|left, right| left.start.min(right.start)..left.end.max(right.end))
 }
 
 impl Plan {
