@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
+/// A file is full when it has this part of all files' bytes, if that is more than [`Ledger::file_bytes`].
+const SHARE: u64 = 64;
 /// The files' names end so.
 const SUFFIX: &str = ".chunks";
 /// The number of the next file of this process.
@@ -125,8 +127,9 @@ impl Files {
         if self.lock.is_none() {
             return Err(Error::InvalidArgument("the server is closed".to_owned()));
         }
-        let full = self.open.as_ref().is_some_and(|(_, file)| file.length.load(Relaxed) >= self.ledger.file_bytes);
-        if full {
+        // Larger where there are many, each of which is open: about four hundred for a terabyte.
+        let enough = self.ledger.file_bytes.max(self.ledger.used.load(Relaxed) / SHARE);
+        if self.open.as_ref().is_some_and(|(_, file)| file.length.load(Relaxed) >= enough) {
             self.seal();
         }
         let (output, file) = match &mut self.open {

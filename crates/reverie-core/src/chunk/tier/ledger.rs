@@ -16,7 +16,7 @@ const GARBAGE: f64 = 1.5;
 
 /// The counts of the files of one server, shared by its files.
 pub(super) struct Ledger {
-    /// Bytes after which a file is full.
+    /// Bytes after which a file is full, while there are few files.
     pub(super) file_bytes: u64,
     /// Bytes of all files that were not removed.
     pub(super) used: AtomicU64,

@@ -30,8 +30,6 @@ use std::time::Duration;
 const FILE_BYTES: u64 = 64 << 20;
 /// Bytes that are written together.
 const AT_ONCE: u64 = 1 << 20;
-/// Chunks that compaction writes together.
-const CHUNKS_AT_ONCE: usize = 16;
 /// The share of live bytes up to which a file is compacted.
 const SPARSE: f64 = 0.67;
 /// The same while the files have `disk_bytes`.
@@ -107,9 +105,14 @@ struct Parts {
 
 struct Written {
     files: Files,
-    /// For each file the chunks that were written to it, of which some may be gone.
-    members: HashMap<u64, Vec<Weak<dyn Movable>>>,
+    /// Of each file, by its number.
+    members: HashMap<u64, Members>,
+    /// The file that is compacted, and its chunks that were not looked at yet.
+    sparse: Option<(Arc<File>, Members)>,
 }
+
+/// Chunks that were written to one file, of which some may be gone.
+type Members = Vec<Weak<dyn Movable>>;
 
 /// Why the last attempt moved nothing.
 #[derive(Clone, Debug, Default)]
@@ -141,7 +144,7 @@ impl Tier {
         let file_bytes = options.disk_bytes.map_or(FILE_BYTES, |most| (most / 16).clamp(1, FILE_BYTES));
         let ledger = Arc::new(Ledger::new(file_bytes));
         let files = Files::new(disk, &options.folder, Arc::clone(&ledger))?;
-        let files = Mutex::new(Written { files, members: HashMap::new() });
+        let files = Mutex::new(Written { files, members: HashMap::new(), sparse: None });
         let parts = Arc::new(Parts {
             options,
             ledger,
@@ -185,9 +188,11 @@ impl Tier {
     }
 
     /// Moves chunks, on this thread, until the memory is within its limit or no chunk can be moved.
+    ///
+    /// No more than that: the mover frees the rest.
     pub(super) fn make_room(&self, memory: &dyn Memory) {
         if memory.used() > self.parts.options.memory_bytes {
-            self.parts.relieve(memory);
+            self.parts.relieve(memory, self.parts.options.memory_bytes);
         }
     }
 
@@ -210,7 +215,9 @@ impl Tier {
                 let _ = mover.join();
             }
         }
-        held(&self.parts.files).files.close();
+        let mut written = held(&self.parts.files);
+        written.sparse = None;
+        written.files.close();
     }
 
     /// The figures, while chunks use so much memory.
@@ -267,16 +274,16 @@ impl Parts {
                 return;
             }
             let Some(memory) = memory.upgrade() else { return };
-            self.relieve(&*memory);
+            self.relieve(&*memory, self.low());
             if next.is_none_or(|next| next <= clock.now()) {
                 next = self.compact(&*memory).map(|pause| clock.now() + pause);
             }
         }
     }
 
-    /// Moves chunks until an eighth of the memory is free. Tells those that wait for memory.
-    fn relieve(&self, memory: &dyn Memory) {
-        while let Some(excess) = memory.used().checked_sub(self.low()).filter(|excess| *excess > 0) {
+    /// Moves chunks until they use no more than `most` bytes of memory. Notifies those that wait for memory.
+    fn relieve(&self, memory: &dyn Memory, most: u64) {
+        while let Some(excess) = memory.used().checked_sub(most).filter(|excess| *excess > 0) {
             let state = self.move_some(excess);
             let moves = matches!(state, State::Moves);
             self.set(state);
@@ -326,46 +333,50 @@ impl Parts {
         }
     }
 
-    /// Copies the chunks of a sparse file to another one, if there is too much garbage; the file is removed then.
+    /// Copies some chunks of a sparse file to another one, if there is too much garbage; after the last of them the file is
+    /// removed.
     ///
-    /// Returns how long to wait before the next file; `None` if there is none.
+    /// Returns how long to wait before the next; `None` if there is none.
     fn compact(&self, memory: &dyn Memory) -> Option<Duration> {
         let is_full = matches!(*held(&self.state), State::Full(_));
         let mut written = held(&self.files);
         written.files.remove_unused();
-        if !is_full && !self.ledger.is_littered() {
-            return None;
-        }
-        let file = written.files.emptiest(if is_full { SPARSE_IF_FULL } else { SPARSE })?;
-        let mut copied = 0;
-        let members = written.members.get(&file.number).into_iter().flatten().filter_map(Weak::upgrade);
-        for chunks in members.collect::<Vec<_>>().chunks(CHUNKS_AT_ONCE) {
-            let (mut bytes, mut records) = (Vec::new(), Vec::new());
-            for chunk in chunks {
-                let Some(old) = chunk.stored().filter(|old| old.place().is_in(&file)) else { continue };
-                // A chunk that cannot be read keeps its file.
-                if let Ok(record) = old.copied(&mut bytes) {
-                    records.push((Arc::clone(chunk), record));
-                }
+        if written.sparse.is_none() {
+            if !is_full && !self.ledger.is_littered() {
+                return None;
             }
+            let file = written.files.emptiest(if is_full { SPARSE_IF_FULL } else { SPARSE })?;
+            let chunks = written.members.get(&file.number).cloned().unwrap_or_default();
+            written.sparse = Some((file, chunks));
+        }
+        let (file, mut chunks) = written.sparse.take()?;
+        let (mut bytes, mut records) = (Vec::new(), Vec::new());
+        while (bytes.len() as u64) < AT_ONCE {
+            let Some(chunk) = chunks.pop() else { break };
+            let Some(chunk) = chunk.upgrade() else { continue };
+            let Some(old) = chunk.stored().filter(|old| old.place().is_in(&file)) else { continue };
+            // A chunk that cannot be read keeps its file.
+            if let Ok(record) = old.copied(&mut bytes) {
+                records.push((chunk, record));
+            }
+        }
+        if !records.is_empty() {
+            // After an error its other chunks stay where they are, and the file is found again later.
             let (to, at) = written.files.write(&bytes).ok()?;
-            copied += bytes.len() as u64;
             written.store(&to, at, records);
-            if memory.used() > self.high() {
-                // Inserts wait for memory: the rest of the file comes after it.
-                drop(written);
-                self.compacted.fetch_add(copied, Relaxed);
-                return Some(Duration::ZERO);
-            }
         }
-        Files::give_up(&file);
-        drop(file);
-        written.files.remove_unused();
+        if chunks.is_empty() {
+            Files::give_up(&file);
+            drop(file);
+            written.files.remove_unused();
+        } else {
+            written.sparse = Some((file, chunks));
+        }
         drop(written);
-        self.compacted.fetch_add(copied, Relaxed);
+        self.compacted.fetch_add(bytes.len() as u64, Relaxed);
         memory.freed();
         let rate = self.options.compaction_bytes_per_second;
-        Some(if rate == 0 { Duration::ZERO } else { Duration::from_secs_f64(copied as f64 / rate as f64) })
+        Some(if rate == 0 { Duration::ZERO } else { Duration::from_secs_f64(bytes.len() as f64 / rate as f64) })
     }
 }
 
