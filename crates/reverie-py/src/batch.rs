@@ -1,7 +1,7 @@
 //! Draws to a `reverie.Batch` of NumPy arrays.
 
 use crate::array::{Fresh, Lent, Slab};
-use crate::enter::{copying, late, quick};
+use crate::enter::{late, quick, reading};
 use crate::errors::raise;
 use crate::info::DrawInfo;
 use crate::nest::Unflattener;
@@ -274,7 +274,7 @@ pub fn room<'py>(py: Python<'py>, outputs: &[Output]) -> PyResult<Vec<Fresh<'py>
 pub fn gather(py: Python<'_>, plan: &Plan, draws: &Draws, arrays: &mut [Fresh<'_>]) -> PyResult<()> {
     let mut out: Vec<&mut [MaybeUninit<u8>]> = arrays.iter_mut().map(Fresh::bytes).collect();
     let bytes = out.iter().map(|out| out.len()).sum();
-    copying(py, bytes, || plan.gather_draws(draws, &mut out))
+    reading(py, &draws.items, bytes, || plan.gather_draws(draws, &mut out))
 }
 
 /// The `reverie.BatchInfo` of a batch: views of the memory in which it arrived.

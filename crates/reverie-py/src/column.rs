@@ -1,7 +1,7 @@
 //! The columns of a writer's history, and of trajectories.
 
 use crate::array::{Fresh, descr, numbers};
-use crate::enter::{copying, locked};
+use crate::enter::{locked, reading};
 use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -244,7 +244,7 @@ impl TrajectoryColumn {
         // A batch of one: the same bytes without the leading axis.
         let mut fresh = Fresh::new(py, output.dtype, output.itemsize, &output.shape[1..])?;
         let mut out = [fresh.bytes()];
-        copying(py, output.bytes(), || plan.gather(&items, &mut out))?;
+        reading(py, &items, output.bytes(), || plan.gather(&items, &mut out))?;
         Ok(fresh.done())
     }
 

@@ -9,7 +9,10 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use reverie_core::Result;
+use reverie_core::batch::reads_in_place;
+use reverie_core::item::Item;
 use reverie_core::table::Ticket;
+use std::borrow::Borrow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -63,6 +66,16 @@ pub fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send
 #[inline]
 pub fn copying<T: Send>(py: Python<'_>, bytes: usize, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
     if bytes <= QUICK_BYTES { quick(py, work) } else { detached(py, work) }
+}
+
+/// The same for work on items' cells: those that have to be unpacked, or read from the disk, always release the GIL.
+pub fn reading<T: Send, I: Borrow<Item>>(
+    py: Python<'_>,
+    items: &[I],
+    bytes: usize,
+    work: impl FnOnce() -> Result<T> + Send,
+) -> PyResult<T> {
+    copying(py, if reads_in_place(items) { bytes } else { usize::MAX }, work)
 }
 
 /// A request that a thread waits for.

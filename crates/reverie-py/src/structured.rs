@@ -3,7 +3,7 @@
 use crate::array::{Cell, Fresh, read};
 use crate::client::Client;
 use crate::count::Count;
-use crate::enter::{Live, copying, locked, quick};
+use crate::enter::{Live, locked, quick, reading};
 use crate::errors::signature;
 use crate::intake::Columns;
 use crate::nest::{Flattener, Nest, PyStructure, Unflattener};
@@ -347,7 +347,7 @@ impl Patterns {
         let mut fresh: Vec<Fresh<'py>> = fresh.collect::<PyResult<_>>()?;
         let bytes = plan.outputs.iter().map(batch::Output::bytes).sum();
         let mut out: Vec<_> = fresh.iter_mut().map(Fresh::bytes).collect();
-        copying(py, bytes, || plan.gather(&items, &mut out))?;
+        reading(py, &items, bytes, || plan.gather(&items, &mut out))?;
         let mut nests = self.nests.try_lock().map_err(|_| busy())?;
         nests.unflatten(py, &items[0].pattern.structure, &mut fresh.into_iter().map(Fresh::done))
     }

@@ -185,9 +185,9 @@ SyncInterval = Annotated[
 JournalCheckpointBytes = Annotated[
     int,
     typer.Option(
-        min=1,
-        metavar="BYTES",
-        help="Bytes of the journal after which a checkpoint shortens it; needs --journal.",
+        parser=size_in_bytes,
+        metavar="SIZE",
+        help="Size of the journal after which a checkpoint shortens it; needs --journal.",
         rich_help_panel=_CHECKPOINTS,
     ),
 ]

@@ -23,4 +23,4 @@ pub use output::{Options, Output, Ragged, Role};
 pub use plan::{Plan, plan};
 pub use planner::Planner;
 pub use split::{Lying, Split};
-pub use unpacked::{Pause, Unpacking};
+pub use unpacked::{Pause, Unpacking, reads_in_place};

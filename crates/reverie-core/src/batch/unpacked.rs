@@ -66,6 +66,13 @@ impl Plan {
     }
 }
 
+/// True if the first of the items is read where it lies: nothing is unpacked or read from the disk then, mostly.
+///
+/// Does not look at the others, for callers that only choose how to wait.
+pub fn reads_in_place<T: Borrow<Item>>(items: &[T]) -> bool {
+    items.first().is_none_or(|item| is_plain(item.borrow()))
+}
+
 /// True if none of the item's chunks can be packed. Also false for an item of many chunks.
 fn is_plain(item: &Item) -> bool {
     match &item.body {
