@@ -274,13 +274,18 @@ def test_an_environment_without_a_preset_takes_a_head_without_bounds():
 
 
 @pytest.mark.long
-def test_it_learns_to_balance_a_pole():
-    """The mean greedy return of 20 episodes after 6,000 steps; random actions have 22."""
+@pytest.mark.parametrize("head", HEADS)
+def test_it_learns_to_balance_a_pole(head):
+    """The mean greedy return of 20 episodes after 6,000 steps; random actions have 22.
+
+    The preset's noise explores too little for the heads that it is not made for: they explore by epsilon.
+    """
+    changes = {} if head == "categorical" else {"head": head, "noisy": False, "epsilon_steps": 3_000}
     preset = RAINBOW.load_preset("CartPole-v1")
     run = dataclasses.replace(
         preset.run, target_return=None, max_env_steps=6_000, evaluate_every=6_000, screening_episodes=1
     )
-    result = train(RAINBOW, "CartPole-v1", run=run, config=CONFIG, seed=1)
+    result = train(RAINBOW, "CartPole-v1", run=run, config=dataclasses.replace(CONFIG, **changes), seed=1)
     assert result.evaluation.mean_return > 60, result.evaluation.mean_return
 
 
