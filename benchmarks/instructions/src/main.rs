@@ -39,6 +39,8 @@ enum Work {
     Fill,
     /// As `Fill`, with the commits of a journal.
     Journaled,
+    /// Items are inserted into a uniform table one at a time, each with a commit of its own.
+    Commits,
     /// Batches of a uniform table are drawn.
     Draw,
     /// Drawn batches are gathered to arrays.
@@ -47,13 +49,14 @@ enum Work {
     Prioritised,
 }
 
-const WORKS: [(&str, Work); 9] = [
+const WORKS: [(&str, Work); 10] = [
     ("append", Work::Append),
     ("queue", Work::Queue),
     ("leased", Work::Leased),
     ("single", Work::Single),
     ("fill", Work::Fill),
     ("journaled", Work::Journaled),
+    ("commits", Work::Commits),
     ("draw", Work::Draw),
     ("gather", Work::Gather),
     ("prioritised", Work::Prioritised),
@@ -116,9 +119,13 @@ impl Writer {
     }
 
     fn batch(&mut self) -> Vec<Item> {
+        self.rows(BATCH)
+    }
+
+    fn rows(&mut self, count: usize) -> Vec<Item> {
         let cells = [(4, 16), (8, 8), (4, 4), (4, 16), (4, 4)]
-            .map(|(itemsize, cell)| Cells { itemsize, bytes: &self.bytes[..BATCH * cell] });
-        self.rows.append(&self.schema, &cells, BATCH).unwrap().into_iter().collect()
+            .map(|(itemsize, cell)| Cells { itemsize, bytes: &self.bytes[..count * cell] });
+        self.rows.append(&self.schema, &cells, count).unwrap().into_iter().collect()
     }
 }
 
@@ -147,6 +154,15 @@ fn counted_single(table: &Arc<SharedTable>, items: Vec<Item>) {
 #[inline(never)]
 fn counted_commit(log: &Log) {
     log.commit(false).unwrap();
+}
+
+#[inline(never)]
+fn counted_commits(table: &Arc<SharedTable>, writer: &mut Writer, log: &Log) {
+    for _ in 0..BATCH {
+        let item = writer.rows(1).remove(0);
+        black_box(table.insert(Inserts::from_iter([(item, Priority::Value(1.0))])).unwrap());
+        log.commit(false).unwrap();
+    }
 }
 
 #[inline(never)]
@@ -205,10 +221,11 @@ fn act(work: Work, table: &Arc<SharedTable>, writer: &mut Writer, log: Option<&L
         match work {
             Work::Append => counted_append(writer),
             Work::Single => counted_single(table, writer.batch()),
+            Work::Commits => counted_commits(table, writer, log.expect("a journal")),
             _ => counted_insert(table, with_priorities(writer.batch(), round)),
         }
         match work {
-            Work::Append | Work::Fill => {}
+            Work::Append | Work::Fill | Work::Commits => {}
             Work::Journaled => counted_commit(log.expect("a journal")),
             _ => _ = counted_sample(table, BATCH, work == Work::Leased),
         }
@@ -226,7 +243,7 @@ fn main() {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let tables = Arc::new(Tables::new(vec![options(work)], None, &clock, 3).unwrap());
     let table = Arc::clone(tables.get("t").unwrap());
-    let log = (work == Work::Journaled).then(|| {
+    let log = matches!(work, Work::Journaled | Work::Commits).then(|| {
         let folder = std::env::args().nth(2).expect("a folder for the journal").into();
         let store = Arc::new(Store::new(Arc::new(Folder), folder, Keep { count: 1, max_age: None }).unwrap());
         Log::begin(Arc::clone(&tables), store, JournalEnd::default(), || std::time::Duration::ZERO).unwrap()

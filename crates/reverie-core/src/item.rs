@@ -173,6 +173,14 @@ impl Form {
         KEPT.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().form(pattern)
     }
 
+    /// The pattern if it lives as long as the process: its address is then its own for good.
+    pub(crate) fn kept(&self) -> Option<&'static Pattern> {
+        match &self.0 {
+            Handle::Kept(pattern) => Some(pattern),
+            Handle::Counted(_) => None,
+        }
+    }
+
     /// The bytes of memory that are freed with the last handle: none of a pattern that lives as long as the process.
     pub fn own_bytes(&self) -> usize {
         match &self.0 {

@@ -56,6 +56,16 @@ pub(super) struct Section {
 }
 
 impl Section {
+    /// The section as it is written, without its position: those before it say that.
+    fn entry(&self) -> [u8; ENTRY] {
+        let mut entry = [0; ENTRY];
+        entry[..4].copy_from_slice(&self.cells.to_le_bytes());
+        entry[4] = self.coding.method as u8;
+        entry[5] = (u8::from(self.coding.delta) * FLAG_DELTA) | (u8::from(self.holes) * FLAG_HOLES);
+        entry[6..].copy_from_slice(&(self.stored as u64).to_le_bytes());
+        entry
+    }
+
     pub(super) fn hole_bytes(&self) -> usize {
         if self.holes { (self.cells as usize).div_ceil(8) } else { 0 }
     }
@@ -73,14 +83,21 @@ impl Packed {
         let mut bytes = Vec::with_capacity(HEAD + ENTRY * sections.len() + bodies.len());
         bytes.push(VERSION);
         bytes.extend((sections.len() as u32).to_le_bytes());
-        for section in &sections {
-            let flags = (u8::from(section.coding.delta) * FLAG_DELTA) | (u8::from(section.holes) * FLAG_HOLES);
-            bytes.extend(section.cells.to_le_bytes());
-            bytes.extend([section.coding.method as u8, flags]);
-            bytes.extend((section.stored as u64).to_le_bytes());
-        }
+        sections.iter().for_each(|section| bytes.extend(section.entry()));
         bytes.extend_from_slice(bodies);
         Self { bytes: bytes.into(), sections: sections.into() }
+    }
+
+    /// Appends a packed form of so many columns to `out`, whose bytes `body` appends column by column.
+    pub(super) fn put(out: &mut Vec<u8>, columns: usize, mut body: impl FnMut(usize, &mut Vec<u8>) -> Section) {
+        out.push(VERSION);
+        out.extend((columns as u32).to_le_bytes());
+        let entries = out.len();
+        out.resize(entries + ENTRY * columns, 0);
+        for column in 0..columns {
+            let section = body(column, out);
+            out[entries + ENTRY * column..][..ENTRY].copy_from_slice(&section.entry());
+        }
     }
 
     /// Reads the entries, and checks them against the layout and the number of bytes.

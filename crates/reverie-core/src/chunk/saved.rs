@@ -72,47 +72,49 @@ impl Content<'_> {
     /// [`Restorer::joined`] makes the chunk of its parts. A chunk that is packed or was on the disk has one part: `None`
     /// for a later one, and then `out` is as it was.
     pub fn save_from(&self, from: &[u32], out: &mut Vec<u8>) -> Option<Vec<u32>> {
-        let layout = self.layout;
-        let (packed, is_plain): (Arc<Packed>, _) = match &self.of {
-            Of::Plain(slab) => (Arc::new(raw_form(slab, from)), true),
-            Of::Raw(slab) => (Arc::new(raw_form(slab, from)), true),
+        let (slab, packed, is_plain) = match &self.of {
+            Of::Plain(slab) => (Some(*slab), None, true),
+            Of::Raw(slab) => (Some(&**slab), None, true),
             Of::Packed(_) | Of::Loaded(_) if !from.is_empty() => return None,
-            Of::Packed(packed) => (Arc::clone(packed), false),
-            Of::Loaded(packed) => (Arc::clone(packed), true),
+            Of::Packed(packed) => (None, Some(packed), false),
+            Of::Loaded(packed) => (None, Some(packed), true),
         };
-        let cells: Vec<_> = layout.places().iter().map(|place| (place.width, place.itemsize)).collect();
-        let by_column = Layout::columnar(&cells, layout.capacity()) == *layout;
-        out.extend([u8::from(!by_column), u8::from(is_plain)]);
-        out.extend((cells.len() as u32).to_le_bytes());
+        let layout = self.layout;
+        out.reserve(HEAD + ENTRY * layout.num_columns());
+        out.extend([u8::from(layout.is_interleaved()), u8::from(is_plain)]);
+        out.extend((layout.num_columns() as u32).to_le_bytes());
         out.extend((layout.capacity() as u32).to_le_bytes());
-        for (width, itemsize) in &cells {
-            out.extend((*width as u64).to_le_bytes());
-            out.extend((*itemsize as u64).to_le_bytes());
+        for place in layout.places() {
+            out.extend((place.width as u64).to_le_bytes());
+            out.extend((place.itemsize as u64).to_le_bytes());
         }
+        if let Some(slab) = slab {
+            return Some(put_raw(slab, from, out));
+        }
+        let packed = packed?;
         out.extend_from_slice(packed.bytes());
-        let before = |column: usize| from.get(column).copied().unwrap_or(0);
-        Some((0..layout.num_columns()).map(|column| before(column) + packed.len(column) as u32).collect())
+        Some((0..layout.num_columns()).map(|column| packed.len(column) as u32).collect())
     }
 }
 
-/// The published cells of each column from these on, not packed.
-fn raw_form(slab: &Slab, from: &[u32]) -> Packed {
-    let mut bodies = Vec::new();
-    let mut sections = Vec::with_capacity(slab.layout().num_columns());
-    for column in 0..slab.layout().num_columns() {
-        let (first, start) = (from.get(column).map_or(0, |first| *first as usize), bodies.len());
+/// Appends the published cells of each column from these on, not packed; returns how many the columns have by now.
+fn put_raw(slab: &Slab, from: &[u32], out: &mut Vec<u8>) -> Vec<u32> {
+    let mut ends = Vec::with_capacity(slab.layout().num_columns());
+    Packed::put(out, slab.layout().num_columns(), |column, out| {
+        let first = from.get(column).map_or(0, |first| *first as usize);
         let cells = first..slab.len(column).max(first);
+        ends.push(cells.end as u32);
         let holes = hole_bits(slab, column, cells.clone());
-        bodies.extend_from_slice(&holes);
-        let (before, n) = (bodies.len(), cells.len());
+        out.extend_from_slice(&holes);
+        let (before, n) = (out.len(), cells.len());
         match slab.run(column, first, n) {
-            Some(run) => bodies.extend_from_slice(run),
-            None => cells.filter_map(|cell| slab.cell(column, cell)).for_each(|cell| bodies.extend(cell)),
+            Some(run) => out.extend_from_slice(run),
+            None => cells.filter_map(|cell| slab.cell(column, cell)).for_each(|cell| out.extend_from_slice(cell)),
         }
-        let stored = bodies.len() - before;
-        sections.push(Section { cells: n as u32, coding: RAW, holes: !holes.is_empty(), start, stored });
-    }
-    Packed::new(sections, &bodies)
+        let stored = out.len() - before;
+        Section { cells: n as u32, coding: RAW, holes: !holes.is_empty(), start: 0, stored }
+    });
+    ends
 }
 
 /// Restores chunks; chunks with the same layout share it.

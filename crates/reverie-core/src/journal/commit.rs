@@ -1,8 +1,9 @@
 //! A commit as bytes.
 //!
 //! Little-endian: `"REVCOMIT" | number u64 | segment u64 and offset u64 up to which everything was on the disk | clock
-//! u64 | wall clock u64 | patterns | chunks | spans | episodes | tables | forgotten senders`. Patterns, chunks and spans
-//! are numbered within the commit, chunks have the numbers that their records say. The tables are identified by name.
+//! u64 | wall clock u64 | known u32 | patterns | chunks | spans | episodes | tables | forgotten senders`. Chunks and spans
+//! are numbered within the commit. Patterns are numbered since the last cut: those of the commit follow the `known` that
+//! the commits before have, which is 0 after a cut. In the journal chunks have the numbers that their records say. The tables are identified by name.
 
 use crate::checkpoint::bytes::{Bytes, Decoded, Reader};
 use crate::checkpoint::records;
@@ -26,6 +27,9 @@ pub(super) struct Commit {
     pub(super) clock: Duration,
     /// Time since the Unix epoch.
     pub(super) wall: Duration,
+    /// The number of patterns of the commits before.
+    pub(super) known: u32,
+    /// Those that follow them.
     pub(super) patterns: Vec<Pattern>,
     /// The numbers of the chunks in the journal.
     pub(super) chunks: Vec<u64>,
@@ -197,12 +201,17 @@ impl Commit {
         let mut from = Reader::new(payload);
         let (number, _) = Self::head(&mut from)?;
         let (clock, wall) = (Duration::from_nanos(from.u64()?), Duration::from_nanos(from.u64()?));
-        let length = from.u32()? as usize;
-        let patterns = records::patterns(&mut Reader::new(from.take(length)?))?;
+        let known = from.u32()?;
+        let patterns = optional(&mut from, |from| {
+            let length = from.u32()? as usize;
+            records::patterns(&mut Reader::new(from.take(length)?))
+        })?
+        .unwrap_or_default();
         let commit = Self {
             number,
             clock,
             wall,
+            known,
             patterns,
             chunks: from.all(Reader::u64)?,
             spans: from.all(rows::span)?,
@@ -216,7 +225,8 @@ impl Commit {
     }
 
     fn check(&self) -> Decoded<()> {
-        let (chunks, spans, patterns) = (self.chunks.len(), self.spans.len(), self.patterns.len());
+        let (chunks, spans, patterns) =
+            (self.chunks.len(), self.spans.len(), self.known as usize + self.patterns.len());
         let mut of_spans = self.spans.iter().flatten().flat_map(|part| &part.chunks);
         if of_spans.any(|chunk| *chunk as usize >= chunks) {
             return Err("a run with a chunk that there is not".to_owned());

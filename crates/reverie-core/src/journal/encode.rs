@@ -22,17 +22,42 @@ pub(super) struct Head {
     pub(super) forgotten: Option<Vec<Sender>>,
 }
 
-/// The objects that the items of a commit share, each once. Addresses are of objects that the items keep alive.
+/// What is kept from one commit to the next: the patterns that the commits since the last cut have, and buffers.
 #[derive(Default)]
+pub(super) struct Encoder {
+    /// The numbers of the patterns that live as long as the process, by their addresses.
+    kept: Numbers,
+    /// The number of patterns that the commits since the last cut have.
+    patterns: u32,
+    commit: Bytes,
+    changes: Bytes,
+}
+
+/// More than that is not kept for the next commit.
+const BUFFER: usize = 1 << 20;
+
+impl Encoder {
+    /// The next commit is the first after a cut, which recovery may begin with: it has all patterns of its items.
+    pub(super) fn begin(&mut self) {
+        self.kept.clear();
+        self.patterns = 0;
+    }
+}
+
+/// The objects that the items of a commit share, each once. Addresses are of objects that the items keep alive.
 struct Shared<'a> {
     chunks: Vec<u64>,
     /// The first chunk that could not be read from the disk.
     failed: Option<Error>,
     spans: Vec<&'a Arc<Span>>,
+    /// Those that no commit since the last cut has.
     patterns: Vec<&'a Pattern>,
     chunk_numbers: Numbers,
     span_numbers: Numbers,
     pattern_numbers: Numbers,
+    kept: &'a mut Numbers,
+    /// The number of patterns of the commits before.
+    known: u32,
 }
 
 impl<'a> Shared<'a> {
@@ -64,8 +89,9 @@ impl<'a> Shared<'a> {
 
     fn pattern(&mut self, item: &'a Item) -> u32 {
         let pattern: &'a Pattern = &item.pattern;
-        let next = self.patterns.len() as u32;
-        let number = *self.pattern_numbers.entry(std::ptr::from_ref(pattern) as usize).or_insert(next);
+        let next = self.known + self.patterns.len() as u32;
+        let numbers = if item.pattern.kept().is_some() { &mut *self.kept } else { &mut self.pattern_numbers };
+        let number = *numbers.entry(std::ptr::from_ref(pattern) as usize).or_insert(next);
         if number == next {
             self.patterns.push(pattern);
         }
@@ -90,36 +116,58 @@ impl<'a> Shared<'a> {
     }
 }
 
-/// The bytes of a commit. The records of its chunks are appended to `log`, before them.
-///
-/// `Storage` or `DamagedFile` for a chunk on the disk that cannot be read.
-pub(super) fn encode(log: &mut ChunkLog, head: &Head, tables: &[(&str, TableDelta)]) -> Result<Vec<u8>> {
-    let mut shared = Shared::default();
-    let mut changes = Bytes::default();
-    changes.u32(tables.len() as u32);
-    tables.iter().for_each(|(name, delta)| put_change(&mut changes, log, &mut shared, name, delta));
-    if let Some(error) = shared.failed {
-        return Err(error);
+impl Encoder {
+    /// Appends a commit to `log`, after the records of its chunks.
+    ///
+    /// `Storage` or `DamagedFile` for a chunk on the disk that cannot be read; there is no commit then.
+    pub(super) fn put(&mut self, log: &mut ChunkLog, head: &Head, tables: &[(&str, TableDelta)]) -> Result<()> {
+        let Self { kept, patterns: known, commit: out, changes } = self;
+        for buffer in [&mut *out, &mut *changes] {
+            buffer.0.clear();
+            buffer.0.shrink_to(BUFFER);
+        }
+        let mut shared = Shared {
+            chunks: Vec::new(),
+            failed: None,
+            spans: Vec::new(),
+            patterns: Vec::new(),
+            chunk_numbers: Numbers::default(),
+            span_numbers: Numbers::default(),
+            pattern_numbers: Numbers::default(),
+            kept,
+            known: *known,
+        };
+        changes.u32(tables.len() as u32);
+        tables.iter().for_each(|(name, delta)| put_change(changes, log, &mut shared, name, delta));
+        let Shared { chunks, failed, spans, patterns, chunk_numbers, .. } = shared;
+        if let Some(error) = failed {
+            // The next commit has all patterns of its items.
+            kept.clear();
+            *known = 0;
+            return Err(error);
+        }
+        out.0.extend_from_slice(&MAGIC);
+        out.u64(head.number);
+        out.u64(head.synced.0);
+        out.u64(head.synced.1);
+        out.u64(head.clock.as_nanos() as u64);
+        out.u64(head.wall.as_nanos() as u64);
+        out.u32(*known);
+        put_optional(out, (!patterns.is_empty()).then_some(&patterns), put_record);
+        *known += patterns.len() as u32;
+        out.all(&chunks, |out, number| out.u64(*number));
+        let number_of = |chunk: &Arc<Chunk>| chunk_numbers[&(Arc::as_ptr(chunk) as usize)];
+        out.all(&spans, |out, span| rows::put_span(out, span, number_of));
+        let of_several = spans.iter().enumerate().filter(|(_, span)| !span.episodes.is_empty());
+        let episodes: Vec<_> = of_several.map(|(number, span)| (number as u32, span.episodes.clone())).collect();
+        out.all(&episodes, rows::put_episodes);
+        out.0.extend_from_slice(&changes.0);
+        put_optional(out, head.forgotten.as_ref(), |out, senders| {
+            out.all(senders, |out, sender| out.0.extend_from_slice(sender));
+        });
+        log.commit(&out.0);
+        Ok(())
     }
-    let mut out = Bytes::default();
-    out.0.extend_from_slice(&MAGIC);
-    out.u64(head.number);
-    out.u64(head.synced.0);
-    out.u64(head.synced.1);
-    out.u64(head.clock.as_nanos() as u64);
-    out.u64(head.wall.as_nanos() as u64);
-    put_record(&mut out, &shared.patterns);
-    out.all(&shared.chunks, |out, number| out.u64(*number));
-    let numbers = &shared.chunk_numbers;
-    out.all(&shared.spans, |out, span| rows::put_span(out, span, |chunk| numbers[&(Arc::as_ptr(chunk) as usize)]));
-    let of_several = shared.spans.iter().enumerate().filter(|(_, span)| !span.episodes.is_empty());
-    let episodes: Vec<_> = of_several.map(|(number, span)| (number as u32, span.episodes.clone())).collect();
-    out.all(&episodes, rows::put_episodes);
-    out.0.extend_from_slice(&changes.0);
-    put_optional(&mut out, head.forgotten.as_ref(), |out, senders| {
-        out.all(senders, |out, sender| out.0.extend_from_slice(sender));
-    });
-    Ok(out.0)
 }
 
 fn put_change<'a>(out: &mut Bytes, log: &mut ChunkLog, shared: &mut Shared<'a>, name: &str, delta: &'a TableDelta) {

@@ -1,4 +1,8 @@
-//! The thread that makes commits for all who wait: what was done meanwhile is one commit, and one sync.
+//! Commits for all who wait: what was done meanwhile is one commit, and one sync.
+//!
+//! A thread that blocks until its commit is written makes it itself, with what others did meanwhile: that takes no switch
+//! of threads. The journal's own thread makes those that only tasks wait for, or that no thread made within [`LINGER`],
+//! and everything that waits for the disk.
 
 use super::log::Log;
 use super::recover::JournalEnd;
@@ -66,6 +70,12 @@ impl JournalOptions {
 /// How often a full disk is tried again.
 const RETRY: Duration = Duration::from_millis(200);
 
+/// How long the journal's thread leaves a commit to a thread that may wait for it.
+const LINGER: Duration = Duration::from_millis(2);
+
+/// The most commits that a thread makes in a row for others, besides its own.
+const FOR_OTHERS: usize = 2;
+
 /// The journal of a server's tables: a thread that makes commits.
 pub struct Journal {
     log: Log,
@@ -92,6 +102,10 @@ struct Progress {
     info: JournalInfo,
     failed: Option<Error>,
     ended: bool,
+    /// Someone waits for a round to be written who cannot make it: the thread does not linger.
+    hurried: bool,
+    /// The thread waits for the next reason to commit, and must be woken for it.
+    asleep: bool,
 }
 
 /// Of a barrier: nothing is withdrawn with it.
@@ -154,9 +168,42 @@ impl Journal {
         let (ticket, promise) = Ticket::promised(Arc::new(NotCancellable), 0, false);
         let round = progress.next;
         who(&mut progress).push((round, promise));
+        let wakes = progress.asleep || !progress.synced.is_empty();
         drop(progress);
-        self.changed.notify_all();
+        if wakes {
+            self.changed.notify_all();
+        }
         ticket
+    }
+
+    /// Makes one commit in this thread for all who wait. False if there is nothing to do, or this thread may not.
+    fn commit_for_all(&self) -> bool {
+        if self.options.syncs == Syncs::Always {
+            return false;
+        }
+        let Some(turn) = self.log.try_turn() else {
+            self.hurry();
+            return false;
+        };
+        let round = {
+            let mut progress = self.progress();
+            let stands = progress.ended || progress.failed.is_some() || progress.info.is_full;
+            if stands || progress.written.is_empty() {
+                return false;
+            }
+            progress.next += 1;
+            progress.next - 1
+        };
+        match turn.commit() {
+            Ok(unsynced) if unsynced > self.options.max_unsynced_bytes => self.hurry(),
+            Ok(unsynced) => {
+                self.finish(round, false, unsynced);
+                return true;
+            }
+            Err(_) if self.log.is_full() => self.hurry(),
+            Err(error) => self.fail(error),
+        }
+        false
     }
 
     /// Takes a checkpoint, see [`Log::save`]. Blocks.
@@ -190,7 +237,7 @@ impl Journal {
         let mut asked = 0;
         let mut next_counts = Instant::now().checked_add(self.options.interval);
         loop {
-            let (round, ends, counts, syncs) = self.next_round(next_counts);
+            let Some((round, ends, counts, syncs)) = self.next_round(next_counts) else { return };
             if counts {
                 next_counts = Instant::now().checked_add(self.options.interval);
             }
@@ -201,7 +248,7 @@ impl Journal {
                 let syncs = syncs || ends || by_time || far || self.options.syncs == Syncs::Always;
                 if syncs { self.sync().map(|()| (true, 0)) } else { Ok((false, unsynced)) }
             });
-            match outcome {
+            match outcome.and_then(|written| self.check().map(|()| written)) {
                 Ok((synced, unsynced)) => {
                     self.finish(round, synced, unsynced);
                     self.ask_for_checkpoint(&mut asked);
@@ -227,20 +274,39 @@ impl Journal {
         Ok(())
     }
 
-    /// Waits for a reason to commit; returns the round, and whether the thread ends, counts are written, and somebody
-    /// waits for the disk.
-    fn next_round(&self, next_counts: Option<Instant>) -> (u64, bool, bool, bool) {
+    /// Waits for a reason to commit; returns the round, and whether the thread ends, counts are written, and someone
+    /// waits for the disk. `None` if the journal has failed.
+    fn next_round(&self, next_counts: Option<Instant>) -> Option<(u64, bool, bool, bool)> {
         let mut progress = self.progress();
+        // While others may make the commits: the round that was the next one when this thread last looked, and when it
+        // looks again.
+        let mut lingers: Option<(u64, Instant)> = None;
         loop {
-            let left = next_counts.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
-            let counts = left.is_zero();
-            if progress.ended || counts || !progress.written.is_empty() || !progress.synced.is_empty() {
-                let round = progress.next;
-                progress.next += 1;
-                return (round, progress.ended, counts, !progress.synced.is_empty());
+            if progress.failed.is_some() {
+                return None;
             }
-            let waited = self.changed.wait_timeout(progress, left.min(Duration::from_secs(3600)));
+            let now = Instant::now();
+            let left = next_counts.map_or(Duration::MAX, |at| at.saturating_duration_since(now));
+            let (counts, waits, syncs) = (left.is_zero(), !progress.written.is_empty(), !progress.synced.is_empty());
+            let round = progress.next;
+            let looks = lingers.filter(|(_, until)| *until <= now);
+            let none_did = looks.is_some_and(|(since, _)| since == round);
+            let at_once = progress.hurried || none_did || self.options.syncs == Syncs::Always;
+            if progress.ended || counts || syncs || (waits && at_once) {
+                progress.hurried = false;
+                progress.next += 1;
+                return Some((round, progress.ended, counts, syncs));
+            }
+            progress.hurried = false;
+            if looks.is_some() || lingers.is_none() {
+                let others_did = looks.is_some() && !none_did;
+                lingers = (waits || others_did).then_some((round, now + LINGER));
+            }
+            progress.asleep = lingers.is_none();
+            let most = lingers.map_or(Duration::from_secs(3600), |(_, until)| until - now);
+            let waited = self.changed.wait_timeout(progress, left.min(most));
             progress = waited.unwrap_or_else(PoisonError::into_inner).0;
+            progress.asleep = false;
         }
     }
 
@@ -253,7 +319,7 @@ impl Journal {
         let (written, on_disk): (Vec<_>, Vec<_>) = {
             let mut progress = self.progress();
             let info = &mut progress.info;
-            (info.rounds, info.unsynced_bytes) = (round + 1, unsynced);
+            (info.rounds, info.unsynced_bytes) = (info.rounds.max(round + 1), unsynced);
             (info.is_full, info.error) = (false, None);
             let written = take(&mut progress.written);
             let mut on_disk = Vec::new();
@@ -294,6 +360,7 @@ impl Journal {
             [written, synced, synced_later].into_iter().flat_map(std::mem::take).collect()
         };
         let error = self.progress().failed.clone().expect("it was just set");
+        self.changed.notify_all();
         waiting.into_iter().for_each(|(_, promise)| promise.fill(Err(error.clone())));
     }
 }
@@ -317,6 +384,25 @@ impl Durable for Journal {
 
     fn durable(&self, at_once: bool) -> Ticket<()> {
         self.wait_for(|progress| if at_once { &mut progress.synced } else { &mut progress.synced_later })
+    }
+
+    fn commit_here(&self) {
+        let _end = End(self);
+        for _ in 0..=FOR_OTHERS {
+            if !self.commit_for_all() {
+                return;
+            }
+        }
+        self.hurry();
+    }
+
+    fn hurry(&self) {
+        let mut progress = self.progress();
+        if !progress.written.is_empty() {
+            progress.hurried = true;
+            drop(progress);
+            self.changed.notify_all();
+        }
     }
 
     fn is_later(&self) -> bool {

@@ -1,13 +1,13 @@
 //! Makes commits: takes what changed from the tables, and writes it.
 
-use super::encode::{Head, encode};
+use super::encode::{Encoder, Head};
 use super::recover::JournalEnd;
 use crate::checkpoint::summary::LogStart;
 use crate::checkpoint::{Saved, Store};
 use crate::disk::storage;
 use crate::error::Result;
 use crate::table::{TableDelta, Tables};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 /// The journal of the tables of one server, without a thread: each call does its work before it returns.
@@ -31,6 +31,21 @@ struct State {
     unsynced: u64,
     /// Bytes of commits, and of chunks that they refer to, since the newest checkpoint's cut.
     since_checkpoint: u64,
+    encoder: Encoder,
+}
+
+/// The right to make the next commit.
+pub(super) struct Turn<'a> {
+    log: &'a Log,
+    state: MutexGuard<'a, State>,
+}
+
+impl Turn<'_> {
+    /// See [`Log::commit`]; without priorities and counts of draws.
+    pub(super) fn commit(mut self) -> Result<u64> {
+        self.log.commit_held(&mut self.state, false)?;
+        Ok(self.state.unsynced)
+    }
 }
 
 impl Log {
@@ -50,8 +65,14 @@ impl Log {
             log.number_after(from.chunk);
         }
         tables.iter().for_each(|table| table.track_changes());
-        let state =
-            Mutex::new(State { next: from.commit, synced: (0, 0), forgotten: 0, unsynced: 0, since_checkpoint: 0 });
+        let state = Mutex::new(State {
+            next: from.commit,
+            synced: (0, 0),
+            forgotten: 0,
+            unsynced: 0,
+            since_checkpoint: 0,
+            encoder: Encoder::default(),
+        });
         let log = Self { tables, store, now: Box::new(now), state };
         log.take(false, false)?;
         Ok(log)
@@ -76,6 +97,16 @@ impl Log {
         Ok(state.unsynced)
     }
 
+    /// The right to make the next commit; `None` while another thread has it, or takes a checkpoint's cut.
+    pub(super) fn try_turn(&self) -> Option<Turn<'_>> {
+        let state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(Turn { log: self, state })
+    }
+
     fn commit_held(&self, state: &mut State, counts: bool) -> Result<()> {
         self.store.log().check_synced()?;
         if self.store.log().is_behind() {
@@ -98,8 +129,7 @@ impl Log {
         let mut log = self.store.log();
         // Those of a checkpoint that is being taken are no part of the journal.
         state.unsynced += log.take_bytes();
-        let commit = encode(&mut log, &head, &deltas)?;
-        log.commit(&commit);
+        state.encoder.put(&mut log, &head, &deltas)?;
         (state.next, state.forgotten) = (number + 1, revision);
         let written = log.write();
         let bytes = log.take_bytes();
@@ -153,8 +183,9 @@ impl Log {
         }
         let (number, synced) = (state.next, state.synced);
         let head = Head { number, synced, clock: self.tables.now(), wall: (self.now)(), forgotten: None };
-        let Ok(commit) = encode(&mut log, &head, &[]) else { return };
-        log.commit(&commit);
+        if state.encoder.put(&mut log, &head, &[]).is_err() {
+            return;
+        }
         state.next += 1;
         // If it fails, the next commit tries again, and reports it.
         let _ = log.write();
@@ -189,6 +220,7 @@ impl Log {
                 self.commit_held(&mut state, false)?;
             }
             let segment = self.store.log().rotate()?;
+            state.encoder.begin();
             let cuts = if last { self.tables.last_cut() } else { self.tables.cut() }?;
             (state.synced, state.unsynced, state.since_checkpoint) = ((segment, 0), 0, 0);
             let start = LogStart { segment, commit: state.next };

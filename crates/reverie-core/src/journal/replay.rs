@@ -20,6 +20,8 @@ pub(super) struct Replayed {
     /// The chunks by their numbers in the journal.
     by_number: HashMap<u64, u32>,
     patterns: HashMap<Pattern, u32>,
+    /// Our numbers of the patterns that the commits since the last cut have.
+    of_commits: Vec<u32>,
     spans: HashMap<Vec<u64>, u32>,
     episodes: BTreeMap<u32, Box<[u32]>>,
     tables: Vec<Rows>,
@@ -88,7 +90,7 @@ impl Replayed {
             rows.sent = std::mem::take(&mut manifest.sent[number]).into_iter().collect();
             tables.push(rows);
         }
-        Self { manifest, chunks, by_number, patterns, spans, episodes, tables }
+        Self { manifest, chunks, by_number, patterns, of_commits: Vec::new(), spans, episodes, tables }
     }
 
     /// The first number that no chunk of the journal has.
@@ -114,13 +116,21 @@ impl Replayed {
     }
 
     pub(super) fn apply(&mut self, commit: Commit) -> Decoded<()> {
-        let Commit { clock, wall, patterns, chunks, spans, episodes, tables, forgotten, .. } = commit;
+        let Commit { clock, wall, known, patterns, chunks, spans, episodes, tables, forgotten, .. } = commit;
         let number = |number: &u64| {
             let known = self.by_number.get(number).copied();
             known.ok_or_else(|| format!("an item of the chunk {number}, which is not there"))
         };
         let chunks: Vec<u32> = chunks.iter().map(number).collect::<Decoded<_>>()?;
-        let patterns: Vec<u32> = patterns.into_iter().map(|pattern| self.pattern(pattern)).collect();
+        if known as usize > self.of_commits.len() {
+            return Err(format!("{known} patterns of commits before, which have {}", self.of_commits.len()));
+        }
+        self.of_commits.truncate(known as usize);
+        for pattern in patterns {
+            let number = self.pattern(pattern);
+            self.of_commits.push(number);
+        }
+        let of_commits = std::mem::take(&mut self.of_commits);
         let mut further = episodes.into_iter().peekable();
         let mut numbers = Vec::with_capacity(spans.len());
         for (at, mut span) in spans.into_iter().enumerate() {
@@ -134,7 +144,7 @@ impl Replayed {
             let at = self.manifest.summary.tables.iter().position(|table| table.options.name == change.name);
             let at = at.ok_or_else(|| format!("changes of the table '{}', which is not there", change.name))?;
             self.change(at, change, |item| SavedItem {
-                pattern: patterns[item.pattern as usize],
+                pattern: of_commits[item.pattern as usize],
                 body: match item.body {
                     SavedBody::Chunk(number) => SavedBody::Chunk(chunks[number as usize]),
                     SavedBody::Span(number) => SavedBody::Span(numbers[number as usize]),
@@ -142,6 +152,7 @@ impl Replayed {
                 ..item
             });
         }
+        self.of_commits = of_commits;
         if let Some(forgotten) = forgotten {
             self.manifest.forgotten = forgotten;
         }

@@ -5,8 +5,7 @@ use crate::error::Result;
 use crate::sync::{Arc, lock};
 use crate::table::types::delta::{SenderChange, TableDelta};
 use crate::table::types::journal::JournalInfo;
-use crate::table::waiting::driven::Withdrawal;
-use crate::table::waiting::durable::Durable;
+use crate::table::waiting::durable::{Durable, OnceDurable};
 use crate::table::waiting::ticket::Ticket;
 
 impl SharedTable {
@@ -38,9 +37,12 @@ impl SharedTable {
         Some(delta)
     }
 
-    /// See [`Durable::barrier`]; `None` without a journal.
+    /// See [`Durable::barrier`], for a task; `None` without a journal.
     pub fn barrier(&self) -> Option<Ticket<()>> {
-        self.durable.get().map(|durable| durable.barrier())
+        let durable = self.durable.get()?;
+        let barrier = durable.barrier();
+        durable.hurry();
+        Some(barrier)
     }
 
     /// See [`Durable::is_later`]; false without a journal.
@@ -66,19 +68,7 @@ impl SharedTable {
     /// The same request, which is done once it is durable.
     pub fn once_durable<T: Default + Send + Sync + Unpin + 'static>(&self, ticket: Ticket<T>) -> Ticket<T> {
         let Some(durable) = self.durable.get().map(Arc::clone) else { return ticket };
-        let withdrawal = Withdrawal::default();
-        let seen = withdrawal.clone();
-        let steps = async move {
-            let mut ticket = ticket;
-            let outcome = match seen.or(&mut ticket).await {
-                Some(outcome) => outcome?,
-                None => ticket.cancel()?,
-            };
-            // Who withdraws it now gets all of it; that it is durable is then not known.
-            seen.or(durable.barrier()).await.unwrap_or(Ok(()))?;
-            Ok(outcome)
-        };
-        Ticket::driven(steps, withdrawal)
+        Ticket::pending(Box::new(OnceDurable::new(ticket, durable)))
     }
 
     /// The same draws, which are done once it is durable that their items are used up.
