@@ -5,70 +5,18 @@ mod support;
 use reverie_core::checkpoint::{Disk, Keep, Store};
 use reverie_core::clock::{Clock, ManualClock};
 use reverie_core::error::Error;
-use reverie_core::journal::{Journal, JournalEnd, JournalOptions, Log, Repaired, Syncs, recover, repair, verify};
+use reverie_core::journal::{JournalEnd, JournalOptions, Log, Repaired, Syncs, recover, repair, verify};
 use reverie_core::replay::Replay;
 use reverie_core::sample::SampleRequest;
-use reverie_core::table::{Change, Durable, InsertReason, Lessee, TableOptions, Tables, Ticket};
+use reverie_core::table::{Change, Durable, InsertReason, Lessee, TableOptions};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use support::disk::{FakeDisk, Names, Pages, Tail};
+use support::journaled::{LONG, Server, all, left, now, options_of, server, wait};
 use support::saving::{NOW, ROOT, contents};
 use support::{Rows, options, queue, tables};
-
-const LONG: Duration = Duration::from_secs(60);
-
-fn options_of(syncs: Syncs) -> JournalOptions {
-    // So that nothing is written but for who waits.
-    JournalOptions { syncs, interval: LONG, ..JournalOptions::default() }
-}
-
-struct Server {
-    disk: FakeDisk,
-    tables: Arc<Tables>,
-    journal: Arc<Journal>,
-    rows: Rows,
-}
-
-fn all() -> Vec<reverie_core::table::TableOptions> {
-    vec![options("rows", 10), queue("queue", 10)]
-}
-
-fn server(options: JournalOptions) -> Server {
-    let (tables, _) = tables(all());
-    let disk = FakeDisk::default();
-    let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), Keep { count: 1, max_age: None }).unwrap();
-    let journal = Journal::begin(Arc::clone(&tables), Arc::new(store), JournalEnd::default(), options, || NOW).unwrap();
-    Server { rows: Rows::new(&tables), disk, tables, journal }
-}
-
-/// What a server that starts on this disk has in its tables.
-fn left(disk: &FakeDisk) -> Vec<String> {
-    let (tables, _) = tables(all());
-    let recovered = recover(disk, Path::new(ROOT), tables.bytes().0).unwrap().expect("a checkpoint");
-    recovered.checkpoint.restore(&tables, NOW).unwrap();
-    tables.iter().map(|table| contents(&tables, table.name())).collect()
-}
-
-fn now(server: &Server) -> Vec<String> {
-    server.tables.iter().map(|table| contents(&server.tables, table.name())).collect()
-}
-
-fn wait<T>(mut ticket: Ticket<T>) -> Result<T, Error> {
-    (0..60).find_map(|_| ticket.wait(Duration::from_secs(1))).expect("it ends")
-}
-
-impl Server {
-    fn insert(&mut self, table: &str, value: f64) -> Ticket<reverie_core::table::Keys> {
-        self.tables.get(table).unwrap().insert(self.rows.inserts(&[value])).unwrap()
-    }
-
-    fn draw(&self, table: &str) -> Ticket<reverie_core::sample::Draws> {
-        let request = SampleRequest { num_samples: 1, ..SampleRequest::default() };
-        self.tables.get(table).unwrap().sample(request).unwrap()
-    }
-}
 
 #[test]
 fn what_was_acknowledged_is_there_after_the_end_of_the_process_and_with_always_after_that_of_the_machine() {
@@ -78,7 +26,11 @@ fn what_was_acknowledged_is_there_after_the_end_of_the_process_and_with_always_a
         wait(server.insert("queue", 2.0)).unwrap();
         wait(server.insert("queue", 3.0)).unwrap();
         wait(server.draw("queue")).unwrap();
-        let names = |tail| left(&server.disk.after_crash(Names::Synced, tail));
+        // The end of the process keeps all that was written, that of the machine what is known to be on the disk.
+        let names = |tail| match tail {
+            Tail::All => left(&server.disk.after_crash(Names::All, tail)),
+            tail => left(&server.disk.after_crash(Names::Synced, tail)),
+        };
         let counters = |state: &[String]| state[1].split(" Stats").next().map(str::to_owned);
         assert_eq!(counters(&names(Tail::All)), counters(&now(&server)), "{syncs:?}");
         let lines = |state: &[String]| state.iter().map(|table| table.lines().count()).collect::<Vec<_>>();

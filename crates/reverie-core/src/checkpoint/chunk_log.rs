@@ -1,15 +1,14 @@
-//! The chunks that are in the segments of a folder, and the segment that is being written.
+//! The chunks that are in the segments of a folder, and the records that wait to be written there.
 
-use super::names;
 use super::plan::AddressHasher;
-use super::segment::{Kind, Place, Records, SegmentWriter};
+use super::segment::{Kind, Place, Records};
+use super::segments::{Segments, Unsynced};
 use crate::chunk::Chunk;
-use crate::disk::{Disk, Output, storage};
-use crate::error::{Error, Result};
+use crate::disk::Disk;
+use crate::error::Result;
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
-use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
@@ -20,26 +19,10 @@ const FEW: usize = 1024;
 /// The segment of a place that is not written yet; its offset is that among the waiting records.
 const WAITING: u64 = u64::MAX;
 
-/// A file's path and another handle of it.
-pub(crate) type SyncHandle = (PathBuf, Box<dyn Output>);
-
 /// The places of chunks on the disk, and the segment that the next records go to.
 pub(crate) struct ChunkLog {
-    disk: Arc<dyn Disk>,
-    root: PathBuf,
-    /// The size in bytes after which a new segment begins.
-    segment_bytes: u64,
-    pub(crate) segment: Option<SegmentWriter>,
-    /// A write failed: the segment's end must be cut before anything else is written.
-    torn: bool,
-    /// Of a journal: a sync failed. The next one may report as written what this one lost, so there is none.
-    unsynced: Option<Error>,
-    /// The last write failed because the disk is full.
-    full: bool,
-    next_segment: u64,
+    pub(crate) segments: Segments,
     next_number: u64,
-    /// A journal writes commits that refer to chunks by their numbers.
-    journaled: bool,
     /// Grows with each [`ChunkLog::rotate`].
     epoch: u64,
     /// By address. The weak references prevent the reuse of the addresses.
@@ -51,8 +34,6 @@ pub(crate) struct ChunkLog {
     placed: Vec<usize>,
     /// Those with a record since the last [`ChunkLog::settle`].
     written: Vec<usize>,
-    /// Bytes written since the last [`ChunkLog::take_bytes`].
-    bytes: u64,
 }
 
 /// A chunk on the disk.
@@ -74,33 +55,15 @@ pub(crate) struct OnDisk {
 impl ChunkLog {
     pub(crate) fn new(disk: Arc<dyn Disk>, root: PathBuf, segment_bytes: u64) -> Self {
         Self {
-            disk,
-            root,
-            segment_bytes,
-            segment: None,
-            torn: false,
-            unsynced: None,
-            full: false,
-            next_segment: 1,
+            segments: Segments::new(disk, root, segment_bytes),
             next_number: 1,
-            journaled: false,
             epoch: 0,
             chunks: HashMap::default(),
             most: FEW,
             waiting: Records::default(),
             placed: Vec::new(),
             written: Vec::new(),
-            bytes: 0,
         }
-    }
-
-    pub(crate) fn set_segment_bytes(&mut self, segment_bytes: u64) {
-        self.segment_bytes = segment_bytes;
-    }
-
-    /// Segments that are begun later have at least this number.
-    pub(crate) fn begin_after(&mut self, next_segment: u64) {
-        self.next_segment = self.next_segment.max(next_segment);
     }
 
     /// Chunks that are written later have at least this number.
@@ -108,21 +71,13 @@ impl ChunkLog {
         self.next_number = self.next_number.max(next_number);
     }
 
-    /// Forgets all chunks and the segment.
+    /// Forgets all chunks and the segments.
     pub(crate) fn clear(&mut self) {
-        let Self { next_segment, next_number, journaled, epoch, .. } = *self;
-        let unsynced = self.unsynced.take();
-        let new = Self::new(Arc::clone(&self.disk), self.root.clone(), self.segment_bytes);
-        *self = Self { next_segment, next_number, journaled, epoch, unsynced, ..new };
-    }
-
-    /// From now on records of chunks say the chunk's number, for a journal.
-    pub(crate) fn set_journaled(&mut self) {
-        self.journaled = true;
-    }
-
-    pub(crate) fn is_journaled(&self) -> bool {
-        self.journaled
+        self.segments.clear();
+        self.chunks.clear();
+        self.waiting.bytes.clear();
+        self.placed.clear();
+        self.written.clear();
     }
 
     /// Adds a chunk that is on the disk as one record.
@@ -160,7 +115,7 @@ impl ChunkLog {
     pub(crate) fn append(&mut self, chunk: &Arc<Chunk>) -> Result<u64> {
         let number = self.chunks.get(&(Arc::as_ptr(chunk) as usize)).map(|known| known.number);
         let number = number.unwrap_or_else(|| self.take_number());
-        let place = if self.journaled {
+        let place = if self.segments.is_journaled() {
             self.put_whole(chunk, number)?
         } else {
             let content = chunk.content()?;
@@ -181,7 +136,7 @@ impl ChunkLog {
             place
         };
         let waiting = self.waiting.bytes.len();
-        if waiting >= AT_ONCE || self.end().1 + waiting as u64 >= self.segment_bytes {
+        if waiting >= AT_ONCE || self.segments.is_full_with(waiting as u64) {
             self.write()?;
         }
         Ok(place.size())
@@ -264,23 +219,11 @@ impl ChunkLog {
 
     /// Writes what waits. On an error it stays, and the next call tries again.
     pub(crate) fn write(&mut self) -> Result<()> {
-        self.check_synced()?;
+        self.segments.check_synced()?;
         if self.waiting.bytes.is_empty() {
             return Ok(());
         }
-        self.begin()?;
-        let segment = self.segment.as_mut().expect("it was just begun");
-        let number = segment.number;
-        let written = segment.write(&self.waiting);
-        let at = match written {
-            Ok(at) => at,
-            Err(error) => {
-                self.torn = true;
-                return Err(self.failed("write", number, error));
-            }
-        };
-        self.full = false;
-        self.bytes += self.waiting.bytes.len() as u64;
+        let (number, at) = self.segments.write(&self.waiting)?;
         self.waiting.bytes.clear();
         for address in self.placed.drain(..) {
             let Some(known) = self.chunks.get_mut(&address) else { continue };
@@ -291,94 +234,29 @@ impl ChunkLog {
         Ok(())
     }
 
-    /// Notes whether an error means that the disk is full.
-    fn failed(&mut self, action: &'static str, segment: u64, error: io::Error) -> Error {
-        self.full = matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
-        storage(action, &names::segment(&self.root, segment))(error)
-    }
-
-    /// Fails if a sync of a journal failed before.
-    pub(crate) fn check_synced(&self) -> Result<()> {
-        self.unsynced.clone().map_or(Ok(()), Err)
-    }
-
-    /// Notes the outcome of a sync. A journal never syncs again after one that failed.
-    pub(crate) fn noted<T>(&mut self, synced: Result<T>) -> Result<T> {
-        if let (true, Err(error)) = (self.journaled, &synced) {
-            self.full = false;
-            self.unsynced.get_or_insert(error.clone());
-        }
-        synced
-    }
-
-    /// Prepares the segment for the next records: cuts what a failed write left, and begins a new one after a full one.
-    fn begin(&mut self) -> Result<()> {
-        if let Some(segment) = self.segment.as_mut().filter(|_| self.torn) {
-            segment.cut(&*self.disk)?;
-            let synced = segment.sync();
-            self.noted(synced)?;
-            self.torn = false;
-        }
-        if let Some(segment) = self.segment.as_mut().filter(|segment| segment.end >= self.segment_bytes) {
-            let synced = segment.sync();
-            self.noted(synced)?;
-            self.segment = None;
-        }
-        if self.segment.is_none() {
-            let number = self.next_segment;
-            let created = SegmentWriter::create(&*self.disk, &self.root, number);
-            let segment = created.map_err(|error| {
-                // A file that is left there is not written to.
-                self.next_segment += u64::from(error.kind() == ErrorKind::AlreadyExists);
-                self.failed("create", number, error)
-            })?;
-            self.next_segment += 1;
-            self.segment = Some(segment);
-            let synced = self.disk.sync_folder(&self.root).map_err(storage("sync", &self.root));
-            self.noted(synced)?;
-        }
-        Ok(())
-    }
-
     /// Writes what waits, and waits until all of it is on the disk.
     pub(crate) fn sync(&mut self) -> Result<()> {
-        self.check_synced()?;
         self.write()?;
-        if self.torn {
-            self.begin()?;
-        }
-        let synced = self.segment.as_mut().map_or(Ok(()), SegmentWriter::sync);
-        self.noted(synced)
+        self.segments.sync()
     }
 
     /// True if records wait to be written.
     pub(crate) fn is_behind(&self) -> bool {
-        self.torn || !self.waiting.bytes.is_empty()
+        self.segments.is_torn() || !self.waiting.bytes.is_empty()
     }
 
-    /// True if the last write failed because the disk is full: there may be room later.
-    pub(crate) fn is_full(&self) -> bool {
-        self.full
-    }
-
-    /// Writes what waits; returns a handle to sync it by, and the end of what is then on the disk.
-    pub(crate) fn write_to_sync(&mut self) -> Result<Option<(SyncHandle, (u64, u64))>> {
+    /// Writes what waits; returns what is not on the disk.
+    pub(crate) fn write_to_sync(&mut self) -> Result<Unsynced> {
         self.write()?;
-        let end = self.end();
-        self.segment.as_ref().map(|segment| Ok((segment.duplicate()?, end))).transpose()
-    }
-
-    /// The segment and the offset up to which everything is written.
-    pub(crate) fn end(&self) -> (u64, u64) {
-        self.segment.as_ref().map_or((0, 0), |segment| (segment.number, segment.end))
+        self.segments.unsynced()
     }
 
     /// The next record begins a new segment; returns its number. What was written is on the disk.
     pub(crate) fn rotate(&mut self) -> Result<u64> {
-        self.sync()?;
-        self.segment = None;
+        self.write()?;
+        let next = self.segments.rotate()?;
         self.epoch += 1;
-        Ok(self.next_segment)
+        Ok(next)
     }
 
     /// Keeps what was written since the last call.
@@ -398,12 +276,7 @@ impl ChunkLog {
         for address in std::mem::take(&mut self.written) {
             self.chunks.remove(&address);
         }
-        (self.segment, self.torn) = (None, false);
-    }
-
-    /// Bytes written since the last call.
-    pub(crate) fn take_bytes(&mut self) -> u64 {
-        std::mem::take(&mut self.bytes)
+        self.segments.clear();
     }
 
     /// For each segment: bytes of the chunks in it that are still in use, and its size as far as it is known.

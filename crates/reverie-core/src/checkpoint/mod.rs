@@ -22,6 +22,7 @@ pub(crate) mod retain;
 pub(crate) mod rows;
 mod section;
 pub(crate) mod segment;
+mod segments;
 pub(crate) mod sent;
 pub(crate) mod store;
 pub(crate) mod summary;

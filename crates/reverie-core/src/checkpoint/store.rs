@@ -86,7 +86,7 @@ impl Store {
 
     /// The same with smaller segments, for tests.
     pub fn with_segment_bytes(self, segment_bytes: u64) -> Self {
-        self.log().set_segment_bytes(segment_bytes);
+        self.log().segments.set_segment_bytes(segment_bytes);
         self
     }
 
@@ -154,16 +154,16 @@ impl Store {
         // Another process may have deleted files.
         let journaled = {
             let mut log = self.log();
-            log.begin_after(before.next_segment());
+            log.segments.begin_after(before.next_segment());
             // A journal may have begun one since.
-            if !log.is_journaled() {
-                log.segment.take_if(|segment| !before.segments.contains(&segment.number));
+            if !log.segments.is_journaled() {
+                log.segments.keep_if(|segment| before.segments.contains(&segment));
             }
-            log.is_journaled()
+            log.segments.is_journaled()
         };
         // Nothing changes a closed table.
         let spared = (!last).then(|| tables.spare());
-        let kept = self.log().segment.as_ref().map(|segment| (segment.number, segment.end));
+        let kept = self.log().segments.open();
         let saved = cut().and_then(|(cuts, start)| {
             let saved = self.write(&mut written, &before, &cuts, start, now)?;
             tables.note_saved(cuts.now);
@@ -262,7 +262,7 @@ impl Store {
         let segments = manifest::segments(&places);
         let mut log = self.log();
         log.settle();
-        let open = log.segment.as_ref().map(|segment| segment.number);
+        let open = log.segments.open().map(|(segment, _)| segment);
         Ok((saved, Newest { number, segments, open }))
     }
 
@@ -271,7 +271,7 @@ impl Store {
         let log = self.log();
         let known = plan.chunks.iter().filter_map(|chunk| log.find(chunk));
         let bytes = log.live_bytes(known.filter(|place| before.segments.contains(&place.segment)));
-        let open = log.segment.as_ref().map(|segment| segment.number);
+        let open = log.segments.open().map(|(segment, _)| segment);
         let is_sparse = |(segment, (live, end)): &(u64, (u64, u64))| Some(*segment) != open && *live * SPARSE < *end;
         bytes.into_iter().filter(is_sparse).map(|(segment, _)| segment).collect()
     }

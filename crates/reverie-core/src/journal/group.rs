@@ -106,6 +106,8 @@ struct Progress {
     hurried: bool,
     /// The thread waits for the next reason to commit, and must be woken for it.
     asleep: bool,
+    /// There are so many bytes that are not on the disk that the thread waits for it.
+    much: bool,
 }
 
 /// Of a barrier: nothing is withdrawn with it.
@@ -176,6 +178,15 @@ impl Journal {
         ticket
     }
 
+    /// Lets the journal's thread wait for the disk, unless it does so already.
+    fn ask_for_sync(&self) {
+        let mut progress = self.progress();
+        if !std::mem::replace(&mut progress.much, true) {
+            drop(progress);
+            self.changed.notify_all();
+        }
+    }
+
     /// Makes one commit in this thread for all who wait. False if there is nothing to do, or this thread may not.
     fn commit_for_all(&self) -> bool {
         if self.options.syncs == Syncs::Always {
@@ -198,6 +209,10 @@ impl Journal {
             Ok(unsynced) if unsynced > self.options.max_unsynced_bytes => self.hurry(),
             Ok(unsynced) => {
                 self.finish(round, false, unsynced);
+                // So that the disk works while others go on.
+                if unsynced > self.options.max_unsynced_bytes / 2 {
+                    self.ask_for_sync();
+                }
                 return true;
             }
             Err(_) if self.log.is_full() => self.hurry(),
@@ -244,15 +259,21 @@ impl Journal {
             let by_time = counts && matches!(self.options.syncs, Syncs::Interval(_));
             // Who waits for the disk may have changed priorities.
             let outcome = self.log.commit(counts || ends || syncs).and_then(|unsynced| {
-                let far = unsynced > self.options.max_unsynced_bytes;
-                let syncs = syncs || ends || by_time || far || self.options.syncs == Syncs::Always;
-                if syncs { self.sync().map(|()| (true, 0)) } else { Ok((false, unsynced)) }
-            });
-            match outcome.and_then(|written| self.check().map(|()| written)) {
-                Ok((synced, unsynced)) => {
-                    self.finish(round, synced, unsynced);
-                    self.ask_for_checkpoint(&mut asked);
+                let most = self.options.max_unsynced_bytes;
+                // Nobody goes on before the disk has it.
+                let holds = self.options.syncs == Syncs::Always || unsynced > most;
+                if !holds {
+                    self.check()?;
+                    self.finish(round, false, unsynced);
                 }
+                if holds || syncs || ends || by_time || unsynced > most / 2 {
+                    self.sync()?;
+                    self.finish(round, true, self.log.unsynced_bytes());
+                }
+                Ok(())
+            });
+            match outcome.and_then(|()| self.check()) {
+                Ok(()) => self.ask_for_checkpoint(&mut asked),
                 // Who waits goes on to wait: there may be room later.
                 Err(error) if self.log.is_full() && !ends => self.wait_for_room(error),
                 Err(error) => return self.fail(error),
@@ -292,8 +313,8 @@ impl Journal {
             let looks = lingers.filter(|(_, until)| *until <= now);
             let none_did = looks.is_some_and(|(since, _)| since == round);
             let at_once = progress.hurried || none_did || self.options.syncs == Syncs::Always;
-            if progress.ended || counts || syncs || (waits && at_once) {
-                progress.hurried = false;
+            if progress.ended || counts || syncs || progress.much || (waits && at_once) {
+                (progress.hurried, progress.much) = (false, false);
                 progress.next += 1;
                 return Some((round, progress.ended, counts, syncs));
             }

@@ -4,7 +4,6 @@ use super::encode::{Encoder, Head};
 use super::recover::JournalEnd;
 use crate::checkpoint::summary::LogStart;
 use crate::checkpoint::{Saved, Store};
-use crate::disk::storage;
 use crate::error::Result;
 use crate::table::{TableDelta, Tables};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -61,7 +60,7 @@ impl Log {
     ) -> Result<Self> {
         {
             let mut log = store.log();
-            log.set_journaled();
+            log.segments.set_journaled();
             log.number_after(from.chunk);
         }
         tables.iter().for_each(|table| table.track_changes());
@@ -108,7 +107,7 @@ impl Log {
     }
 
     fn commit_held(&self, state: &mut State, counts: bool) -> Result<()> {
-        self.store.log().check_synced()?;
+        self.store.log().segments.check_synced()?;
         if self.store.log().is_behind() {
             // Nothing more is taken from the tables before the disk has this.
             self.store.log().write()?;
@@ -128,11 +127,11 @@ impl Log {
         let head = Head { number, synced, clock: self.tables.now(), wall: (self.now)(), forgotten: names };
         let mut log = self.store.log();
         // Those of a checkpoint that is being taken are no part of the journal.
-        state.unsynced += log.take_bytes();
+        state.unsynced += log.segments.take_bytes();
         state.encoder.put(&mut log, &head, &deltas)?;
         (state.next, state.forgotten) = (number + 1, revision);
         let written = log.write();
-        let bytes = log.take_bytes();
+        let bytes = log.segments.take_bytes();
         (state.unsynced, state.since_checkpoint) = (state.unsynced + bytes, state.since_checkpoint + bytes);
         log.settle();
         drop(log);
@@ -145,7 +144,7 @@ impl Log {
     ///
     /// If the disk fails at that, every later commit, sync and checkpoint fails, too: what is not on the disk is not known.
     pub fn sync(&self) -> Result<()> {
-        self.store.log().check_synced()?;
+        self.store.log().segments.check_synced()?;
         let before = {
             let mut state = self.state();
             if state.unsynced == 0 {
@@ -153,12 +152,11 @@ impl Log {
             }
             std::mem::take(&mut state.unsynced)
         };
-        let handle = self.store.log().write_to_sync();
-        let synced = handle.and_then(|handle| {
-            let Some(((path, mut output), end)) = handle else { return Ok((0, 0)) };
-            let synced = output.sync().map_err(storage("sync", &path));
-            self.store.log().noted(synced)?;
-            Ok(end)
+        let unsynced = self.store.log().write_to_sync();
+        let synced = unsynced.and_then(|mut unsynced| {
+            let outcome = unsynced.sync();
+            self.store.log().segments.synced(unsynced.end, outcome)?;
+            Ok(unsynced.end)
         });
         let mut state = self.state();
         match synced {
@@ -189,7 +187,12 @@ impl Log {
         state.next += 1;
         // If it fails, the next commit tries again, and reports it.
         let _ = log.write();
-        log.take_bytes();
+        log.segments.take_bytes();
+    }
+
+    /// Bytes that were written and may not be on the disk.
+    pub fn unsynced_bytes(&self) -> u64 {
+        self.state().unsynced
     }
 
     /// Bytes that were written since the newest checkpoint: a start reads them.
@@ -199,7 +202,7 @@ impl Log {
 
     /// True if the last commit failed because the disk is full: the next may succeed.
     pub fn is_full(&self) -> bool {
-        self.store.log().is_full()
+        self.store.log().segments.has_no_room()
     }
 
     /// Takes a checkpoint: recovery then begins with it, and the commits before it are not needed.

@@ -5,6 +5,7 @@ use super::replay::{HeldLease, Replayed};
 use crate::checkpoint::bytes::Reader;
 use crate::checkpoint::load::{Checkpoint, load_manifest};
 use crate::checkpoint::manifest::Manifest;
+use crate::checkpoint::names;
 use crate::checkpoint::retain::scan;
 use crate::checkpoint::segment::{Kind, SegmentReader};
 use crate::checkpoint::summary::{LogStart, latest};
@@ -74,11 +75,33 @@ pub(super) fn read_log(
     let Some(LogStart { segment, .. }) = start else { return Ok(None) };
     let mut segments: Vec<u64> = scan(disk, root)?.segments.into_iter().filter(|of| *of >= segment).collect();
     segments.sort_unstable();
+    let mut expected = segment;
     for (at, number) in segments.iter().enumerate() {
+        // The name of a new file may be lost with the machine, and that of the next one not.
+        if *number != expected && first_commit(disk, root, *number)?.is_some_and(|first| first != *next_commit) {
+            let missing = names::segment(root, expected);
+            refuse_synced(disk, root, (expected, 0), &segments[at..], &missing)?;
+            return Ok(Some((missing, 0)));
+        }
+        expected = number + 1;
         let Some(end) = read_segment(disk, root, *number, replayed, next_commit)? else { continue };
         // A record that is not whole: the end of the journal, unless a later commit says that it was on the disk.
         refuse_synced(disk, root, (*number, end.1), &segments[at..], &end.0)?;
         return Ok(Some(end));
+    }
+    Ok(None)
+}
+
+/// The number of the first commit in a segment, if there is a whole one.
+fn first_commit(disk: &dyn Disk, root: &Path, number: u64) -> Result<Option<u64>> {
+    let mut reader = SegmentReader::open_unchecked(disk, root, number)?;
+    let mut offset = SegmentReader::first();
+    while offset < reader.size() {
+        let Some((kind, place, payload)) = reader.record(offset)? else { return Ok(None) };
+        if kind == Kind::Commit {
+            return Ok(Commit::head(&mut Reader::new(payload)).ok().map(|(number, _)| number));
+        }
+        offset += place.size();
     }
     Ok(None)
 }

@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub mod disk;
+pub mod journaled;
 pub mod saving;
 
 use reverie_core::append::{Cells, RowWriter, Sink};

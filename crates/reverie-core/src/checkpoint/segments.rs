@@ -1,0 +1,229 @@
+//! The segments that are written: the one that the next records go to, and those before it that may not be on the disk.
+
+use super::names;
+use super::segment::{Records, SegmentWriter};
+use crate::disk::{Disk, Output, storage};
+use crate::error::{Error, Result};
+use std::io::{self, ErrorKind};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The segments of a folder that this process writes.
+pub(crate) struct Segments {
+    disk: Arc<dyn Disk>,
+    root: PathBuf,
+    /// The size in bytes after which a new segment begins.
+    segment_bytes: u64,
+    open: Option<SegmentWriter>,
+    /// Full ones that may not be on the disk, in order.
+    full: Vec<SegmentWriter>,
+    /// A write failed: the open segment's end must be cut before anything else is written.
+    torn: bool,
+    /// The names of the segments below this number are on the disk.
+    named: u64,
+    next: u64,
+    /// Of a journal: a sync failed. The next one may report as written what this one lost, so there is none.
+    unsynced: Option<Error>,
+    /// The last write failed because there is no room.
+    no_room: bool,
+    journaled: bool,
+    /// Bytes written since the last [`Segments::take_bytes`].
+    bytes: u64,
+}
+
+/// What a sync waits for, without a lock.
+pub(crate) struct Unsynced {
+    disk: Arc<dyn Disk>,
+    root: PathBuf,
+    files: Vec<(PathBuf, Box<dyn Output>)>,
+    /// Names of files may not be on the disk.
+    names: bool,
+    /// The segment and the offset up to which everything is on the disk then.
+    pub(crate) end: (u64, u64),
+}
+
+impl Unsynced {
+    /// Waits until all of it is on the disk.
+    pub(crate) fn sync(&mut self) -> Result<()> {
+        for (path, output) in &mut self.files {
+            output.sync().map_err(storage("sync", path))?;
+        }
+        if self.names {
+            self.disk.sync_folder(&self.root).map_err(storage("sync", &self.root))?;
+        }
+        Ok(())
+    }
+}
+
+impl Segments {
+    pub(crate) fn new(disk: Arc<dyn Disk>, root: PathBuf, segment_bytes: u64) -> Self {
+        Self {
+            disk,
+            root,
+            segment_bytes,
+            open: None,
+            full: Vec::new(),
+            torn: false,
+            named: 1,
+            next: 1,
+            unsynced: None,
+            no_room: false,
+            journaled: false,
+            bytes: 0,
+        }
+    }
+
+    pub(crate) fn set_segment_bytes(&mut self, segment_bytes: u64) {
+        self.segment_bytes = segment_bytes;
+    }
+
+    /// Segments that are begun later have at least this number.
+    pub(crate) fn begin_after(&mut self, next: u64) {
+        self.next = self.next.max(next);
+    }
+
+    /// From now on a sync that failed is the last one.
+    pub(crate) fn set_journaled(&mut self) {
+        self.journaled = true;
+    }
+
+    pub(crate) fn is_journaled(&self) -> bool {
+        self.journaled
+    }
+
+    /// Forgets the segments.
+    pub(crate) fn clear(&mut self) {
+        (self.open, self.torn, self.no_room) = (None, false, false);
+        self.full.clear();
+    }
+
+    /// Forgets the open segment unless `keeps` says otherwise of its number.
+    pub(crate) fn keep_if(&mut self, keeps: impl FnOnce(u64) -> bool) {
+        self.open.take_if(|segment| !keeps(segment.number));
+    }
+
+    /// The number and the end of the open segment.
+    pub(crate) fn open(&self) -> Option<(u64, u64)> {
+        self.open.as_ref().map(|segment| (segment.number, segment.end))
+    }
+
+    /// True if the open segment would be full with so many bytes more.
+    pub(crate) fn is_full_with(&self, more: u64) -> bool {
+        self.open().map_or(0, |(_, end)| end) + more >= self.segment_bytes
+    }
+
+    /// Writes records; returns the number of their segment and the offset of the first.
+    ///
+    /// After an error it is unknown what of them is in the file, which the next write cuts off.
+    pub(crate) fn write(&mut self, records: &Records) -> Result<(u64, u64)> {
+        self.check_synced()?;
+        self.begin()?;
+        let segment = self.open.as_mut().expect("it was just begun");
+        let number = segment.number;
+        match segment.write(records) {
+            Ok(at) => {
+                self.no_room = false;
+                self.bytes += records.bytes.len() as u64;
+                Ok((number, at))
+            }
+            Err(error) => {
+                self.torn = true;
+                Err(self.failed("write", number, error))
+            }
+        }
+    }
+
+    /// Notes whether an error means that the disk is full.
+    fn failed(&mut self, action: &'static str, segment: u64, error: io::Error) -> Error {
+        self.no_room = matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
+        storage(action, &names::segment(&self.root, segment))(error)
+    }
+
+    /// Fails if a sync of a journal failed before.
+    pub(crate) fn check_synced(&self) -> Result<()> {
+        self.unsynced.clone().map_or(Ok(()), Err)
+    }
+
+    /// Notes the outcome of a sync. A journal never syncs again after one that failed.
+    fn noted<T>(&mut self, synced: Result<T>) -> Result<T> {
+        if let (true, Err(error)) = (self.journaled, &synced) {
+            self.no_room = false;
+            self.unsynced.get_or_insert(error.clone());
+        }
+        synced
+    }
+
+    /// Prepares the segment for the next records: cuts what a failed write left, and begins a new one after a full one.
+    ///
+    /// A full one goes to the disk with the next sync: no writer waits for it here.
+    fn begin(&mut self) -> Result<()> {
+        if let Some(segment) = self.open.as_mut().filter(|_| self.torn) {
+            segment.cut(&*self.disk)?;
+            let synced = segment.sync();
+            self.noted(synced)?;
+            self.torn = false;
+        }
+        self.full.extend(self.open.take_if(|segment| segment.end >= self.segment_bytes));
+        if self.open.is_none() {
+            let number = self.next;
+            let created = SegmentWriter::create(&*self.disk, &self.root, number);
+            let segment = created.map_err(|error| {
+                // A file that is left there is not written to.
+                self.next += u64::from(error.kind() == ErrorKind::AlreadyExists);
+                self.failed("create", number, error)
+            })?;
+            self.next += 1;
+            self.open = Some(segment);
+        }
+        Ok(())
+    }
+
+    /// What of the written records may not be on the disk.
+    pub(crate) fn unsynced(&self) -> Result<Unsynced> {
+        let files = self.full.iter().chain(&self.open).map(SegmentWriter::duplicate).collect::<Result<_>>()?;
+        let (disk, root) = (Arc::clone(&self.disk), self.root.clone());
+        let end = self.open().unwrap_or((self.next, 0));
+        Ok(Unsynced { disk, root, files, names: self.named < self.next, end })
+    }
+
+    /// Notes the outcome of the sync of what was not on the disk up to this end.
+    pub(crate) fn synced(&mut self, end: (u64, u64), outcome: Result<()>) -> Result<()> {
+        self.noted(outcome)?;
+        self.full.retain(|segment| segment.number >= end.0);
+        self.named = self.named.max(end.0 + u64::from(end.1 > 0));
+        Ok(())
+    }
+
+    /// Waits until all that was written is on the disk.
+    pub(crate) fn sync(&mut self) -> Result<()> {
+        self.check_synced()?;
+        if self.torn {
+            self.begin()?;
+        }
+        let mut unsynced = self.unsynced()?;
+        let outcome = unsynced.sync();
+        self.synced(unsynced.end, outcome)
+    }
+
+    /// The next record begins a new segment; returns its number. What was written is on the disk.
+    pub(crate) fn rotate(&mut self) -> Result<u64> {
+        self.sync()?;
+        self.open = None;
+        Ok(self.next)
+    }
+
+    /// True if the end of the open segment must be cut.
+    pub(crate) fn is_torn(&self) -> bool {
+        self.torn
+    }
+
+    /// True if the last write failed because the disk is full: there may be room later.
+    pub(crate) fn has_no_room(&self) -> bool {
+        self.no_room
+    }
+
+    /// Bytes written since the last call.
+    pub(crate) fn take_bytes(&mut self) -> u64 {
+        std::mem::take(&mut self.bytes)
+    }
+}

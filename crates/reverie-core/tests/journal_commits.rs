@@ -1,0 +1,167 @@
+//! Who makes the commits of a journal, and when the disk has them.
+
+mod support;
+
+use reverie_core::checkpoint::{Keep, Store};
+use reverie_core::error::Error;
+use reverie_core::journal::{JournalEnd, JournalOptions, Log, Syncs, recover};
+use reverie_core::table::Durable;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use support::disk::{FakeDisk, Names, Tail};
+use support::journaled::{LONG, Server, all, left, now, options_of, server, wait};
+use support::saving::{NOW, ROOT};
+use support::{Rows, tables};
+
+fn with(syncs: Syncs) -> Server {
+    server(options_of(syncs))
+}
+
+#[test]
+fn a_thread_that_waits_makes_the_commit_itself_for_all_that_wait() {
+    for syncs in [Syncs::Os, Syncs::Interval(LONG)] {
+        let mut server = server(options_of(syncs));
+        let mut inserts = [server.insert("rows", 1.0), server.insert("queue", 2.0)];
+        server.journal.commit_here();
+        assert!(inserts.iter_mut().all(|insert| insert.poll().is_some()), "{syncs:?}");
+        assert_eq!(left(&server.disk.after_crash(Names::All, Tail::All))[1].lines().count(), 3, "{syncs:?}");
+        let rounds = server.journal.info().rounds;
+        server.journal.commit_here();
+        assert_eq!(server.journal.info().rounds, rounds, "nobody waits");
+        server.journal.stop().unwrap();
+    }
+}
+
+#[test]
+fn a_thread_that_waits_leaves_a_commit_to_the_journals_own_if_it_must_be_on_the_disk_or_finds_no_room() {
+    let mut server = with(Syncs::Always);
+    let insert = server.insert("rows", 1.0);
+    server.journal.commit_here();
+    wait(insert).unwrap();
+    assert_eq!(left(&server.disk.after_crash(Names::Synced, Tail::None)), now(&server));
+    server.journal.stop().unwrap();
+
+    let mut server = with(Syncs::Os);
+    server.disk.set_capacity(Some(server.disk.size() + 20));
+    let mut insert = server.insert("rows", 1.0);
+    server.journal.commit_here();
+    assert!(insert.poll().is_none());
+    while !server.journal.info().is_full {
+        std::thread::yield_now();
+    }
+    server.journal.commit_here();
+    assert!(insert.poll().is_none());
+    server.disk.set_capacity(None);
+    wait(insert).unwrap();
+    server.journal.stop().unwrap();
+}
+
+#[test]
+fn a_commit_of_a_waiting_thread_that_fails_stops_the_journal_for_good() {
+    let mut server = server(options_of(Syncs::Os));
+    let (mut one, other) = (server.insert("rows", 1.0), server.insert("rows", 2.0));
+    server.disk.stop_after(0);
+    server.journal.commit_here();
+    assert!(matches!(one.poll(), Some(Err(Error::Storage { .. }))));
+    assert!(matches!(wait(other), Err(Error::Storage { .. })));
+    server.disk.stop_after(1 << 40);
+    assert!(matches!(wait(server.journal.durable(true)), Err(Error::Storage { .. })), "the disk works again");
+    assert!(server.journal.stop().is_err());
+}
+
+#[test]
+fn threads_that_wait_at_the_same_time_each_have_their_items_in_the_journal() {
+    for syncs in [Syncs::Os, Syncs::Always] {
+        let server = server(options_of(syncs));
+        let table = Arc::clone(server.tables.get("rows").unwrap());
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (tables, table, disk) = (&server.tables, Arc::clone(&table), &server.disk);
+                scope.spawn(move || {
+                    let mut rows = Rows::new(tables);
+                    for value in 0..25 {
+                        rows.close();
+                        let insert = table.insert(rows.inserts(&[f64::from(1000 * thread + value)])).unwrap();
+                        let key = wait(insert).unwrap()[0].get();
+                        // Another thread's items may have evicted it by now, but not two hundred of them.
+                        let there = left(&disk.after_crash(Names::All, Tail::All))[0].clone();
+                        let is_here = table.get(&[key]).unwrap().len() == 1;
+                        assert!(!is_here || there.contains(&key.to_string()), "{key} is not in {there}");
+                    }
+                });
+            }
+        });
+        server.journal.stop().unwrap();
+        assert_eq!(left(&server.disk), now(&server), "{syncs:?}");
+    }
+}
+
+#[test]
+fn at_half_of_the_bytes_that_may_be_lost_the_disk_begins_to_work_and_nobody_waits_for_it() {
+    for (most, syncs) in [(10_000, 1), (1 << 20, 0)] {
+        let mut server = server(JournalOptions { max_unsynced_bytes: most, ..options_of(Syncs::Os) });
+        while server.journal.info().unsynced_bytes <= 5_000 && server.journal.info().syncs == 0 {
+            wait(server.insert("rows", 1.0)).unwrap();
+        }
+        while server.journal.info().syncs < syncs {
+            std::thread::yield_now();
+        }
+        wait(server.insert("rows", 2.0)).unwrap();
+        assert_eq!(server.journal.info().syncs, syncs, "{most}");
+        server.journal.stop().unwrap();
+    }
+}
+
+/// A journal in segments of 300 bytes, with some commits; the last of them is on the disk if `synced`.
+fn in_segments(synced: bool) -> FakeDisk {
+    let (tables, _) = tables(all());
+    let disk = FakeDisk::default();
+    let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), Keep { count: 1, max_age: None }).unwrap();
+    let store = Arc::new(store.with_segment_bytes(300));
+    let log = Log::begin(Arc::clone(&tables), store, JournalEnd::default(), || NOW).unwrap();
+    let mut rows = Rows::new(&tables);
+    for value in 0..6 {
+        rows.close();
+        drop(tables.get("rows").unwrap().insert(rows.inserts(&[f64::from(value)])).unwrap());
+        log.commit(false).unwrap();
+    }
+    if synced {
+        log.sync().unwrap();
+    }
+    disk
+}
+
+fn segments(disk: &FakeDisk) -> Vec<PathBuf> {
+    let files = disk.files().into_iter().map(|(path, _)| path);
+    files.filter(|path| path.extension().is_some_and(|extension| extension == "segment")).collect()
+}
+
+#[test]
+fn a_full_segment_goes_to_the_disk_with_the_next_sync_and_no_commit_waits_for_it() {
+    let disk = in_segments(false);
+    assert!(segments(&disk).len() > 3);
+    assert_eq!(left(&disk.after_crash(Names::Synced, Tail::None))[0].lines().count(), 1, "nothing waited for the disk");
+    let disk = in_segments(true);
+    assert_eq!(left(&disk.after_crash(Names::Synced, Tail::None)), left(&disk));
+}
+
+#[test]
+fn a_segment_whose_name_was_lost_with_the_machine_is_the_end_of_the_journal_unless_it_was_on_the_disk() {
+    for synced in [false, true] {
+        let disk = in_segments(synced);
+        let lost = segments(&disk)[2].clone();
+        disk.delete(&lost);
+        let (tables, _) = tables(all());
+        let recovered = recover(&disk, Path::new(ROOT), tables.bytes().0);
+        if synced {
+            assert!(
+                matches!(&recovered, Err(Error::DamagedFile { path, .. }) if lost.ends_with(path)),
+                "{recovered:?}"
+            );
+            continue;
+        }
+        let recovered = recovered.unwrap().expect("a checkpoint");
+        assert_eq!(recovered.torn, Some((lost, 0)));
+        assert!((1..5).contains(&recovered.commits), "{}", recovered.commits);
+    }
+}
