@@ -66,7 +66,9 @@ fn a_commit_of_a_waiting_thread_that_fails_stops_the_journal_for_good() {
     assert!(matches!(wait(other), Err(Error::Storage { .. })));
     server.disk.stop_after(1 << 40);
     assert!(matches!(wait(server.journal.durable(true)), Err(Error::Storage { .. })), "the disk works again");
+    let files = server.disk.files();
     assert!(server.journal.stop().is_err());
+    assert_eq!(server.disk.files(), files, "nothing is tried again");
 }
 
 #[test]
@@ -83,9 +85,9 @@ fn threads_that_wait_at_the_same_time_each_have_their_items_in_the_journal() {
                         rows.close();
                         let insert = table.insert(rows.inserts(&[f64::from(1000 * thread + value)])).unwrap();
                         let key = wait(insert).unwrap()[0].get();
-                        // Another thread's items may have evicted it by now, but not two hundred of them.
                         let there = left(&disk.after_crash(Names::All, Tail::All))[0].clone();
-                        let is_here = table.get(&[key]).unwrap().len() == 1;
+                        // Items of other threads may have evicted it by now.
+                        let is_here = table.get(&[key]).is_ok();
                         assert!(!is_here || there.contains(&key.to_string()), "{key} is not in {there}");
                     }
                 });
