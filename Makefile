@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-rust test-python test-long test-all test-isa mutants test-valgrind test-differential test-ported check lint types layers instructions examples bench \
-	bench-in-process bench-network bench-disk bench-smoke bench-learn train-bench fuzz docs screenshots site site-serve wheel test-wheel wheels fmt clean
+	bench-in-process bench-network bench-disk bench-timeline bench-smoke bench-learn train-bench fuzz docs screenshots site site-serve wheel test-wheel wheels fmt clean
 
 export PATH := $(shell tools/rust_env.sh path)
 FOUND_RUSTUP_HOME := $(shell tools/rust_env.sh rustup-home)
@@ -108,11 +108,15 @@ bench-network: setup ## the server in another process: against dm-reverb, bare s
 bench-disk: setup ## what a journal costs, against plain files on the same disk; ARGS="--folder DIR" names the disk
 	$(PY) -m benchmarks.disk $(ARGS)
 
+bench-timeline: setup ## inserts and draws over time while a journal syncs, files are compacted and a checkpoint is taken; a picture
+	$(PY) -m benchmarks.timeline $(ARGS)
+
 bench-smoke: setup ## the same without peers, small and short: only shows that it runs
 	$(PY) -m benchmarks --suite in-process --smoke $(ARGS)
 	$(PY) -m benchmarks --suite network --smoke $(ARGS)
 	$(PY) -m benchmarks --suite in-process --smoke --rows "256, 20 k" --before .
 	$(PY) -m benchmarks.disk --smoke
+	$(PY) -m benchmarks.timeline --smoke
 	$(PY) -m benchmarks.learn --smoke
 	$(PY) -m benchmarks.train --work pong --smoke
 	$(PY) benchmarks/gpu.py speed --device cpu --batch 16 --items 500 --seconds 0.3 --out .bench-smoke && rm -r .bench-smoke

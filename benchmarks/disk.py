@@ -1,9 +1,9 @@
 """`python -m benchmarks.disk`: what a journal costs, against plain files on the same disk.
 
-Rows of inserts: threads insert one item per call. Without a journal, with one at each `sync`, and as plain files: as
-many bytes appended to one file without a sync, and with an fsync after each. Contenders take turns, in an order that
-rotates from round to round, each turn with a fresh folder. A figure is the median over the rounds; a ratio is the
-median of the ratios of single rounds, with the least and the most beside it.
+Rows of inserts: threads insert one item or 64 per call. Without a journal, with one at each `sync`, and as plain files:
+as many bytes appended to one file without a sync, with an fsync by another thread every second, and an fsync after
+each. Contenders take turns, in an order that rotates from round to round, each with a fresh folder. A figure is the
+median over the rounds; a ratio is the median of the ratios of single rounds, with the least and the most beside it.
 
 Other rows: a checkpoint, against dm-reverb's in its environment (`make bench-network` makes it); the start of a server
 from its journal, against reading the same files; the longest draw while another thread inserts and the journal syncs;
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -29,7 +30,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -43,6 +44,7 @@ from .report import duration, machine
 
 RESULTS = ROOT / "benchmarks" / "results"
 NONE, PLAIN, FSYNC, SYNCS = "no journal", "plain writes", "plain writes and fsync", ("os", "interval", "always")
+PERIODIC = "plain writes, an fsync a second"
 INTERVAL = 1.0
 
 
@@ -71,9 +73,27 @@ def journal(folder: Path, sync: str, interval: float = INTERVAL) -> Journal:
     return Journal(folder / "journal", sync=sync, interval=interval, checkpoint_period=None)  # type: ignore[arg-type]
 
 
-def payload(size: int) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """One item of so many bytes of noise, which no compression makes smaller."""
-    return np.random.default_rng(1).random((1, size // 4), np.float32)
+def payload(size: int, items: int = 1) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Items of so many bytes of noise each, which no compression makes smaller."""
+    return np.random.default_rng(1).random((items, size // 4), np.float32)
+
+
+@contextlib.contextmanager
+def synced(file: IO[bytes], period: float) -> Iterator[None]:
+    """Another thread syncs the file once in each period, and the end waits for a last sync."""
+    end = threading.Event()
+
+    def sync() -> None:
+        while not end.wait(period):
+            os.fsync(file.fileno())
+
+    thread = threading.Thread(target=sync)
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
 
 
 # ---------------------------------------------------------------- inserts
@@ -100,10 +120,10 @@ def calls_per_second(call: Callable[[int], None], writers: int, seconds: float) 
     return sum(counts) / (time.perf_counter() - began)
 
 
-def insert_turn(options: Options, contender: str, size: int, writers: int) -> float:
-    data = payload(size)
+def insert_turn(options: Options, contender: str, size: int, items: int, writers: int) -> float:
+    data = payload(size, items)
     with options.fresh() as folder:
-        if contender in (PLAIN, FSYNC):
+        if contender in (PLAIN, PERIODIC, FSYNC):
             lock, raw = threading.Lock(), data.tobytes()
             with open(folder / "plain", "wb", buffering=0) as file:
 
@@ -113,7 +133,8 @@ def insert_turn(options: Options, contender: str, size: int, writers: int) -> fl
                         if contender == FSYNC:
                             os.fsync(file.fileno())
 
-                return calls_per_second(append, writers, options.seconds)
+                with synced(file, INTERVAL) if contender == PERIODIC else contextlib.nullcontext():
+                    return calls_per_second(append, writers, options.seconds)
         kept = None if contender == NONE else journal(folder, contender)
         most = max(1_000, (256 << 20) // size)
         with Server([table(most)], listen=False, journal=kept) as server:
@@ -126,13 +147,20 @@ def insert_turn(options: Options, contender: str, size: int, writers: int) -> fl
 
 
 def insert_rows(options: Options) -> list[dict[str, Any]]:
-    contenders = (NONE, *SYNCS, PLAIN, FSYNC)
+    contenders = (NONE, *SYNCS, PLAIN, PERIODIC, FSYNC)
+    against: dict[str, tuple[str, ...]] = {
+        NONE: SYNCS,
+        PLAIN: ("os", "interval"),
+        PERIODIC: ("interval",),
+        FSYNC: ("always",),
+    }
     rows = []
-    for size in (400, 40_000):
+    for size, items in ((400, 1), (400, 64), (40_000, 1)):
         for writers in (1, 64):
-            name = f"inserts of {size} B, {writers} {'writer' if writers == 1 else 'writers'}"
-            rates = in_turns(name, contenders, options.rounds, lambda of: insert_turn(options, of, size, writers))  # noqa: B023  # called before the next
-            rows.append(row_of(name, "calls/s", rates, {NONE: SYNCS, PLAIN: ("os", "interval"), FSYNC: ("always",)}))
+            what = f"{size} B" if items == 1 else f"{items} x {size} B"
+            name = f"inserts of {what}, {writers} {'writer' if writers == 1 else 'writers'}"
+            turn = functools.partial(insert_turn, options, size=size, items=items, writers=writers)
+            rows.append(row_of(name, "calls/s", in_turns(name, contenders, options.rounds, turn), against))
     return rows
 
 
