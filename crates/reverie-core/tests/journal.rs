@@ -233,7 +233,6 @@ fn a_checkpoint_is_asked_for_after_so_many_bytes_and_after_as_many_again_if_none
         let before = server.journal.info().log_bytes;
         loop {
             wait(server.insert("rows", 1.0)).unwrap();
-            // An answer comes before the journal looks at its bytes.
             wait(server.journal.durable(true)).unwrap();
             if asked.try_recv().is_ok() {
                 return (before, server.journal.info().log_bytes);
@@ -243,7 +242,8 @@ fn a_checkpoint_is_asked_for_after_so_many_bytes_and_after_as_many_again_if_none
     let (before, after) = insert_until_asked(&mut server);
     assert!(before < 1000 && (2000..3000).contains(&after), "{before} {after}");
     let (_, again) = insert_until_asked(&mut server);
-    assert!((after + 1900..after + 3000).contains(&again), "{after} {again}");
+    // It was asked for at the insert, before the request for the disk wrote more.
+    assert!((after + 1400..after + 3000).contains(&again), "{after} {again}");
     server.journal.save().unwrap();
     let (_, third) = insert_until_asked(&mut server);
     assert!((2000..3000).contains(&third), "{third}");

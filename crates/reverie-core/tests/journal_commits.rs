@@ -57,6 +57,22 @@ fn a_thread_that_waits_leaves_a_commit_to_the_journals_own_if_it_must_be_on_the_
 }
 
 #[test]
+fn a_commit_of_a_waiting_thread_counts_for_the_bytes_after_which_a_checkpoint_is_asked_for() {
+    let mut server = with(Syncs::Os);
+    let (asks, asked) = std::sync::mpsc::channel();
+    server.journal.checkpoint_by(2000, move || asks.send(()).unwrap());
+    for value in 0..40 {
+        drop(server.insert("rows", f64::from(value)));
+        server.journal.commit_here();
+        assert_eq!(asked.try_recv().is_ok(), server.journal.info().log_bytes >= 2000, "{:?}", server.journal.info());
+        if server.journal.info().log_bytes >= 2000 {
+            return server.journal.stop().unwrap();
+        }
+    }
+    panic!("{:?}", server.journal.info());
+}
+
+#[test]
 fn a_commit_of_a_waiting_thread_that_fails_stops_the_journal_for_good() {
     let mut server = server(options_of(Syncs::Os));
     let (mut one, other) = (server.insert("rows", 1.0), server.insert("rows", 2.0));

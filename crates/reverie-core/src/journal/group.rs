@@ -5,6 +5,8 @@
 //! and everything that waits for the disk.
 
 use super::log::Log;
+use super::options::{JournalOptions, Syncs};
+use super::progress::Progress;
 use super::recover::JournalEnd;
 use crate::checkpoint::{Saved, Store};
 use crate::error::{Error, Result};
@@ -12,60 +14,6 @@ use crate::table::{Desk, Durable, JournalInfo, Promise, Tables, Ticket};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-/// When a journal waits for the disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Syncs {
-    /// Never: what was acknowledged survives the end of the process, not that of the machine.
-    Os,
-    /// After each interval: what was acknowledged survives the end of the process, and older than that the machine's.
-    Interval(Duration),
-    /// Before anything is acknowledged.
-    Always,
-}
-
-impl Syncs {
-    /// The name that users know it by.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Os => "os",
-            Self::Interval(_) => "interval",
-            Self::Always => "always",
-        }
-    }
-}
-
-/// The settings of a journal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct JournalOptions {
-    /// When it waits for the disk.
-    pub syncs: Syncs,
-    /// The time between writes of priorities and counts of draws.
-    pub interval: Duration,
-    /// Bytes that may be written and not on the disk yet: the next commit then waits for the disk.
-    pub max_unsynced_bytes: u64,
-}
-
-impl Default for JournalOptions {
-    fn default() -> Self {
-        let interval = Duration::from_secs(1);
-        Self { syncs: Syncs::Interval(interval), interval, max_unsynced_bytes: 256 << 20 }
-    }
-}
-
-impl JournalOptions {
-    /// Refuses settings without a meaning.
-    pub fn validate(&self) -> Result<()> {
-        let zero = |what: &str| Err(Error::InvalidArgument(format!("a journal's {what} must be above 0")));
-        if self.interval.is_zero() || self.syncs == Syncs::Interval(Duration::ZERO) {
-            return zero("interval");
-        }
-        if self.max_unsynced_bytes == 0 {
-            return zero("max_unsynced_bytes");
-        }
-        Ok(())
-    }
-}
 
 /// How often a full disk is tried again.
 const RETRY: Duration = Duration::from_millis(200);
@@ -92,26 +40,6 @@ pub struct Journal {
 
 /// Begins a checkpoint in another thread.
 type Wake = Box<dyn Fn() + Send + Sync>;
-
-#[derive(Default)]
-struct Progress {
-    /// The number of the round that begins next: what is done before it begins is in it.
-    next: u64,
-    /// Who waits for a round to be written, and for one to be on the disk.
-    written: Vec<(u64, Promise<()>)>,
-    synced: Vec<(u64, Promise<()>)>,
-    /// As `synced`, for who does not make the journal wait for the disk earlier.
-    synced_later: Vec<(u64, Promise<()>)>,
-    info: JournalInfo,
-    failed: Option<Error>,
-    ended: bool,
-    /// Someone waits for a round to be written who cannot make it: the thread does not linger.
-    hurried: bool,
-    /// The thread waits for the next reason to commit, and must be woken for it.
-    asleep: bool,
-    /// There are so many bytes that are not on the disk that the thread waits for it.
-    much: bool,
-}
 
 /// Of a barrier: nothing is withdrawn with it.
 struct NotCancellable;
@@ -216,9 +144,10 @@ impl Journal {
             progress.next - 1
         };
         match turn.commit() {
-            Ok(unsynced) if unsynced > self.options.max_unsynced_bytes => self.hurry(),
-            Ok(unsynced) => {
+            Ok((unsynced, _)) if unsynced > self.options.max_unsynced_bytes => self.hurry(),
+            Ok((unsynced, since_checkpoint)) => {
                 self.finish(round, false, unsynced);
+                self.ask_for_checkpoint(since_checkpoint);
                 // So that the disk works while others go on.
                 if unsynced > self.options.max_unsynced_bytes / 2 {
                     self.ask_for_sync();
@@ -259,7 +188,6 @@ impl Journal {
 
     fn run(&self) {
         let _end = End(self);
-        let mut asked = 0;
         let mut next_counts = Instant::now().checked_add(self.options.interval);
         loop {
             let Some((round, ends, counts, syncs)) = self.next_round(next_counts) else { return };
@@ -283,7 +211,7 @@ impl Journal {
                 Ok(())
             });
             match outcome.and_then(|()| self.check()) {
-                Ok(()) => self.ask_for_checkpoint(&mut asked),
+                Ok(()) => self.ask_for_checkpoint(self.log.bytes_since_checkpoint()),
                 // Who waits goes on to wait: there may be room later.
                 Err(error) if self.log.is_full() && !ends => self.wait_for_room(error),
                 Err(error) => return self.fail(error),
@@ -342,37 +270,27 @@ impl Journal {
     }
 
     fn finish(&self, round: u64, synced: bool, unsynced: u64) {
-        let take = |waiting: &mut Vec<(u64, Promise<()>)>| {
-            let (done, later) = std::mem::take(waiting).into_iter().partition(|(of, _)| *of <= round);
-            *waiting = later;
-            done
-        };
-        let (written, on_disk): (Vec<_>, Vec<_>) = {
+        let done = {
             let mut progress = self.progress();
             let info = &mut progress.info;
             (info.rounds, info.unsynced_bytes) = (info.rounds.max(round + 1), unsynced);
             (info.is_full, info.error) = (false, None);
-            let written = take(&mut progress.written);
-            let mut on_disk = Vec::new();
-            if synced {
-                on_disk = take(&mut progress.synced);
-                on_disk.extend(take(&mut progress.synced_later));
-            }
-            (written, on_disk)
+            progress.take_done(round, synced)
         };
-        written.into_iter().chain(on_disk).for_each(|(_, promise)| promise.fill(Ok(())));
+        done.into_iter().for_each(|promise| promise.fill(Ok(())));
     }
 
-    /// Asks for a checkpoint if there are so many bytes since the last, or since `asked` of them.
-    fn ask_for_checkpoint(&self, asked: &mut u64) {
-        let bytes = self.log.bytes_since_checkpoint();
-        self.progress().info.log_bytes = bytes;
+    /// Asks for a checkpoint if there are so many `bytes` since the last one, and since it was asked for.
+    fn ask_for_checkpoint(&self, bytes: u64) {
+        let mut progress = self.progress();
+        progress.info.log_bytes = bytes;
         let Some((most, wake)) = self.checkpoints.get() else { return };
-        if bytes < *asked {
-            *asked = 0;
+        if bytes < progress.asked {
+            progress.asked = 0;
         }
-        if bytes - *asked >= *most {
-            *asked = bytes;
+        if bytes - progress.asked >= *most {
+            progress.asked = bytes;
+            drop(progress);
             wake();
         }
     }
@@ -384,15 +302,14 @@ impl Journal {
     }
 
     fn fail(&self, error: Error) {
-        let waiting: Vec<_> = {
+        let waiting = {
             let mut progress = self.progress();
             progress.failed.get_or_insert(error);
-            let Progress { written, synced, synced_later, .. } = &mut *progress;
-            [written, synced, synced_later].into_iter().flat_map(std::mem::take).collect()
+            progress.take_all()
         };
         let error = self.progress().failed.clone().expect("it was just set");
         self.changed.notify_all();
-        waiting.into_iter().for_each(|(_, promise)| promise.fill(Err(error.clone())));
+        waiting.into_iter().for_each(|promise| promise.fill(Err(error.clone())));
     }
 }
 

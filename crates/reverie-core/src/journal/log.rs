@@ -40,10 +40,10 @@ pub(super) struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// See [`Log::commit`]; without priorities and counts of draws.
-    pub(super) fn commit(mut self) -> Result<u64> {
+    /// See [`Log::commit`]; without priorities and counts of draws. Returns also [`Log::bytes_since_checkpoint`].
+    pub(super) fn commit(mut self) -> Result<(u64, u64)> {
         self.log.commit_held(&mut self.state, false)?;
-        Ok(self.state.unsynced)
+        Ok((self.state.unsynced, self.state.since_checkpoint))
     }
 }
 

@@ -12,14 +12,17 @@ mod commit;
 mod encode;
 mod group;
 mod log;
+mod options;
+mod progress;
 mod recover;
 mod repair;
 mod replay;
 mod saver;
 
 pub use crate::table::JournalInfo;
-pub use group::{Journal, JournalOptions, Syncs};
+pub use group::Journal;
 pub use log::Log;
+pub use options::{JournalOptions, Syncs};
 pub use recover::{JournalEnd, Recovered, recover};
 pub use repair::{Loss, Repaired, VerifiedJournal, repair, verify};
 pub use replay::HeldLease;

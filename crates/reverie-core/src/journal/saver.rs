@@ -1,6 +1,7 @@
 //! What a server keeps on the disk: its checkpoints, and its journal if it has one.
 
-use super::group::{Journal, JournalOptions};
+use super::group::Journal;
+use super::options::JournalOptions;
 use super::recover::{JournalEnd, Recovered, recover};
 use crate::checkpoint::{Disk, Restored, Saved, Store, Summary, load};
 use crate::error::{Error, Result};

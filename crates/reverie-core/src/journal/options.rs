@@ -1,0 +1,58 @@
+//! The settings of a journal.
+
+use crate::error::{Error, Result};
+use std::time::Duration;
+
+/// When a journal waits for the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Syncs {
+    /// Never: what was acknowledged survives the end of the process, not that of the machine.
+    Os,
+    /// After each interval: what was acknowledged survives the end of the process, and older than that the machine's.
+    Interval(Duration),
+    /// Before anything is acknowledged.
+    Always,
+}
+
+impl Syncs {
+    /// The name that users know it by.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Os => "os",
+            Self::Interval(_) => "interval",
+            Self::Always => "always",
+        }
+    }
+}
+
+/// The settings of a journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JournalOptions {
+    /// When it waits for the disk.
+    pub syncs: Syncs,
+    /// The time between writes of priorities and counts of draws.
+    pub interval: Duration,
+    /// Bytes that may be written and not on the disk yet: the next commit then waits for the disk.
+    pub max_unsynced_bytes: u64,
+}
+
+impl Default for JournalOptions {
+    fn default() -> Self {
+        let interval = Duration::from_secs(1);
+        Self { syncs: Syncs::Interval(interval), interval, max_unsynced_bytes: 256 << 20 }
+    }
+}
+
+impl JournalOptions {
+    /// Refuses settings without a meaning.
+    pub fn validate(&self) -> Result<()> {
+        let zero = |what: &str| Err(Error::InvalidArgument(format!("a journal's {what} must be above 0")));
+        if self.interval.is_zero() || self.syncs == Syncs::Interval(Duration::ZERO) {
+            return zero("interval");
+        }
+        if self.max_unsynced_bytes == 0 {
+            return zero("max_unsynced_bytes");
+        }
+        Ok(())
+    }
+}
