@@ -12,8 +12,6 @@ use crate::chunk::{Cells, Chunk, Decoder, OnDisk, SpareDecoder};
 use crate::error::Result;
 use std::ops::Range;
 
-/// From this many bytes on several threads unpack or read them: waking one takes as long as to unpack a tenth of it.
-const FOR_SEVERAL: u64 = 512 << 10;
 /// Bytes that are unpacked or read between two pauses.
 const AT_ONCE: u64 = 16 << 20;
 /// Bytes that are unpacked before they are spread over the batch: no more than a processor's cache.
@@ -73,9 +71,8 @@ impl Plan {
         let groups = deferred.chunk_by(|left, right| std::ptr::eq(left.chunk, right.chunk));
         let mut groups: Vec<_> = groups.map(Group::new).collect();
         let bytes: u64 = groups.iter().map(|group| group.bytes).sum();
-        let several = bytes >= FOR_SEVERAL && groups.len() > 1;
         let on_disk = bytes > 0 && groups.iter().any(|group| group.cells[0].chunk.is_on_disk());
-        if let Some(readers) = several.then(|| readers(on_disk)).flatten() {
+        if let Some(readers) = readers(bytes, on_disk).filter(|_| groups.len() > 1) {
             if deferred.iter().all(|cells| self.columns[cells.column].is_copied(cells.chunk, cells.run.source)) {
                 return self.fill_by_several(&readers, groups, &deferred, out, pause);
             }
@@ -116,8 +113,7 @@ impl Plan {
         let mut pieces: Vec<_> = reads.into_iter().map(|(.., on_disk)| on_disk).zip(places).collect();
         pieces.sort_unstable_by_key(|(on_disk, _)| on_disk.order());
         let read = |pieces: &mut [(OnDisk, &mut Bytes)]| pieces.iter_mut().try_for_each(|(from, to)| from.read(to));
-        let several = bytes >= FOR_SEVERAL && pieces.len() > 1;
-        match several.then(|| readers(true)).flatten() {
+        match readers(bytes, true).filter(|_| pieces.len() > 1) {
             None => read(&mut pieces),
             Some(readers) => readers.each_share(&mut pieces, SHARES, || (), |(), pieces| read(pieces)),
         }

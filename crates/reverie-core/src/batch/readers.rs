@@ -13,11 +13,26 @@ pub(super) struct Readers {
     threads: usize,
 }
 
-/// The threads for a gather that only unpacks, or also reads the disk; `None` if there is only the caller.
-pub(super) fn readers(on_disk: bool) -> Option<Readers> {
-    let pool = if on_disk || cores() > 1 { pool()? } else { return None };
-    let threads = if on_disk { pool.current_num_threads() + 1 } else { cores() };
-    Some(Readers { pool, threads })
+/// Threads at most where none waits for a disk.
+const UNPACKING: usize = 16;
+/// Bytes for each thread that unpacks: waking one takes as long as to unpack some tenth of them.
+const EACH: u64 = 256 << 10;
+/// From this many bytes on several threads read the disk: it takes many reads at a time.
+const FROM_DISK: u64 = 512 << 10;
+
+/// The threads for a gather that unpacks or reads so many bytes, some of them on the disk; `None` if the caller is enough.
+pub(super) fn readers(bytes: u64, on_disk: bool) -> Option<Readers> {
+    let threads = match on_disk {
+        true => {
+            if bytes >= FROM_DISK {
+                ON_DISK + 1
+            } else {
+                1
+            }
+        }
+        false => cores().min(UNPACKING).min((bytes / EACH) as usize),
+    };
+    (threads > 1).then(|| Some(Readers { pool: pool()?, threads })).flatten()
 }
 
 /// Asking the system takes some ten microseconds: it reads the limits of its control group.
@@ -88,7 +103,7 @@ mod tests {
     #[test]
     fn every_piece_of_work_is_done_once_by_several_threads_or_by_the_caller_alone() {
         for threads in [1, 2, 9] {
-            let readers = Readers { threads, ..readers(true).expect("threads can be started") };
+            let readers = Readers { threads, ..readers(1 << 30, true).expect("threads can be started") };
             for count in [0, 1, 7, 100] {
                 let mut work = vec![0_u32; count];
                 let done = readers.each_share(
@@ -107,7 +122,7 @@ mod tests {
 
     #[test]
     fn the_error_of_any_share_is_returned() {
-        let readers = readers(true).expect("threads can be started");
+        let readers = readers(1 << 30, true).expect("threads can be started");
         let refuse = |(): &mut (), share: &mut [u32]| match share.contains(&63) {
             true => Err(Error::Damaged("63".to_owned())),
             false => Ok(()),

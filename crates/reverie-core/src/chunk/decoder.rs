@@ -176,12 +176,12 @@ impl Decoder {
 
 /// A decoder that is used again: its memory was written before, and no thread waits for pages of it.
 ///
-/// Those that are not in use are kept, so many and of so many bytes that all together stay under 10 MiB.
+/// Those that are not in use are kept, so many and of so many bytes that all together stay under 20 MiB.
 pub(crate) struct SpareDecoder(Option<Decoder>);
 
 static SPARE: Mutex<Vec<Decoder>> = Mutex::new(Vec::new());
 /// The number of decoders that are kept.
-const MOST_SPARE: usize = 8;
+const MOST_SPARE: usize = 16;
 /// The most bytes that one of them keeps; in addition zstd has some 100 KiB.
 const MOST_SPARE_BYTES: usize = 1 << 20;
 
