@@ -92,8 +92,7 @@ fn listing(tables: &Tables) -> String {
         writeln!(text, "  limiter {ratio} {least} {:?} {:?}", limiter.min_diff(), limiter.max_diff()).unwrap();
         let signature = options.signature.as_ref().map_or("none".to_owned(), ToString::to_string);
         writeln!(text, "  max_times_sampled {}, signature {signature}", options.max_times_sampled).unwrap();
-        let compression = [Compression::None, Compression::Lz4, Compression::Zstd, Compression::Auto];
-        let compression = compression.iter().position(|known| *known == options.compression).unwrap();
+        let compression = Compression::ALL.iter().position(|known| *known == options.compression).unwrap();
         let max_bytes = options.max_bytes.unwrap_or(0);
         writeln!(text, "  max_bytes {max_bytes}, compression {compression}, shard {}", options.shard).unwrap();
         writeln!(text, "  {} inserts, {} samples, {} deletes", counters.inserts, counters.samples, counters.deletes)

@@ -20,7 +20,7 @@ pub fn options_dict<'py>(py: Python<'py>, options: &TableOptions) -> PyResult<Bo
     dict.set_item("rate_limiter", (ratio, least, limiter.min_diff(), limiter.max_diff()))?;
     dict.set_item("max_times_sampled", options.max_times_sampled)?;
     dict.set_item("max_bytes", options.max_bytes)?;
-    dict.set_item("compression", format!("{:?}", options.compression).to_lowercase())?;
+    dict.set_item("compression", options.compression.name())?;
     let signature = options.signature.as_ref().map(|signature| signature_parts(py, signature)).transpose()?;
     dict.set_item("signature", signature)?;
     let extensions = options.extensions.iter();

@@ -265,17 +265,7 @@ pub fn limiter(options: &Bound<'_, PyAny>) -> PyResult<Limiter> {
 
 /// The compression of chunks, by its name.
 pub fn compression(name: &str) -> PyResult<Compression> {
-    Ok(match name {
-        "none" => Compression::None,
-        "lz4" => Compression::Lz4,
-        "zstd" => Compression::Zstd,
-        "auto" => Compression::Auto,
-        other => {
-            return Err(PyValueError::new_err(format!(
-                "compression must be \"none\", \"lz4\", \"zstd\" or \"auto\", got {other:?}"
-            )));
-        }
-    })
+    name.parse().map_err(PyValueError::new_err)
 }
 
 /// The signature of a nest of `reverie.TensorSpec`s.

@@ -19,7 +19,7 @@ def frames(num_frames):
     return stack
 
 
-@pytest.mark.parametrize("compression", ["none", "lz4", "zstd", "auto"])
+@pytest.mark.parametrize("compression", ["none", "lz4", "zstd", "auto", "auto:speed", "auto:size"])
 def test_frames_come_back_whatever_the_compression(connect, compression):
     client = connect(table(compression=compression))
     images = frames(300)
@@ -46,6 +46,36 @@ def test_auto_leaves_what_does_not_compress_as_it_is(connect):
     rows = np.random.default_rng(0).random((200, 2000), np.float32)
     client.insert_batch("t", rows)
     assert rows.nbytes <= client.info().size_bytes < rows.nbytes * 1.05
+
+
+def test_auto_packs_less_for_speed_and_more_for_size(connect):
+    """Rows that pack three to one are raw for speed; rows that pack five to four are packed for size alone."""
+    rng = np.random.default_rng(0)
+    thrice = np.tile(rng.random((40, 10, 100), np.float32), (1, 1, 3)).reshape(40, -1)
+    hardly = rng.random((40, 2500), np.float32)
+    hardly[:, :500] = 0
+    sizes = {}
+    for setting in ("none", "auto:speed", "auto", "auto:size"):
+        for name, rows in (("thrice", thrice), ("hardly", hardly)):
+            client = connect(table(compression=setting))
+            with client.trajectory_writer(1) as writer:
+                for row in rows:
+                    writer.append({"x": row})
+                    writer.create_item("t", 1.0, {"x": writer.history["x"][-1]})
+            drawn = {row.tobytes() for row in client.sample_batch("t", 32).data["x"]}
+            assert drawn <= {row.tobytes() for row in rows}
+            sizes[setting, name] = client.info().size_bytes / rows.nbytes
+    assert all(sizes[setting, "thrice"] >= 1 for setting in ("none", "auto:speed")), sizes
+    assert all(sizes[setting, "thrice"] < 0.5 for setting in ("auto", "auto:size")), sizes
+    assert all(sizes[setting, "hardly"] >= 1 for setting in ("none", "auto:speed", "auto")), sizes
+    assert sizes["auto:size", "hardly"] < 0.95, sizes
+
+
+@pytest.mark.parametrize("setting", ["auto:speed", "auto:size"])
+def test_a_table_has_the_compression_that_it_was_made_with(connect, setting):
+    client = connect(table("one", compression=setting), table("two", compression=setting))
+    assert {made.compression for made in client._tables(None)} == {setting}
+    assert client._compression(None) == setting
 
 
 def write(client, kind, rows, tables):
@@ -137,6 +167,8 @@ def test_steps_may_be_stored_in_chunks_of_any_length(connect, chunk_length):
     assert client.sample_batch("t", 1).data[0].tolist() == list(range(20, 40))
     with pytest.raises(ValueError, match="chunk"):
         client.trajectory_writer(20, chunk_length=0)
+    with pytest.raises(ValueError, match='"auto:speed" or "auto:size", got "fast"'):
+        client.trajectory_writer(20, compression="fast")
 
 
 def test_steps_have_the_compression_that_all_tables_ask_for_and_are_measured_where_tables_differ(connect):

@@ -201,8 +201,9 @@ def test_table_arguments_are_refused_where_they_are_given():
         Table("t", **{**good, "sampler": "uniform"})
     with pytest.raises(TypeError, match="rate_limiter"):
         Table("t", **good, rate_limiter=5)
-    with pytest.raises(ValueError, match="compression"):
-        Table("t", **good, compression="gzip")
+    for name in ("gzip", "auto:fast", "AUTO", None):
+        with pytest.raises(ValueError, match='"auto", "auto:speed", "auto:size", "none", "lz4" or "zstd"'):
+            Table("t", **good, compression=name)
     with pytest.raises(TypeError, match="extensions"):
         Table("t", **good, extensions=[1])
 

@@ -27,16 +27,9 @@ pub(super) fn layout(cells: &[(usize, usize)], capacity: usize) -> Arc<Layout> {
     Arc::new(if together { Layout::interleaved(cells, capacity) } else { Layout::columnar(cells, capacity) })
 }
 
-/// Below this many bytes a step, `auto` leaves chunks raw: a draw of one such step would unpack a whole chunk.
-const PACKED_STEP_BYTES: usize = 1 << 10;
-
 /// The compression for a chunk of this layout.
 pub(super) fn packing(compression: Compression, layout: &Layout) -> Compression {
-    let step_bytes: usize = (0..layout.num_columns()).map(|column| layout.width(column)).sum();
-    match compression {
-        Compression::Auto if step_bytes < PACKED_STEP_BYTES => Compression::None,
-        compression => compression,
-    }
+    compression.for_steps_of((0..layout.num_columns()).map(|column| layout.width(column)).sum())
 }
 
 /// One chunk of a run: `start` is the step of its first cell.

@@ -1,21 +1,23 @@
 //! Cells of chunks that are not plain: each chunk is unpacked, or read from the disk, once.
 //!
-//! Much of it is done by several threads: those of a pool, as a disk answers many reads sooner than one after another.
+//! Much of it is done by several threads: as many as cores to unpack, more to read, as a disk answers many reads sooner
+//! than one after another.
 
+use super::pieces::pieces;
 use super::plan::{Plan, missing};
-use super::run::{Bytes, Run};
+use super::readers::{Readers, readers};
+use super::run::{Bytes, Run, copy_cells};
 use super::unpacked::Pause;
-use crate::chunk::{Cells, Chunk, Decoder, OnDisk};
+use crate::chunk::{Cells, Chunk, Decoder, OnDisk, SpareDecoder};
 use crate::error::Result;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
 
-/// From this many bytes on several threads unpack or read them: waking one takes as long as to unpack a tenth of it.
-const FOR_SEVERAL: u64 = 512 << 10;
-/// Bytes that are unpacked before they are copied to the batch.
+/// Bytes that are unpacked or read between two pauses.
 const AT_ONCE: u64 = 16 << 20;
-/// Threads at least: most of them wait where the bytes are on a disk.
-const THREADS: usize = 8;
+/// Bytes that are unpacked before they are spread over the batch: no more than a processor's cache.
+const SPREAD_AT_ONCE: u64 = 2 << 20;
+/// Shares of the work for each thread: one that begins late, on a busy core, finds little left.
+const SHARES: usize = 4;
 
 /// Cells of a chunk that is not plain: copied chunk by chunk at the end.
 pub(super) struct Deferred<'a> {
@@ -46,8 +48,7 @@ impl<'a> Group<'a> {
             let (start, end) = wanted.as_ref().map_or((first, first + n), |known| (known.start, known.end));
             *wanted = Some(start.min(first)..end.max(first + n));
         }
-        let of =
-            |(column, cells): (usize, &Option<Range<usize>>)| Some(chunk.unpacked_bytes(column, cells.as_ref()?.len()));
+        let of = |(column, cells): (usize, &Option<Range<usize>>)| Some(chunk.unpacked_bytes(column, cells.as_ref()?));
         let bytes = wanted.iter().enumerate().filter_map(of).sum();
         Self { cells, wanted, bytes }
     }
@@ -70,24 +71,26 @@ impl Plan {
         let groups = deferred.chunk_by(|left, right| std::ptr::eq(left.chunk, right.chunk));
         let mut groups: Vec<_> = groups.map(Group::new).collect();
         let bytes: u64 = groups.iter().map(|group| group.bytes).sum();
-        if bytes > 0 {
+        let on_disk = bytes > 0 && groups.iter().any(|group| group.cells[0].chunk.is_on_disk());
+        if let Some(readers) = readers(bytes, on_disk).filter(|_| groups.len() > 1) {
+            if deferred.iter().all(|cells| self.columns[cells.column].is_copied(cells.chunk, cells.run.source)) {
+                return self.fill_by_several(&readers, groups, &deferred, out, pause);
+            }
+            groups.sort_by_cached_key(|group| group.cells[0].chunk.place_on_disk());
+            return self.spread_by_several(&readers, &groups, out, pause);
+        }
+        if on_disk {
             // In the order in which they lie on the disk.
             groups.sort_by_cached_key(|group| group.cells[0].chunk.place_on_disk());
         }
-        let pool = if bytes >= FOR_SEVERAL && groups.len() > 1 { pool() } else { None };
-        match pool {
-            Some(pool) => self.gather_by_several(&pool, &groups, out, pause),
-            None => {
-                let mut decoder = Decoder::default();
-                for group in &groups {
-                    if group.bytes > 0 {
-                        pause(group.bytes)?;
-                    }
-                    self.copy_cells(group.cells, &group.read(&mut decoder)?, out)?;
-                }
-                Ok(())
+        let mut decoder = SpareDecoder::take();
+        for group in &groups {
+            if group.bytes > 0 {
+                pause(group.bytes)?;
             }
+            self.copy_cells(group.cells, &group.read(&mut decoder)?, out)?;
         }
+        Ok(())
     }
 
     /// Reads the cells on the disk that fill a piece of the batch as they are, and takes them off the list.
@@ -105,79 +108,93 @@ impl Plan {
         }
         let bytes: u64 = reads.iter().map(|(_, to, _)| to.len() as u64).sum();
         pause(bytes)?;
-        // The pieces of the batch, column by column from front to back.
-        reads.sort_unstable_by_key(|(column, to, _)| (*column, to.start));
-        let (mut columns, mut pieces) = (out.iter_mut().enumerate(), Vec::with_capacity(reads.len()));
-        let mut rest: (usize, usize, &mut Bytes) = (usize::MAX, 0, &mut []);
-        for (column, to, on_disk) in reads {
-            if rest.0 != column {
-                let (_, whole) = columns.find(|(index, _)| *index == column).expect("a column of the plan");
-                rest = (column, 0, whole);
-            }
-            let (_, at, bytes) = rest;
-            let (_, bytes) = bytes.split_at_mut(to.start - at);
-            let (piece, bytes) = bytes.split_at_mut(to.len());
-            rest = (column, to.end, bytes);
-            pieces.push((on_disk, piece));
-        }
+        let places = reads.iter().map(|(column, to, _)| (*column, to.clone()));
+        let places = pieces(places.collect(), out);
+        let mut pieces: Vec<_> = reads.into_iter().map(|(.., on_disk)| on_disk).zip(places).collect();
         pieces.sort_unstable_by_key(|(on_disk, _)| on_disk.order());
         let read = |pieces: &mut [(OnDisk, &mut Bytes)]| pieces.iter_mut().try_for_each(|(from, to)| from.read(to));
-        let pool = if bytes >= FOR_SEVERAL && pieces.len() > 1 { pool() } else { None };
-        let Some(pool) = pool else { return read(&mut pieces) };
-        let share = pieces.len().div_ceil(2 * pool.current_num_threads());
-        let mut outcomes: Vec<_> = pieces.chunks_mut(share).map(|pieces| (pieces, Ok(()))).collect();
-        pool.in_place_scope(|scope| {
-            for (pieces, outcome) in &mut outcomes {
-                scope.spawn(move |_| *outcome = read(pieces));
-            }
-        });
-        outcomes.into_iter().try_for_each(|(_, outcome)| outcome)
+        match readers(bytes, true).filter(|_| pieces.len() > 1) {
+            None => read(&mut pieces),
+            Some(readers) => readers.each_share(&mut pieces, SHARES, || (), |(), pieces| read(pieces)),
+        }
     }
 
     /// Where cells lie on the disk and where in the batch, if one is a copy of the other.
     fn direct(&self, cells: &Deferred<'_>) -> Option<(Range<usize>, OnDisk)> {
         let (column, run) = (&self.columns[cells.column], &cells.run);
-        let layout = cells.chunk.layout();
-        let fits =
-            column.outer == 1 && run.source < layout.num_columns() && layout.width(run.source) == column.cell_bytes();
-        let from = fits.then(|| cells.chunk.on_disk(run.source, run.first..run.first + run.n))??;
-        let (start, width) = (cells.to.start, column.cell_bytes());
-        Some((start + run.at * width..start + (run.at + run.n) * width, from))
+        let from = column
+            .is_copied(cells.chunk, run.source)
+            .then(|| cells.chunk.on_disk(run.source, run.first..run.first + run.n))??;
+        Some((column.place(run, &cells.to), from))
     }
 
-    fn gather_by_several(
+    /// Threads unpack the chunks and copy their cells to the batch: each cell has its own piece of it.
+    fn fill_by_several(
         &self,
-        pool: &rayon_core::ThreadPool,
+        readers: &Readers,
+        groups: Vec<Group<'_>>,
+        deferred: &[Deferred<'_>],
+        out: &mut [&mut Bytes],
+        pause: Pause<'_>,
+    ) -> Result<()> {
+        let place = |cells: &Deferred<'_>| (cells.column, self.columns[cells.column].place(&cells.run, &cells.to));
+        let mut places = pieces(deferred.iter().map(place).collect(), out);
+        let mut rest = &mut places[..];
+        let mut tasks = Vec::with_capacity(groups.len());
+        for group in groups {
+            let (places, more) = rest.split_at_mut(group.cells.len());
+            rest = more;
+            tasks.push((group, places));
+        }
+        tasks.sort_by_cached_key(|(group, _)| group.cells[0].chunk.place_on_disk());
+        let fill = |decoder: &mut SpareDecoder, tasks: &mut [(Group<'_>, &mut [&mut Bytes])]| {
+            for (group, places) in tasks {
+                let view = group.read(decoder)?;
+                for (cells, to) in group.cells.iter().zip(places.iter_mut()) {
+                    copy_cells(&view, cells.run, to).ok_or_else(|| missing(&self.outputs[cells.column].path))?;
+                }
+            }
+            Ok(())
+        };
+        let mut tasks = &mut tasks[..];
+        while !tasks.is_empty() {
+            let (now, later) = tasks.split_at_mut(at_once(tasks.iter().map(|(group, _)| group.bytes), AT_ONCE));
+            tasks = later;
+            now.iter().filter(|(group, _)| group.bytes > 0).try_for_each(|(group, _)| pause(group.bytes))?;
+            readers.each_share(now, SHARES, SpareDecoder::take, fill)?;
+        }
+        Ok(())
+    }
+
+    /// Threads unpack the chunks, this one spreads their cells: those of several chunks alternate in the batch.
+    fn spread_by_several(
+        &self,
+        readers: &Readers,
         mut groups: &[Group<'_>],
         out: &mut [&mut Bytes],
         pause: Pause<'_>,
     ) -> Result<()> {
-        let mut decoders: Vec<Decoder> = Vec::new();
+        let mut decoders: Vec<SpareDecoder> = Vec::new();
         while !groups.is_empty() {
-            let mut bytes = 0;
-            let more = |group: &&Group<'_>| {
-                let fits = bytes < AT_ONCE;
-                bytes += group.bytes;
-                fits
-            };
-            let (now, later) = groups.split_at(groups.iter().take_while(more).count());
+            let (now, later) = groups.split_at(at_once(groups.iter().map(|group| group.bytes), SPREAD_AT_ONCE));
             groups = later;
             now.iter().filter(|group| group.bytes > 0).try_for_each(|group| pause(group.bytes))?;
-            decoders.resize_with(decoders.len().max(now.len()), Decoder::default);
+            decoders.resize_with(decoders.len().max(now.len()), SpareDecoder::take);
             let mut views: Vec<_> =
                 now.iter().zip(&mut decoders).map(|(group, decoder)| (group, Some(decoder), None)).collect();
-            let share = now.len().div_ceil(2 * pool.current_num_threads());
-            pool.in_place_scope(|scope| {
-                for views in views.chunks_mut(share) {
-                    scope.spawn(move |_| {
-                        for (group, decoder, view) in views {
-                            *view = decoder.take().map(|decoder| group.read(decoder));
-                        }
-                    });
-                }
-            });
+            readers.each_share(
+                &mut views,
+                SHARES,
+                || (),
+                |(), views| {
+                    for (group, decoder, view) in views {
+                        *view = decoder.take().map(|decoder| group.read(decoder)).transpose()?;
+                    }
+                    Ok(())
+                },
+            )?;
             for (group, _, view) in views {
-                self.copy_cells(group.cells, &view.expect("every group is read")?, out)?;
+                self.copy_cells(group.cells, &view.expect("every group is read"), out)?;
             }
         }
         Ok(())
@@ -192,20 +209,14 @@ impl Plan {
     }
 }
 
-/// The threads of this process; `None` if they cannot be started.
-fn pool() -> Option<Arc<rayon_core::ThreadPool>> {
-    /// The process that started them: after a fork the child has none of them.
-    static POOL: Mutex<Option<(u32, Arc<rayon_core::ThreadPool>)>> = Mutex::new(None);
-    let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
-    match &*pool {
-        Some((process, pool)) if *process == std::process::id() => Some(Arc::clone(pool)),
-        _ => {
-            let cores = std::thread::available_parallelism().map_or(1, usize::from);
-            let builder = rayon_core::ThreadPoolBuilder::new().num_threads(cores.max(THREADS));
-            let new = Arc::new(builder.thread_name(|number| format!("reverie-read-{number}")).build().ok()?);
-            // Ending the pool of a parent would wait for threads that are not here.
-            std::mem::forget(pool.replace((std::process::id(), Arc::clone(&new))));
-            Some(new)
-        }
-    }
+/// The number of groups, one at least, of which the ones before the last have fewer bytes than `most`.
+fn at_once(groups: impl Iterator<Item = u64>, most: u64) -> usize {
+    let mut bytes = 0;
+    groups
+        .take_while(|more| {
+            let fits = bytes < most;
+            bytes += more;
+            fits
+        })
+        .count()
 }

@@ -2,10 +2,11 @@
 
 use super::plan::{Column, Kind, missing};
 use crate::chunk::slab::{Slab, fill};
-use crate::chunk::{Cells as View, Chunk};
+use crate::chunk::{Cells as View, Chunk, Layout};
 use crate::error::Result;
 use crate::item::{Body, Cells, Item, PatternColumn};
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::sync::Arc;
 
 pub(super) type Bytes = [MaybeUninit<u8>];
@@ -17,6 +18,19 @@ pub(super) struct Run {
     pub(super) first: usize,
     pub(super) n: usize,
     pub(super) at: usize,
+}
+
+/// Copies the cells of a run to a place of as many bytes; `None` if they are not there.
+pub(super) fn copy_cells(view: &View<'_>, Run { source, first, n, .. }: Run, to: &mut Bytes) -> Option<()> {
+    if let Some(cells) = view.run(source, first, n) {
+        fill(to, cells);
+        return Some(());
+    }
+    let width = to.len() / n.max(1);
+    for index in 0..n {
+        fill(&mut to[index * width..][..width], view.cell(source, first + index)?);
+    }
+    Some(())
 }
 
 impl Column {
@@ -62,10 +76,23 @@ impl Column {
     /// The bytes of a run that can be copied to the batch in one piece.
     #[inline]
     pub(super) fn whole<'a>(&self, slab: &'a Slab, run: Run) -> Option<&'a [u8]> {
-        let layout = slab.layout();
-        let fits =
-            self.outer == 1 && run.source < layout.num_columns() && layout.width(run.source) == self.cell_bytes();
-        if fits { slab.run(run.source, run.first, run.n) } else { None }
+        if self.fits(slab.layout(), run.source) { slab.run(run.source, run.first, run.n) } else { None }
+    }
+
+    /// True if the cells of the chunk's column become those of the batch as they are, one behind the other.
+    pub(super) fn is_copied(&self, chunk: &Chunk, source: usize) -> bool {
+        self.fits(chunk.layout(), source)
+    }
+
+    #[inline]
+    fn fits(&self, layout: &Layout, source: usize) -> bool {
+        self.outer == 1 && source < layout.num_columns() && layout.width(source) == self.cell_bytes()
+    }
+
+    /// The place of a run that is copied, in its column of the batch; `to` is that of its item.
+    pub(super) fn place(&self, run: &Run, to: &Range<usize>) -> Range<usize> {
+        let width = self.cell_bytes();
+        to.start + run.at * width..to.start + (run.at + run.n) * width
     }
 
     /// Copies a run to its place in the item's part of the batch.
@@ -77,21 +104,14 @@ impl Column {
         if source >= layout.num_columns() {
             return None;
         }
+        if self.is_copied(chunk, source) {
+            let width = self.cell_bytes();
+            return copy_cells(view, run, &mut to[at * width..(at + n) * width]);
+        }
         let (width, itemsize) = (layout.width(source), layout.itemsize(source));
         let narrow = width != self.cell_bytes();
         if narrow && (width != self.elements * itemsize || itemsize > self.itemsize) {
             return None;
-        }
-        if self.outer == 1 && !narrow {
-            let to = &mut to[at * width..(at + n) * width];
-            if let Some(cells) = view.run(source, first, n) {
-                fill(to, cells);
-                return Some(());
-            }
-            for index in 0..n {
-                fill(&mut to[index * width..][..width], view.cell(source, first + index)?);
-            }
-            return Some(());
         }
         for index in 0..n {
             self.spread(view.cell(source, first + index)?, itemsize, at + index, to);

@@ -55,7 +55,8 @@ impl Plan {
                         let on_disk = chunk.is_on_disk();
                         work.reads_disk |= on_disk;
                         if first || on_disk {
-                            work.bytes += chunk.unpacked_bytes(run.source, run.n);
+                            let cells = if on_disk { run.first..run.first + run.n } else { 0..usize::MAX };
+                            work.bytes += chunk.unpacked_bytes(run.source, &cells);
                         }
                     }
                     Ok(())

@@ -158,7 +158,7 @@ fn differences(was: &TableOptions, now: &TableOptions, into: &mut Vec<Difference
             Some(signature) => signature.to_string(),
         }),
         ("max_bytes", |options| options.max_bytes.map_or("None".to_owned(), |bytes| bytes.to_string())),
-        ("compression", |options| format!("{:?}", options.compression).to_lowercase()),
+        ("compression", |options| options.compression.to_string()),
     ];
     for (option, tell) in told {
         let (was, now_is) = (tell(was), tell(now));

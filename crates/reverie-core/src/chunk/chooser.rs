@@ -1,45 +1,30 @@
 //! The choice of a column's coding: measured on its first chunks, and again now and then.
 
-use super::codec::{Coding, ENTRY, Method, Packed, RAW, Section, delta};
+use super::codec::{Coding, ENTRY, MOST_IN_BLOCKS, Method, Packed, RAW, Section, block_cells, delta, put_blocks};
+use super::compression::{Compression, Trade};
 use super::slab::Slab;
 use std::ops::Range;
 
-/// The compression of a column group's chunks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-pub enum Compression {
-    /// No compression: the cheapest reads.
-    #[default]
-    None,
-    /// LZ4, after a per-step delta if that is smaller.
-    Lz4,
-    /// Zstandard, level 1, after a per-step delta if that is smaller.
-    Zstd,
-    /// Measured on the first chunks, column by column: raw, LZ4 or Zstandard.
-    Auto,
-}
-
-/// The codings that `Chooser` measures.
-const CANDIDATES: [Coding; 4] = [
-    Coding { method: Method::Lz4, delta: false },
-    Coding { method: Method::Lz4, delta: true },
-    Coding { method: Method::Zstd, delta: false },
-    Coding { method: Method::Zstd, delta: true },
+/// The codings that `Chooser` measures: for each method whole, with a delta, in blocks, and both.
+const CANDIDATES: [Coding; 2 * PER_METHOD] = [
+    Coding { method: Method::Lz4, delta: false, blocks: false },
+    Coding { method: Method::Lz4, delta: true, blocks: false },
+    Coding { method: Method::Lz4, delta: false, blocks: true },
+    Coding { method: Method::Lz4, delta: true, blocks: true },
+    Coding { method: Method::Zstd, delta: false, blocks: false },
+    Coding { method: Method::Zstd, delta: true, blocks: false },
+    Coding { method: Method::Zstd, delta: false, blocks: true },
+    Coding { method: Method::Zstd, delta: true, blocks: true },
 ];
+const PER_METHOD: usize = 4;
+/// The same coding in blocks comes so many later.
+const IN_BLOCKS: usize = 2;
 
 /// Chunks that are measured before a column's coding is settled.
 const TRIALS: u64 = 2;
 
 /// Chunks after which a settled coding is measured again: the first steps of a run may not be typical.
 const SETTLED_FOR: u64 = 128;
-
-/// How much smaller a coding must make the data before `auto` prefers it to plain reads.
-const WORTH_PACKING: f64 = 1.2;
-
-/// How much smaller zstd must be than lz4.
-///
-/// Data that hardly compresses unpacks at half of lz4's speed (1.2 against 2.5 GB/s at a ratio of 2 to 3), data that
-/// compresses well several times faster than with lz4 (Pong frames: 13 against 1.6 GB/s).
-const WORTH_ZSTD: f64 = 1.25;
 
 /// How much smaller the delta must be, which costs another pass over the bytes.
 const WORTH_DELTA: f64 = 1.05;
@@ -49,6 +34,19 @@ const WORTH_DELTA: f64 = 1.05;
 struct Trial {
     raw: u64,
     stored: [u64; CANDIDATES.len()],
+}
+
+impl Trial {
+    /// The coding of a method, whose candidates begin at `first`, and its stored bytes.
+    fn best(&self, first: usize, trade: &Trade) -> (Coding, f64) {
+        let of = |at: usize| {
+            let delta = self.stored[at + 1] as f64 * WORTH_DELTA < self.stored[at] as f64;
+            let at = at + usize::from(delta);
+            (CANDIDATES[at], self.stored[at] as f64)
+        };
+        let (whole, in_blocks) = (of(first), of(first + IN_BLOCKS));
+        if whole.1 * trade.whole_from < in_blocks.1 { whole } else { in_blocks }
+    }
 }
 
 /// Chooses how each column of a group is stored. The group's writer owns it and asks it for every chunk.
@@ -96,7 +94,7 @@ impl Chooser {
     pub fn next(&self) -> Compression {
         let settled_raw = !self.settled.is_empty() && self.settled.iter().all(|coding| *coding == RAW);
         match self.compression {
-            Compression::Auto if settled_raw && self.seen < SETTLED_FOR => Compression::None,
+            auto if auto.is_measured() && settled_raw && self.seen < SETTLED_FOR => Compression::None,
             compression => compression,
         }
     }
@@ -142,13 +140,13 @@ impl Chooser {
                 &contiguous
             }
         };
-        delta(raw, width, &mut self.delta);
+        let several = cells > block_cells(width) && raw.len() <= MOST_IN_BLOCKS;
         let coding = match self.settled.get(column) {
-            Some(coding) => *coding,
-            None => self.measure(raw, column),
+            Some(coding) => Coding { blocks: coding.blocks && several, ..*coding },
+            None => self.measure(raw, width, column, several),
         };
         let start = out.len();
-        self.encode(coding, raw, out);
+        self.encode(coding, raw, width, out);
         let coding = if out.len() - start < raw.len() { coding } else { RAW };
         if coding == RAW {
             out.truncate(start);
@@ -159,51 +157,76 @@ impl Chooser {
     }
 
     /// Tries every candidate coding on this chunk; returns the one that suits this chunk alone.
-    fn measure(&mut self, raw: &[u8], column: usize) -> Coding {
+    ///
+    /// `several`: its cells are more than a block.
+    fn measure(&mut self, raw: &[u8], width: usize, column: usize, several: bool) -> Coding {
         let mut now = Trial { raw: raw.len() as u64, ..Trial::default() };
         let mut scratch = Vec::new();
-        for (stored, coding) in now.stored.iter_mut().zip(CANDIDATES) {
+        for (index, coding) in CANDIDATES.into_iter().enumerate() {
+            if coding.blocks && !several {
+                now.stored[index] = now.stored[index - IN_BLOCKS];
+                continue;
+            }
             scratch.clear();
-            self.encode(coding, raw, &mut scratch);
-            *stored = (scratch.len() + ENTRY) as u64;
+            self.encode(coding, raw, width, &mut scratch);
+            now.stored[index] = (scratch.len() + ENTRY) as u64;
         }
         let sum = &mut self.trials[column];
         sum.raw += now.raw;
         sum.stored.iter_mut().zip(now.stored).for_each(|(sum, now)| *sum += now);
-        self.settle(&now)
+        let coding = self.settle(&now);
+        Coding { blocks: coding.blocks && several, ..coding }
     }
 
     fn settle(&self, trial: &Trial) -> Coding {
-        let best = |plain: usize| {
-            let delta = trial.stored[plain + 1] as f64 * WORTH_DELTA < trial.stored[plain] as f64;
-            let at = plain + usize::from(delta);
-            (CANDIDATES[at], trial.stored[at] as f64)
-        };
-        let (lz4, zstd) = (best(0), best(2));
+        let Some(trade) = self.compression.trade() else { return RAW };
+        let (lz4, zstd) = (trial.best(0, &trade), trial.best(PER_METHOD, &trade));
+        let is_packed = |(_, stored): &(Coding, f64), from: f64| stored * from < trial.raw as f64;
         match self.compression {
             Compression::None => RAW,
             Compression::Lz4 => lz4.0,
             Compression::Zstd => zstd.0,
-            Compression::Auto if (trial.raw as f64) < WORTH_PACKING * lz4.1.min(zstd.1) => RAW,
-            Compression::Auto if zstd.1 * WORTH_ZSTD <= lz4.1 => zstd.0,
-            Compression::Auto => lz4.0,
+            Compression::Auto | Compression::AutoSpeed | Compression::AutoSize => {
+                match (is_packed(&lz4, trade.lz4_from), is_packed(&zstd, trade.zstd_from)) {
+                    (false, false) => RAW,
+                    (true, true) if zstd.1 * trade.zstd_over_lz4 < lz4.1 => zstd.0,
+                    (true, _) => lz4.0,
+                    (false, true) => zstd.0,
+                }
+            }
         }
     }
 
-    /// Appends `raw` in that coding to `out`; `self.delta` must hold its delta.
-    fn encode(&mut self, coding: Coding, raw: &[u8], out: &mut Vec<u8>) {
+    /// Appends the stored bytes of a column to `out`.
+    fn encode(&mut self, coding: Coding, raw: &[u8], width: usize, out: &mut Vec<u8>) {
+        if coding.blocks {
+            put_blocks(raw, width, out, |block, out| self.encode_block(coding, block, width, out));
+        } else {
+            self.encode_block(coding, raw, width, out);
+        }
+    }
+
+    fn encode_block(&mut self, coding: Coding, raw: &[u8], width: usize, out: &mut Vec<u8>) {
+        if coding.delta {
+            delta(raw, width, &mut self.delta);
+        }
         let bytes = if coding.delta { &self.delta } else { raw };
         let start = out.len();
         match coding.method {
             Method::Raw => out.extend_from_slice(bytes),
-            Method::Lz4 => {
-                out.resize(start + lz4_flex::block::get_maximum_output_size(bytes.len()), 0);
-                let stored = lz4_flex::block::compress_into(bytes, &mut out[start..]).expect("room for the worst case");
-                out.truncate(start + stored);
-            }
+            Method::Lz4 => match lz4::block::compress_bound(bytes.len()) {
+                Ok(most) if bytes.len() <= MOST_IN_BLOCKS => {
+                    out.resize(start + most, 0);
+                    let stored = lz4::block::compress_to_buffer(bytes, None, false, &mut out[start..]);
+                    out.truncate(start + stored.expect("room for the worst case"));
+                }
+                // More than LZ4 takes.
+                _ => out.extend_from_slice(bytes),
+            },
             Method::Zstd => {
+                let level = self.compression.trade().map_or(1, |trade| trade.zstd_level);
                 let zstd = self.zstd.get_or_insert_with(|| {
-                    zstd::bulk::Compressor::new(1).expect("a zstd context can be made wherever memory can be")
+                    zstd::bulk::Compressor::new(level).expect("a zstd context can be made wherever memory can be")
                 });
                 out.resize(start + zstd::zstd_safe::compress_bound(bytes.len()), 0);
                 let stored = zstd.compress_to_buffer(bytes, &mut out[start..]).expect("room for the worst case");

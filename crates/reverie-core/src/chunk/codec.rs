@@ -1,17 +1,28 @@
 //! The packed form of a chunk.
 //!
 //! Packed form, little-endian: `version u8 | columns u32 | columns x (cells u32, method u8, flags u8, stored u64) | per
-//! column: bits of cells without value (ceil(cells / 8) bytes, if flagged), stored bytes`. The reader trusts none of
-//! it: sizes come from the layout, and a damaged chunk fails before memory is allocated for it.
+//! column: bits of cells without value (ceil(cells / 8) bytes, if flagged), stored bytes`. The stored bytes of a column in
+//! blocks (if flagged) are `blocks x end u32 | the blocks`, each packed by itself, and the ends counted from the first
+//! block on. The reader trusts none of it: sizes come from the layout, and a damaged chunk fails before memory is
+//! allocated for it.
 
 use super::Layout;
 use crate::error::{Error, Result};
+use std::ops::Range;
 
 const VERSION: u8 = 1;
 const HEAD: usize = 5;
 pub(super) const ENTRY: usize = 14;
 const FLAG_DELTA: u8 = 1;
 const FLAG_HOLES: u8 = 2;
+const FLAG_BLOCKS: u8 = 4;
+
+/// Raw bytes of a block, or one cell where that is larger: less takes hardly less time to unpack.
+const BLOCK_BYTES: usize = 32 << 10;
+/// The bytes of a block's end.
+const END: usize = 4;
+/// The most raw bytes of a column in blocks: their ends fit four bytes, also those of blocks that grow.
+pub(super) const MOST_IN_BLOCKS: usize = 1 << 30;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Method {
@@ -25,9 +36,53 @@ pub(super) enum Method {
 pub(super) struct Coding {
     pub(super) method: Method,
     pub(super) delta: bool,
+    /// Blocks of cells are packed each by itself, so that cells are read without the others.
+    pub(super) blocks: bool,
 }
 
-pub(super) const RAW: Coding = Coding { method: Method::Raw, delta: false };
+pub(super) const RAW: Coding = Coding { method: Method::Raw, delta: false, blocks: false };
+
+/// The number of cells of a block.
+pub(super) fn block_cells(width: usize) -> usize {
+    (BLOCK_BYTES / width.max(1)).max(1)
+}
+
+impl Coding {
+    /// The cells that are unpacked for these of `all`.
+    pub(super) fn unpacked_with(&self, width: usize, cells: &Range<usize>, all: usize) -> Range<usize> {
+        if *self == RAW {
+            return cells.start.min(all)..cells.end.min(all);
+        }
+        if !self.blocks {
+            return 0..all;
+        }
+        let block = block_cells(width);
+        let end = cells.end.min(all).next_multiple_of(block).min(all);
+        (cells.start / block * block).min(end)..end
+    }
+}
+
+/// Appends the stored bytes of a column in blocks; `pack` appends those of one block.
+pub(super) fn put_blocks(raw: &[u8], width: usize, out: &mut Vec<u8>, mut pack: impl FnMut(&[u8], &mut Vec<u8>)) {
+    let bytes = block_cells(width) * width.max(1);
+    let (ends, start) = (out.len(), out.len() + END * raw.len().div_ceil(bytes));
+    out.resize(start, 0);
+    for (block, raw) in raw.chunks(bytes).enumerate() {
+        pack(raw, out);
+        let end = u32::try_from(out.len() - start).expect("no more than MOST_IN_BLOCKS, packed");
+        out[ends + END * block..][..END].copy_from_slice(&end.to_le_bytes());
+    }
+}
+
+/// The stored bytes of the block `index` of `blocks`; `None` if they are not there.
+pub(super) fn block(stored: &[u8], blocks: usize, index: usize) -> Option<&[u8]> {
+    let (ends, bytes) = stored.split_at_checked(END.checked_mul(blocks)?)?;
+    let end = |index: usize| {
+        let end = ends.get(END * index..END * (index + 1))?;
+        Some(u32::from_le_bytes(end.try_into().expect("four bytes")) as usize)
+    };
+    bytes.get(if index == 0 { 0 } else { end(index - 1)? }..end(index)?)
+}
 
 /// Each cell minus the cell before it, byte by byte and wrapping: frames that hardly change become zeros.
 pub(super) fn delta(raw: &[u8], width: usize, out: &mut Vec<u8>) {
@@ -60,8 +115,10 @@ impl Section {
     fn entry(&self) -> [u8; ENTRY] {
         let mut entry = [0; ENTRY];
         entry[..4].copy_from_slice(&self.cells.to_le_bytes());
-        entry[4] = self.coding.method as u8;
-        entry[5] = (u8::from(self.coding.delta) * FLAG_DELTA) | (u8::from(self.holes) * FLAG_HOLES);
+        let Coding { method, delta, blocks } = self.coding;
+        let flags = [(delta, FLAG_DELTA), (self.holes, FLAG_HOLES), (blocks, FLAG_BLOCKS)];
+        entry[4] = method as u8;
+        entry[5] = flags.into_iter().fold(0, |all, (set, flag)| all | (u8::from(set) * flag));
         entry[6..].copy_from_slice(&(self.stored as u64).to_le_bytes());
         entry
     }
@@ -192,15 +249,17 @@ fn parse_entry(entry: &[u8], start: usize, layout: &Layout, column: usize) -> Re
         other => return Err(damaged(format!("column {column} has the unknown method {other}"))),
     };
     let flags = entry[5];
-    if flags & !(FLAG_DELTA | FLAG_HOLES) != 0 || cells as usize > layout.capacity() {
+    let has = |flag: u8| flags & flag != 0;
+    let known = flags & !(FLAG_DELTA | FLAG_HOLES | FLAG_BLOCKS) == 0 && !(method == Method::Raw && has(FLAG_BLOCKS));
+    if !known || cells as usize > layout.capacity() {
         return Err(damaged(format!("column {column} has {cells} cells and flags {flags:#x}")));
     }
     let stored = usize::try_from(stored).map_err(|_| damaged(format!("column {column} has {stored} bytes")))?;
     if method == Method::Raw && stored != cells as usize * layout.width(column) {
         return Err(damaged(format!("column {column} has {stored} raw bytes for {cells} cells")));
     }
-    let coding = Coding { method, delta: flags & FLAG_DELTA != 0 };
-    Ok(Section { cells, coding, holes: flags & FLAG_HOLES != 0, start, stored })
+    let coding = Coding { method, delta: has(FLAG_DELTA), blocks: has(FLAG_BLOCKS) };
+    Ok(Section { cells, coding, holes: has(FLAG_HOLES), start, stored })
 }
 
 pub(super) fn damaged(what: impl Into<String>) -> Error {

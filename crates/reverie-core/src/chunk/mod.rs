@@ -7,6 +7,7 @@ mod account;
 mod cells;
 mod chooser;
 mod codec;
+mod compression;
 mod decoder;
 mod form;
 mod layout;
@@ -19,7 +20,9 @@ mod writer;
 
 pub use account::{Account, Meter};
 pub use cells::Cells;
-pub use chooser::{Chooser, Compression};
+pub use chooser::Chooser;
+pub use compression::Compression;
+pub(crate) use decoder::SpareDecoder;
 pub use decoder::{Decoder, Wanted};
 pub use layout::Layout;
 pub(crate) use moved::OnDisk;

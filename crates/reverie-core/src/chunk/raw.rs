@@ -4,6 +4,7 @@ use super::codec::Packed;
 use super::form::Form;
 use super::slab::Slab;
 use super::{Chunk, Layout, Storage};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The cells of a raw chunk. They stay readable after the chunk is packed, and grow as long as it is written.
@@ -43,16 +44,19 @@ impl Chunk {
         }
     }
 
-    /// The bytes that reading `n` cells of a column yields if they have to be unpacked or read from the disk; 0 otherwise.
+    /// The bytes that reading these cells of a column yields if they have to be unpacked or read from the disk; else 0.
     ///
-    /// A packed column is unpacked as a whole.
-    pub fn unpacked_bytes(&self, column: usize, n: usize) -> u64 {
+    /// A packed column is unpacked as a whole, or in whole blocks.
+    pub fn unpacked_bytes(&self, column: usize, cells: &Range<usize>) -> u64 {
         let Storage::Packable(packable) = &self.storage else { return 0 };
         let width = packable.layout.width(column);
         match packable.form() {
             Form::Raw(_) => 0,
-            Form::Packed(packed) => packed.len(column) as u64 * width as u64,
-            Form::Stored(stored) => stored.read_bytes(column, width, n),
+            Form::Packed(packed) => {
+                let section = &packed.sections()[column];
+                section.coding.unpacked_with(width, cells, section.cells as usize).len() as u64 * width as u64
+            }
+            Form::Stored(stored) => stored.read_bytes(column, width, cells),
         }
     }
 

@@ -1,7 +1,8 @@
 //! The writer of a chunk.
 
-use super::chooser::{Chooser, Compression};
+use super::chooser::Chooser;
 use super::codec::Packed;
+use super::compression::Compression;
 use super::form::{Form, Packable};
 use super::slab::{Pen, Slab};
 use super::{Chunk, Layout, Meter, Storage};

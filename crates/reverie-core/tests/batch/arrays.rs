@@ -329,3 +329,31 @@ fn many_packed_chunks_are_unpacked_by_several_threads_into_the_same_batch() {
     });
     assert_eq!((stop, pauses), (Err(Error::Deadline("enough".to_owned())), 7), "it ends where its caller ends it");
 }
+
+#[test]
+fn cells_that_alternate_in_the_batch_are_unpacked_by_several_threads_and_spread_by_one() {
+    let chunks: Vec<_> = (0..6_u8).map(|value| frames(value, 20_000)).collect();
+    let mut column = column("a", DType::UInt8, &[8], 0, Cells::range(0, 3));
+    column.stack_axis = 1;
+    let form = pattern(vec![column]);
+    let items: Vec<_> = (0..48_u32).map(|at| item(&chunks[at as usize % 6], &form, at * 300)).collect();
+    let plan = plan(&items, &Options::default()).unwrap();
+    let draws = Draws { items: items.clone(), ..Draws::default() };
+    assert!(plan.unpacking(&draws).unwrap().bytes > 900_000, "worth several threads");
+    let all = gather(&plan, &items).unwrap().remove(0);
+    for (at, row) in all.chunks_exact(24).enumerate() {
+        let cell = |step: usize| ((at % 6) as u8).wrapping_add(((at * 300 + step) / 100) as u8);
+        let want: Vec<u8> = (0..8).flat_map(|_| (0..3).map(cell)).collect();
+        assert_eq!(row, want, "item {at}");
+    }
+}
+
+/// A packed chunk of one column of eight bytes: cell `n` holds `value + n / 100`.
+fn frames(value: u8, n: usize) -> Arc<reverie_core::chunk::Chunk> {
+    let mut writer =
+        ChunkWriter::new(Arc::new(Layout::columnar(&[(8, 1)], n)), Compression::Zstd, &Arc::new(Meter::new()));
+    (0..n).for_each(|at| writer.push(0, &[value.wrapping_add((at / 100) as u8); 8]));
+    let chunk = writer.seal(&mut Chooser::new(Compression::Zstd));
+    assert!(chunk.packed_bytes().is_some());
+    chunk
+}

@@ -171,9 +171,7 @@ proptest! {
     fn what_is_written_is_read_in_any_layout_and_compression(
         (columns, capacity, cells) in contents(),
         interleaved: bool,
-        compression in prop::sample::select(
-            vec![Compression::None, Compression::Lz4, Compression::Zstd, Compression::Auto]
-        ),
+        compression in prop::sample::select(Compression::ALL.to_vec()),
     ) {
         let make = if interleaved { Layout::interleaved } else { Layout::columnar };
         let meter = meter();

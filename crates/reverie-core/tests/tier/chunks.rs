@@ -15,7 +15,7 @@ fn on_disk(chunks: &[Arc<Chunk>]) -> usize {
 
 #[test]
 fn chunks_beyond_the_memory_move_to_the_disk_and_read_as_before() {
-    for compression in [Compression::None, Compression::Zstd, Compression::Auto] {
+    for compression in Compression::ALL {
         let folder = Temporary::new();
         let meter = meter(options(&folder, 1 << 20));
         let chunks: Vec<_> = (0..60).map(|number| chunk(&meter, number, STEPS, compression)).collect();

@@ -83,6 +83,8 @@ fn encode_compression(compression: Compression) -> proto::Compression {
         Compression::Lz4 => proto::Compression::Lz4,
         Compression::Zstd => proto::Compression::Zstd,
         Compression::Auto => proto::Compression::Auto,
+        Compression::AutoSpeed => proto::Compression::AutoSpeed,
+        Compression::AutoSize => proto::Compression::AutoSize,
     }
 }
 
@@ -92,6 +94,8 @@ fn decode_compression(compression: i32) -> Result<Compression> {
         Ok(proto::Compression::Lz4) => Compression::Lz4,
         Ok(proto::Compression::Zstd) => Compression::Zstd,
         Ok(proto::Compression::Auto) => Compression::Auto,
+        Ok(proto::Compression::AutoSpeed) => Compression::AutoSpeed,
+        Ok(proto::Compression::AutoSize) => Compression::AutoSize,
         Err(_) => return Err(broken(format!("the compression {compression}, which this version does not know"))),
     })
 }

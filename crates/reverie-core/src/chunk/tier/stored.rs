@@ -162,10 +162,9 @@ impl Stored {
     }
 
     /// The bytes that reading these cells yields.
-    pub(in crate::chunk) fn read_bytes(&self, column: usize, width: usize, n: usize) -> u64 {
+    pub(in crate::chunk) fn read_bytes(&self, column: usize, width: usize, cells: &Range<usize>) -> u64 {
         let column = &self.columns[column];
-        let cells = if column.coding == RAW { n } else { column.cells as usize };
-        cells as u64 * width as u64
+        column.coding.unpacked_with(width, cells, column.cells as usize).len() as u64 * width as u64
     }
 
     pub(in crate::chunk) fn coding(&self, column: usize) -> Coding {
