@@ -251,7 +251,7 @@ def test_a_dry_run_prints_processes_memory_and_settings_and_writes_nothing(rever
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_dry_run_with_a_disk_counts_what_stays_in_memory(reverie):
+def test_a_dry_run_with_a_disk_counts_what_stays_in_memory(reverie, tmp_path):
     command = ["train", "apex-dqn", "--env", "CartPole-v1", "--dry-run", "--json"]
     whole = json.loads(reverie(*command).stdout)["memory_bytes"]
     partly = json.loads(reverie(*command, "--disk", "spill", "--memory", "1MiB").stdout)
@@ -259,7 +259,7 @@ def test_a_dry_run_with_a_disk_counts_what_stays_in_memory(reverie):
         **{part: size for part, size in whole.items() if not part.startswith("replay")},
         "replay of 50,000 items, partly on the disk": 2**20,
     }
-    assert partly["settings"]["run"]["replay_disk"] == "spill"
+    assert partly["settings"]["run"]["replay_disk"] == str(tmp_path / "spill")
     refused = reverie(*command, "--memory", "1MiB")
     assert refused.exit_code == 2
     assert "there is no replay_disk" in refused.stderr
