@@ -286,9 +286,9 @@ class RunSettings:
     replay_disk_bytes: int | None = None
     """Bytes of the files of all servers in `replay_disk` together; None is what the disk has."""
     replay_journal: str | None = None
-    """Where the run's servers keep a journal, see `reverie.Journal`, so that a killed run continues with the replay that
-    it had. "run": with the tables in the folder of its checkpoints; else a folder, in which each run has its own. None
-    has no journal, and a killed run continues with the tables of its newest checkpoint."""
+    """Where the run's servers keep a journal, see `reverie.Journal`, so that a killed run continues with the replay it
+    had. "run": with the tables in the folder of its checkpoints; else a folder, in which each run has its own. None,
+    and "off" for a resumed run, have no journal: a killed run continues with the tables of its newest checkpoint."""
     replay_journal_sync: str | None = None
     """When the journal waits for the disk: "os", "interval" or "always"; only with `replay_journal`, and then None is
     "interval"."""
@@ -311,7 +311,7 @@ class RunSettings:
             checks.one_of(self, "replay_journal_sync", ("os", "interval", "always"))
             if self.replay_journal is None:
                 raise ValueError(
-                    f"replay_journal_sync is {self.replay_journal_sync} and there is no replay_journal: give it a folder"
+                    f"replay_journal_sync is {self.replay_journal_sync} and there is no replay_journal: give one"
                 )
         if self.target_return is not None and math.isnan(self.target_return):
             raise ValueError("target_return is nan, and must be a number: no return reaches it")

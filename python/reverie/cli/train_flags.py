@@ -331,7 +331,7 @@ Journal = Annotated[
     str | None,
     typer.Option(
         metavar="[FOLDER]",
-        help="Keep a journal of the replay, with which --resume continues after a kill: in FOLDER, or, without one, with"
+        help="Keep a journal of the replay, with which --resume continues after a kill: in FOLDER, or without it with"
         " the run's checkpoints. On Ray every node must see it.",
         rich_help_panel=_SHORT,
     ),

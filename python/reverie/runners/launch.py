@@ -138,6 +138,15 @@ def train(
     _checks.functions(on_event=on_event, should_stop=should_stop)
     if folder is not None:
         checkpoints.require_named_weights(agent, topology)
+    elif topology.run.replay_journal is not None:
+        raise ValueError(
+            f"replay_journal is {topology.run.replay_journal!r}, and there is no checkpoint_folder for the learner,"
+            " with which a killed run could continue: set it"
+        )
+    state = None if checkpoint is None else checkpoints.load_run(checkpoint, agent, topology)
+    replays = checkpoints.replays(folder, checkpoint, topology, state)
+    if state is not None and replays.folder is not None and replays.continued:
+        state = checkpoints.with_newer_counts(state, replays.folder, topology.run.max_env_steps)
     emit = on_event or (lambda event: None)
     checked = CheckedRun(
         agent=agent,
@@ -147,7 +156,8 @@ def train(
         stop_when_confirmed=stop_when_confirmed,
         checkpoint_folder=folder,
         resume=checkpoint,
-        state=None if checkpoint is None else checkpoints.load_run(checkpoint, agent, topology),
+        state=state,
+        replays=replays,
         check_memory=check_memory,
         page=page,
     )

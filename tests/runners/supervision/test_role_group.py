@@ -29,6 +29,7 @@ from reverie.runners.links.messages import (
     State,
     Stop,
 )
+from reverie.runners.links.replay_storage import ReplayStorage
 from reverie.runners.supervision import role_group, supervisor
 from reverie.runners.supervision.absences import Absence
 from reverie.runners.supervision.latest_reports import LatestReports
@@ -48,7 +49,7 @@ class Scripted:
         self.started, self.told, self.killed, self.next, self.moves = [], [], [], [], []
         self.stops = {}
 
-    def serving(self, name, checkpointer, before):
+    def serving(self, name, storage, before):
         return Serving()
 
     def endpoint(self, name, ready):
@@ -89,7 +90,7 @@ def made(agent, **changes):
         stage,
         agent,
         plan(agent, "CartPole-v1", config=config, runner="process"),
-        [None],
+        [ReplayStorage()],
         state=None,
         on_report=lambda name, report: None,
         on_restart=lambda name, *what: restarted.append(name),
@@ -340,7 +341,7 @@ def test_a_resumed_run_gives_tables_new_seeds_and_actors_the_same():
             Scripted(),
             apex_dqn,
             topology,
-            [None],
+            [ReplayStorage()],
             state=state,
             on_report=lambda *what: None,
             on_restart=lambda *what: None,

@@ -198,10 +198,10 @@ def plan(
 ) -> Topology:
     """Plan a run without starting anything.
 
-    `config`, `run` and `environment` replace those of the preset. Folders in `run` are made absolute. The run must fit `available_bytes` (by default the
-    memory that this process may still take). With the runner "ray" each node of `nodes` must have room for the roles
-    that are placed on it; without `nodes`, memory is not checked here, since the cluster need not exist yet: a run on
-    Ray asks it. `check_memory=False` skips both checks.
+    `config`, `run` and `environment` replace those of the preset. Folders in `run` are made absolute. The run must fit
+    `available_bytes` (by default the memory that this process may still take). With the runner "ray" each node of
+    `nodes` must have room for the roles that are placed on it; without `nodes`, memory is not checked here, since the
+    cluster need not exist yet: a run on Ray asks it. `check_memory=False` skips both checks.
 
     Raises `UnknownEnvironmentError`, `UnsupportedEnvironmentError`, `PresetError`, `DeviceError`, `DoesNotFitError` and
     `NoRoomError` if memory does not suffice, and TypeError for arguments of another type.
