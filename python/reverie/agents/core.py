@@ -309,7 +309,7 @@ class RunSettings:
             raise ValueError('replay_journal is empty, and must be "run" or a folder')
         if self.replay_journal_sync is not None:
             checks.one_of(self, "replay_journal_sync", ("os", "interval", "always"))
-            if self.replay_journal is None:
+            if self.replay_journal in (None, "off"):
                 raise ValueError(
                     f"replay_journal_sync is {self.replay_journal_sync} and there is no replay_journal: give one"
                 )

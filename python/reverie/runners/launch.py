@@ -16,6 +16,7 @@ from reverie.pages import Page
 from reverie.runners import checkpoints
 from reverie.runners.checked_run import CheckedRun
 from reverie.runners.checkpoints import earlier_runs
+from reverie.runners.planning.folders import has_journal
 from reverie.runners.planning.nodes import Node
 from reverie.runners.planning.page_address import page_address
 from reverie.runners.planning.topology import RunnerName, plan
@@ -138,13 +139,13 @@ def train(
     _checks.functions(on_event=on_event, should_stop=should_stop)
     if folder is not None:
         checkpoints.require_named_weights(agent, topology)
-    elif topology.run.replay_journal is not None:
+    elif has_journal(topology.run):
         raise ValueError(
             f"replay_journal is {topology.run.replay_journal!r}, and there is no checkpoint_folder for the learner,"
             " with which a killed run could continue: set it"
         )
     state = None if checkpoint is None else checkpoints.load_run(checkpoint, agent, topology)
-    replays = checkpoints.replays(folder, checkpoint, topology, state)
+    replays = checkpoints.place_replays(folder, checkpoint, topology, state)
     if state is not None and replays.folder is not None and replays.continued:
         state = checkpoints.with_newer_counts(state, replays.folder, topology.run.max_env_steps)
     emit = on_event or (lambda event: None)

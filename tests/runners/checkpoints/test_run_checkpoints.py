@@ -405,7 +405,7 @@ def test_a_checkpoint_from_before_there_was_a_setting_is_one_of_its_default(monk
 
 def test_tables_of_both_checkpoints_stay_while_those_of_the_next_one_are_written(tmp_path):
     topology = plan(agents.find("dqn"), "CartPole-v1")
-    (storage,) = checkpoints.replays(tmp_path, None, topology, None).storages
+    (storage,) = checkpoints.place_replays(tmp_path, None, topology, None).storages
     with Server([Table.queue("t", 10)], **storage.server_options(), listen=False) as server:
         client, written = server.client(), []
         for number in range(4):

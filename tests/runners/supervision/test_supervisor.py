@@ -166,7 +166,7 @@ def perform(tmp_path, monkeypatch):
             checkpoint_folder=folder,
             resume=None,
             state=state,
-            replays=checkpoints.replays(folder, None, topology, None),
+            replays=checkpoints.place_replays(folder, None, topology, None),
             should_stop=lambda: stop(stage),
         )
         try:

@@ -15,7 +15,7 @@ from reverie.runners.checkpoints.checkpoint_files import (
     save,
 )
 from reverie.runners.checkpoints.earlier_runs import RunExistsError, checkpoint_to_resume, is_checkpoint
-from reverie.runners.checkpoints.replays import Replays, replays
+from reverie.runners.checkpoints.replays import Replays, place_replays
 from reverie.runners.checkpoints.run_checkpoints import (
     load_run,
     require_named_weights,
@@ -40,7 +40,7 @@ __all__ = [
     "is_checkpoint",
     "load",
     "load_run",
-    "replays",
+    "place_replays",
     "require_named_weights",
     "save",
     "save_run",

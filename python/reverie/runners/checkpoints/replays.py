@@ -28,8 +28,8 @@ from reverie.runners.checkpoints.checkpoint_files import (
     replays_in,
     tables_of,
 )
-from reverie.runners.links.replay_storage import ReplayStorage, has_journal
-from reverie.runners.planning.folders import JOURNAL_IN_RUN
+from reverie.runners.links.replay_storage import ReplayStorage, has_tables
+from reverie.runners.planning.folders import JOURNAL_IN_RUN, has_journal
 from reverie.runners.planning.topology import Topology
 
 JOURNAL = "journal"
@@ -62,17 +62,20 @@ class Replays:
         return {JOURNAL: self.journaled, DRAWS: list(draws)}
 
 
-def replays(folder: Path | None, resume: Path | None, topology: Topology, state: dict[str, Any] | None) -> Replays:
+def place_replays(
+    folder: Path | None, resume: Path | None, topology: Topology, state: dict[str, Any] | None
+) -> Replays:
     """Where the servers of a run keep their tables, which writes into `folder` and resumes `state` of `resume`.
 
     Without either there is nothing to write or to start from. Raises `CheckpointError` if the tables are missing.
     """
-    count, place = topology.num_servers, topology.run.replay_journal
+    count, journaled = topology.num_servers, has_journal(topology.run)
     if folder is None:
         if resume is None:
             return Replays((ReplayStorage(),) * count)
         folder = resume.parent
-    base = folder if place in (None, JOURNAL_IN_RUN) else _own_part(Path(str(place)), folder, topology)
+    place = topology.run.replay_journal if journaled else JOURNAL_IN_RUN
+    base = folder if place in (None, JOURNAL_IN_RUN) else _own_part(Path(place), folder, topology)
     tables: list[Path | None] = [None] * count
     draws: list[dict[str, Any]] = [{}] * count
     if resume is not None:
@@ -80,7 +83,14 @@ def replays(folder: Path | None, resume: Path | None, topology: Topology, state:
         tables = [resume.parent / path for path in state[REPLAY]]
         draws = state.get(DRAWS, draws)
         is_newest = [one.resolve() for one in all_in(folder)[-1:]] == [resume.resolve()]
-        if place is not None and state.get(JOURNAL) and is_newest:
+        if state.get(JOURNAL) and is_newest and topology.run.replay_journal is None:
+            raise CheckpointError(
+                resume,
+                "has its tables in a journal, which may have newer ones, and replay_journal is not set: set it"
+                ' to "run" or to the folder of the journal (--journal), or to "off" to continue with the tables of the'
+                " checkpoint",
+            )
+        if state.get(JOURNAL) and is_newest and journaled:
             return _continued(resume, base, topology, [resume.parent / path for path in state[REPLAY]], draws)
         for path in tables:
             if path is not None and not path.exists():
@@ -92,7 +102,7 @@ def replays(folder: Path | None, resume: Path | None, topology: Topology, state:
         _storage(part, topology, fallback=path, lost=one.get("lost", {}))
         for part, path, one in zip(parts, tables, draws, strict=True)
     ]
-    return Replays(tuple(storages), ours, place is not None)
+    return Replays(tuple(storages), ours, journaled)
 
 
 def _continued(
@@ -103,9 +113,9 @@ def _continued(
     for path, one in zip(tables, draws, strict=True):
         before = Path(os.path.normpath(path)).parent
         part = base / before.relative_to(_replay_of(before).parent)
-        if not has_journal(part):
+        if not has_tables(part):
             where = f"has its journal in {before}"
-            if has_journal(before):
+            if has_tables(before):
                 raise CheckpointError(
                     resume,
                     f"{where}, and this run looks for it in {part}: move it there, or set replay_journal to"
@@ -126,7 +136,7 @@ def _storage(part: Path, topology: Topology, *, fallback: Path | None = None, **
     # One more than a run keeps: the tables are written before the checkpoint that names them.
     checkpointer = DefaultCheckpointer(part, fallback_checkpoint_path=fallback, keep=KEPT + 1)
     sync: Any = run.replay_journal_sync or "interval"
-    journal = None if run.replay_journal is None else Journal(checkpointer.path, sync=sync)
+    journal = Journal(checkpointer.path, sync=sync) if has_journal(run) else None
     return ReplayStorage(checkpointer, journal, **options)
 
 

@@ -44,7 +44,7 @@ class ReplayStorage:
 
     def server_options(self) -> dict[str, Any]:
         """The arguments `checkpointer` and `journal` of the server. Raises `JournalMissingError`."""
-        if self.journal is not None and self.continues and not has_journal(Path(self.journal.path)):
+        if self.journal is not None and self.continues and not has_tables(Path(self.journal.path)):
             raise JournalMissingError(self.journal.path)
         return {"checkpointer": self.checkpointer, "journal": self.journal}
 
@@ -59,7 +59,7 @@ class ReplayStorage:
         return {name: number for name, number in lost.items() if number}
 
 
-def has_journal(folder: Path) -> bool:
+def has_tables(folder: Path) -> bool:
     """Whether a server that starts with this folder of a journal finds tables there."""
     return _native.latest_checkpoint(str(folder)) is not None
 

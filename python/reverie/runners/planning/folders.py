@@ -16,12 +16,16 @@ NO_JOURNAL = "off"
 def with_absolute_folders(run: RunSettings) -> RunSettings:
     """The settings with folders that are relative to the working directory of this process made absolute.
 
-    "off" for no journal becomes None. A worker of Ray, and a command that resumes the run, may have another working
-    directory.
+    A worker of Ray, and a command that resumes the run, may have another working directory.
     """
-    if run.replay_journal == NO_JOURNAL:
-        run = replace(run, replay_journal=None, replay_journal_sync=None)
-    folders = {name: getattr(run, name) for name in ("replay_disk", "replay_journal")}
-    if folders["replay_journal"] == JOURNAL_IN_RUN:
-        folders["replay_journal"] = None
-    return replace(run, **{name: os.path.abspath(one) for name, one in folders.items() if one is not None})
+    disk, journal = run.replay_disk, run.replay_journal
+    if disk is not None:
+        run = replace(run, replay_disk=os.path.abspath(disk))
+    if journal not in (None, JOURNAL_IN_RUN, NO_JOURNAL):
+        run = replace(run, replay_journal=os.path.abspath(journal))
+    return run
+
+
+def has_journal(run: RunSettings) -> bool:
+    """Whether the servers of a run keep a journal."""
+    return run.replay_journal not in (None, NO_JOURNAL)

@@ -19,7 +19,7 @@ from reverie.agents.core import CompilePlan, RunSettings, TableNeeds
 from reverie.agents.env_settings import EnvSettings
 from reverie.agents.environments import EnvSpec, describe, id_of
 from reverie.runners.planning.compiling import compile_plan
-from reverie.runners.planning.folders import JOURNAL_IN_RUN, with_absolute_folders
+from reverie.runners.planning.folders import JOURNAL_IN_RUN, has_journal, with_absolute_folders
 from reverie.runners.planning.nodes import PROCESSES, Node, gib, memory_of_role, on_disk, place
 from reverie.sharding import shard_table
 
@@ -171,7 +171,7 @@ class Topology:
         end = f"until {target:g} is reached and confirmed, at most" if target is not None else "without a target,"
         made = "".join(f", {name} {value!r}" for name, value in self.env.settings.changed().items())
         memory = f"about {gib(self.memory_bytes)} of memory"
-        if run.replay_journal is not None:
+        if has_journal(run):
             where = "with its checkpoints" if run.replay_journal == JOURNAL_IN_RUN else f"in {run.replay_journal}"
             memory += f"; a journal {where}, sync {run.replay_journal_sync or 'interval'}"
         return (
