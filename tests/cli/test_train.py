@@ -265,6 +265,28 @@ def test_a_dry_run_with_a_disk_counts_what_stays_in_memory(reverie, tmp_path):
     assert "there is no replay_disk" in refused.stderr
 
 
+def test_a_dry_run_shows_the_journal_and_where_it_is(reverie, tmp_path):
+    command = ["train", "apex-dqn", "--env", "CartPole-v1", "--dry-run"]
+
+    def settings(*flags):
+        found = json.loads(reverie(*command, "--json", *flags).stdout)["settings"]["run"]
+        return found["replay_journal"], found["replay_journal_sync"]
+
+    assert settings() == (None, None)
+    assert settings("--journal") == ("run", None)
+    assert settings("--journal", "--journal-sync", "always") == ("run", "always")
+    assert settings("--journal", "fast", "--journal-sync=os") == (str(tmp_path / "fast"), "os")
+    assert settings("--journal=off") == ("off", None)
+    assert "; a journal with its checkpoints, sync interval" in reverie(*command, "--journal").stdout
+    assert (
+        f"; a journal in {tmp_path}/fast, sync os" in reverie(*command, "--journal=fast", "--journal-sync", "os").stdout
+    )
+    refused = reverie(*command, "--journal-sync", "os")
+    assert refused.exit_code == 2
+    assert "replay_journal_sync is os and there is no replay_journal" in refused.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("runner", ["local", pytest.param("process", marks=pytest.mark.long)])
 def test_a_run_whose_replay_does_not_fit_in_memory_trains_from_the_disk(reverie, tmp_path, runner, monkeypatch):
     moved = []
