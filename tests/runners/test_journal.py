@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("torch")
 
 import reverie
-from reverie import agents
+from reverie import _native, agents
 from reverie.agents.core import RunSettings
 from reverie.agents.environments import describe
 from reverie.runners import CheckpointError, Progress, RoleRestarted, StoppedError, checkpoints, plan, process, train
@@ -163,7 +163,7 @@ def test_a_run_whose_processes_are_all_killed_continues_with_what_was_acknowledg
     assert after.num_inserts >= goal - 16  # items of the last steps, and of steps that an episode's end left out
     state = checkpoints.load(checkpoints.find(out))
     assert state["env_steps"] >= goal
-    (draws,) = state[replays.DRAWS]
+    (draws,) = state["replay_draws"]
     given = state["learner"]["draws"]["given"]
     assert draws["lost"]["replay"] > 0
     if runner == "local":  # elsewhere the learner answers a little before the shard
@@ -326,8 +326,9 @@ def test_a_journal_in_a_folder_of_its_own_is_the_runs_and_is_continued_there(tmp
     run = dataclasses.replace(RUN, replay_journal=str(tmp_path / "fast"))
     steps, _ = killed_at(tmp_path / "one", 250, monkeypatch, run=run)
     killed_at(tmp_path / "two", 250, monkeypatch, run=run)
-    one, two = sorted((tmp_path / "fast").iterdir())
-    assert one.name.startswith("dqn-CartPole-v1-seed-0-")
+    parts = [path.name for path in (tmp_path / "fast").iterdir()]
+    assert len(parts) == 2
+    assert all(name.startswith("dqn-CartPole-v1-seed-0-") for name in parts)
     assert not list((tmp_path / "one").glob("replay-*"))
     # Another place is refused, the place to which the journal was moved is not.
     elsewhere = dataclasses.replace(run, replay_journal=str(tmp_path / "slow"))
@@ -472,3 +473,27 @@ def test_a_damaged_file_of_counts_is_reported_and_the_checkpoints_counts_apply(t
     caplog.clear()
     assert actor_counts.with_newer_counts(state, tmp_path, 100) is state
     assert caplog.text == ""
+
+
+def test_a_damaged_journal_is_refused_and_continues_once_it_is_repaired(tmp_path, monkeypatch):
+    steps, _ = killed_at(tmp_path / "run", 300, monkeypatch)
+    folder = tmp_path / "run" / "replay-1"
+    segment = max(folder.glob("*.segment"), key=lambda path: path.stat().st_size)
+    whole = bytearray(segment.read_bytes())
+    whole[len(whole) // 4] ^= 0xFF
+    segment.write_bytes(bytes(whole))
+    with pytest.raises(reverie.DamagedError):
+        train_here(tmp_path / "run", resume=True)
+    hint = checkpoints.journal_hint(checkpoints.find(tmp_path / "run"))
+    assert hint.startswith("reverie checkpoint repair FOLDER --to NEW")
+    assert str(folder) in hint
+    _native.repair_checkpoint(str(folder), str(tmp_path / "new"))
+    shutil.copy(folder / actor_counts.FILE, tmp_path / "new")
+    shutil.rmtree(folder)
+    (tmp_path / "new").rename(folder)
+    began = []
+    train_here(tmp_path / "run", resume=True, on_event=began.append)
+    assert began[0].env_steps == steps
+    without_one = dataclasses.replace(RUN, replay_journal=None)
+    train_here(tmp_path / "plain", run=without_one)
+    assert checkpoints.journal_hint(checkpoints.find(tmp_path / "plain")) == ""

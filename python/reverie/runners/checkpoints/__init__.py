@@ -15,7 +15,7 @@ from reverie.runners.checkpoints.checkpoint_files import (
     save,
 )
 from reverie.runners.checkpoints.earlier_runs import RunExistsError, checkpoint_to_resume, is_checkpoint
-from reverie.runners.checkpoints.replays import Replays, place_replays
+from reverie.runners.checkpoints.replays import Replays, journal_hint, place_replays
 from reverie.runners.checkpoints.run_checkpoints import (
     load_run,
     require_named_weights,
@@ -38,6 +38,7 @@ __all__ = [
     "fallback_hint",
     "find",
     "is_checkpoint",
+    "journal_hint",
     "load",
     "load_run",
     "place_replays",

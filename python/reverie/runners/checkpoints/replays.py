@@ -25,6 +25,7 @@ from reverie.runners.checkpoints.checkpoint_files import (
     CheckpointError,
     all_in,
     fallback_hint,
+    load,
     replays_in,
     tables_of,
 )
@@ -129,6 +130,18 @@ def _continued(
         storages.append(_storage(part, topology, continues=True, samples=one["samples"], lost=one["lost"]))
     assert storages[0].journal is not None
     return Replays(tuple(storages), _replay_of(Path(storages[0].journal.path)), journaled=True)
+
+
+def journal_hint(path: Path) -> str:
+    """How to continue when the journal of the checkpoint at `path` is damaged; empty if it has none."""
+    state = load(path)
+    if not state.get(JOURNAL):
+        return ""
+    parts = [str((path.parent / one).parent) for one in state[REPLAY]]
+    return (
+        f"reverie checkpoint repair FOLDER --to NEW saves what is whole of its journal ({', '.join(parts)}): move NEW"
+        " to its place, and resume"
+    )
 
 
 def _storage(part: Path, topology: Topology, *, fallback: Path | None = None, **options: Any) -> ReplayStorage:
