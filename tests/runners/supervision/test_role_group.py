@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from reverie import Journal
 from reverie.agents.apex_dqn import agent as apex_dqn
 from reverie.agents.core import Weights
 from reverie.agents.gorila import agent as gorila
@@ -50,7 +51,7 @@ class Scripted:
         self.stops = {}
 
     def serving(self, name, storage, before):
-        return Serving()
+        return Serving(storage=storage)
 
     def endpoint(self, name, ready):
         return Endpoint(ready.address)
@@ -82,7 +83,7 @@ class Scripted:
         return next(setup for setup in reversed(self.started) if setup.name == name)
 
 
-def made(agent, **changes):
+def made(agent, storage=ReplayStorage(), **changes):  # noqa: B008 - it is frozen
     """A crew and its stage, whose roles say nothing yet; and a function that lets one speak."""
     config = dataclasses.replace(agent.load_preset("CartPole-v1").config, **changes)
     stage, restarted = Scripted(), []
@@ -90,10 +91,10 @@ def made(agent, **changes):
         stage,
         agent,
         plan(agent, "CartPole-v1", config=config, runner="process"),
-        [ReplayStorage()],
+        [storage],
         state=None,
         on_report=lambda name, report: None,
-        on_restart=lambda name, *what: restarted.append(name),
+        on_restart=lambda name, *what: restarted.append((name, *what) if storage.journal else name),
         on_move=lambda *what: stage.moves.append(what),
     )
     crew.start_shards()
@@ -126,6 +127,21 @@ def test_a_relocated_learner_still_gets_its_unanswered_commands():
     stage.told.clear()
     hear(LEARNER, here())
     assert stage.told == [(LEARNER, Save(7))]
+
+
+def test_a_shard_with_a_journal_must_continue_it_once_it_was_ready(tmp_path):
+    storage = ReplayStorage(journal=Journal(tmp_path), samples={"replay": 7})
+    crew, stage, hear, restarted = made(apex_dqn, storage)
+    hear(SHARD, Died("killed"))  # before its journal had begun
+    assert stage.newest(SHARD).serving.storage == storage
+    hear(SHARD, dataclasses.replace(here("a:1"), lost={"replay": 5}))
+    assert crew.lost(0) == {"replay": 5}
+    hear(SHARD, State(1, tables="there"))
+    hear(SHARD, Died("killed"))
+    # Its limits have moved already: draws are not counted as lost again.
+    expected = dataclasses.replace(storage, continues=True, samples={}, lost={"replay": 5})
+    assert stage.newest(SHARD).serving.storage == expected
+    assert [what[2] for what in restarted] == ["nothing", "its journal"]
 
 
 def test_an_answer_to_an_older_command_does_not_answer_a_newer_one():
