@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from reverie import Journal
+from reverie import Journal, Server
 from reverie.agents.apex_dqn import agent as apex_dqn
 from reverie.agents.core import Weights
 from reverie.agents.gorila import agent as gorila
@@ -31,11 +31,13 @@ from reverie.runners.links.messages import (
     Stop,
 )
 from reverie.runners.links.replay_storage import ReplayStorage
+from reverie.runners.roles.learners import learning_client
 from reverie.runners.supervision import role_group, supervisor
 from reverie.runners.supervision.absences import Absence
 from reverie.runners.supervision.latest_reports import LatestReports
 from reverie.runners.supervision.listening_clock import ListeningClock
 from reverie.runners.supervision.role_group import EVALUATOR, RoleGroup
+from reverie.sharding import shard_table
 
 LEARNER = RoleName("learner", alone=True)
 SHARD = RoleName("shard")
@@ -106,6 +108,16 @@ def made(agent, storage=ReplayStorage(), **changes):  # noqa: B008 - it is froze
     return crew, stage, hear, restarted
 
 
+def make_table():
+    topology = plan(apex_dqn, "CartPole-v1")
+    (table,) = apex_dqn.make_tables(topology.env, topology.config, seed=0)
+    return table
+
+
+def make_shards(count):
+    return [[table] for table in shard_table(make_table(), count)[0]]
+
+
 def here(address=None):
     return Ready(os.getpid(), "here", address)
 
@@ -142,6 +154,33 @@ def test_a_shard_with_a_journal_must_continue_it_once_it_was_ready(tmp_path):
     expected = dataclasses.replace(storage, continues=True, samples={}, lost={"replay": 5})
     assert stage.newest(SHARD).serving.storage == expected
     assert [what[2] for what in restarted] == ["nothing", "its journal"]
+
+
+def test_a_learner_of_several_shards_has_the_lost_draws_of_all_of_them():
+    stage = Scripted()
+    crew = RoleGroup(
+        stage,
+        apex_dqn,
+        plan(apex_dqn, "CartPole-v1", runner="process", num_shards=2),
+        [ReplayStorage(), ReplayStorage()],
+        state=None,
+        on_report=lambda *what: None,
+        on_restart=lambda *what: None,
+        on_move=lambda *what: None,
+    )
+    crew.start_shards()
+    for index, lost in enumerate(({"replay": 5}, {"replay": 8})):
+        stage.next.append((RoleName("shard", index), dataclasses.replace(here(f"a:{index}"), lost=lost)))
+    crew.listen(0)
+    crew.start_others()
+    assert stage.newest(LEARNER).lost == {"replay": 13}
+    with Server(make_shards(2)[0]) as one, Server(make_shards(2)[1], shard=1) as two:
+        setup = dataclasses.replace(
+            stage.newest(LEARNER), endpoints=(Endpoint(one.address), Endpoint(two.address)), seed=0
+        )
+        client = learning_client(setup)
+        assert client._limiter.min_diff == make_table().rate_limiter.min_diff - 13
+        client.close()
 
 
 def test_an_answer_to_an_older_command_does_not_answer_a_newer_one():
