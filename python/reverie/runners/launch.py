@@ -82,6 +82,9 @@ def train(
     rates, may differ, and take effect at once; others raise `ChangedSettingsError`. All runners write the same form of
     checkpoint and resume each other's.
 
+    With `run.replay_journal` a run that was killed continues with everything that its tables had acknowledged, and its
+    learner with the newest checkpoint (the guide "The journal"). It needs a `checkpoint_folder`.
+
     `should_stop` is called between two turns; if it returns True the run saves and raises `StoppedError`. `on_event`
     is called in this thread. To end a run from it, let `should_stop` return True: an exception in `on_event` ends the
     run without saving.
