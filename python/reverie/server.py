@@ -159,30 +159,35 @@ class Server:
         self._stopped = threading.Event()
         self._host = host
         self._like: functools.partial[Client] | None = None
-        if listen or http_place is not None:
-            token_text = tokens.text_of(token)
-            identity = None if tls is None else (pem.read("certificate", tls.cert), pem.read("key", tls.key))
-            client_ca = None if tls is None or tls.client_ca is None else pem.read("client_ca", tls.client_ca)
-        if listen and memory is not None:
-            self._native.listen(
-                host,
-                port,
-                token=token_text,
-                identity=identity,
-                client_ca=client_ca,
-                insecure=insecure,
-                local=local,
-                grace=grace,
-                memory=(memory.memory, memory.network),
-                max_connections=max_connections,
-                session_timeout=session_timeout,
-            )
-            self._log_memory(memory)
-            _LISTENING[self.port] = self
-            if tls is None:
-                self._like = functools.partial(Client, self.address, token=token)
-        if http_place is not None:
-            self._listen_http(http_place, token_text, identity, client_ca, insecure=insecure)
+        try:
+            if listen or http_place is not None:
+                token_text = tokens.text_of(token)
+                identity = None if tls is None else (pem.read("certificate", tls.cert), pem.read("key", tls.key))
+                client_ca = None if tls is None or tls.client_ca is None else pem.read("client_ca", tls.client_ca)
+            if listen and memory is not None:
+                self._native.listen(
+                    host,
+                    port,
+                    token=token_text,
+                    identity=identity,
+                    client_ca=client_ca,
+                    insecure=insecure,
+                    local=local,
+                    grace=grace,
+                    memory=(memory.memory, memory.network),
+                    max_connections=max_connections,
+                    session_timeout=session_timeout,
+                )
+                self._log_memory(memory)
+                _LISTENING[self.port] = self
+                if tls is None:
+                    self._like = functools.partial(Client, self.address, token=token)
+            if http_place is not None:
+                self._listen_http(http_place, token_text, identity, client_ca, insecure=insecure)
+        except BaseException:
+            # The ports and the folder of a server that could not be made are free again.
+            self.stop()
+            raise
         client = self.client()
         for table in {*given, *tables}:
             table._attach(client)
@@ -196,12 +201,7 @@ class Server:
         *,
         insecure: bool,
     ) -> None:
-        try:
-            self._native.listen_http(*place, token=token, identity=identity, client_ca=client_ca, insecure=insecure)
-        except BaseException:
-            # The ports of a server that could not be made are free again.
-            self._native.close()
-            raise
+        self._native.listen_http(*place, token=token, identity=identity, client_ca=client_ca, insecure=insecure)
 
     def _show(self, page: Page) -> None:
         """Opens the HTTP port of a server that has none, with credentials of its own, unlike that of `http=`."""

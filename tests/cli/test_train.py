@@ -251,7 +251,7 @@ def test_a_dry_run_prints_processes_memory_and_settings_and_writes_nothing(rever
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_dry_run_with_a_disk_counts_what_stays_in_memory(reverie):
+def test_a_dry_run_with_a_disk_counts_what_stays_in_memory(reverie, tmp_path):
     command = ["train", "apex-dqn", "--env", "CartPole-v1", "--dry-run", "--json"]
     whole = json.loads(reverie(*command).stdout)["memory_bytes"]
     partly = json.loads(reverie(*command, "--disk", "spill", "--memory", "1MiB").stdout)
@@ -259,10 +259,32 @@ def test_a_dry_run_with_a_disk_counts_what_stays_in_memory(reverie):
         **{part: size for part, size in whole.items() if not part.startswith("replay")},
         "replay of 50,000 items, partly on the disk": 2**20,
     }
-    assert partly["settings"]["run"]["replay_disk"] == "spill"
+    assert partly["settings"]["run"]["replay_disk"] == str(tmp_path / "spill")
     refused = reverie(*command, "--memory", "1MiB")
     assert refused.exit_code == 2
     assert "there is no replay_disk" in refused.stderr
+
+
+def test_a_dry_run_shows_the_journal_and_where_it_is(reverie, tmp_path):
+    command = ["train", "apex-dqn", "--env", "CartPole-v1", "--dry-run"]
+
+    def settings(*flags):
+        found = json.loads(reverie(*command, "--json", *flags).stdout)["settings"]["run"]
+        return found["replay_journal"], found["replay_journal_sync"]
+
+    assert settings() == (None, None)
+    assert settings("--journal") == ("run", None)
+    assert settings("--journal", "--journal-sync", "always") == ("run", "always")
+    assert settings("--journal", "fast", "--journal-sync=os") == (str(tmp_path / "fast"), "os")
+    assert settings("--journal=off") == ("off", None)
+    assert "; a journal with its checkpoints, sync interval" in reverie(*command, "--journal").stdout
+    assert (
+        f"; a journal in {tmp_path}/fast, sync os" in reverie(*command, "--journal=fast", "--journal-sync", "os").stdout
+    )
+    refused = reverie(*command, "--journal-sync", "os")
+    assert refused.exit_code == 2
+    assert "replay_journal_sync is os and there is no replay_journal" in refused.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("runner", ["local", pytest.param("process", marks=pytest.mark.long)])

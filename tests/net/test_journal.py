@@ -127,3 +127,13 @@ def test_deletions_priorities_and_keys_come_back(lives, connect):
     assert found.data["x"].tolist() == [2, 3, 4, 5]
     assert found.info.priority.tolist() == [3.0, 4.0, 5.0, 6.0]
     assert client.info().tables["t"].current_size == 4
+
+
+def test_a_server_that_cannot_listen_releases_the_folder_of_its_journal(tmp_path):
+    journal = reverie.Journal(tmp_path)
+    with reverie.Server([reverie.Table.queue("queue", 10)], listen=True) as other:
+        with pytest.raises(ValueError, match="cannot listen there") as caught:
+            reverie.Server([reverie.Table.queue("queue", 10)], port=other.port, journal=journal)
+        assert caught.value is not None  # its traceback holds the server that could not be made
+        with reverie.Server([reverie.Table.queue("queue", 10)], journal=journal) as server:
+            assert server.client().insert_batch("queue", {"n": np.ones(1)}).size == 1

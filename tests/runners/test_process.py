@@ -264,8 +264,8 @@ def test_a_shard_whose_port_was_taken_restarts_at_another_and_all_roles_follow(t
     strangers, began, figures = [], [], []
     serving, listen, other = process.Processes.serving, process.Processes.listen, process.Processes()
 
-    def as_another_takes_its_port(stage, name, checkpointer, before):
-        given = serving(stage, name, checkpointer, before)
+    def as_another_takes_its_port(stage, name, storage, before):
+        given = serving(stage, name, storage, before)
         if before is not None:
             table = agents.find("apex-dqn").make_tables(describe("CartPole-v1"), small(), seed=0)
             token = serving(other, name, None, None).token

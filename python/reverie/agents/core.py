@@ -285,6 +285,13 @@ class RunSettings:
     `reverie.Server` takes."""
     replay_disk_bytes: int | None = None
     """Bytes of the files of all servers in `replay_disk` together; None is what the disk has."""
+    replay_journal: str | None = None
+    """Where the run's servers keep a journal, see `reverie.Journal`, so that a killed run continues with the replay it
+    had. "run": with the tables in the folder of its checkpoints; else a folder, in which each run has its own. None,
+    and "off" for a resumed run, have no journal: a killed run continues with the tables of its newest checkpoint."""
+    replay_journal_sync: str | None = None
+    """When the journal waits for the disk: "os", "interval" or "always"; only with `replay_journal`, and then None is
+    "interval"."""
 
     def __post_init__(self) -> None:
         checks.at_least_one(self, "max_env_steps", "evaluate_every", "threads", "checkpoint_every")
@@ -298,6 +305,14 @@ class RunSettings:
                 checks.at_least_one(self, name)
                 if self.replay_disk is None:
                     raise ValueError(f"{name} is {getattr(self, name)} and there is no replay_disk: give it a folder")
+        if self.replay_journal == "":
+            raise ValueError('replay_journal is empty, and must be "run" or a folder')
+        if self.replay_journal_sync is not None:
+            checks.one_of(self, "replay_journal_sync", ("os", "interval", "always"))
+            if self.replay_journal in (None, "off"):
+                raise ValueError(
+                    f"replay_journal_sync is {self.replay_journal_sync} and there is no replay_journal: give one"
+                )
         if self.target_return is not None and math.isnan(self.target_return):
             raise ValueError("target_return is nan, and must be a number: no return reaches it")
         if not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):

@@ -120,6 +120,21 @@ class Draws:
             raise
 
 
+def drawn_at_once(client: Any, table: str, batch_size: int) -> Batch:
+    """A batch of a table that deletes sampled items. Raises `DeadlineExceededError` at once if it has none.
+
+    With a journal such a draw waits until it is written, and with `timeout=0` its deadline passes before; the error has
+    the whole batch then, which is the learner's.
+    """
+    try:
+        batch: Batch = client.sample_batch(table, batch_size, timeout=0)
+    except DeadlineExceededError as error:
+        if not isinstance(error.partial, Batch) or len(error.partial) < batch_size:
+            raise
+        return error.partial
+    return batch
+
+
 def joined(batches: list[Batch]) -> Batch:
     """Several batches as one; their columns are tensors on one device."""
     infos = [batch.info for batch in batches]

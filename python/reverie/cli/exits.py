@@ -54,11 +54,12 @@ def errors_reported(folder: Path) -> Iterator[None]:
 
 
 def _refuse_damaged_tables(damage: Exception, folder: Path) -> NoReturn:
-    """Report the damage, the checkpoint of these tables, and a checkpoint to resume from; ends the command."""
+    """Report the damage, the checkpoint of these tables, and how to resume; ends the command."""
     from reverie.runners import checkpoints
 
     newest = checkpoints.find(folder)
-    refuse(f"{damage}\nreverie: these are the tables of {newest}; {checkpoints.fallback_hint(newest)}")
+    hint = checkpoints.journal_hint(newest) or checkpoints.fallback_hint(newest)
+    refuse(f"{damage}\nreverie: these are the tables of {newest}; {hint}")
 
 
 def stop_signals() -> tuple[signal.Signals, ...]:

@@ -25,6 +25,8 @@ SHORT_FLAGS = {
     "compile": "compile",
     "disk": "replay_disk",
     "memory": "replay_memory",
+    "journal": "replay_journal",
+    "journal_sync": "replay_journal_sync",
 }
 """The setting of each short flag, by the name of its parameter."""
 

@@ -60,6 +60,8 @@ def train(
     compile: flags.Compile = None,
     disk: flags.Disk = None,
     memory: flags.Memory = None,
+    journal: flags.Journal = None,
+    journal_sync: flags.JournalSync = None,
     tensorboard: flags.TensorBoard = None,
     log: flags.Log = None,
     project: flags.Project = None,

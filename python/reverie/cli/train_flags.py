@@ -27,7 +27,7 @@ RESUME_MUST = "--resume-must"
 
 
 class TrainCommand(TyperCommand):
-    """Parses `--resume=must`, next to `--resume` without a value."""
+    """Parses `--resume=must`, next to `--resume` without a value, and `--journal` without one."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments. A value of `--resume` other than `must` ends the command."""
@@ -37,6 +37,8 @@ class TrainCommand(TyperCommand):
                 if (value := one.partition("=")[2]) != "must":
                     refuse(f"--resume is {value!r}, and may only have the value must: --resume=must, or --resume alone")
                 args[index] = RESUME_MUST
+            if one == "--journal" and (index + 1 == len(args) or args[index + 1].startswith("-")):
+                args[index] = "--journal=run"
         return super().parse_args(ctx, args)
 
 
@@ -322,6 +324,24 @@ Memory = Annotated[
         parser=size_in_bytes,
         metavar="SIZE",
         help=f"Memory of the replay, above which it moves to the disk, {HELP}; needs --disk.",
+        rich_help_panel=_SHORT,
+    ),
+]
+Journal = Annotated[
+    str | None,
+    typer.Option(
+        metavar="[FOLDER]",
+        help="Keep a journal of the replay, with which --resume continues after a kill: in FOLDER, or without it with"
+        " the run's checkpoints. On Ray every node must see it.",
+        rich_help_panel=_SHORT,
+    ),
+]
+JournalSync = Annotated[
+    str | None,
+    typer.Option(
+        metavar="WHEN",
+        help="When the journal waits for the disk: os (never), interval, or always; needs --journal.",
+        show_default="interval",
         rich_help_panel=_SHORT,
     ),
 ]

@@ -129,7 +129,7 @@ def lay_out(request: TrainRequest, config: Path | None) -> tuple[Topology, Prese
         )
     except (ValueError, OSError, MemoryError) as error:
         refuse(error)
-    return topology, preset, agent
+    return topology, replace(preset, run=topology.run), agent
 
 
 def prepare(request: TrainRequest) -> PlannedRun:

@@ -9,6 +9,7 @@ from typing import Any
 
 from reverie.agents.agent import Agent
 from reverie.pages import Page
+from reverie.runners.checkpoints import Replays
 from reverie.runners.planning.topology import Topology
 from reverie.runners.reports.events import Event
 
@@ -25,7 +26,8 @@ class CheckedRun:
     checkpoint_folder: Path | None
     resume: Path | None
     state: dict[str, Any] | None
-    """The state of the checkpoint `resume`."""
+    """The state of the checkpoint `resume`; with a journal, with newer counts of the actors."""
+    replays: Replays
     check_memory: bool
     page: Page | None = None
     """Its page; None for a run without one."""

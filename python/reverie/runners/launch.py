@@ -16,6 +16,7 @@ from reverie.pages import Page
 from reverie.runners import checkpoints
 from reverie.runners.checked_run import CheckedRun
 from reverie.runners.checkpoints import earlier_runs
+from reverie.runners.planning.folders import has_journal
 from reverie.runners.planning.nodes import Node
 from reverie.runners.planning.page_address import page_address
 from reverie.runners.planning.topology import RunnerName, plan
@@ -81,6 +82,9 @@ def train(
     rates, may differ, and take effect at once; others raise `ChangedSettingsError`. All runners write the same form of
     checkpoint and resume each other's.
 
+    With `run.replay_journal` a run that was killed continues with everything that its tables had acknowledged, and its
+    learner with the newest checkpoint (the guide "The journal"). It needs a `checkpoint_folder`.
+
     `should_stop` is called between two turns; if it returns True the run saves and raises `StoppedError`. `on_event`
     is called in this thread. To end a run from it, let `should_stop` return True: an exception in `on_event` ends the
     run without saving.
@@ -138,6 +142,15 @@ def train(
     _checks.functions(on_event=on_event, should_stop=should_stop)
     if folder is not None:
         checkpoints.require_named_weights(agent, topology)
+    elif has_journal(topology.run):
+        raise ValueError(
+            f"replay_journal is {topology.run.replay_journal!r}, and there is no checkpoint_folder for the learner,"
+            " with which a killed run could continue: set it"
+        )
+    state = None if checkpoint is None else checkpoints.load_run(checkpoint, agent, topology)
+    replays = checkpoints.place_replays(folder, checkpoint, topology, state)
+    if state is not None and replays.folder is not None and replays.continued:
+        state = checkpoints.with_newer_counts(state, replays.folder, topology.run.max_env_steps)
     emit = on_event or (lambda event: None)
     checked = CheckedRun(
         agent=agent,
@@ -147,7 +160,8 @@ def train(
         stop_when_confirmed=stop_when_confirmed,
         checkpoint_folder=folder,
         resume=checkpoint,
-        state=None if checkpoint is None else checkpoints.load_run(checkpoint, agent, topology),
+        state=state,
+        replays=replays,
         check_memory=check_memory,
         page=page,
     )

@@ -18,6 +18,7 @@ from reverie.agents.core import Actor, CompilingLearner, EnvironmentCrashedError
 from reverie.pages import Page
 from reverie.runners import checkpoints
 from reverie.runners.checked_run import CheckedRun
+from reverie.runners.links.replay_storage import allow_again, samples_of
 from reverie.runners.planning.topology import Topology, networks_on
 from reverie.runners.reports.evaluation import Evaluation, Evaluator, confirmation_seeds, screening_seeds
 from reverie.runners.reports.events import (
@@ -55,11 +56,13 @@ def run_here(run: CheckedRun) -> Result:
         # A table's random state is not in its checkpoint: draws after a resume must not repeat those of the start.
         fresh = seed_of(topology.seed, 0, *([] if state is None else [state["env_steps"]]))
         tables = agent.make_tables(topology.env, topology.config, seed=fresh)
-        (checkpointer,) = checkpoints.replay_checkpointers(run.checkpoint_folder, run.resume)
+        (storage,) = run.replays.storages
         disk = topology.run.server_disk(topology.seed, 0, 1)
-        with Server(tables, checkpointer=checkpointer, listen=False, **disk) as server:
+        with Server(tables, listen=False, **storage.server_options(), **disk) as server:
+            lost = storage.lost_draws(server.client())
+            allow_again(tables, lost)
             on_event = run.on_event if run.page is None else _shown(server, run.page, run.on_event)
-            loop = _Loop(agent, topology, server.client(), on_event, run.checkpoint_folder)
+            loop = _Loop(agent, topology, server.client(), on_event, run.checkpoint_folder, run.replays, lost)
             try:
                 if state is not None:
                     loop.load_state_dict(state)
@@ -93,6 +96,9 @@ class _Loop:
     client: Any
     emit: Callable[[Event], None]
     checkpoint_folder: Path | None
+    replays: checkpoints.Replays
+    lost: dict[str, int]
+    """Draws of each table that were lost with a learner, see `ReplayStorage`."""
     turn: int = 0
     saved: tuple[int, int, int] | None = None
     """The counts (`_done`) at the last checkpoint."""
@@ -121,11 +127,14 @@ class _Loop:
         self.screening = screening_seeds(run.screening_episodes)
         self.confirming = confirmation_seeds(run.confirmation_episodes)
         self.evaluator = Evaluator(env, max(len(self.screening), len(self.confirming)))
+        self.counts = checkpoints.ActorCounts(self.replays.counts_folder)
 
     def run(self, stop_when_confirmed: bool, should_stop: Callable[[], bool]) -> Result:
         run, account = self.topology.run, self.account
         self.emit(Started(self.topology, account.env_steps, tuple(account.curve)))
         account.begin()
+        if self.replays.journaled and not self.replays.continued:
+            self._save()  # from now on there is a learner to continue with what is in the journal
         next_progress, memory = account.seconds(), HeapTrimmer()
         while account.env_steps < run.max_env_steps:
             if should_stop():
@@ -140,6 +149,7 @@ class _Loop:
             if account.seconds() >= next_progress:
                 next_progress = account.seconds() + PROGRESS_SECONDS
                 self._report_compiled()
+                self.counts.write_if_due(self._actor_states)
                 self.emit(self._progress())
             memory.trim_if_due()
         if not account.curve or account.curve[-1].env_steps < account.env_steps:
@@ -227,8 +237,12 @@ class _Loop:
             "turn": self.turn,
             "weights": self._weights(),
             "learner": self.learner.state_dict(),
-            "actors": [actor.state_dict() for actor in self.actors],
+            "actors": self._actor_states(),
+            **self.replays.state_dict([{"samples": samples_of(self.client), "lost": self.lost}]),
         }
+
+    def _actor_states(self) -> list[dict[str, Any]]:
+        return [actor.state_dict() for actor in self.actors]
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.account.load_state_dict(state)

@@ -23,12 +23,12 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
-from reverie.checkpointers import CheckpointerBase
 from reverie.parameters import FileChannel
 from reverie.runners.checked_run import CheckedRun
 from reverie.runners.links.message_sockets import RoleSocket, SupervisorSocket, socket_pair
 from reverie.runners.links.messages import Command, Died, Endpoint, Ready, Report, RoleName, Serving, Setup
 from reverie.runners.links.parameter_connections import SocketAddresses, SocketServer
+from reverie.runners.links.replay_storage import ReplayStorage
 from reverie.runners.links.run_folder import RunFolder, remove
 from reverie.runners.links.weights import WeightsChannel
 from reverie.runners.reports.events import Result
@@ -92,11 +92,11 @@ class Processes:
         """The channel for weights: a file in the folder of the run."""
         return WeightsChannel(FileChannel(self._folder / "weights"))
 
-    def serving(self, name: RoleName, checkpointer: CheckpointerBase | None, before: Endpoint | None) -> Serving:
+    def serving(self, name: RoleName, storage: ReplayStorage, before: Endpoint | None) -> Serving:
         """Serve on loopback with the run's token, so that a client which finds another run's shard at its old port
         cannot write there. A restarted shard keeps its port if it is free, so that clients find it there."""
         port = None if before is None else int(before.address.rpartition(":")[2])
-        return Serving(port=port, token=self._token, checkpointer=checkpointer)
+        return Serving(port=port, token=self._token, storage=storage)
 
     def endpoint(self, name: RoleName, ready: Ready) -> Endpoint:
         """The address that the shard reported, with the run's token."""

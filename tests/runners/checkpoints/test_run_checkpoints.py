@@ -404,8 +404,9 @@ def test_a_checkpoint_from_before_there_was_a_setting_is_one_of_its_default(monk
 
 
 def test_tables_of_both_checkpoints_stay_while_those_of_the_next_one_are_written(tmp_path):
-    (checkpointer,) = checkpoints.replay_checkpointers(tmp_path, None)
-    with Server([Table.queue("t", 10)], checkpointer=checkpointer, listen=False) as server:
+    topology = plan(agents.find("dqn"), "CartPole-v1")
+    (storage,) = checkpoints.place_replays(tmp_path, None, topology, None).storages
+    with Server([Table.queue("t", 10)], **storage.server_options(), listen=False) as server:
         client, written = server.client(), []
         for number in range(4):
             client.insert({"n": number}, {"t": 1.0})

@@ -404,8 +404,10 @@ def test_dead_roles_and_a_removed_node_are_replaced(cluster, places, tmp_path):
     assert checkpoints.load(caught.value.checkpoint)["env_steps"] == caught.value.env_steps >= finished[0].env_steps
 
 
-def test_a_stopped_run_on_ray_saves_and_resumes_and_releases_its_actors(cluster, tmp_path, until):
-    seen = []
+@pytest.mark.parametrize("journal", [None, "fast"])
+def test_a_stopped_run_on_ray_saves_and_resumes_and_releases_its_actors(cluster, tmp_path, until, monkeypatch, journal):
+    monkeypatch.chdir(tmp_path)  # a relative folder is in this one, and not in that of Ray's workers
+    seen, began = [], dataclasses.replace(RUN, replay_journal=journal)
 
     def stop():
         return any(isinstance(event, Progress) and event.env_steps > 300 for event in seen)
@@ -417,15 +419,19 @@ def test_a_stopped_run_on_ray_saves_and_resumes_and_releases_its_actors(cluster,
             apex_dqn,
             "CartPole-v1",
             runner="ray",
-            run=RUN,
-            checkpoint_folder=tmp_path,
+            run=began,
+            checkpoint_folder=tmp_path / "run",
             on_event=seen.append,
             should_stop=stop,
             **options,
         )
     state = checkpoints.load(caught.value.checkpoint)
     assert len(state["actors"]) == 1
-    run = dataclasses.replace(RUN, max_env_steps=state["env_steps"] + 200)
+    if journal is not None:
+        (own,) = (tmp_path / "fast").iterdir()
+        assert [path.name for path in own.iterdir()] == ["replay-1"]
+        options["checkpoint_folder"] = tmp_path / "run"
+    run = dataclasses.replace(began, max_env_steps=state["env_steps"] + 200)
     result = train(apex_dqn, "CartPole-v1", runner="ray", run=run, resume=caught.value.checkpoint, **options)
     assert result.env_steps >= run.max_env_steps
     assert result.replay["inserts"] > state["env_steps"] * 0.9

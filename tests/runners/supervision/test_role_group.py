@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from reverie import Journal, Server
 from reverie.agents.apex_dqn import agent as apex_dqn
 from reverie.agents.core import Weights
 from reverie.agents.gorila import agent as gorila
@@ -29,11 +30,14 @@ from reverie.runners.links.messages import (
     State,
     Stop,
 )
+from reverie.runners.links.replay_storage import ReplayStorage
+from reverie.runners.roles.learners import learning_client
 from reverie.runners.supervision import role_group, supervisor
 from reverie.runners.supervision.absences import Absence
 from reverie.runners.supervision.latest_reports import LatestReports
 from reverie.runners.supervision.listening_clock import ListeningClock
 from reverie.runners.supervision.role_group import EVALUATOR, RoleGroup
+from reverie.sharding import shard_table
 
 LEARNER = RoleName("learner", alone=True)
 SHARD = RoleName("shard")
@@ -48,8 +52,8 @@ class Scripted:
         self.started, self.told, self.killed, self.next, self.moves = [], [], [], [], []
         self.stops = {}
 
-    def serving(self, name, checkpointer, before):
-        return Serving()
+    def serving(self, name, storage, before):
+        return Serving(storage=storage)
 
     def endpoint(self, name, ready):
         return Endpoint(ready.address)
@@ -81,7 +85,7 @@ class Scripted:
         return next(setup for setup in reversed(self.started) if setup.name == name)
 
 
-def made(agent, **changes):
+def made(agent, storage=ReplayStorage(), **changes):  # noqa: B008 - it is frozen
     """A crew and its stage, whose roles say nothing yet; and a function that lets one speak."""
     config = dataclasses.replace(agent.load_preset("CartPole-v1").config, **changes)
     stage, restarted = Scripted(), []
@@ -89,10 +93,10 @@ def made(agent, **changes):
         stage,
         agent,
         plan(agent, "CartPole-v1", config=config, runner="process"),
-        [None],
+        [storage],
         state=None,
         on_report=lambda name, report: None,
-        on_restart=lambda name, *what: restarted.append(name),
+        on_restart=lambda name, *what: restarted.append((name, *what) if storage.journal else name),
         on_move=lambda *what: stage.moves.append(what),
     )
     crew.start_shards()
@@ -102,6 +106,16 @@ def made(agent, **changes):
         crew.listen(0)
 
     return crew, stage, hear, restarted
+
+
+def make_table():
+    topology = plan(apex_dqn, "CartPole-v1")
+    (table,) = apex_dqn.make_tables(topology.env, topology.config, seed=0)
+    return table
+
+
+def make_shards(count):
+    return [[table] for table in shard_table(make_table(), count)[0]]
 
 
 def here(address=None):
@@ -125,6 +139,48 @@ def test_a_relocated_learner_still_gets_its_unanswered_commands():
     stage.told.clear()
     hear(LEARNER, here())
     assert stage.told == [(LEARNER, Save(7))]
+
+
+def test_a_shard_with_a_journal_must_continue_it_once_it_was_ready(tmp_path):
+    storage = ReplayStorage(journal=Journal(tmp_path), samples={"replay": 7})
+    crew, stage, hear, restarted = made(apex_dqn, storage)
+    hear(SHARD, Died("killed"))  # before its journal had begun
+    assert stage.newest(SHARD).serving.storage == storage
+    hear(SHARD, dataclasses.replace(here("a:1"), lost={"replay": 5}))
+    assert crew.lost(0) == {"replay": 5}
+    hear(SHARD, State(1, tables="there"))
+    hear(SHARD, Died("killed"))
+    # Its limits have moved already: draws are not counted as lost again.
+    expected = dataclasses.replace(storage, continues=True, samples={}, lost={"replay": 5})
+    assert stage.newest(SHARD).serving.storage == expected
+    assert [what[2] for what in restarted] == ["nothing", "its journal"]
+
+
+def test_a_learner_of_several_shards_has_the_lost_draws_of_all_of_them():
+    stage = Scripted()
+    crew = RoleGroup(
+        stage,
+        apex_dqn,
+        plan(apex_dqn, "CartPole-v1", runner="process", num_shards=2),
+        [ReplayStorage(), ReplayStorage()],
+        state=None,
+        on_report=lambda *what: None,
+        on_restart=lambda *what: None,
+        on_move=lambda *what: None,
+    )
+    crew.start_shards()
+    for index, lost in enumerate(({"replay": 5}, {"replay": 8})):
+        stage.next.append((RoleName("shard", index), dataclasses.replace(here(f"a:{index}"), lost=lost)))
+    crew.listen(0)
+    crew.start_others()
+    assert stage.newest(LEARNER).lost == {"replay": 13}
+    with Server(make_shards(2)[0]) as one, Server(make_shards(2)[1], shard=1) as two:
+        setup = dataclasses.replace(
+            stage.newest(LEARNER), endpoints=(Endpoint(one.address), Endpoint(two.address)), seed=0
+        )
+        client = learning_client(setup)
+        assert client._limiter.min_diff == make_table().rate_limiter.min_diff - 13
+        client.close()
 
 
 def test_an_answer_to_an_older_command_does_not_answer_a_newer_one():
@@ -340,7 +396,7 @@ def test_a_resumed_run_gives_tables_new_seeds_and_actors_the_same():
             Scripted(),
             apex_dqn,
             topology,
-            [None],
+            [ReplayStorage()],
             state=state,
             on_report=lambda *what: None,
             on_restart=lambda *what: None,

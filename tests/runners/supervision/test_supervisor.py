@@ -73,7 +73,7 @@ class Theatre:
     def latest(self, newer_than):
         return Weights(self.version, np.zeros(self.num_parameters, np.float32))
 
-    def serving(self, name, checkpointer, before):
+    def serving(self, name, storage, before):
         return Serving()
 
     def endpoint(self, name, ready):
@@ -166,6 +166,7 @@ def perform(tmp_path, monkeypatch):
             checkpoint_folder=folder,
             resume=None,
             state=state,
+            replays=checkpoints.place_replays(folder, None, topology, None),
             should_stop=lambda: stop(stage),
         )
         try:

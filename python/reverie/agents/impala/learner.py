@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from reverie.agents.core import Stopwatch
 from reverie.agents.distributions import log_pi_of, log_softmax
+from reverie.agents.draws import drawn_at_once
 from reverie.agents.environments import EnvSpec
 from reverie.agents.impala.config import TABLE, ImpalaConfig
 from reverie.agents.impala.loss import impala_loss, vtrace
@@ -33,7 +34,7 @@ class Learner(NetworkLearner):
     def learn(self) -> None:
         """Make one update. Raises `DeadlineExceededError` at once if the queue has no whole batch."""
         with self._watch("sample"):
-            batch = self._client.sample_batch(TABLE, self._config.batch_size, timeout=0)
+            batch = drawn_at_once(self._client, TABLE, self._config.batch_size)
         with self._watch("learn"):
             figures = self._update(self._statistics.scaled(batch.data))
             self._statistics.merge(batch.data, batch.data["is_step"])

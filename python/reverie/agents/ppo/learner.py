@@ -12,6 +12,7 @@ from torch import Tensor
 
 from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.distributions import distribution_of
+from reverie.agents.draws import drawn_at_once
 from reverie.agents.environments import EnvSpec
 from reverie.agents.learning import NetworkLearner, adam, descend, float32
 from reverie.agents.ppo.config import TABLE, PpoConfig
@@ -36,7 +37,7 @@ class Learner(NetworkLearner):
     def learn(self) -> None:
         """Make one update. Raises `DeadlineExceededError` at once if the queue has no whole batch."""
         with self._watch("sample"):
-            batch = self._client.sample_batch(TABLE, self._config.batch_size, timeout=0)
+            batch = drawn_at_once(self._client, TABLE, self._config.batch_size)
         with self._watch("learn"):
             figures = self._update(self._statistics.scaled(batch.data))
             self._statistics.merge(batch.data, batch.data["is_step"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from reverie.runners.checkpoints.actor_counts import ActorCounts, with_newer_counts
 from reverie.runners.checkpoints.checkpoint_files import (
     PRESET,
     REPLAY,
@@ -14,9 +15,9 @@ from reverie.runners.checkpoints.checkpoint_files import (
     save,
 )
 from reverie.runners.checkpoints.earlier_runs import RunExistsError, checkpoint_to_resume, is_checkpoint
+from reverie.runners.checkpoints.replays import Replays, journal_hint, place_replays
 from reverie.runners.checkpoints.run_checkpoints import (
     load_run,
-    replay_checkpointers,
     require_named_weights,
     save_run,
     table_paths,
@@ -26,8 +27,10 @@ from reverie.runners.checkpoints.setting_changes import ChangedSettingsError
 __all__ = [
     "PRESET",
     "REPLAY",
+    "ActorCounts",
     "ChangedSettingsError",
     "CheckpointError",
+    "Replays",
     "RunExistsError",
     "any_in",
     "check",
@@ -35,11 +38,13 @@ __all__ = [
     "fallback_hint",
     "find",
     "is_checkpoint",
+    "journal_hint",
     "load",
     "load_run",
-    "replay_checkpointers",
+    "place_replays",
     "require_named_weights",
     "save",
     "save_run",
     "table_paths",
+    "with_newer_counts",
 ]

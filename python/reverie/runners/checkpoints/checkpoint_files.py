@@ -57,7 +57,7 @@ def save(folder: Path, env_steps: int, state: dict[str, Any], preset: str) -> Pa
     final = folder / f"{env_steps:0{DIGITS}d}"
     draft, aside = (folder / f".{word}-{final.name}" for word in ("draft", "aside"))
     arrays: Arrays = {}
-    text = json.dumps(_encode(state, arrays)).encode()
+    text = json.dumps(encode(state, arrays)).encode()
     packed = io.BytesIO()
     np.savez(packed, allow_pickle=False, **arrays)
     files = {ARRAYS: packed.getvalue(), PRESET: preset.encode()}
@@ -85,7 +85,7 @@ def load(path: Path) -> dict[str, Any]:
     text = check(path)
     with np.load(io.BytesIO(_read(path / ARRAYS)), allow_pickle=False) as packed:
         arrays = {name: packed[name] for name in packed.files}
-    state: dict[str, Any] = _decode(json.loads(text), arrays)
+    state: dict[str, Any] = decode(json.loads(text), arrays)
     return state
 
 
@@ -134,7 +134,7 @@ def tables_of(path: Path) -> list[str]:
 
 
 def _tables_in(text: bytes) -> list[str]:
-    paths: list[str] = next(_decode(value, {}) for key, value in json.loads(text)["dict"] if key == REPLAY)
+    paths: list[str] = next(decode(value, {}) for key, value in json.loads(text)["dict"] if key == REPLAY)
     return paths
 
 
@@ -227,7 +227,7 @@ def _sum(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _encode(value: Any, arrays: Arrays, *place: object) -> Any:
+def encode(value: Any, arrays: Arrays, *place: object) -> Any:
     """The value as JSON; its arrays are added to `arrays` under their place, the keys and indices that lead there."""
     match value:
         case None | bool() | int() | float() | str():
@@ -242,21 +242,22 @@ def _encode(value: Any, arrays: Arrays, *place: object) -> Any:
             return {"array" if isinstance(value, np.ndarray) else "tensor": name}
         case list() | tuple():
             kind = "list" if isinstance(value, list) else "tuple"
-            return {kind: [_encode(one, arrays, *place, i) for i, one in enumerate(value)]}
+            return {kind: [encode(one, arrays, *place, i) for i, one in enumerate(value)]}
         case dict():
-            return {"dict": [[_encode(key, arrays), _encode(one, arrays, *place, key)] for key, one in value.items()]}
+            return {"dict": [[encode(key, arrays), encode(one, arrays, *place, key)] for key, one in value.items()]}
     raise TypeError(f"a checkpoint cannot hold a {type(value).__name__}")
 
 
-def _decode(value: Any, arrays: Arrays) -> Any:
+def decode(value: Any, arrays: Arrays) -> Any:
+    """The value that `encode` made JSON of."""
     if not isinstance(value, dict):
         return value
     ((kind, inner),) = value.items()
     builders: dict[str, Callable[[], Any]] = {
         "array": lambda: arrays[inner],
         "tensor": lambda: torch.from_numpy(arrays[inner].copy()),
-        "list": lambda: [_decode(one, arrays) for one in inner],
-        "tuple": lambda: tuple(_decode(one, arrays) for one in inner),
-        "dict": lambda: {_decode(key, arrays): _decode(one, arrays) for key, one in inner},
+        "list": lambda: [decode(one, arrays) for one in inner],
+        "tuple": lambda: tuple(decode(one, arrays) for one in inner),
+        "dict": lambda: {decode(key, arrays): decode(one, arrays) for key, one in inner},
     }
     return builders[kind]()

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from reverie import checkpointers
 from reverie.agents import named_parameters, presets
 from reverie.agents.agent import Agent
 from reverie.agents.core import Preset, Weights
-from reverie.runners.checkpoints.checkpoint_files import (
-    KEPT,
-    REPLAY,
-    CheckpointError,
-    all_in,
-    fallback_hint,
-    load,
-    replays_in,
-    save,
-    tables_of,
-)
+from reverie.runners.checkpoints.checkpoint_files import REPLAY, CheckpointError, load, save
+from reverie.runners.checkpoints.replays import named_from, remove_replays
 from reverie.runners.checkpoints.setting_changes import changes, require_unchanged
 from reverie.runners.links.messages import State
 from reverie.runners.planning.topology import Topology
@@ -37,10 +24,11 @@ def save_run(folder: Path, agent: Agent, topology: Topology, state: dict[str, An
     `state["weights"]` are the `Weights` of actors; the checkpoint has them by the names of the policy's parameters.
     """
     preset = presets.dump(Preset(topology.config, topology.run, topology.preset, environment=topology.env.settings))
-    paths = [os.path.relpath(one, folder) for one in tables]
+    paths = [named_from(folder, one) for one in tables]
     weights = _named(agent, topology, state["weights"])
     path = save(folder, state["env_steps"], {**state, "weights": weights, REPLAY: paths}, preset)
-    remove_replays(folder, Path(paths[0]).parts[0])
+    current = tables[0].parent
+    remove_replays(folder, current if len(tables) == 1 else current.parent)
     return path
 
 
@@ -95,43 +83,3 @@ def _require_same_weights(path: Path, agent: Agent, topology: Topology, state: d
         named_parameters.require_same(state["weights"]["parameters"], shapes, "this run")
     except named_parameters.ParameterError as error:
         raise CheckpointError(path, str(error)) from error
-
-
-def replay_checkpointers(
-    folder: Path | None, resume: Path | None, num_shards: int = 1
-) -> Sequence[checkpointers.DefaultCheckpointer | None]:
-    """Checkpointers for the servers of a run that writes into `folder` and starts from the tables of `resume`.
-
-    Without either there is nothing to write or to start from: None for each server. Raises `CheckpointError` if the
-    tables are missing.
-    """
-    if folder is None:
-        if resume is None:
-            return [None] * num_shards
-        folder = resume.parent
-    number = max((int(one.name.removeprefix("replay-")) for one in replays_in(folder)), default=0) + 1
-    tables: list[Path | None] = [None] * num_shards
-    if resume is not None:
-        tables = [resume.parent / path for path in load(resume)[REPLAY]]
-        for path in tables:
-            if path is not None and not path.exists():
-                raise CheckpointError(resume, f"has its tables in {path}, which is missing; {fallback_hint(resume)}")
-    ours = folder / f"replay-{number}"
-    # One more than a run keeps: the tables are written before the checkpoint that names them.
-    return [
-        checkpointers.DefaultCheckpointer(
-            ours if num_shards == 1 else ours / f"shard-{index}", fallback_checkpoint_path=path, keep=KEPT + 1
-        )
-        for index, path in enumerate(tables)
-    ]
-
-
-def remove_replays(folder: Path, current: str) -> None:
-    """Remove the tables that no checkpoint in `folder` names any more, except `current`, which is in use."""
-    needed = {current}
-    for path in all_in(folder):
-        with suppress(CheckpointError):  # a damaged one names nothing
-            needed.update(Path(one).parts[0] for one in tables_of(path))
-    for replay in replays_in(folder):
-        if replay.name not in needed:
-            shutil.rmtree(replay)

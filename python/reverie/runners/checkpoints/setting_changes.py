@@ -33,6 +33,8 @@ MAY_CHANGE = frozenset(
         "replay_disk",
         "replay_memory",
         "replay_disk_bytes",
+        "replay_journal",
+        "replay_journal_sync",
         # optimisers
         "learning_rate",
         "policy_learning_rate",

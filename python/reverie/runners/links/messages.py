@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from reverie.agents.agent import Agent
 from reverie.agents.core import CompileNote, CompilePlan, Crash, RunSettings, Weights
 from reverie.agents.environments import EnvSpec
-from reverie.checkpointers import CheckpointerBase
 from reverie.client import Client
 from reverie.pages import Page
 from reverie.runners.links.parameter_connections import ParameterAddresses
+from reverie.runners.links.replay_storage import ReplayStorage
 from reverie.runners.links.weights import WeightsChannel
 from reverie.runners.reports.evaluation import Evaluation
 from reverie.tls import ClientTLS, ServerTLS
@@ -54,7 +55,8 @@ class Serving:
     """The port to use if it is free; otherwise, and for None, any free port."""
     token: str | None = None
     tls: ServerTLS | None = None
-    checkpointer: CheckpointerBase | None = None
+    storage: ReplayStorage = field(default_factory=ReplayStorage)
+    """Where its tables are kept."""
     page: Page | None = None
     """The page of the run, which this server shows; None for other servers."""
 
@@ -77,7 +79,9 @@ class Setup:
     endpoints: tuple[Endpoint, ...] = ()
     """The shards, for the roles that use them."""
     serving: Serving | None = None
-    """For a shard. For a bundle, whose server no other role reaches, only the checkpointer and the page."""
+    """For a shard. For a bundle, whose server no other role reaches, only the storage and the page."""
+    lost: Mapping[str, int] = field(default_factory=dict)
+    """For learners that draw from several shards: lost draws of each table, see `ReplayStorage`."""
     weights: WeightsChannel | None = None
     """For learners and roles that act."""
     parameters: ParameterAddresses | None = None
@@ -157,6 +161,8 @@ class Ready:
     address: str | None = None
     items: int = 0
     """Items in a shard's tables: above 0 if it started from a checkpoint."""
+    lost: Mapping[str, int] = field(default_factory=dict)
+    """Lost draws of a server's tables, see `ReplayStorage`."""
 
 
 @dataclass(frozen=True)
@@ -216,6 +222,8 @@ class State:
     tables: str | None = None
     """Path of the tables of a shard or bundle, if they were written; else `problem` gives the reason."""
     problem: str = ""
+    samples: Mapping[str, int] = field(default_factory=dict)
+    """Draws that a server's tables have counted."""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from reverie.agents.core import CompilePlan, RunSettings, TableNeeds
 from reverie.agents.env_settings import EnvSettings
 from reverie.agents.environments import EnvSpec, describe, id_of
 from reverie.runners.planning.compiling import compile_plan
+from reverie.runners.planning.folders import JOURNAL_IN_RUN, has_journal, with_absolute_folders
 from reverie.runners.planning.nodes import PROCESSES, Node, gib, memory_of_role, on_disk, place
 from reverie.sharding import shard_table
 
@@ -170,6 +171,9 @@ class Topology:
         end = f"until {target:g} is reached and confirmed, at most" if target is not None else "without a target,"
         made = "".join(f", {name} {value!r}" for name, value in self.env.settings.changed().items())
         memory = f"about {gib(self.memory_bytes)} of memory"
+        if has_journal(run):
+            where = "with its checkpoints" if run.replay_journal == JOURNAL_IN_RUN else f"in {run.replay_journal}"
+            memory += f"; a journal {where}, sync {run.replay_journal_sync or 'interval'}"
         return (
             f"{self.agent} on {self.env.env_id}, seed {self.seed}{made}: {actors}, {learners}, one greedy evaluator,"
             f" {tables}\n"
@@ -194,10 +198,10 @@ def plan(
 ) -> Topology:
     """Plan a run without starting anything.
 
-    `config`, `run` and `environment` replace those of the preset. The run must fit `available_bytes` (by default the
-    memory that this process may still take). With the runner "ray" each node of `nodes` must have room for the roles
-    that are placed on it; without `nodes`, memory is not checked here, since the cluster need not exist yet: a run on
-    Ray asks it. `check_memory=False` skips both checks.
+    `config`, `run` and `environment` replace those of the preset. Folders in `run` are made absolute. The run must fit
+    `available_bytes` (by default the memory that this process may still take). With the runner "ray" each node of
+    `nodes` must have room for the roles that are placed on it; without `nodes`, memory is not checked here, since the
+    cluster need not exist yet: a run on Ray asks it. `check_memory=False` skips both checks.
 
     Raises `UnknownEnvironmentError`, `UnsupportedEnvironmentError`, `PresetError`, `DeviceError`, `DoesNotFitError` and
     `NoRoomError` if memory does not suffice, and TypeError for arguments of another type.
@@ -212,7 +216,8 @@ def plan(
     agent.check(env)
     _require_settings("config", config, found.config, agent.name)
     _require_settings("run", run, found.run, "a run")
-    _require_device(agent, found.run if run is None else run, runner)
+    run = with_absolute_folders(found.run if run is None else run)
+    _require_device(agent, run, runner)
     config = found.config if config is None else config
     actors, envs = agent.layout(config)
     topology = Topology(
@@ -224,11 +229,11 @@ def plan(
         runner=runner,
         num_shards=num_shards,
         needs=agent.needs(config),
-        run=found.run if run is None else run,
+        run=run,
         config=config,
         preset=found.path,
         memory=MappingProxyType({}),
-        compiling=compile_plan(agent, env, found.run if run is None else run, runner),
+        compiling=compile_plan(agent, env, run, runner),
     )
     memory = {PROCESSES: PROCESS_BYTES * topology.num_processes, **agent.memory(env, config)}
     if topology.run.replay_disk is not None and topology.run.replay_memory is not None:

@@ -20,12 +20,12 @@ try:
 except ImportError as error:  # pragma: no cover - without the extra
     raise ImportError('ray is not installed: pip install "reverie[ray]"') from error
 
-from reverie.checkpointers import CheckpointerBase
 from reverie.parameters.ray import RayChannel
 from reverie.runners.checked_run import CheckedRun
 from reverie.runners.links.credentials import RunCredentials
 from reverie.runners.links.messages import Command, Died, Endpoint, Ready, Report, RoleName, Serving, Setup
 from reverie.runners.links.parameter_connections import ANSWER_SECONDS, Reply, answers_of, raise_unanswered
+from reverie.runners.links.replay_storage import ReplayStorage
 from reverie.runners.links.weights import WeightsChannel
 from reverie.runners.planning.nodes import Node, from_ray, missing_memory, place
 from reverie.runners.planning.topology import Topology, missing_resource, require_gpus, this_machine
@@ -131,10 +131,10 @@ class Cluster:
         """The channel for weights: Ray's object store."""
         return WeightsChannel(self._parameters)
 
-    def serving(self, name: RoleName, checkpointer: CheckpointerBase | None, before: Endpoint | None) -> Serving:
+    def serving(self, name: RoleName, storage: ReplayStorage, before: Endpoint | None) -> Serving:
         """Serve with TLS and the run's token, at its node's address (filled in there), on a new port each time."""
         tls = self._credentials.server(f"shard-{name.index}.reverie")
-        return Serving(token=self._credentials.token, tls=tls, checkpointer=checkpointer)
+        return Serving(token=self._credentials.token, tls=tls, storage=storage)
 
     def endpoint(self, name: RoleName, ready: Ready) -> Endpoint:
         """The address that the shard reported, with the run's token and certificate."""

@@ -21,6 +21,7 @@ from reverie.runners.links.messages import (
     Holding,
     Learnt,
     Publish,
+    Ready,
     Report,
     Resume,
     Save,
@@ -28,6 +29,7 @@ from reverie.runners.links.messages import (
     Setup,
     State,
 )
+from reverie.runners.links.replay_storage import allow_again, without
 from reverie.runners.planning.topology import networks_on
 from reverie.runners.reports.run_progress import replay_figures
 from reverie.runners.roles.role import (
@@ -272,8 +274,11 @@ class Bundle(LearningRole):
         all_tables = self.agent.make_tables(setup.env, setup.config, seed=setup.seed)
         (table,) = [one for one in all_tables if one.name == self._table]
         disk = setup.run.server_disk(setup.seed, index, len(all_tables))
-        self._server = Server([table], checkpointer=setup.serving.checkpointer, listen=False, **disk)
+        storage = setup.serving.storage
+        self._server = Server([table], listen=False, **storage.server_options(), **disk)
         self._client, self._page = self._server.client(), open_page(self._server, setup)
+        self._lost = storage.lost_draws(self._client)
+        allow_again([table], self._lost)
         self.inner = PublishingLearner(setup, self._client, self.watch)
         state = setup.state or {"learner": None, "actor": None}
         if state["learner"] is not None:
@@ -286,6 +291,10 @@ class Bundle(LearningRole):
         if state["actor"] is not None:
             self._actor.load_state_dict(with_new_random_state(setup, state["actor"], self._actor))
         self._waits = ""
+
+    def ready(self) -> Ready:
+        """Its process, and the draws that its table lost."""
+        return replace(super().ready(), lost=self._lost)
 
     def turn(self, link: Link) -> None:
         """Make one update or one step in every environment, whichever the table allows."""
@@ -320,7 +329,7 @@ class Bundle(LearningRole):
         """The learner's state, and the path of its tables if the run keeps checkpoints."""
         state = super().state(number)
         assert self.setup.serving is not None
-        if self.setup.serving.checkpointer is None:
+        if self.setup.serving.storage.checkpointer is None:
             return state
         return with_tables(self._client, state)
 
@@ -422,6 +431,6 @@ def learning_client(setup: Setup) -> Any:
         return clients[0]
     agent = setup.agent
     (table,) = agent.make_tables(setup.env, setup.config, seed=setup.seed)
-    limiter = shard_table(table, len(clients))[1]
+    limiter = without(shard_table(table, len(clients))[1], setup.lost.get(table.name, 0))
     among = (setup.name.index, agent.needs(setup.config).num_learners)
     return Client(clients, rate_limiter=limiter, among=among, seed=setup.seed % 2**32)

@@ -33,6 +33,7 @@ from reverie.runners.links.messages import (
     Setup,
     State,
 )
+from reverie.runners.links.replay_storage import allow_again, samples_of
 from reverie.runners.planning.topology import networks_on
 from reverie.runners.reports.evaluation import Evaluator, confirmation_seeds, screening_seeds
 from reverie.runners.reports.run_progress import replay_figures
@@ -111,6 +112,9 @@ class Shard(Role):
         assert setup.serving is not None
         self._server = self._started(setup, setup.serving)
         self._client = self._server.client()
+        self._lost = setup.serving.storage.lost_draws(self._client)
+        if setup.num_shards == 1:  # else the learner's client has the limits
+            allow_again(self._server.tables, self._lost)
         self._tables = self.agent.needs(setup.config).tables
         self._page = open_page(self._server, setup)
 
@@ -129,18 +133,18 @@ class Shard(Role):
         return Server(
             tables,
             port,
-            serving.checkpointer,
             shard=index,
             host=serving.host,
             token=serving.token,
             tls=serving.tls,
+            **serving.storage.server_options(),
             **setup.run.server_disk(setup.seed, index, setup.num_shards),
         )
 
     def ready(self) -> Ready:
         """Its address, and the number of items that it started with."""
         items = int(replay_figures(self._client, *self._tables)["size"])
-        return Ready(os.getpid(), socket.gethostname(), self._server.address, items)
+        return Ready(os.getpid(), socket.gethostname(), self._server.address, items, self._lost)
 
     def turn(self, link: Link) -> None:
         """Pause: the server has threads of its own."""
@@ -169,7 +173,8 @@ class Shard(Role):
 def with_tables(client: Any, state: State) -> State:
     """The answer to `Save` with the path of a server's tables, or with the reason why they were not written."""
     try:
-        return State(state.number, state.state, state.weights, tables=client.checkpoint())
+        path = client.checkpoint()
+        return State(state.number, state.state, state.weights, tables=path, samples=samples_of(client))
     except StorageError as error:
         return State(state.number, state.state, state.weights, problem=str(error))
 

@@ -23,6 +23,7 @@ def launch(stage: Stage, run: CheckedRun) -> Result:
         checkpoint_folder=run.checkpoint_folder,
         resume=run.resume,
         state=run.state,
+        replays=run.replays,
         should_stop=run.should_stop,
     )
     return supervisor.run(run.stop_when_confirmed)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from reverie.checkpointers import CheckpointerBase
 from reverie.pages import Page, port_of
 from reverie.runners.links.messages import (
     Bundled,
@@ -22,6 +21,7 @@ from reverie.runners.links.messages import (
     Setup,
 )
 from reverie.runners.links.parameter_connections import ParameterAddresses
+from reverie.runners.links.replay_storage import ReplayStorage
 from reverie.runners.links.weights import WeightsChannel
 from reverie.runners.reports.events import Event, PageOpened
 from reverie.runners.reports.run_figures import RunFigures
@@ -84,9 +84,9 @@ class PageStage:
         """See `Stage.weights`."""
         return self._stage.weights
 
-    def serving(self, name: RoleName, checkpointer: CheckpointerBase | None, before: Endpoint | None) -> Serving:
+    def serving(self, name: RoleName, storage: ReplayStorage, before: Endpoint | None) -> Serving:
         """See `Stage.serving`."""
-        return self._stage.serving(name, checkpointer, before)
+        return self._stage.serving(name, storage, before)
 
     def endpoint(self, name: RoleName, ready: Ready) -> Endpoint:
         """See `Stage.endpoint`."""

@@ -6,13 +6,13 @@ its replacement.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from reverie.agents.agent import Agent
 from reverie.agents.core import seed_of
-from reverie.checkpointers import CheckpointerBase
 from reverie.runners.links.messages import (
     Acted,
     Bundled,
@@ -36,6 +36,7 @@ from reverie.runners.links.messages import (
     Stop,
 )
 from reverie.runners.links.parameter_connections import ParameterAddresses
+from reverie.runners.links.replay_storage import ReplayStorage
 from reverie.runners.planning.topology import Topology
 from reverie.runners.reports.events import RoleError
 from reverie.runners.supervision.absences import Absence
@@ -68,7 +69,7 @@ class RoleGroup:
         stage: Stage,
         agent: Agent,
         topology: Topology,
-        checkpointers: Sequence[CheckpointerBase | None],
+        storages: Sequence[ReplayStorage],
         *,
         state: dict[str, Any] | None,
         on_report: Callable[[RoleName, Report], None],
@@ -83,7 +84,9 @@ class RoleGroup:
         self.parameters = [RoleName("parameter shard", i) for i in range(needs.num_parameter_shards)]
         self.shards = [RoleName("shard", i) for i in range(0 if needs.bundled else topology.num_shards)]
         self.actors = [RoleName("actor", i) for i in range(0 if needs.bundled else topology.num_actors)]
-        self._agent, self._checkpointers, self._resumed = agent, checkpointers, state
+        self._agent, self._resumed = agent, state
+        self._storages = list(storages)
+        """Of each server, as its next process is to start."""
         self._on_report, self._on_restart, self._on_move = on_report, on_restart, on_move
         self._endpoints: dict[RoleName, Endpoint] = {}
         self._epoch = 0
@@ -228,10 +231,10 @@ class RoleGroup:
         name = member.setup.name
         if name.kind == "shard":
             before = self._endpoints.get(name)
-            serving = self.stage.serving(name, self._checkpointers[name.index], before)
+            serving = self.stage.serving(name, self._storages[name.index], before)
             member.setup = replace(member.setup, serving=serving)
         if name.kind == "bundle":
-            member.setup = replace(member.setup, serving=Serving(checkpointer=self._checkpointers[name.index]))
+            member.setup = replace(member.setup, serving=Serving(storage=self._storages[name.index]))
         member.ready, member.failure, member.moving, member.answered = None, None, False, False
         member.unanswered.pop(Follow, None)
         member.waiting = name.kind in ("actor", "learner", "bundle") and not self._shards_ready()
@@ -245,10 +248,21 @@ class RoleGroup:
                 weights=self.stage.weights,
                 parameters=self._parameter_addresses() if self.parameters and name.kind != "actor" else None,
                 epoch=self._epoch,
+                lost=self._lost_in_total() if len(self.shards) > 1 else {},
             )
         member.started_at = self.clock.seconds
         member.stopped_since = None
         self.stage.start(member.setup)
+
+    def _lost_in_total(self) -> dict[str, int]:
+        lost: Counter[str] = Counter()
+        for storage in self._storages:
+            lost.update(storage.lost)
+        return dict(lost)
+
+    def lost(self, server: int) -> dict[str, int]:
+        """The lost draws of a server's tables, see `ReplayStorage`."""
+        return dict(self._storages[server].lost)
 
     def _shards_ready(self) -> bool:
         return all(self.members[name].ready is not None for name in self.all_shards)
@@ -279,6 +293,8 @@ class RoleGroup:
 
     def _on_ready(self, name: RoleName, member: RoleStatus, ready: Ready) -> None:
         member.ready = ready
+        if name.kind in ("shard", "bundle"):
+            self._on_server_ready(name, member, ready)
         if name.kind == "shard":
             before, now = self._endpoints.get(name), self.stage.endpoint(name, ready)
             self._endpoints[name] = now
@@ -296,6 +312,16 @@ class RoleGroup:
                 self._start(other)
         for command in member.unanswered.values():
             self.stage.send(name, command)
+
+    def _on_server_ready(self, name: RoleName, member: RoleStatus, ready: Ready) -> None:
+        """From now on its journal has its tables, and its lost draws are known."""
+        before = self._storages[name.index]
+        journaled = before.journal is not None
+        self._storages[name.index] = replace(before, continues=journaled, samples={}, lost=ready.lost)
+        if journaled and name.kind == "shard":
+            member.state_of = "its journal"
+        if journaled and name.kind == "bundle":
+            member.table_of = "the table of its journal"
 
     def _follow(self, shard: RoleName) -> list[RoleName]:
         """Restart the actors and learners that use a shard which has moved; returns their names."""
@@ -324,7 +350,8 @@ class RoleGroup:
     def _remember(self, name: RoleName, member: RoleStatus, report: Report) -> None:
         match report:
             case State() if name.kind == "shard":
-                member.state_of = "its checkpoint" if report.tables else member.state_of
+                if report.tables and self._storages[name.index].journal is None:
+                    member.state_of = "its checkpoint"
             case State() if name.kind == "parameter shard":
                 self._saved[name] = report
                 if [one.number for one in self._saved.values()] == [report.number] * len(self.parameters):
@@ -337,7 +364,8 @@ class RoleGroup:
                     self._restart_now(name)
             case State(_, state):
                 member.state = {**(member.state or {"actor": None}), "learner": state}
-                member.table_of = "the table of its checkpoint" if report.tables else member.table_of
+                if name.kind == "bundle" and report.tables and self._storages[name.index].journal is None:
+                    member.table_of = "the table of its checkpoint"
             case Acted(env_steps, _, state):
                 member.state, member.state_of = state, f"step {env_steps:,} of this actor, with a new seed"
             case Bundled(Acted(env_steps, _, state)):

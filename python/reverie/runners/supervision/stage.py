@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from reverie.checkpointers import CheckpointerBase
 from reverie.runners.links.messages import Command, Endpoint, Ready, Report, RoleName, Serving, Setup
 from reverie.runners.links.parameter_connections import ParameterAddresses
+from reverie.runners.links.replay_storage import ReplayStorage
 from reverie.runners.links.weights import WeightsChannel
 
 
@@ -18,7 +18,7 @@ class Stage(Protocol):
     def weights(self) -> WeightsChannel:
         """The channel for weights on this stage."""
 
-    def serving(self, name: RoleName, checkpointer: CheckpointerBase | None, before: Endpoint | None) -> Serving:
+    def serving(self, name: RoleName, storage: ReplayStorage, before: Endpoint | None) -> Serving:
         """How a shard is to serve; `before` is the endpoint of the shard that it replaces."""
 
     def endpoint(self, name: RoleName, ready: Ready) -> Endpoint:

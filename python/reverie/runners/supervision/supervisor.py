@@ -83,6 +83,7 @@ class Supervisor:
         checkpoint_folder: Path | None,
         resume: Path | None,
         state: dict[str, Any] | None,
+        replays: checkpoints.Replays,
         should_stop: Callable[[], bool],
     ) -> None:
         self._topology, self._stage, self._emit, self._folder = topology, stage, emit, checkpoint_folder
@@ -91,12 +92,12 @@ class Supervisor:
             self._account.load_state_dict(state)
         self._first_step = self._account.env_steps
         self._agent = agent
-        checkpointers = checkpoints.replay_checkpointers(checkpoint_folder, resume, topology.num_servers)
+        self._replays, self._counts = replays, checkpoints.ActorCounts(replays.counts_folder)
         self._roles = RoleGroup(
             stage,
             agent,
             topology,
-            checkpointers,
+            replays.storages,
             state=state,
             on_report=self._on_report,
             on_restart=self._on_restart,
@@ -123,6 +124,8 @@ class Supervisor:
         account.begin()
         try:
             self._start()
+            if self._replays.journaled and not self._replays.continued:
+                self._save()  # from now on there is a learner to continue with what is in the journal
             while account.env_steps < run.max_env_steps:
                 self._until(lambda: self._due, "the next evaluation or checkpoint", None)
                 if account.evaluation_due:
@@ -251,7 +254,12 @@ class Supervisor:
     def _emit_progress(self) -> None:
         if self._account.seconds() >= self._next_progress:
             self._next_progress = self._account.seconds() + PROGRESS_SECONDS
+            if len(self._latest.acted) == self._topology.num_actors:
+                self._counts.write_if_due(self._actor_states)
             self._emit(self._progress())
+
+    def _actor_states(self) -> list[dict[str, Any]]:
+        return [self._latest.acted[i].state for i in range(self._topology.num_actors)]
 
     def _progress(self) -> Any:
         lag = self._latest.policy_lag(self._account.updates)
@@ -345,7 +353,10 @@ class Supervisor:
             "turn": 0,
             "weights": learners[0].weights,
             "learner": self._joined([one.state for one in learners], [one.state for one in shards]),
-            "actors": [self._latest.acted[i].state for i in range(self._topology.num_actors)],
+            "actors": self._actor_states(),
+            **self._replays.state_dict(
+                [{"samples": dict(one.samples), "lost": roles.lost(i)} for i, one in enumerate(tables)]
+            ),
         }
         try:
             path = checkpoints.save_run(folder, self._agent, self._topology, state, checkpoints.table_paths(tables))

@@ -1,0 +1,31 @@
+"""Folders that the settings of a run name, as all of its processes find them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from reverie.agents.core import RunSettings
+
+JOURNAL_IN_RUN = "run"
+"""The value of `replay_journal` for a journal in the folder of the run's checkpoints."""
+NO_JOURNAL = "off"
+"""The value of `replay_journal` with which a resumed run ends its journal."""
+
+
+def with_absolute_folders(run: RunSettings) -> RunSettings:
+    """The settings with folders that are relative to the working directory of this process made absolute.
+
+    A worker of Ray, and a command that resumes the run, may have another working directory.
+    """
+    disk, journal = run.replay_disk, run.replay_journal
+    if disk is not None:
+        run = replace(run, replay_disk=os.path.abspath(disk))
+    if journal not in (None, JOURNAL_IN_RUN, NO_JOURNAL):
+        run = replace(run, replay_journal=os.path.abspath(journal))
+    return run
+
+
+def has_journal(run: RunSettings) -> bool:
+    """Whether the servers of a run keep a journal."""
+    return run.replay_journal not in (None, NO_JOURNAL)

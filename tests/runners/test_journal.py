@@ -1,0 +1,502 @@
+"""Runs with a journal: what a kill leaves, and how a resumed run continues."""
+
+import dataclasses
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+import reverie
+from reverie import _native, agents
+from reverie.agents.core import RunSettings
+from reverie.agents.environments import describe
+from reverie.runners import CheckpointError, Progress, RoleRestarted, StoppedError, checkpoints, plan, process, train
+from reverie.runners.checkpoints import actor_counts
+from reverie.runners.links.messages import Ready, Served
+from reverie.runners.links.replay_storage import JournalMissingError, ReplayStorage, allow_again, without
+from reverie.runners.reports import logs
+
+# Some start processes, whose fork server is one for all of a worker.
+pytestmark = pytest.mark.xdist_group("processes")
+
+HERE = Path(__file__).parent
+DQN = agents.find("dqn")
+CONFIG = dataclasses.replace(DQN.load_preset("CartPole-v1").config, learning_starts=200, samples_per_insert=8.0)
+RUN = RunSettings(
+    target_return=None,
+    max_env_steps=600,
+    evaluate_every=10**9,
+    checkpoint_every=10**9,
+    screening_episodes=1,
+    confirmation_episodes=1,
+    compile="off",
+    replay_journal="run",
+)
+SETTINGS = ["learning_starts=200", "samples_per_insert=8", "checkpoint_every=400", "evaluate_every=1000000000"]
+SETTINGS += ["screening_episodes=1", "confirmation_episodes=1", "compile=off", "batch_size=32"]
+
+
+def train_here(folder, *, run=RUN, config=CONFIG, agent=DQN, stop_after=None, **options):
+    """A run in this process, which stops after so many steps as a kill would end it: without a checkpoint."""
+    steps = []
+
+    def stop():
+        return stop_after is not None and bool(steps) and steps[-1] >= stop_after
+
+    return train(agent, "CartPole-v1", run=run, config=config, checkpoint_folder=folder, should_stop=stop, **options)
+
+
+class Killed(Exception):
+    """Ends a run as a kill does: nothing is saved."""
+
+
+def killed_at(folder, env_steps, monkeypatch, **options):
+    """Train until so many steps and end as by a kill; returns what the table had and the folder of its journal."""
+    monkeypatch.setattr(actor_counts, "SECONDS", 0.0)
+    monkeypatch.setattr("reverie.runners.local.PROGRESS_SECONDS", 0.0)
+    found = []
+
+    def on_event(event):
+        steps = getattr(event, "env_steps", 0)
+        if type(event).__name__ == "Progress" and steps >= env_steps:
+            found.append((steps, event.updates))
+            raise Killed
+
+    with pytest.raises(Killed):
+        train_here(folder, on_event=on_event, **options)
+    return found[0]
+
+
+def read_journal(folder, to, agent=DQN, config=CONFIG):
+    """The tables of a copy of a journal: their counts, and the observations of all items, as bytes."""
+    shutil.copytree(folder, to)
+    tables = agent.make_tables(describe("CartPole-v1"), config, seed=0)
+    with reverie.Server(tables, journal=reverie.Journal(to), listen=False) as server:
+        client, info = server.client(), server.tables[0].info
+        keys = client.query("replay", limit=10**6).key
+        rows = client.get("replay", keys).data["obs"] if len(keys) else np.zeros((0, 4), np.float32)
+        return info, {row.tobytes() for row in rows}
+
+
+def recorded(folder):
+    """The observations whose items were acknowledged, as bytes; the last may have been written in part."""
+    whole = [file.read_bytes() for file in sorted(folder.glob("actor-*"))]
+    return {one[start : start + 16] for one in whole for start in range(0, len(one) - 15, 16)}
+
+
+def command(out, *more):
+    flags = [flag for setting in SETTINGS for flag in ("--set", setting)]
+    return [
+        *(sys.executable, "-m", "reverie", "train", "recording:agent", "--env", "CartPole-v1", "--out", str(out)),
+        *(
+            "--config",
+            str(DQN.presets / "CartPole-v1.toml"),
+            "--no-tensorboard",
+            "--no-check-memory",
+            "-q",
+            *flags,
+            *more,
+        ),
+    ]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("runner", ["local", "process"])
+def test_a_run_whose_processes_are_all_killed_continues_with_what_was_acknowledged(tmp_path, until, runner):
+    out, notes = tmp_path / "run", tmp_path / "recorded"
+    notes.mkdir()
+    environment = {**os.environ, "RECORDED": str(notes)}
+
+    def events(kind):
+        return [line for line in logs._lines(out / logs.LOG) if line["event"] == kind] if out.exists() else []
+
+    def far_enough():
+        """Acknowledged steps that no checkpoint has, of which the file of counts has some."""
+        assert child.poll() is None, (tmp_path / "first.log").read_text()
+        found = checkpoints.checkpoint_files.all_in(out / "checkpoints")
+        if not found or int(found[-1].name) < 400:
+            return False
+        counts = actor_counts.load(out / "checkpoints" / "replay-1") or []
+        return sum(one["env_steps"] for one in counts) > int(found[-1].name) + 40
+
+    options = ["--runner", runner, "--max-steps", "1000000000", "--journal"]
+    with (tmp_path / "first.log").open("w") as log:
+        child = subprocess.Popen(
+            command(out, *options), cwd=HERE, env=environment, stdout=log, stderr=log, start_new_session=True
+        )
+        try:
+            until(far_enough)
+        finally:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+    saved = int(checkpoints.checkpoint_files.all_in(out / "checkpoints")[-1].name)
+    acknowledged = recorded(notes)
+    info, stored = read_journal(out / "checkpoints" / "replay-1", tmp_path / "copy")
+    assert len(acknowledged) > saved
+    assert acknowledged <= stored
+    assert info.num_inserts == info.current_size >= len(acknowledged)
+
+    goal = info.num_inserts + 600
+    done = subprocess.run(
+        command(out, "--runner", runner, "--max-steps", str(goal), "--journal", "--resume"),
+        cwd=HERE,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == 1, done.stderr  # the target is not reached in so few steps
+    first, second = events("started")
+    assert first["env_steps"] == 0
+    assert saved + 40 < second["env_steps"] <= info.num_inserts + 8  # the steps after the checkpoint count
+    after, stored_after = read_journal(out / "checkpoints" / "replay-1", tmp_path / "copy of the end")
+    assert acknowledged | recorded(notes) <= stored_after
+    assert stored <= stored_after
+    assert after.num_inserts >= goal - 16  # items of the last steps, and of steps that an episode's end left out
+    state = checkpoints.load(checkpoints.find(out))
+    assert state["env_steps"] >= goal
+    (draws,) = state["replay_draws"]
+    given = state["learner"]["draws"]["given"]
+    assert draws["lost"]["replay"] > 0
+    if runner == "local":  # elsewhere the learner answers a little before the shard
+        assert draws["samples"]["replay"] - draws["lost"]["replay"] == given
+    # The learner made the updates again that were lost: it has the ratio of all inserts.
+    assert given >= 8 * (after.num_inserts - 200) - 8 * 200
+    assert [path.name for path in (out / "checkpoints").glob("replay-*")] == ["replay-1"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("num_shards", [1, 2])
+def test_a_server_that_is_killed_alone_comes_back_with_what_it_had(tmp_path, monkeypatch, num_shards):
+    listen, served, began = process.Processes.listen, [], []
+
+    def listening(stage, timeout):
+        reports = listen(stage, timeout)
+        for name, report in reports:
+            if str(name) == "shard 0" and isinstance(report, Served):
+                served.append(int(report.figures["inserts"]))
+            if str(name) == "shard 0" and isinstance(report, Ready):
+                began.append(report)
+        return reports
+
+    events, dead, finished = [], [], []
+
+    def on_event(event):
+        events.append(event)
+        if not isinstance(event, Progress):
+            return
+        if not dead and served and served[-1] > 300 and event.updates > 10:
+            dead.append((served[-1], event.updates))
+            (one,) = [child for child in multiprocessing.active_children() if child.name == "reverie shard 0"]
+            os.kill(one.pid, signal.SIGKILL)
+        elif len(began) > 1 and served[-1] > began[1].items + 100 and event.updates > dead[0][1] + 10:
+            finished.append(event)
+
+    monkeypatch.setattr(process.Processes, "listen", listening)
+    with pytest.raises(StoppedError, match="saved as"):
+        train(
+            agents.find("apex-dqn"),
+            "CartPole-v1",
+            runner="process",
+            num_shards=num_shards,
+            config=dataclasses.replace(
+                agents.find("apex-dqn").load_preset("CartPole-v1").config, learning_starts=200, samples_per_insert=8.0
+            ),
+            run=dataclasses.replace(RUN, max_env_steps=10**9),
+            checkpoint_folder=tmp_path,
+            on_event=on_event,
+            should_stop=lambda: bool(finished),
+        )
+    restarted = [event for event in events if isinstance(event, RoleRestarted) and event.role == "shard 0"]
+    assert [event.resumed_from for event in restarted] == ["its journal"]
+    assert began[0].items == 0
+    assert began[1].items >= dead[0][0]  # its only checkpoint, of the start, has next to none
+
+
+def test_a_killed_run_continues_with_the_steps_of_its_journal_and_makes_the_lost_updates_again(tmp_path, monkeypatch):
+    run = dataclasses.replace(RUN, checkpoint_every=250)
+    steps, updates = killed_at(tmp_path / "run", 400, monkeypatch, run=run)
+    newest = checkpoints.find(tmp_path / "run")
+    before = checkpoints.load(newest)
+    assert before["env_steps"] < 300 < steps
+    info, _ = read_journal(tmp_path / "run" / "replay-1", tmp_path / "copy")
+    assert info.num_inserts > before["env_steps"]  # more than the checkpoint's tables
+    began = []
+    result = train_here(tmp_path / "run", run=run, resume=True, on_event=began.append)
+    assert began[0].env_steps == steps
+    assert result.env_steps < 600 + 8
+    state = checkpoints.load(checkpoints.find(tmp_path / "run"))
+    (draws,) = state["replay_draws"]
+    lost = updates - before["updates"]
+    # The journal counts draws every interval: the last of them may be missing.
+    assert 0 < draws["lost"]["replay"] <= lost * CONFIG.batch_size
+    assert state["learner"]["draws"]["given"] == draws["samples"]["replay"] - draws["lost"]["replay"]
+    acts = before["actors"][0]["acts"]
+    assert state["actors"][0]["acts"] > acts + (600 - before["env_steps"]) // 8 - 8
+
+
+def test_a_second_kill_adds_to_the_draws_that_were_lost(tmp_path, monkeypatch):
+    run = dataclasses.replace(RUN, checkpoint_every=250)
+    killed_at(tmp_path / "run", 400, monkeypatch, run=run)
+    run = dataclasses.replace(run, checkpoint_every=10**9)
+    killed_at(tmp_path / "run", 500, monkeypatch, run=run, resume=True)
+    train_here(tmp_path / "run", run=run, resume=True)
+    state = checkpoints.load(checkpoints.find(tmp_path / "run"))
+    (draws,) = state["replay_draws"]
+    assert state["learner"]["draws"]["given"] == draws["samples"]["replay"] - draws["lost"]["replay"]
+    limits = CONFIG.samples_per_insert * (draws["samples"]["replay"] - draws["lost"]["replay"])
+    assert limits > 0
+    # Without the journal, from the tables of that checkpoint, the lost draws stay allowed.
+    longer = dataclasses.replace(run, max_env_steps=700, replay_journal="off")
+    train_here(tmp_path / "run", run=longer, resume=True)
+    state = checkpoints.load(checkpoints.find(tmp_path / "run"))
+    assert state["replay_draws"][0]["lost"] == draws["lost"]
+    assert state["learner"]["draws"]["given"] == state["replay_draws"][0]["samples"]["replay"] - draws["lost"]["replay"]
+    assert not state["journal"]
+
+
+def test_a_run_that_was_killed_before_its_first_regular_checkpoint_continues_too(tmp_path, monkeypatch):
+    steps, _ = killed_at(tmp_path / "run", 300, monkeypatch)
+    assert checkpoints.find(tmp_path / "run").name == "000000000000"
+    began = []
+    train_here(tmp_path / "run", resume="must", on_event=began.append)
+    assert began[0].env_steps == steps >= 300
+
+
+def test_the_steps_of_a_run_that_was_killed_at_its_end_leave_one_for_the_updates_that_were_lost(tmp_path, monkeypatch):
+    run = dataclasses.replace(RUN, checkpoint_every=300)
+    killed_at(tmp_path / "run", 595, monkeypatch, run=run)
+    began = []
+    train_here(tmp_path / "run", run=dataclasses.replace(run, max_env_steps=595), resume=True, on_event=began.append)
+    assert began[0].env_steps == 594
+    state = checkpoints.load(checkpoints.find(tmp_path / "run"))
+    info, _ = read_journal(tmp_path / "run" / "replay-1", tmp_path / "copy")
+    (table,) = DQN.make_tables(describe("CartPole-v1"), CONFIG, seed=0)
+    limiter = table.rate_limiter
+    owed = limiter.samples_per_insert * info.num_inserts - limiter.max_diff  # what the limiter asks for at least
+    assert state["learner"]["draws"]["given"] >= owed - limiter.samples_per_insert * 2 * CONFIG.envs_per_actor
+
+
+@pytest.mark.parametrize("name", ["ppo", "impala", "gorila"])
+def test_agents_with_a_queue_or_several_learners_keep_a_journal(tmp_path, name):
+    agent = agents.find(name)
+    config = agent.load_preset("CartPole-v1").config
+    config = dataclasses.replace(
+        config, **({"learning_starts": 64, "samples_per_insert": 4.0} if name == "gorila" else {})
+    )
+    stopped, events = [], []
+
+    def on_event(event):
+        events.append(event)
+        if getattr(event, "updates", 0) >= 3:
+            stopped.append(event)
+
+    with pytest.raises(StoppedError):
+        train(
+            agent,
+            "CartPole-v1",
+            run=dataclasses.replace(RUN, max_env_steps=10**6),
+            config=config,
+            checkpoint_folder=tmp_path,
+            on_event=on_event,
+            should_stop=lambda: bool(stopped),
+        )
+    state = checkpoints.load(checkpoints.find(tmp_path))
+    assert state["journal"]
+    assert state["updates"] >= 3
+
+
+def test_a_checkpoint_of_a_run_with_a_journal_writes_no_chunk_twice(tmp_path):
+    sizes = {}
+    for journal in (None, "run"):
+        folder = tmp_path / str(journal)
+        train_here(folder, run=dataclasses.replace(RUN, replay_journal=journal, checkpoint_every=100))
+        sizes[journal] = sum(file.stat().st_size for file in folder.glob("replay-1/*.segment"))
+    # The records of commits are next to the chunks, so a journal has more; a second copy of them would double it.
+    assert len(list((tmp_path / "run" / "replay-1").glob("*.checkpoint"))) == 3
+    assert sizes["run"] < 2 * sizes[None]
+
+
+def test_a_journal_in_a_folder_of_its_own_is_the_runs_and_is_continued_there(tmp_path, monkeypatch):
+    run = dataclasses.replace(RUN, replay_journal=str(tmp_path / "fast"))
+    steps, _ = killed_at(tmp_path / "one", 250, monkeypatch, run=run)
+    killed_at(tmp_path / "two", 250, monkeypatch, run=run)
+    parts = [path.name for path in (tmp_path / "fast").iterdir()]
+    assert len(parts) == 2
+    assert all(name.startswith("dqn-CartPole-v1-seed-0-") for name in parts)
+    assert not list((tmp_path / "one").glob("replay-*"))
+    # Another place is refused, the place to which the journal was moved is not.
+    elsewhere = dataclasses.replace(run, replay_journal=str(tmp_path / "slow"))
+    with pytest.raises(CheckpointError, match=r"has its journal in .*fast.* and this run looks for it in .*slow"):
+        train_here(tmp_path / "one", run=elsewhere, resume=True)
+    (tmp_path / "fast").rename(tmp_path / "slow")
+    began = []
+    train_here(tmp_path / "one", run=elsewhere, resume=True, on_event=began.append)
+    assert began[0].env_steps == steps
+    shutil.rmtree(tmp_path / "slow")
+    longer = dataclasses.replace(elsewhere, max_env_steps=700)
+    with pytest.raises(CheckpointError, match=r"has its journal in .*slow.* has none: move it there"):
+        train_here(tmp_path / "one", run=longer, resume=True)
+
+
+def test_a_new_run_never_starts_with_the_journal_of_another_and_a_replaced_one_is_removed(tmp_path, monkeypatch):
+    run = dataclasses.replace(RUN, replay_journal=str(tmp_path / "fast"))
+    killed_at(tmp_path / "run", 250, monkeypatch, run=run)
+    (own,) = (tmp_path / "fast").iterdir()
+    assert [path.name for path in own.iterdir()] == ["replay-1"]
+    train_here(tmp_path / "run", run=dataclasses.replace(run, max_env_steps=100), overwrite=True)
+    assert [path.name for path in own.iterdir()] == ["replay-2"]
+    info, _ = read_journal(own / "replay-2", tmp_path / "copy")
+    assert info.num_inserts < 120
+
+
+def test_an_older_checkpoint_and_another_folder_take_the_tables_of_the_checkpoint(tmp_path, monkeypatch):
+    run = dataclasses.replace(RUN, checkpoint_every=200)
+    killed_at(tmp_path / "run", 500, monkeypatch, run=run)
+    older, newest = checkpoints.checkpoint_files.all_in(tmp_path / "run")
+    counted = [checkpoints.load(path)["replay_draws"][0]["samples"]["replay"] for path in (older, newest)]
+    for source, draws in zip((older, newest), counted, strict=True):
+        folder = tmp_path / f"from-{source.name}"
+        killed_at(folder, int(source.name) + 1, monkeypatch, run=run, resume=source)
+        began = checkpoints.load(checkpoints.find(folder))
+        assert began["env_steps"] == int(source.name)
+        assert began["replay_draws"][0]["samples"]["replay"] == draws
+    # The run that they began from has its own.
+    (replay,) = (tmp_path / "run").glob("replay-*")
+    info, _ = read_journal(replay, tmp_path / "copy")
+    assert info.num_inserts > int(newest.name)
+    # In its own folder an older checkpoint begins a folder of its own, too.
+    killed_at(tmp_path / "run", int(older.name) + 1, monkeypatch, run=run, resume=older)
+    assert (tmp_path / "run" / "replay-2").is_dir()
+
+
+def test_journals_that_cannot_work_are_refused_before_anything_starts(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match="replay_journal is 'run', and there is no checkpoint_folder"):
+        train(DQN, "CartPole-v1", run=RUN, config=CONFIG)
+    with pytest.raises(ValueError, match="replay_journal_sync is always and there is no replay_journal"):
+        dataclasses.replace(RUN, replay_journal=None, replay_journal_sync="always")
+    with pytest.raises(
+        ValueError, match=r'replay_journal_sync is \'never\', and must be "os" or "interval" or "always"'
+    ):
+        dataclasses.replace(RUN, replay_journal_sync="never")
+    with pytest.raises(ValueError, match="replay_journal is empty"):
+        dataclasses.replace(RUN, replay_journal="")
+    killed_at(tmp_path / "run", 250, monkeypatch)
+    without_one = dataclasses.replace(RUN, replay_journal=None)
+    with pytest.raises(CheckpointError, match=r"has its tables in a journal.*--journal.*\"off\""):
+        train_here(tmp_path / "run", run=without_one, resume=True)
+    shutil.rmtree(tmp_path / "run" / "replay-1")
+    with pytest.raises(CheckpointError, match=r"has its journal in .*replay-1 has none"):
+        train_here(tmp_path / "run", resume=True)
+
+
+def test_the_sync_of_a_runs_journal_is_that_of_its_settings(tmp_path):
+    for sync, expected in ((None, "interval"), ("os", "os"), ("always", "always")):
+        topology = plan(DQN, "CartPole-v1", run=dataclasses.replace(RUN, replay_journal_sync=sync))
+        (storage,) = checkpoints.place_replays(tmp_path, None, topology, None).storages
+        assert storage.journal.sync == expected
+        assert storage.journal.path == storage.checkpointer.path == str(tmp_path / "replay-1")
+        assert f"a journal with its checkpoints, sync {expected}" in topology.describe()
+    off = plan(DQN, "CartPole-v1", run=dataclasses.replace(RUN, replay_journal="off"))
+    (storage,) = checkpoints.place_replays(tmp_path, None, off, None).storages
+    assert storage.journal is None
+    assert "journal" not in off.describe()
+
+
+def test_folders_of_a_run_are_those_of_the_working_directory_where_they_were_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = dataclasses.replace(RUN, replay_journal="fast", replay_disk="spill")
+    for runner in ("local", "process", "ray"):
+        found = plan(DQN, "CartPole-v1", run=run, runner=runner).run
+        assert (found.replay_journal, found.replay_disk) == (str(tmp_path / "fast"), str(tmp_path / "spill"))
+        for kept in ("run", "off", None):
+            other = dataclasses.replace(run, replay_journal=kept)
+            assert plan(DQN, "CartPole-v1", run=other, runner=runner).run.replay_journal == kept
+
+
+def test_a_server_that_must_continue_a_journal_does_not_start_empty(tmp_path):
+    storage = ReplayStorage(journal=reverie.Journal(tmp_path / "gone"), continues=True)
+    with pytest.raises(
+        JournalMissingError, match=r"gone is missing on this machine: keep it in a folder that every node"
+    ):
+        storage.server_options()
+    assert dataclasses.replace(storage, continues=False).server_options()["journal"] is storage.journal
+
+
+def test_lost_draws_are_allowed_again_except_from_tables_that_delete_what_is_sampled():
+    limiter = reverie.rate_limiters.SampleToInsertRatio(2.0, 10, 8.0)
+    assert without(limiter, 5).min_diff == limiter.min_diff - 5
+    assert without(limiter, 5).max_diff == limiter.max_diff - 5
+    kept = reverie.Table(
+        "kept",
+        rate_limiter=limiter,
+        sampler=reverie.selectors.Uniform(),
+        remover=reverie.selectors.Fifo(),
+        max_size=100,
+    )
+    queue = reverie.Table.queue("queue", 10)
+    with reverie.Server([kept, queue], listen=False) as server:
+        client = server.client()
+        client.insert_batch("kept", {"x": np.zeros(10, np.float32)})
+        client.sample_batch("kept", 8)
+        assert not client.can_sample("kept", 4)
+        storage = ReplayStorage(samples={"kept": 3}, lost={"kept": 1, "queue": 4})
+        lost = storage.lost_draws(client)
+        assert lost == {"kept": 6, "queue": 4}
+        allow_again(server.tables, lost)
+        assert client.can_sample("kept", 6)
+        assert queue.info.rate_limiter_info.min_diff == queue.rate_limiter.min_diff
+
+
+def test_a_damaged_file_of_counts_is_reported_and_the_checkpoints_counts_apply(tmp_path, caplog):
+    actor_counts.save(tmp_path, [{"env_steps": 30, "noise": np.arange(3.0)}, {"env_steps": 12}])
+    state = {"env_steps": 20, "actors": [{"env_steps": 10}, {"env_steps": 10}]}
+    newer = actor_counts.with_newer_counts(state, tmp_path, 100)
+    assert newer["env_steps"] == 42
+    assert newer["actors"][0]["noise"].tolist() == [0.0, 1.0, 2.0]
+    assert actor_counts.with_newer_counts(state, tmp_path, 35)["env_steps"] == 34
+    older = {"env_steps": 42, "actors": state["actors"]}
+    assert actor_counts.with_newer_counts(older, tmp_path, 100) is older
+    file = tmp_path / actor_counts.FILE
+    whole = file.read_bytes()
+    for damaged in (whole[: len(whole) // 2], b"", whole.replace(b"env_steps", b"env_stepz")):
+        caplog.clear()
+        file.write_bytes(damaged)
+        assert actor_counts.with_newer_counts(state, tmp_path, 100) is state
+        assert "actors continue with the counts of the checkpoint" in caplog.text
+    file.unlink()
+    caplog.clear()
+    assert actor_counts.with_newer_counts(state, tmp_path, 100) is state
+    assert caplog.text == ""
+
+
+def test_a_damaged_journal_is_refused_and_continues_once_it_is_repaired(tmp_path, monkeypatch):
+    steps, _ = killed_at(tmp_path / "run", 300, monkeypatch)
+    folder = tmp_path / "run" / "replay-1"
+    segment = max(folder.glob("*.segment"), key=lambda path: path.stat().st_size)
+    whole = bytearray(segment.read_bytes())
+    whole[len(whole) // 4] ^= 0xFF
+    segment.write_bytes(bytes(whole))
+    with pytest.raises(reverie.DamagedError):
+        train_here(tmp_path / "run", resume=True)
+    hint = checkpoints.journal_hint(checkpoints.find(tmp_path / "run"))
+    assert hint.startswith("reverie checkpoint repair FOLDER --to NEW")
+    assert str(folder) in hint
+    _native.repair_checkpoint(str(folder), str(tmp_path / "new"))
+    shutil.copy(folder / actor_counts.FILE, tmp_path / "new")
+    shutil.rmtree(folder)
+    (tmp_path / "new").rename(folder)
+    began = []
+    train_here(tmp_path / "run", resume=True, on_event=began.append)
+    assert began[0].env_steps == steps
+    without_one = dataclasses.replace(RUN, replay_journal=None)
+    train_here(tmp_path / "plain", run=without_one)
+    assert checkpoints.journal_hint(checkpoints.find(tmp_path / "plain")) == ""
