@@ -28,6 +28,9 @@ PRESETS = [
     if path.parent.name != presets.DEFAULTS
 ]
 
+#: At most these: `learning_starts` counts sequences where an agent draws sequences.
+SMALL = {"learning_starts": 128, "batch_size": 32, "unroll_length": 16, "minibatch_size": 64, "epochs": 2}
+
 
 def env_of(agent):
     return ENVIRONMENTS[agent.actions]
@@ -71,8 +74,10 @@ def stage():
     made = []
 
     def make(agent, **options):
-        small, config = {"learning_starts": 300, "epochs": 2}, agent.load_preset(env_of(agent)).config
-        made.append(Stage(agent, **{**{k: v for k, v in small.items() if hasattr(config, k)}, **options}))
+        config = agent.load_preset(env_of(agent)).config
+        names = SMALL.keys() & {field.name for field in dataclasses.fields(config)}
+        small = {name: min(getattr(config, name), SMALL[name]) for name in names}
+        made.append(Stage(agent, **{**small, **options}))
         return made[-1]
 
     yield make

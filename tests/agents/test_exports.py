@@ -1,6 +1,8 @@
 """Exported policies: every file computes what PyTorch computes, or is not written."""
 
+import contextlib
 import dataclasses
+import functools
 import json
 
 import numpy as np
@@ -18,6 +20,8 @@ from reverie.agents.policy_files import KEY  # noqa: E402
 ENVIRONMENTS = {"discrete": "CartPole-v1", "continuous": "Pendulum-v1", "any": "CartPole-v1"}
 FRAMES = EnvSpec("ALE/Pong-v5", (4, 84, 84), "uint8", 6, "Discrete(6)", None, frame_stack=4, reward_bound=1.0)
 KINDS = ("onnx", "torchscript", "exported_program")
+# The exporters' modules take seconds to import, and the table of operators is made once: in one worker.
+pytestmark = pytest.mark.xdist_group("exports")
 RECURRENT = ("r2d2",)
 # Of agents whose policies are of one class, one is exported in the quick tests, and the others in the long ones.
 LIKE_ANOTHER = {"gorila": "dqn", "impala": "ppo", "ddpg": "td3"}
@@ -26,6 +30,19 @@ NAMES = [
     for one in agents.BUILT_IN
     if one not in RECURRENT
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_table_of_operators():
+    """The exporter to ONNX makes its table of all operators for each file, for as long as the rest of the export."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        with contextlib.suppress(ImportError, AttributeError):  # a private name: without it, tests only take longer
+            from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+            monkeypatch.setattr(
+                ONNXRegistry, "from_torchlib", staticmethod(functools.cache(ONNXRegistry.from_torchlib))
+            )
+        yield
 
 
 def policy_of(name, spec=None):

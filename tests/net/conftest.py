@@ -18,14 +18,47 @@ def network(request):
     return request.param
 
 
+class OwnHost(Host):
+    """A server process that knows which of its servers run."""
+
+    def __init__(self):
+        self.running = set()
+        super().__init__()
+
+    def _ask(self, what, argument):
+        answer = super()._ask(what, argument)
+        if what == "make":
+            self.running.add(answer[0])
+        else:
+            self.running.discard(argument)
+        return answer
+
+    def end(self):
+        self.process.kill()
+        with contextlib.suppress(BrokenPipeError, OSError):
+            self.close()
+
+
+@pytest.fixture(scope="session")
+def idle_hosts():
+    idle = []
+    yield idle
+    for host in idle:
+        host.end()
+
+
 @pytest.fixture
-def own_host():
-    """A server process of the test's own."""
-    host = Host()
+def own_host(idle_hosts):
+    """A server process that only this test uses: it may suspend or kill it.
+
+    A process that lives and whose servers have all stopped is left to the next test: it takes half a second to start.
+    """
+    host = idle_hosts.pop() if idle_hosts else OwnHost()
     yield host
-    host.process.kill()
-    with contextlib.suppress(BrokenPipeError, OSError):
-        host.close()
+    if host.alive and not host.running:
+        idle_hosts.append(host)
+    else:
+        host.end()
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ SMALL = {
     "num_actors": 1,
     "num_learners": 1,
     "envs_per_actor": 2,
-    "learning_starts": 64,
+    "learning_starts": 32,
     "batch_size": 8,
-    "samples_per_insert": 4.0,
+    "samples_per_insert": 2.0,
     "epochs": 2,
     "hidden": (8,),
     "policy_hidden": (8,),
@@ -75,7 +75,7 @@ def trained_runs(tmp_path_factory):
     def run(name):
         if name not in known:
             known[name] = tmp_path_factory.mktemp(name)
-            train(**options(name, 160), checkpoint_folder=known[name])
+            train(**options(name, 80), checkpoint_folder=known[name])
         return known[name]
 
     return run
@@ -103,22 +103,22 @@ def other_value(name, value):
 
 @pytest.mark.parametrize("name", agents.BUILT_IN)
 def test_a_run_continues_with_every_changeable_setting_changed(name, trained_runs):
-    before = options(name, 160)["config"]
+    before = options(name, 80)["config"]
     changes = {one: other_value(one, getattr(before, one)) for one in names_of(type(before)) & MAY_CHANGE}
     if "minibatch_size" in changes:
         assert changes["epochs"] != before.epochs
-    asked = options(name, 260, **changes)
+    asked = options(name, 180, **changes)
     assert asked["config"] != before
     first = checkpoints.load(checkpoints.find(trained_runs(name)))
     result = train(**asked, resume=checkpoints.find(trained_runs(name)))
-    assert result.env_steps >= 260
+    assert result.env_steps >= 180
     assert result.learner["updates"] > first["updates"] > 0
 
 
 @pytest.mark.parametrize("name", agents.BUILT_IN)
 def test_a_changed_learning_rate_is_that_of_the_resumed_optimiser_and_its_moments_stay(name, trained_runs):
     state = checkpoints.load(checkpoints.find(trained_runs(name)))["learner"]
-    asked = options(name, 160, **dict.fromkeys(RATES, 0.25))
+    asked = options(name, 80, **dict.fromkeys(RATES, 0.25))
     agent, topology = asked["agent"], plan(**asked)
     learner = agent.make_learner(topology.env, topology.config, None, seed=9, watch=Stopwatch())
     learner.load_state_dict(state)
@@ -135,7 +135,7 @@ def test_after_a_resume_updates_have_the_size_of_the_changed_rate(name, trained_
     flat = np.concatenate([one.ravel() for one in start.values()])
     moved = []
     for rate in (1e-12, 1e-2):
-        asked = options(name, 300, **dict.fromkeys(RATES, rate))
+        asked = options(name, 180, **dict.fromkeys(RATES, rate))
         result = train(**asked, resume=checkpoints.find(trained_runs(name)))
         moved.append(float(np.abs(result.weights.flat - flat).max()))
     assert moved[0] < 1e-6 < 1e-3 < moved[1]

@@ -24,9 +24,9 @@ SMALL = {
     "num_actors": 1,
     "num_learners": 1,
     "envs_per_actor": 2,
-    "learning_starts": 64,
+    "learning_starts": 32,
     "batch_size": 8,
-    "samples_per_insert": 8.0,
+    "samples_per_insert": 2.0,
     "epochs": 2,
     "hidden": (8,),
     "policy_hidden": (8,),
@@ -42,7 +42,7 @@ NEVER = {"learning_starts": 10_000, "unroll_length": 1_000}
 """Settings with which no update is made."""
 
 
-def settings(name, steps=160, **changes):
+def settings(name, steps=64, **changes):
     agent = agents.find(name)
     preset = agent.load_preset(ENVIRONMENTS[agent.actions])
     known = {one.name for one in dataclasses.fields(preset.config)}
