@@ -11,7 +11,7 @@ use pyo3::types::{PyDict, PyString};
 use reverie_core::Result;
 use reverie_core::batch::reads_in_place;
 use reverie_core::item::Item;
-use reverie_core::table::Ticket;
+use reverie_core::table::{COMMITS_FROM, Ticket};
 use std::borrow::Borrow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -88,6 +88,9 @@ pub trait Request: Send + Sync {
 
     /// Withdraws the request; returns the part that was done.
     fn withdraw(&mut self) -> Result<Self::Done>;
+
+    /// See [`Ticket::needs_commit`].
+    fn needs_commit(&self) -> bool;
 }
 
 impl<T: Default + Send + Sync> Request for Ticket<T> {
@@ -100,6 +103,10 @@ impl<T: Default + Send + Sync> Request for Ticket<T> {
 
     fn withdraw(&mut self) -> Result<T> {
         std::mem::replace(self, Self::done(Ok(T::default()))).cancel()
+    }
+
+    fn needs_commit(&self) -> bool {
+        Ticket::needs_commit(self)
     }
 }
 
@@ -270,6 +277,11 @@ pub fn finish<R: Request>(
     match waited {
         Ok(Waited::Done(outcome)) => Ok(Ok(outcome)),
         Ok(Waited::Expired) => {
+            if request.needs_commit()
+                && let Some(outcome) = detached(py, || Ok(request.wait(COMMITS_FROM)))?
+            {
+                return outcome.map(Ok).map_err(|error| raise(py, error));
+            }
             let why = detached(py, || Ok(why(request)))?;
             detached(py, || request.withdraw()).map(|done| Err(Expired { done, why, interrupt: None }))
         }

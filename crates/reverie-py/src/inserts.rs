@@ -59,6 +59,10 @@ impl Request for MultiTableInsert<'_> {
     fn withdraw(&mut self) -> Result<()> {
         self.cancel()
     }
+
+    fn needs_commit(&self) -> bool {
+        Self::needs_commit(self)
+    }
 }
 
 /// Waits until every table has taken the item. The error names the tables that did.
@@ -145,6 +149,10 @@ impl Request for SplitInsert<'_> {
 
     fn withdraw(&mut self) -> Result<()> {
         self.cancel()
+    }
+
+    fn needs_commit(&self) -> bool {
+        Self::needs_commit(self)
     }
 }
 

@@ -79,6 +79,11 @@ impl<'a> MultiTableInsert<'a> {
         Some(Ok(()))
     }
 
+    /// See [`Ticket::needs_commit`].
+    pub fn needs_commit(&self) -> bool {
+        self.waiting.first().is_some_and(|(_, ticket)| ticket.needs_commit())
+    }
+
     /// Withdraws the inserts that wait: no table takes the item afterwards. Returns the first error of a withdrawal.
     pub fn cancel(&mut self) -> Result<()> {
         let mut first: Option<Error> = None;
@@ -149,6 +154,11 @@ impl<'a> SplitInsert<'a> {
             timeout = Duration::ZERO;
         }
         Some(Ok(()))
+    }
+
+    /// See [`Ticket::needs_commit`].
+    pub fn needs_commit(&self) -> bool {
+        self.ticket.as_ref().is_some_and(Ticket::needs_commit)
     }
 
     /// Withdraws the part that waits, and sends no other. Its items that are in the table stay there.

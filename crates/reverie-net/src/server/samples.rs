@@ -163,6 +163,9 @@ impl Patience {
 /// Everything else that it may wait for wakes it.
 const RETRY: Duration = Duration::from_millis(50);
 
+/// How long a request that is done waits for the journal beyond its deadline.
+const COMMIT: Duration = Duration::from_millis(100);
+
 /// Waits for a ticket. `retry`: it is an insert's. `Err`: withdrawn, with the part that was done and the reason.
 pub(super) async fn wait<T: Default + Unpin>(
     table: &SharedTable,
@@ -187,6 +190,12 @@ pub(super) async fn wait<T: Default + Unpin>(
                 }
             }
         }
+    }
+    // All is done, and only the journal has not written it: what is answered now outlives the server.
+    if ticket.needs_commit()
+        && let Ok(outcome) = tokio::time::timeout(COMMIT, &mut ticket).await
+    {
+        return Ok(outcome);
     }
     let why = table.why().to_string();
     Err((ticket.cancel(), why))

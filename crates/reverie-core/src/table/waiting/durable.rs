@@ -39,7 +39,7 @@ pub trait Durable: Send + Sync {
 }
 
 /// A thread that waits for less leaves the work to the journal's own thread: a file may take longer than that.
-const COMMITS_FROM: Duration = Duration::from_millis(10);
+pub const COMMITS_FROM: Duration = Duration::from_millis(10);
 
 /// A request that is done once its outcome is durable.
 pub(super) struct OnceDurable<T> {
@@ -166,5 +166,9 @@ impl<T: Default + Send + Sync> Pending<T> for OnceDurable<T> {
     fn cancel(mut self: Box<Self>) -> Result<T> {
         self.withdraw();
         Pending::poll(&mut *self).unwrap_or_else(|| Ok(T::default()))
+    }
+
+    fn needs_commit(&self) -> bool {
+        matches!(*self.stage(), Stage::Applied(..))
     }
 }

@@ -136,6 +136,11 @@ pub(super) trait Pending<T>: Send + Sync {
     fn nudge(&self);
     fn withdraw(&mut self);
     fn cancel(self: Box<Self>) -> Result<T>;
+
+    /// See [`Ticket::needs_commit`].
+    fn needs_commit(&self) -> bool {
+        false
+    }
 }
 
 struct Mapped<T, U> {
@@ -170,6 +175,10 @@ impl<T: Default + Send + Sync, U> Pending<U> for Mapped<T, U> {
 
     fn cancel(self: Box<Self>) -> Result<U> {
         self.ticket.cancel().map(self.map)
+    }
+
+    fn needs_commit(&self) -> bool {
+        self.ticket.needs_commit()
     }
 }
 
@@ -276,6 +285,11 @@ impl<T> Ticket<T> {
             State::Pending(pending) => pending.park(timeout),
             State::Done(_) | State::Taken => {}
         }
+    }
+
+    /// True if all is done at the table, and only the journal has not written it: a short wait then makes that commit.
+    pub fn needs_commit(&self) -> bool {
+        matches!(&self.state, State::Pending(pending) if pending.needs_commit())
     }
 
     /// A caller waits: checks again whether the request can continue. See [`Desk::retry`].
