@@ -105,8 +105,7 @@ fn table_options() -> impl Strategy<Value = TableOptions> {
     let remover = each.clone().prop_filter("a sampler alone is stratified", move |options| !stratified(options));
     let sampler =
         (each, any::<u32>()).prop_map(move |(options, draws)| (options, if stratified(&options) { 0 } else { draws }));
-    let compression =
-        proptest::sample::select(vec![Compression::None, Compression::Lz4, Compression::Zstd, Compression::Auto]);
+    let compression = proptest::sample::select(Compression::ALL.to_vec());
     (
         "[a-z]{1,5}",
         sampler,
