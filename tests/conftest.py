@@ -1,8 +1,10 @@
 """Shared by all tests: the Hypothesis profiles, the number of threads, the order of tests, and waiting."""
 
 import contextlib
+import gc
 import inspect
 import os
+import random
 import shutil
 import signal
 import socket
@@ -51,6 +53,12 @@ def pytest_collection_modifyitems(items):
         return 2 if group is None else int(group.args[0] != "ray")
 
     items.sort(key=rank)
+
+
+def pytest_collection_finish():
+    """What is imported by now stays: collections of garbage that come later, the tests' own too, need not search it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
@@ -105,11 +113,22 @@ PATIENT_RAY = {
 
 
 def ray_ports():
-    """Ports for a node's agents: a raylet waits 15 s for an agent to say which it took, and ends when they are over."""
+    """Ports for a node's agents: a raylet waits 15 s for an agent to say which it took, and ends when they are over.
+
+    They are none of those that the system gives to whoever asks for any: a node binds its ports seconds later, and on a
+    busy machine a connection of another process may have one of the others by then.
+    """
     names = ("metrics_agent", "metrics_export", "dashboard_agent_listen", "runtime_env_agent")
-    with contextlib.ExitStack() as stack:
-        free = [stack.enter_context(socket.create_server(("", 0))) for _ in names]
-        return {f"{name}_port": one.getsockname()[1] for name, one in zip(names, free, strict=True)}
+    first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    # Below 20,000 are the ports of Ray's own workers.
+    ports = [*range(20_000, first), *range(last + 1, 65_536)] or list(range(20_000, 65_536))
+    random.SystemRandom().shuffle(ports)
+    free = []
+    while len(free) < len(names):
+        port = ports.pop()
+        with contextlib.suppress(OSError), socket.create_server(("", port)):
+            free.append(port)
+    return {f"{name}_port": port for name, port in zip(names, free, strict=True)}
 
 
 def forestalling(start):

@@ -4,6 +4,7 @@ usage: python warm.py FD. At the socket FD come commands (JSON), each with four 
 a pipe for the process's number and, at its end, its exit code. What is forked ends as any interpreter does.
 """
 
+import gc
 import json
 import os
 import signal
@@ -71,5 +72,8 @@ if __name__ == "__main__":
     import reverie.runners.process  # noqa: F401
     from reverie.cli import main
 
+    # A command would search and end each object of these modules when it ends, for two seconds of a processor.
+    gc.collect()
+    gc.freeze()
     wait_for_commands(socket.socket(fileno=int(sys.argv[1])))
     main()
