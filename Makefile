@@ -40,13 +40,13 @@ test: test-rust test-python ## every quick test, Rust and Python
 
 test-rust: setup ## quick tests of the Rust crates
 ifneq ($(NEXTEST),)
-	cargo nextest run --locked --workspace --exclude reverie-py $(if $(CI),--profile ci)
+	cargo nextest run --locked --workspace --exclude reverie-py --lib --bins --tests $(if $(CI),--profile ci)
 else
 	cargo test --locked --workspace --exclude reverie-py --lib --bins --tests || \
 		{ $(AGAIN) && cargo test --locked --workspace --exclude reverie-py --lib --bins --tests; }
 endif
 	cargo test --locked --quiet --workspace --exclude reverie-py --doc
-	cargo test --locked --quiet --package reverie-core --features shuttle --test interleavings
+	cargo test --locked --quiet --workspace --exclude reverie-py --features reverie-core/shuttle --test interleavings
 
 test-python: setup ## quick tests of the Python package; ARGS="-k limiter" goes to pytest, WORKERS=0 runs them in one process
 	$(PYTEST) $(ARGS) || \

@@ -37,8 +37,13 @@ def environment() -> dict[str, str]:
 
 
 def build() -> Path:
-    """Builds the program in release mode; returns its path."""
-    subprocess.run(["cargo", "build", "--locked", "--release", "--package", PACKAGE], check=True, cwd=ROOT)
+    """Builds the program in release mode; returns its path.
+
+    The extension is named as well, and not built: so the packages have the features that they have in its build, and
+    the engine is compiled once for both.
+    """
+    packages = ["--package", PACKAGE, "--package", "reverie-py", "--bin", PACKAGE]
+    subprocess.run(["cargo", "build", "--locked", "--release", *packages], check=True, cwd=ROOT)
     return Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / PACKAGE
 
 
