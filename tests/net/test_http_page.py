@@ -1,7 +1,10 @@
 """The page of a server in a browser: Debian's Chromium, driven by Playwright, where it is installed."""
 
+import contextlib
+import os
 import re
 import shutil
+import signal
 import threading
 
 import numpy as np
@@ -26,21 +29,54 @@ PATIENT = 100
 ODD = '<b id="planted">x</b>\\n "'
 
 
-@pytest.fixture
-def browser():
-    """A browser for one test: one that hangs does not reach the next."""
+class Browsers:
+    """One browser for all tests, and another after a test that failed or did not close its tab: it may hang."""
+
+    def __init__(self, folder):
+        self.tab_open = False
+        self._started, self._browser = contextlib.ExitStack(), None
+        self._number, self._program = folder / "number", folder / "browser"
+        self._program.write_text(f'#!/bin/sh\necho $$ > {self._number}\nexec {CHROMIUM} "$@"\n')
+        self._program.chmod(0o700)
+
+    def get(self):
+        if self._browser is None:
+            playwright = self._started.enter_context(sync_playwright())
+            arguments = {"args": ["--no-sandbox", "--disable-gpu"], "timeout": PATIENT * 1000}
+            self._browser = playwright.chromium.launch(executable_path=self._program, **arguments)
+            self._started.callback(self._browser.close)
+        return self._browser
+
+    def end(self, *, kill=False):
+        """One that hangs would not close."""
+        if kill and self._browser is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(self._number.read_text()), signal.SIGKILL)
+        self._browser = None
+        self._started.close()
+
+
+@pytest.fixture(scope="module")
+def browsers(tmp_path_factory):
     expect.set_options(timeout=PATIENT * 1000)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"], timeout=PATIENT * 1000
-        )
-        yield browser
-        browser.close()
+    browsers = Browsers(tmp_path_factory.mktemp("browser"))
+    yield browsers
+    browsers.end()
 
 
 @pytest.fixture
-def page(browser):
+def browser(browsers, request):
+    """A browser that served the test before; one that hangs does not reach the next test."""
+    num_failed, browsers.tab_open = request.session.testsfailed, False
+    yield browsers.get()
+    if browsers.tab_open or request.session.testsfailed > num_failed:
+        browsers.end(kill=True)
+
+
+@pytest.fixture
+def page(browser, browsers):
     """A page in a tab of its own. Its script must not fail, nor try what its security policy forbids."""
+    browsers.tab_open = True
     context = browser.new_context()
     context.set_default_timeout(PATIENT * 1000)
     page, errors = context.new_page(), []
@@ -48,6 +84,7 @@ def page(browser):
     page.on("console", lambda message: errors.append(message.text) if "Content Security" in message.text else None)
     yield page
     context.close()
+    browsers.tab_open = False
     assert not errors
 
 
