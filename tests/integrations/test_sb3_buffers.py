@@ -61,7 +61,10 @@ def rows(samples):
         columns += list(field.values()) if isinstance(field, dict) else [field]
     if samples.discounts is not None:
         columns.append(samples.discounts)
-    return {tuple((str(c.dtype), c.numpy().round(5).tobytes()) for c in row) for row in zip(*columns, strict=True)}
+    parts = [np.ascontiguousarray(column.numpy().round(5)) for column in columns]
+    kinds = tuple((str(part.dtype), part.shape[1:]) for part in parts)
+    rows = np.concatenate([part.reshape(len(part), -1).view(np.uint8) for part in parts], axis=1)
+    return {(kinds, row) for row in map(bytes, rows)}
 
 
 def filled(kind, count=40, capacity=1000, n_envs=1, space=BOX, actions=DISCRETE, stream=0, **options):
