@@ -123,8 +123,8 @@ class Draws:
 def drawn_at_once(client: Any, table: str, batch_size: int) -> Batch:
     """A batch of a table that deletes sampled items. Raises `DeadlineExceededError` at once if it has none.
 
-    With a journal such a draw waits until it is written, and with `timeout=0` its deadline passes before; the error has
-    the whole batch then, which is the learner's.
+    With a journal such a draw waits a moment until it is written. If the disk takes longer, the error has the whole
+    batch, which is the learner's.
     """
     try:
         batch: Batch = client.sample_batch(table, batch_size, timeout=0)

@@ -40,6 +40,21 @@ def test_a_server_starts_with_what_the_stopped_one_had(tmp_path, caplog):
     assert "18 items of 'per'" in caplog.text
 
 
+@pytest.mark.parametrize("sync", ["os", "interval"])
+@pytest.mark.parametrize("listens", [False, True])
+def test_a_draw_that_uses_items_up_and_only_tries_answers_with_a_journal(tmp_path, sync, listens):
+    queue = Table("queue", selectors.Fifo(), selectors.Fifo(), 100, rate_limiters.MinSize(1), max_times_sampled=1)
+    listen = {"port": 0} if listens else {"listen": False}
+    with Server([queue], journal=Journal(tmp_path, sync=sync), **listen) as server:
+        client = reverie.Client(f"localhost:{server.port}", transport="grpc") if listens else server.client()
+        client.insert_batch("queue", {"x": np.arange(8)}, timeout=None if listens else 0)
+        for first in range(0, 8, 2):
+            assert client.sample_batch("queue", 2, timeout=0).data["x"].tolist() == [first, first + 1]
+        with pytest.raises(reverie.DeadlineExceededError) as caught:
+            client.sample_batch("queue", 2, timeout=0)
+        assert caught.value.partial is None or len(caught.value.partial) == 0
+
+
 def test_a_last_checkpoint_has_all_and_the_journal_goes_on_after_it(tmp_path):
     with begin(tmp_path) as server:
         fill(server.client())
