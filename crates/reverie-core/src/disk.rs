@@ -21,6 +21,8 @@ pub trait Disk: Send + Sync {
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Truncates a longer file to its first `size` bytes.
     fn shorten(&self, path: &Path, size: u64) -> io::Result<()>;
+    /// Waits until a file's bytes are on the disk, whichever process wrote them.
+    fn sync(&self, path: &Path) -> io::Result<()>;
     /// The names in a folder, in no order; `NotFound` if there is no folder.
     fn list(&self, folder: &Path) -> io::Result<Vec<String>>;
     /// Creates a folder and its missing parents, for this user alone; does nothing if it exists.
@@ -92,6 +94,10 @@ impl Disk for Folder {
 
     fn make_folder(&self, folder: &Path) -> io::Result<()> {
         make_folders(folder, |above| self.sync_folder(above))
+    }
+
+    fn sync(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
     }
 
     fn sync_folder(&self, folder: &Path) -> io::Result<()> {

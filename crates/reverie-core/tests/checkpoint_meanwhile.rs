@@ -51,6 +51,10 @@ impl<F: FnOnce() + Send> Disk for Meanwhile<F> {
         self.disk.make_folder(folder)
     }
 
+    fn sync(&self, path: &Path) -> io::Result<()> {
+        self.disk.sync(path)
+    }
+
     fn sync_folder(&self, folder: &Path) -> io::Result<()> {
         self.disk.sync_folder(folder)
     }

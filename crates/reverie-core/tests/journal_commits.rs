@@ -4,11 +4,11 @@ mod support;
 
 use reverie_core::checkpoint::{Keep, Store};
 use reverie_core::error::Error;
-use reverie_core::journal::{JournalEnd, JournalOptions, Log, Syncs, recover};
+use reverie_core::journal::{JournalEnd, JournalOptions, Log, Saver, Syncs, recover};
 use reverie_core::table::Durable;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use support::disk::{FakeDisk, Names, Tail};
+use support::disk::{FakeDisk, Names, Pages, Tail};
 use support::journaled::{LONG, Server, all, left, now, options_of, server, wait};
 use support::saving::{NOW, ROOT};
 use support::{Rows, tables};
@@ -163,23 +163,91 @@ fn a_full_segment_goes_to_the_disk_with_the_next_sync_and_no_commit_waits_for_it
     assert_eq!(left(&disk.after_crash(Names::Synced, Tail::None)), left(&disk));
 }
 
+/// The offset behind the first record of a segment that follows another: its head has 20 bytes, and the record of the
+/// segment before 28.
+fn behind_first(bytes: &[u8]) -> usize {
+    let word = u64::from_le_bytes(bytes[52..60].try_into().unwrap());
+    60 + (word & ((1 << 56) - 1)) as usize
+}
+
 #[test]
-fn a_segment_whose_name_was_lost_with_the_machine_is_the_end_of_the_journal_unless_it_was_on_the_disk() {
+fn a_segment_that_lost_its_name_or_its_end_with_the_machine_ends_the_journal_unless_it_was_on_the_disk() {
     for synced in [false, true] {
-        let disk = in_segments(synced);
-        let lost = segments(&disk)[2].clone();
-        disk.delete(&lost);
-        let (tables, _) = tables(all());
-        let recovered = recover(&disk, Path::new(ROOT), tables.bytes().0);
-        if synced {
-            assert!(
-                matches!(&recovered, Err(Error::DamagedFile { path, .. }) if lost.ends_with(path)),
-                "{recovered:?}"
-            );
-            continue;
+        for left_of_it in
+            ["nothing", "a name", "a head", "half of what says which segment is before it", "a record", "half a record"]
+        {
+            let disk = in_segments(synced);
+            let (lost, bytes) =
+                disk.files().into_iter().filter(|(path, _)| segments(&disk).contains(path)).nth(2).unwrap();
+            let size = match left_of_it {
+                "nothing" => None,
+                "a name" => Some(0),
+                "a head" => Some(20),
+                "half of what says which segment is before it" => Some(33),
+                "a record" => Some(behind_first(&bytes)),
+                _ => Some(behind_first(&bytes) - 5),
+            };
+            match size {
+                None => disk.delete(&lost),
+                Some(size) => disk.keep(&lost, size),
+            }
+            let (tables, _) = tables(all());
+            let recovered = recover(&disk, Path::new(ROOT), tables.bytes().0);
+            if synced {
+                let refused = matches!(&recovered, Err(Error::DamagedFile { path, .. }) if lost.ends_with(path));
+                assert!(refused, "{left_of_it}: {recovered:?}");
+                continue;
+            }
+            let recovered = recovered.unwrap_or_else(|error| panic!("{left_of_it}: {error}")).expect("a checkpoint");
+            assert_eq!(recovered.torn.map(|(path, _)| path), Some(lost), "{left_of_it}");
+            assert!((1..5).contains(&recovered.commits), "{left_of_it}: {}", recovered.commits);
         }
-        let recovered = recovered.unwrap().expect("a checkpoint");
-        assert_eq!(recovered.torn, Some((lost, 0)));
-        assert!((1..5).contains(&recovered.commits), "{}", recovered.commits);
     }
+}
+
+#[test]
+fn what_waited_for_room_is_on_the_disk_before_it_is_acknowledged_if_it_must_be() {
+    let mut server = with(Syncs::Always);
+    wait(server.insert("rows", 1.0)).unwrap();
+    server.disk.set_capacity(Some(server.disk.size() + 20));
+    let waiting = server.insert("rows", 2.0);
+    while !server.journal.info().is_full {
+        std::thread::yield_now();
+    }
+    server.disk.set_capacity(None);
+    wait(waiting).unwrap();
+    assert_eq!(left(&server.disk.after_crash(Names::Synced, Tail::None)), now(&server));
+    server.journal.stop().unwrap();
+}
+
+#[test]
+fn what_survived_the_end_of_the_process_is_on_the_disk_once_the_next_one_has_begun() {
+    let mut server = with(Syncs::Os);
+    for value in 0..4 {
+        wait(server.insert("rows", f64::from(value))).unwrap();
+    }
+    let killed = server.disk.after_crash(Names::All, Tail::All);
+    let before = left(&killed);
+    let (tables, _) = tables(all());
+    let store = Store::new(Arc::new(killed.clone()), PathBuf::from(ROOT), Keep { count: 1, max_age: None }).unwrap();
+    let saver = Saver::new(tables, Arc::new(killed.clone()), store, || NOW);
+    saver.recover(false, false, |_| ()).unwrap().expect("a checkpoint");
+    saver.begin_journal(options_of(Syncs::Os)).unwrap();
+    assert_eq!(left(&killed.after_crash(Names::Synced, Tail::None)), before);
+    saver.end_journal().unwrap();
+    server.journal.stop().unwrap();
+}
+
+#[test]
+fn bytes_that_a_sync_waits_for_count_until_they_are_on_the_disk() {
+    let (tables, _) = tables(all());
+    let disk = FakeDisk::default();
+    let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), Keep { count: 1, max_age: None }).unwrap();
+    let log = Log::begin(Arc::clone(&tables), Arc::new(store), JournalEnd::default(), || NOW).unwrap();
+    drop(tables.get("rows").unwrap().insert(Rows::new(&tables).inserts(&[1.0])).unwrap());
+    let unsynced = log.commit(false).unwrap();
+    assert!(unsynced > 0);
+    disk.fail_sync(0, Pages::Kept);
+    assert!(log.sync().is_err());
+    assert_eq!(log.unsynced_bytes(), unsynced);
 }

@@ -7,7 +7,7 @@ use crate::chunk::Chunk;
 use crate::disk::Disk;
 use crate::error::Result;
 use smallvec::SmallVec;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::BuildHasherDefault;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
@@ -277,6 +277,12 @@ impl ChunkLog {
             self.chunks.remove(&address);
         }
         self.segments.clear();
+    }
+
+    /// The segments that have chunks.
+    pub(crate) fn used_segments(&self) -> BTreeSet<u64> {
+        let places = self.chunks.values().flat_map(|known| &known.parts);
+        places.map(|place| place.segment).filter(|segment| *segment != WAITING).collect()
     }
 
     /// For each segment: bytes of the chunks in it that are still in use, and its size as far as it is known.

@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 const FORMAT: Format = Format { magic: *b"REVSEGM", version: 1, name: "segment" };
 const HEAD: u64 = 20;
 const RECORD: usize = 12;
+/// Bytes of a record of [`Kind::After`].
+const AFTER: u64 = RECORD as u64 + 16;
 /// Bytes that are buffered before they are written, and that are read ahead.
 const AT_ONCE: usize = 1 << 20;
 
@@ -46,11 +48,13 @@ pub(crate) enum Kind {
     Part = 1,
     /// The changes of all tables, see `journal/commit.rs`.
     Commit = 2,
+    /// The number and the end of the segment before, which may not be on the disk: the first record, if it is there.
+    After = 3,
 }
 
 impl Kind {
     fn of(byte: u8) -> Option<Self> {
-        [Self::Chunk, Self::Part, Self::Commit].into_iter().find(|kind| *kind as u8 == byte)
+        [Self::Chunk, Self::Part, Self::Commit, Self::After].into_iter().find(|kind| *kind as u8 == byte)
     }
 
     /// Length and kind as they are written.
@@ -95,17 +99,25 @@ pub(crate) struct SegmentWriter {
 
 impl SegmentWriter {
     /// Creates a segment. After an error there is none, or, if it could not be removed, one without a record.
-    pub(crate) fn create(disk: &dyn Disk, root: &Path, number: u64) -> io::Result<Self> {
+    ///
+    /// `after`: the number and the end of the segment before it, which may not be on the disk yet; zeros if it is.
+    pub(crate) fn create(disk: &dyn Disk, root: &Path, number: u64, after: (u64, u64)) -> io::Result<Self> {
         let path = names::segment(root, number);
         let mut output = disk.create(&path)?;
         let mut head = FORMAT.head().to_vec();
         head.extend_from_slice(&number.to_le_bytes());
         head.extend_from_slice(&crc32fast::hash(&head).to_le_bytes());
+        if after != (0, 0) {
+            let mut first = Records::default();
+            let numbers = [after.0.to_le_bytes(), after.1.to_le_bytes()].concat();
+            first.append(Kind::After, |out| Some(out.extend_from_slice(&numbers)));
+            head.extend_from_slice(&first.bytes);
+        }
         if let Err(error) = output.write(&head) {
             let _ = disk.remove(&path);
             return Err(error);
         }
-        Ok(Self { number, path, output, end: HEAD })
+        Ok(Self { number, path, output, end: head.len() as u64 })
     }
 
     /// Writes records; returns the offset of the first. After an error an unknown part of them is in the file.
@@ -214,9 +226,18 @@ impl SegmentReader {
         self.input.size()
     }
 
-    /// True if there is no room for a record: creating the segment failed.
+    /// True if there is no room for another record than [`Kind::After`]: creating the segment may have failed.
     pub(crate) fn is_empty(&self) -> bool {
-        self.input.size() <= HEAD
+        self.input.size() <= HEAD + AFTER
+    }
+
+    /// The number and the end of the segment that was written before this one; zeros if that was on the disk.
+    pub(crate) fn after(&mut self) -> Result<(u64, u64)> {
+        let Some((Kind::After, _, numbers)) = self.record(HEAD)? else { return Ok((0, 0)) };
+        let number = |at: usize| {
+            numbers.get(at..at + 8).map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
+        };
+        Ok((number(0), number(8)))
     }
 
     /// The offset of the first record.

@@ -166,7 +166,10 @@ impl Segments {
         self.full.extend(self.open.take_if(|segment| segment.end >= self.segment_bytes));
         if self.open.is_none() {
             let number = self.next;
-            let created = SegmentWriter::create(&*self.disk, &self.root, number);
+            // A checkpoint without a journal has all segments on the disk before its manifest.
+            let before = self.full.last().filter(|_| self.journaled);
+            let after = before.map_or((0, 0), |segment| (segment.number, segment.end));
+            let created = SegmentWriter::create(&*self.disk, &self.root, number, after);
             let segment = created.map_err(|error| {
                 // A file that is left there is not written to.
                 self.next += u64::from(error.kind() == ErrorKind::AlreadyExists);

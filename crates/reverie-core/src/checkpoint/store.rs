@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::table::{Cuts, Tables};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 /// The size in bytes after which a new segment begins.
@@ -112,6 +112,32 @@ impl Store {
     /// The chunks on the disk.
     pub(crate) fn log(&self) -> MutexGuard<'_, ChunkLog> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`Store::log`], if no thread has it.
+    pub(crate) fn try_log(&self) -> Option<MutexGuard<'_, ChunkLog>> {
+        match self.log.try_lock() {
+            Ok(log) => Some(log),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Waits until what was written is on the disk; others may write meanwhile. Returns the end of that.
+    pub(crate) fn sync_written(&self) -> Result<(u64, u64)> {
+        let mut unsynced = self.log().write_to_sync()?;
+        let outcome = unsynced.sync();
+        self.log().segments.synced(unsynced.end, outcome)?;
+        Ok(unsynced.end)
+    }
+
+    /// Waits until the segments of adopted chunks are on the disk: a process that was killed may not have waited.
+    pub(crate) fn sync_adopted(&self) -> Result<()> {
+        let used = self.log().used_segments();
+        used.into_iter().try_for_each(|segment| {
+            let path = names::segment(&self.root, segment);
+            self.disk.sync(&path).map_err(storage("sync", &path))
+        })
     }
 
     /// Takes a checkpoint of all tables. Blocks until it is on the disk, and while another is being taken.
@@ -242,6 +268,8 @@ impl Store {
                 }
             }
         }
+        // The long wait is without the lock.
+        self.sync_written()?;
         self.log().sync()?;
         let sync_folder = || self.disk.sync_folder(&self.root).map_err(storage("sync", &self.root));
         sync_folder()?;

@@ -2,8 +2,9 @@
 //!
 //! Little-endian: `"REVCOMIT" | number u64 | segment u64 and offset u64 up to which everything was on the disk | clock
 //! u64 | wall clock u64 | known u32 | patterns | chunks | spans | episodes | tables | forgotten senders`. Chunks and spans
-//! are numbered within the commit. Patterns are numbered since the last cut: those of the commit follow the `known` that
-//! the commits before have, which is 0 after a cut. In the journal chunks have the numbers that their records say. The tables are identified by name.
+//! are numbered within the commit; a chunk has the number that its records have. Patterns are numbered since the last
+//! cut: those of the commit follow the `known` ones of the commits before, which are none after a cut. The tables are
+//! identified by name.
 
 use crate::checkpoint::bytes::{Bytes, Decoded, Reader};
 use crate::checkpoint::records;

@@ -4,7 +4,7 @@
 //! of threads. The journal's own thread makes those that only tasks wait for, or that no thread made within [`LINGER`],
 //! and everything that waits for the disk.
 
-use super::log::Log;
+use super::log::{Failed, Log};
 use super::options::{JournalOptions, Syncs};
 use super::progress::Progress;
 use super::recover::JournalEnd;
@@ -36,6 +36,11 @@ pub struct Journal {
     changed: Condvar,
     thread: Mutex<Option<JoinHandle<()>>>,
     checkpoints: OnceLock<(u64, Wake)>,
+}
+
+/// Another thread has stopped the journal.
+fn stopped(error: Error) -> Failed {
+    Failed { error, has_no_room: false }
 }
 
 /// Begins a checkpoint in another thread.
@@ -154,8 +159,8 @@ impl Journal {
                 }
                 return true;
             }
-            Err(_) if self.log.is_full() => self.hurry(),
-            Err(error) => self.fail(error),
+            Err(failed) if failed.has_no_room => self.hurry(),
+            Err(failed) => self.fail(failed.error),
         }
         false
     }
@@ -196,25 +201,26 @@ impl Journal {
             }
             let by_time = counts && matches!(self.options.syncs, Syncs::Interval(_));
             // Who waits for the disk may have changed priorities.
-            let outcome = self.log.commit(counts || ends || syncs).and_then(|unsynced| {
+            let outcome = self.log.try_commit(counts || ends || syncs).and_then(|unsynced| {
                 let most = self.options.max_unsynced_bytes;
                 // Nobody goes on before the disk has it.
                 let holds = self.options.syncs == Syncs::Always || unsynced > most;
                 if !holds {
-                    self.check()?;
+                    self.check().map_err(stopped)?;
                     self.finish(round, false, unsynced);
                 }
                 if holds || syncs || ends || by_time || unsynced > most / 2 {
-                    self.sync()?;
+                    self.sync().map_err(|error| Failed { error, has_no_room: self.log.is_full() })?;
+                    self.check().map_err(stopped)?;
                     self.finish(round, true, self.log.unsynced_bytes());
                 }
                 Ok(())
             });
-            match outcome.and_then(|()| self.check()) {
+            match outcome {
                 Ok(()) => self.ask_for_checkpoint(self.log.bytes_since_checkpoint()),
                 // Who waits goes on to wait: there may be room later.
-                Err(error) if self.log.is_full() && !ends => self.wait_for_room(error),
-                Err(error) => return self.fail(error),
+                Err(failed) if failed.has_no_room && !ends => self.wait_for_room(failed.error),
+                Err(failed) => return self.fail(failed.error),
             }
             if ends {
                 return;
@@ -298,7 +304,8 @@ impl Journal {
     fn wait_for_room(&self, error: Error) {
         let mut progress = self.progress();
         (progress.info.error, progress.info.is_full) = (Some(error.to_string()), true);
-        drop(self.changed.wait_timeout(progress, RETRY));
+        let goes_on = |progress: &mut Progress| !progress.ended && progress.failed.is_none();
+        drop(self.changed.wait_timeout_while(progress, RETRY, goes_on));
     }
 
     fn fail(&self, error: Error) {

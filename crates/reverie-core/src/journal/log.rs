@@ -4,7 +4,7 @@ use super::encode::{Encoder, Head};
 use super::recover::JournalEnd;
 use crate::checkpoint::summary::LogStart;
 use crate::checkpoint::{Saved, Store};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::table::{TableDelta, Tables};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
@@ -31,6 +31,17 @@ struct State {
     /// Bytes of commits, and of chunks that they refer to, since the newest checkpoint's cut.
     since_checkpoint: u64,
     encoder: Encoder,
+    /// Why what changed in the tables is in no commit: there is no later one.
+    failed: Option<Error>,
+    /// The last commit failed because the disk is full.
+    has_no_room: bool,
+}
+
+/// A commit that was not written.
+pub(super) struct Failed {
+    pub(super) error: Error,
+    /// The disk is full: the next commit may be written, with all that this one has.
+    pub(super) has_no_room: bool,
 }
 
 /// The right to make the next commit.
@@ -41,9 +52,11 @@ pub(super) struct Turn<'a> {
 
 impl Turn<'_> {
     /// See [`Log::commit`]; without priorities and counts of draws. Returns also [`Log::bytes_since_checkpoint`].
-    pub(super) fn commit(mut self) -> Result<(u64, u64)> {
-        self.log.commit_held(&mut self.state, false)?;
-        Ok((self.state.unsynced, self.state.since_checkpoint))
+    pub(super) fn commit(mut self) -> Result<(u64, u64), Failed> {
+        match self.log.commit_held(&mut self.state, false) {
+            Ok(()) => Ok((self.state.unsynced, self.state.since_checkpoint)),
+            Err(error) => Err(Failed { error, has_no_room: self.state.has_no_room }),
+        }
     }
 }
 
@@ -63,6 +76,8 @@ impl Log {
             log.segments.set_journaled();
             log.number_after(from.chunk);
         }
+        // The first manifest refers to them.
+        store.sync_adopted()?;
         tables.iter().for_each(|table| table.track_changes());
         let state = Mutex::new(State {
             next: from.commit,
@@ -71,6 +86,8 @@ impl Log {
             unsynced: 0,
             since_checkpoint: 0,
             encoder: Encoder::default(),
+            failed: None,
+            has_no_room: false,
         });
         let log = Self { tables, store, now: Box::new(now), state };
         log.take(false, false)?;
@@ -91,26 +108,44 @@ impl Log {
     /// What was done at a table before the call then survives the end of this process. Returns the bytes that were
     /// written and may not be on the disk. On an error nothing is lost: the next call writes what this one could not.
     pub fn commit(&self, counts: bool) -> Result<u64> {
-        let mut state = self.state();
-        self.commit_held(&mut state, counts)?;
-        Ok(state.unsynced)
+        self.try_commit(counts).map_err(|failed| failed.error)
     }
 
-    /// The right to make the next commit; `None` while another thread has it, or takes a checkpoint's cut.
+    /// As [`Log::commit`].
+    pub(super) fn try_commit(&self, counts: bool) -> Result<u64, Failed> {
+        let mut state = self.state();
+        match self.commit_held(&mut state, counts) {
+            Ok(()) => Ok(state.unsynced),
+            Err(error) => Err(Failed { error, has_no_room: state.has_no_room }),
+        }
+    }
+
+    /// The right to make the next commit; `None` while another thread has it, or a checkpoint uses the segments.
     pub(super) fn try_turn(&self) -> Option<Turn<'_>> {
         let state = match self.state.try_lock() {
             Ok(state) => state,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        Some(Turn { log: self, state })
+        // A checkpoint may have it for as long as the disk takes.
+        self.store.try_log().is_some().then_some(Turn { log: self, state })
     }
 
     fn commit_held(&self, state: &mut State, counts: bool) -> Result<()> {
-        self.store.log().segments.check_synced()?;
-        if self.store.log().is_behind() {
-            // Nothing more is taken from the tables before the disk has this.
-            self.store.log().write()?;
+        if let Some(error) = &state.failed {
+            return Err(error.clone());
+        }
+        {
+            let mut log = self.store.log();
+            log.segments.check_synced()?;
+            if log.is_behind() {
+                // Nothing more is taken from the tables before the disk has this.
+                let written = log.write();
+                state.has_no_room = log.segments.has_no_room();
+                written?;
+            }
+            // With what a checkpoint has written meanwhile: it is no part of the journal, but goes to the disk with it.
+            state.unsynced += log.segments.take_bytes();
         }
         let deltas: Vec<(&str, TableDelta)> =
             self.tables.iter().filter_map(|table| Some((table.name(), table.delta(counts)?))).collect();
@@ -126,11 +161,15 @@ impl Log {
         let (number, synced) = (state.next, state.synced);
         let head = Head { number, synced, clock: self.tables.now(), wall: (self.now)(), forgotten: names };
         let mut log = self.store.log();
-        // Those of a checkpoint that is being taken are no part of the journal.
         state.unsynced += log.segments.take_bytes();
-        state.encoder.put(&mut log, &head, &deltas)?;
+        if let Err(error) = state.encoder.put(&mut log, &head, &deltas) {
+            // What was taken from the tables is in no commit.
+            (state.failed, state.has_no_room) = (Some(error.clone()), false);
+            return Err(error);
+        }
         (state.next, state.forgotten) = (number + 1, revision);
         let written = log.write();
+        state.has_no_room = log.segments.has_no_room();
         let bytes = log.segments.take_bytes();
         (state.unsynced, state.since_checkpoint) = (state.unsynced + bytes, state.since_checkpoint + bytes);
         log.settle();
@@ -145,31 +184,17 @@ impl Log {
     /// If the disk fails at that, every later commit, sync and checkpoint fails, too: what is not on the disk is not known.
     pub fn sync(&self) -> Result<()> {
         self.store.log().segments.check_synced()?;
-        let before = {
-            let mut state = self.state();
-            if state.unsynced == 0 {
-                return Ok(());
-            }
-            std::mem::take(&mut state.unsynced)
-        };
-        let unsynced = self.store.log().write_to_sync();
-        let synced = unsynced.and_then(|mut unsynced| {
-            let outcome = unsynced.sync();
-            self.store.log().segments.synced(unsynced.end, outcome)?;
-            Ok(unsynced.end)
-        });
-        let mut state = self.state();
-        match synced {
-            Ok(end) => {
-                state.synced = state.synced.max(end);
-                self.mark(&mut state);
-                Ok(())
-            }
-            Err(error) => {
-                state.unsynced += before;
-                Err(error)
-            }
+        let before = self.state().unsynced;
+        if before == 0 {
+            return Ok(());
         }
+        let end = self.store.sync_written()?;
+        let mut state = self.state();
+        // A cut may have been made meanwhile.
+        state.unsynced = state.unsynced.saturating_sub(before);
+        state.synced = state.synced.max(end);
+        self.mark(&mut state);
+        Ok(())
     }
 
     /// Writes a commit without changes. It says up to where everything is on the disk, so that damage before that is
@@ -200,7 +225,7 @@ impl Log {
         self.state().since_checkpoint
     }
 
-    /// True if the last commit failed because the disk is full: the next may succeed.
+    /// True if the last write failed because the disk is full: the next may succeed.
     pub fn is_full(&self) -> bool {
         self.store.log().segments.has_no_room()
     }
@@ -216,6 +241,10 @@ impl Log {
     }
 
     fn take(&self, last: bool, commits: bool) -> Result<Saved> {
+        if commits {
+            // Of the cut's own sync, for which commits wait, little is left then.
+            self.sync()?;
+        }
         let cut = || {
             // No commit between the end of a segment and the cut: the first commit of the next segment is after it.
             let mut state = self.state();

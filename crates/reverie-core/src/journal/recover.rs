@@ -75,16 +75,17 @@ pub(super) fn read_log(
     let Some(LogStart { segment, .. }) = start else { return Ok(None) };
     let mut segments: Vec<u64> = scan(disk, root)?.segments.into_iter().filter(|of| *of >= segment).collect();
     segments.sort_unstable();
-    let mut expected = segment;
+    let mut last = (0, 0);
     for (at, number) in segments.iter().enumerate() {
-        // The name of a new file may be lost with the machine, and that of the next one not.
-        if *number != expected && first_commit(disk, root, *number)?.is_some_and(|first| first != *next_commit) {
-            let missing = names::segment(root, expected);
-            refuse_synced(disk, root, (expected, 0), &segments[at..], &missing)?;
-            return Ok(Some((missing, 0)));
+        // The end of a segment, all of it or its name may be lost with the machine, and the next one not.
+        let after = read_after(disk, root, *number)?;
+        if after != (0, 0) && after != last {
+            let end = if after.0 == last.0 { last } else { (after.0, 0) };
+            let path = names::segment(root, end.0);
+            refuse_synced(disk, root, end, &segments[at..], &path)?;
+            return Ok(Some((path, end.1)));
         }
-        expected = number + 1;
-        let Some(end) = read_segment(disk, root, *number, replayed, next_commit)? else { continue };
+        let Some(end) = read_segment(disk, root, *number, replayed, next_commit, &mut last)? else { continue };
         // A record that is not whole: the end of the journal, unless a later commit says that it was on the disk.
         refuse_synced(disk, root, (*number, end.1), &segments[at..], &end.0)?;
         return Ok(Some(end));
@@ -92,27 +93,23 @@ pub(super) fn read_log(
     Ok(None)
 }
 
-/// The number of the first commit in a segment, if there is a whole one.
-fn first_commit(disk: &dyn Disk, root: &Path, number: u64) -> Result<Option<u64>> {
-    let mut reader = SegmentReader::open_unchecked(disk, root, number)?;
-    let mut offset = SegmentReader::first();
-    while offset < reader.size() {
-        let Some((kind, place, payload)) = reader.record(offset)? else { return Ok(None) };
-        if kind == Kind::Commit {
-            return Ok(Commit::head(&mut Reader::new(payload)).ok().map(|(number, _)| number));
-        }
-        offset += place.size();
+/// See [`SegmentReader::after`]; zeros if the head of the segment is damaged.
+fn read_after(disk: &dyn Disk, root: &Path, number: u64) -> Result<(u64, u64)> {
+    match SegmentReader::open(disk, root, number) {
+        Ok(mut reader) => reader.after(),
+        Err(Error::DamagedFile { .. }) => Ok((0, 0)),
+        Err(other) => Err(other),
     }
-    Ok(None)
 }
 
-/// Applies the records of a segment; returns the offset of the first that is not whole.
+/// Applies the records of a segment; returns the offset of the first that is not whole. `last` is then its end.
 fn read_segment(
     disk: &dyn Disk,
     root: &Path,
     number: u64,
     replayed: &mut Replayed,
     next_commit: &mut u64,
+    last: &mut (u64, u64),
 ) -> Result<Option<(PathBuf, u64)>> {
     let mut reader = match SegmentReader::open(disk, root, number) {
         Ok(reader) => reader,
@@ -126,9 +123,12 @@ fn read_segment(
     let path = reader.path().to_owned();
     let mut offset = SegmentReader::first();
     while offset < reader.size() {
-        let Some((kind, place, payload)) = reader.record(offset)? else { return Ok(Some((path, offset))) };
+        let is_empty = reader.is_empty();
+        let Some((kind, place, payload)) = reader.record(offset)? else {
+            return Ok((!is_empty).then_some((path, offset)));
+        };
         match kind {
-            Kind::Chunk => {}
+            Kind::Chunk | Kind::After => {}
             Kind::Part => replayed.part(payload, place).map_err(|what| damaged(&path, what, offset))?,
             Kind::Commit => {
                 let commit = Commit::read(payload).map_err(|what| damaged(&path, what, offset))?;
@@ -141,6 +141,9 @@ fn read_segment(
             }
         }
         offset += place.size();
+    }
+    if !reader.is_empty() {
+        *last = (number, offset);
     }
     Ok(None)
 }

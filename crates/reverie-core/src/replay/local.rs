@@ -17,9 +17,21 @@ fn asked(tables: &Tables, table: &str, request: SampleRequest) -> Ticket<Draws> 
     Source::sample(tables, table, request).unwrap_or_else(|error| Ticket::done(Err(error)))
 }
 
-/// The draws that a request has made; ends the request.
-fn made_now(mut ticket: Ticket<Draws>) -> Result<Draws> {
-    ticket.poll().unwrap_or_else(|| ticket.cancel())
+/// The draws that can be made now, which are done once it is durable that their items are used up; `None` if there are
+/// none.
+fn made_now(tables: &Tables, table: &str, request: SampleRequest) -> Option<Ticket<Draws>> {
+    let mut ticket = asked(tables, table, request);
+    match ticket.poll().unwrap_or_else(|| ticket.cancel()) {
+        Ok(draws) if draws.is_empty() => None,
+        done => Some(match Tables::get(tables, table) {
+            Ok(table) => table.once_consumed(Ticket::done(done)),
+            Err(_) => Ticket::done(done),
+        }),
+    }
+}
+
+fn none() -> Ticket<Draws> {
+    Ticket::done(Ok(Draws::default()))
 }
 
 /// The outcome of a change of a table, which is done once it is durable.
@@ -69,21 +81,17 @@ impl Replay for Tables {
 
     fn sample_available(&self, table: &str, at_most: usize, _: Option<Duration>) -> Ticket<Sampled> {
         let request = |num_samples| SampleRequest { num_samples, ..SampleRequest::default() };
-        let now = made_now(asked(self, table, request(at_most)));
-        match now {
-            Ok(draws) if draws.is_empty() => asked(self, table, request(1)).map(Sampled::runs),
-            done => Ticket::done(done.map(Sampled::runs)),
-        }
+        made_now(self, table, request(at_most)).unwrap_or_else(|| asked(self, table, request(1))).map(Sampled::runs)
     }
 
     fn try_sample_available(&self, table: &str, at_most: usize, _: Option<Duration>) -> Ticket<Sampled> {
         let request = SampleRequest { num_samples: at_most, ..SampleRequest::default() };
-        Ticket::done(made_now(asked(self, table, request)).map(Sampled::runs))
+        made_now(self, table, request).unwrap_or_else(none).map(Sampled::runs)
     }
 
     fn try_sample(&self, table: &str, request: SampleRequest, _: &Options<'_>, _: Option<Duration>) -> Ticket<Sampled> {
         let request = SampleRequest { windows: request.windows.map(Windows::once), ..request };
-        Ticket::done(made_now(asked(self, table, request)).map(one_batch))
+        made_now(self, table, request).unwrap_or_else(none).map(one_batch)
     }
 
     fn batches(

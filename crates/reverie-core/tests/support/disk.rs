@@ -174,15 +174,30 @@ impl FakeDisk {
                     bytes[range.start.min(kept)..range.end.min(kept)].fill(0);
                 }
             }
-            Arc::new(Mutex::new(Data { bytes, synced: kept, lost: Vec::new() }))
+            // After the end of a process the machine may stop, too.
+            let synced = if matches!((names, tail), (Names::All, Tail::All)) { synced } else { kept };
+            Arc::new(Mutex::new(Data { bytes, synced, lost: Vec::new() }))
         };
         let names: BTreeMap<_, _> = left.iter().map(|(path, data)| (path.clone(), cut(data))).collect();
         Self(Arc::new(Mutex::new(State { synced: names.clone(), names, ..State::default() })))
     }
 
-    /// A disk with the same files.
+    /// A disk with the same files, all of them synced.
     pub fn copy(&self) -> Self {
-        self.after_crash(Names::All, Tail::All)
+        let copy = self.after_crash(Names::All, Tail::All);
+        copy.state().names.values().for_each(|data| {
+            let mut data = data.lock().unwrap();
+            data.synced = data.bytes.len();
+        });
+        copy
+    }
+
+    /// A file has only its first `size` bytes, all of them synced.
+    pub fn keep(&self, path: &Path, size: usize) {
+        let data = Arc::clone(&self.state().names[path]);
+        let mut data = data.lock().unwrap();
+        data.bytes.truncate(size);
+        data.synced = size;
     }
 
     pub fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {
@@ -282,6 +297,18 @@ impl Disk for FakeDisk {
 
     fn make_folder(&self, _folder: &Path) -> io::Result<()> {
         self.operation().map(|_| ())
+    }
+
+    fn sync(&self, path: &Path) -> io::Result<()> {
+        let lost = self.sync_outcome()?.is_some();
+        let (state, data) = self.file(path)?;
+        drop(state);
+        if lost {
+            return Err(eio());
+        }
+        let mut data = data.lock().unwrap();
+        data.synced = data.bytes.len();
+        Ok(())
     }
 
     fn sync_folder(&self, folder: &Path) -> io::Result<()> {

@@ -177,6 +177,10 @@ impl Disk for Shared {
         Folder.make_folder(folder)
     }
 
+    fn sync(&self, path: &Path) -> io::Result<()> {
+        Folder.sync(path)
+    }
+
     fn sync_folder(&self, folder: &Path) -> io::Result<()> {
         Folder.sync_folder(folder)
     }

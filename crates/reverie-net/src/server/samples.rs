@@ -335,6 +335,10 @@ async fn draw_some(
     match some {
         Err(error) => (Draws::default(), Some(error)),
         Ok(draws) if draws.is_empty() => draw_all(table, request(1), patience).await,
-        Ok(draws) => (draws, None),
+        // The part of a request that was withdrawn waits for the journal by itself.
+        Ok(draws) => match table.once_consumed(Ticket::done(Ok(draws))).await {
+            Ok(draws) => (draws, None),
+            Err(error) => (Draws::default(), Some(error)),
+        },
     }
 }

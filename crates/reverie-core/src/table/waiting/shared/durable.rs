@@ -72,7 +72,7 @@ impl SharedTable {
     }
 
     /// The same draws, which are done once it is durable that their items are used up.
-    pub(super) fn once_consumed<T: Default + Send + Sync + Unpin + 'static>(&self, ticket: Ticket<T>) -> Ticket<T> {
+    pub fn once_consumed<T: Default + Send + Sync + Unpin + 'static>(&self, ticket: Ticket<T>) -> Ticket<T> {
         match self.durable.get() {
             Some(_) if self.deletes_sampled() => self.once_durable(ticket),
             _ => ticket,
