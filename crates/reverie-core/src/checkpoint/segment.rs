@@ -110,7 +110,10 @@ impl SegmentWriter {
         if after != (0, 0) {
             let mut first = Records::default();
             let numbers = [after.0.to_le_bytes(), after.1.to_le_bytes()].concat();
-            first.append(Kind::After, |out| Some(out.extend_from_slice(&numbers)));
+            first.append(Kind::After, |out| {
+                out.extend_from_slice(&numbers);
+                Some(())
+            });
             head.extend_from_slice(&first.bytes);
         }
         if let Err(error) = output.write(&head) {
