@@ -223,9 +223,10 @@ fn what_waited_for_room_is_on_the_disk_before_it_is_acknowledged_if_it_must_be()
 #[test]
 fn what_survived_the_end_of_the_process_is_on_the_disk_once_the_next_one_has_begun() {
     let mut server = with(Syncs::Os);
-    for value in 0..4 {
-        wait(server.insert("rows", f64::from(value))).unwrap();
-    }
+    // So that most of the segment is a chunk: little of it would be written again.
+    let values: Vec<f64> = (0..400).map(f64::from).collect();
+    let items = server.rows.inserts(&values);
+    wait(server.tables.get("rows").unwrap().insert(items).unwrap()).unwrap();
     let killed = server.disk.after_crash(Names::All, Tail::All);
     let before = left(&killed);
     let (tables, _) = tables(all());
