@@ -54,7 +54,7 @@ def work(made: Server, seconds: float, window: float, plain: bool) -> dict[str, 
 
     writer = threading.Thread(target=insert, args=(made.client(), counts, end))
     writer.start()
-    while counts[0] < 4 * BATCH:
+    while counts[0] < 4 * BATCH and writer.is_alive():
         time.sleep(0.01)
     began = time.perf_counter()
     taker = threading.Thread(target=take, args=(began,))

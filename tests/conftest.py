@@ -115,8 +115,8 @@ PATIENT_RAY = {
 def ray_ports():
     """Ports for a node's agents: a raylet waits 15 s for an agent to say which it took, and ends when they are over.
 
-    They are none of those that the system gives to whoever asks for any: a node binds its ports seconds later, and on a
-    busy machine a connection of another process may have one of the others by then.
+    They are outside the range from which the system chooses ports for other programs: a node binds its ports seconds
+    later, and on a busy machine a connection of another process may have one of the others by then.
     """
     names = ("metrics_agent", "metrics_export", "dashboard_agent_listen", "runtime_env_agent")
     first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use support::disk::{FakeDisk, Names, Pages, Tail};
-use support::journaled::{LONG, Server, all, left, now, options_of, server, wait};
+use support::journaled::{LONG, Server, all, left, now, options_of, server, small_segments, wait};
 use support::saving::{NOW, ROOT, contents};
 use support::{Rows, options, queue, tables};
 
@@ -91,11 +91,7 @@ fn a_full_disk_holds_inserts_back_and_lets_them_go_on_when_there_is_room() {
 fn a_disk_that_stays_full_is_tried_again_without_new_files_and_all_is_there_at_the_end() {
     // Room for none, a part or all of a segment's head, and for the records of some inserts.
     for room in [0, 7, 20, 60, 700] {
-        let (tables, _) = tables(all());
-        let disk = FakeDisk::default();
-        let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), Keep { count: 1, max_age: None }).unwrap();
-        let store = Arc::new(store.with_segment_bytes(300));
-        let log = Log::begin(Arc::clone(&tables), store, JournalEnd::default(), || NOW).unwrap();
+        let (tables, disk, log) = small_segments();
         let mut rows = Rows::new(&tables);
         let mut insert = |value: f64| {
             rows.close();

@@ -9,7 +9,7 @@ use reverie_core::table::Durable;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use support::disk::{FakeDisk, Names, Pages, Tail};
-use support::journaled::{LONG, Server, all, left, now, options_of, server, wait};
+use support::journaled::{LONG, Server, all, left, now, options_of, server, small_segments, wait};
 use support::saving::{NOW, ROOT};
 use support::{Rows, tables};
 
@@ -27,7 +27,7 @@ fn a_thread_that_waits_makes_the_commit_itself_for_all_that_wait() {
         assert_eq!(left(&server.disk.after_crash(Names::All, Tail::All))[1].lines().count(), 3, "{syncs:?}");
         let rounds = server.journal.info().rounds;
         server.journal.commit_here();
-        assert_eq!(server.journal.info().rounds, rounds, "nobody waits");
+        assert_eq!(server.journal.info().rounds, rounds, "no request waits");
         server.journal.stop().unwrap();
     }
 }
@@ -132,11 +132,7 @@ fn at_half_of_the_bytes_that_may_be_lost_the_disk_begins_to_work_and_nobody_wait
 
 /// A journal in segments of 300 bytes, with some commits; the last of them is on the disk if `synced`.
 fn in_segments(synced: bool) -> FakeDisk {
-    let (tables, _) = tables(all());
-    let disk = FakeDisk::default();
-    let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), Keep { count: 1, max_age: None }).unwrap();
-    let store = Arc::new(store.with_segment_bytes(300));
-    let log = Log::begin(Arc::clone(&tables), store, JournalEnd::default(), || NOW).unwrap();
+    let (tables, disk, log) = small_segments();
     let mut rows = Rows::new(&tables);
     for value in 0..6 {
         rows.close();

@@ -11,7 +11,7 @@ use pyo3::types::{PyDict, PyString};
 use reverie_core::Result;
 use reverie_core::batch::reads_in_place;
 use reverie_core::item::Item;
-use reverie_core::table::{COMMITS_FROM, Ticket};
+use reverie_core::table::{COMMIT_GRACE, Ticket};
 use std::borrow::Borrow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -278,7 +278,7 @@ pub fn finish<R: Request>(
         Ok(Waited::Done(outcome)) => Ok(Ok(outcome)),
         Ok(Waited::Expired) => {
             if request.needs_commit()
-                && let Some(outcome) = detached(py, || Ok(request.wait(COMMITS_FROM)))?
+                && let Some(outcome) = detached(py, || Ok(request.wait(COMMIT_GRACE)))?
             {
                 return outcome.map(Ok).map_err(|error| raise(py, error));
             }

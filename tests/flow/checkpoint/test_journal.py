@@ -45,7 +45,7 @@ def test_a_server_starts_with_what_the_stopped_one_had(tmp_path, caplog):
 def test_a_draw_that_uses_items_up_and_only_tries_answers_with_a_journal(tmp_path, sync, listens):
     queue = Table("queue", selectors.Fifo(), selectors.Fifo(), 100, rate_limiters.MinSize(1), max_times_sampled=1)
     listen = {"port": 0} if listens else {"listen": False}
-    with Server([queue], journal=Journal(tmp_path, sync=sync), **listen) as server:
+    with Server([queue], journal=Journal(tmp_path, sync=sync, interval=3600.0), **listen) as server:
         client = reverie.Client(f"localhost:{server.port}", transport="grpc") if listens else server.client()
         client.insert_batch("queue", {"x": np.arange(8)}, timeout=None if listens else 0)
         for first in range(0, 8, 2):

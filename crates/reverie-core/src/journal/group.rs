@@ -203,7 +203,7 @@ impl Journal {
             // Who waits for the disk may have changed priorities.
             let outcome = self.log.try_commit(counts || ends || syncs).and_then(|unsynced| {
                 let most = self.options.max_unsynced_bytes;
-                // Nobody goes on before the disk has it.
+                // All that wait for this round wait until the disk has it.
                 let holds = self.options.syncs == Syncs::Always || unsynced > most;
                 if !holds {
                     self.check().map_err(stopped)?;

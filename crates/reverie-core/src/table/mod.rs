@@ -30,7 +30,7 @@ pub use types::senders::{Arrivals, Sender, Sent};
 pub use types::tally::{Seen, Tally};
 pub use types::why::{InsertReason, MOST_REPORTED, SampleReason, Waiting, Why};
 pub use waiting::driven::Withdrawal;
-pub use waiting::durable::{COMMITS_FROM, Durable};
+pub use waiting::durable::{COMMIT_GRACE, Durable};
 pub use waiting::shared::SharedTable;
 pub use waiting::spares::Spared;
 pub use waiting::tables::{Checkpointer, Cuts, Tables};

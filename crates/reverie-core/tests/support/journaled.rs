@@ -5,7 +5,7 @@ use super::saving::{NOW, ROOT, contents};
 use super::{Rows, options, queue, tables};
 use reverie_core::checkpoint::{Keep, Store};
 use reverie_core::error::Error;
-use reverie_core::journal::{Journal, JournalEnd, JournalOptions, Syncs, recover};
+use reverie_core::journal::{Journal, JournalEnd, JournalOptions, Log, Syncs, recover};
 use reverie_core::sample::SampleRequest;
 use reverie_core::table::{Tables, Ticket};
 use std::path::{Path, PathBuf};
@@ -63,4 +63,14 @@ impl Server {
         let request = SampleRequest { num_samples: 1, ..SampleRequest::default() };
         self.tables.get(table).unwrap().sample(request).unwrap()
     }
+}
+
+/// A journal without a thread, in segments of 300 bytes.
+pub fn small_segments() -> (Arc<Tables>, FakeDisk, Log) {
+    let (tables, _) = tables(all());
+    let disk = FakeDisk::default();
+    let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), Keep { count: 1, max_age: None }).unwrap();
+    let store = Arc::new(store.with_segment_bytes(300));
+    let log = Log::begin(Arc::clone(&tables), store, JournalEnd::default(), || NOW).unwrap();
+    (tables, disk, log)
 }

@@ -8,7 +8,7 @@ use crate::proto;
 use reverie_core::chunk::Chunk;
 use reverie_core::item::{Body, Item};
 use reverie_core::sample::{Draws, MAX_SAMPLES, SampleRequest};
-use reverie_core::table::{Lease, Lessee, SharedTable, Ticket};
+use reverie_core::table::{COMMIT_GRACE, Lease, Lessee, SharedTable, Ticket};
 use reverie_core::{Error, Result};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -163,9 +163,6 @@ impl Patience {
 /// Everything else that it may wait for wakes it.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// How long a request that is done waits for the journal beyond its deadline.
-const COMMIT: Duration = Duration::from_millis(100);
-
 /// Waits for a ticket. `retry`: it is an insert's. `Err`: withdrawn, with the part that was done and the reason.
 pub(super) async fn wait<T: Default + Unpin>(
     table: &SharedTable,
@@ -193,7 +190,7 @@ pub(super) async fn wait<T: Default + Unpin>(
     }
     // All is done, and only the journal has not written it: what is answered now outlives the server.
     if ticket.needs_commit()
-        && let Ok(outcome) = tokio::time::timeout(COMMIT, &mut ticket).await
+        && let Ok(outcome) = tokio::time::timeout(COMMIT_GRACE, &mut ticket).await
     {
         return Ok(outcome);
     }

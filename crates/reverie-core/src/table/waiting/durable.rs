@@ -38,8 +38,11 @@ pub trait Durable: Send + Sync {
     fn info(&self) -> JournalInfo;
 }
 
+/// How long a request that is done at its table waits for its commit beyond its deadline, see [`Ticket::needs_commit`].
+pub const COMMIT_GRACE: Duration = Duration::from_millis(100);
+
 /// A thread that waits for less leaves the work to the journal's own thread: a file may take longer than that.
-pub const COMMITS_FROM: Duration = Duration::from_millis(10);
+const COMMITS_FROM: Duration = Duration::from_millis(10);
 
 /// A request that is done once its outcome is durable.
 pub(super) struct OnceDurable<T> {
