@@ -176,13 +176,18 @@ def test_the_older_format_is_for_readers_that_do_not_ask_for_openmetrics(shown):
     assert kind is not None
 
 
-def test_bytes_are_counted_by_their_transport_also_those_in_shared_memory(uniform, network, connect):
+def test_bytes_are_counted_by_their_transport_also_those_in_shared_memory(uniform, network, connect, until):
     row = np.random.default_rng(3).integers(0, 256, 300_000, np.uint8)  # cannot be packed
     with Server([uniform()], http=HERE) as server:
         client = connect(server.address, transport=network)
         client.insert(row, {"t": 1.0})
         client.sample_batch("t", 2)
         client.close()
+
+        def sent():
+            return only(samples_of(read(server, "/metrics")[2]), "reverie_bytes_sent_total", transport=network)
+
+        until(lambda: sent() > 600_000)  # what the kernel has accepted is counted after the client may have read it
         found, info = samples_of(read(server, "/metrics")[2]), read_json(server, "/api/info")[1]
     for direction, least in (("received", 300_000), ("sent", 600_000)):
         name = f"reverie_bytes_{direction}_total"

@@ -44,6 +44,7 @@ from reverie.runners import (
     train,
 )
 from reverie.runners.links.messages import Died, Ready, RoleName, Setup
+from reverie.runners.links.replay_storage import ReplayStorage
 from reverie.runners.planning.topology import PROCESS_BYTES
 from reverie.runners.ray import cluster as on_ray
 from reverie.runners.ray import stop_probe as probes
@@ -122,13 +123,13 @@ def test_a_shard_on_another_node_requires_tls_and_the_token(cluster):
             run=RUN,
             num_shards=2,
             seed=0,
-            serving=stage.serving(name, None, None),
+            serving=stage.serving(name, ReplayStorage(), None),
         )
         stage.start(setup)
-        ready = None
-        while ready is None:
-            told = stage.listen(1.0)
-            ready = next((report for _, report in told if isinstance(report, Ready)), None)
+        while not (reports := [report for _, report in stage.listen(1.0)]):
+            pass
+        (ready,) = reports
+        assert isinstance(ready, Ready), ready
         endpoint = stage.endpoint(name, ready)
         assert endpoint.client(patience=100.0).info().tables["replay"].current_size == 0
         # The same host is found whatever the address; over the network it is TLS, and nothing but the run's own.
