@@ -1,10 +1,11 @@
-"""What tests of the command line share: `reverie` as a process of its own, as a shell starts it."""
+"""What tests of the command line share: `reverie` in this process and as one of its own, and a run that was trained."""
 
 from __future__ import annotations
 
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -109,3 +110,54 @@ def start(warm, tmp_path):
     yield start
     for one in started:
         one.close()
+
+
+@pytest.fixture
+def reverie(tmp_path, monkeypatch):
+    """Runs `reverie` in this process, in an empty folder."""
+    from typer.testing import CliRunner
+
+    from reverie.cli.app import app
+
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: CliRunner().invoke(app, [str(one) for one in arguments])
+
+
+SMALL = ("screening_episodes=2", "confirmation_episodes=3", "hidden=[16]", "batch_size=32", "samples_per_insert=8")
+LENGTH = ("max_env_steps=1300", "evaluate_every=500", "checkpoint_every=600")
+
+
+def flags(settings):
+    return [part for setting in settings for part in ("--set", setting)]
+
+
+@pytest.fixture(scope="session")
+def small():
+    """Flags of `reverie train dqn` for a network and evaluations that cost little."""
+    return flags(SMALL)
+
+
+@pytest.fixture(scope="session")
+def short():
+    """The same for a run of 1,300 steps with two evaluations, which ends with exit code 1: target not reached."""
+    return flags(SMALL + LENGTH)
+
+
+@pytest.fixture(scope="module")
+def trained_run(tmp_path_factory, short):
+    """The folder of such a run, trained once for the tests that go on from one or read one."""
+    from typer.testing import CliRunner
+
+    from reverie.cli.app import app
+
+    folder = tmp_path_factory.mktemp("short") / "run"
+    command = ["train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--out", str(folder), *short]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 1, result.stderr
+    return folder
+
+
+@pytest.fixture
+def here(trained_run, tmp_path):
+    """A copy of that folder, as the test's own `here`."""
+    return shutil.copytree(trained_run, tmp_path / "here")

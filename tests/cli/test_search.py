@@ -11,10 +11,8 @@ pytest.importorskip("torch")
 pytest.importorskip("typer")
 pytest.importorskip("optuna", reason="reverie[search] is not installed")
 import optuna
-from typer.testing import CliRunner
 
 from reverie.cli import search_trials
-from reverie.cli.app import app
 from reverie.cli.run_processes import RunProcesses
 from reverie.cli.search_objective import Objective, whole_curve
 from reverie.runners.reports.logs import RunLog
@@ -23,13 +21,6 @@ SEARCH = ["search", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--no-che
 SPACE = ["--search", "n_step=int:1:5", "--search", "lr=log:1e-4:1e-2"]
 STEPS = ["--max-steps", "900", "--set", "evaluate_every=300"]
 STEPS += ["--set", "screening_episodes=2", "--set", "confirmation_episodes=3"]
-
-
-@pytest.fixture
-def reverie(tmp_path, monkeypatch):
-    """Runs `reverie` in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    return lambda *arguments: CliRunner().invoke(app, [str(one) for one in arguments])
 
 
 def settings(request):

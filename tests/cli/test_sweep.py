@@ -13,7 +13,6 @@ pytest.importorskip("torch")
 testing = pytest.importorskip("typer.testing")
 
 from reverie.cli import sweep_view, video  # noqa: E402
-from reverie.cli.app import app  # noqa: E402
 from reverie.cli.run_processes import RunProcesses  # noqa: E402
 from reverie.cli.sweep import parse_seeds  # noqa: E402
 from reverie.cli.train_request import TrainRequest  # noqa: E402
@@ -22,13 +21,6 @@ from reverie.runners.planning import topology  # noqa: E402
 
 SHORT = ["--set", "max_env_steps=1100", "--set", "evaluate_every=500"]
 SHORT += ["--set", "screening_episodes=2", "--set", "confirmation_episodes=3"]
-
-
-@pytest.fixture
-def reverie(tmp_path, monkeypatch):
-    """Runs `reverie` in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    return lambda *arguments: testing.CliRunner().invoke(app, [str(one) for one in arguments])
 
 
 def of_seed(seed, **changes):

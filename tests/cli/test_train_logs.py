@@ -8,13 +8,11 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("typer")
 
-from typer.testing import CliRunner
 
 from reverie.agents import presets
 from reverie.agents.dqn import agent as dqn
 from reverie.agents.log_settings import LogSettings
 from reverie.cli import log_choice
-from reverie.cli.app import app
 from reverie.cli.train_request import TrainRequest
 from reverie.runners.reports import scalar_logs
 from reverie.runners.reports.calls import BackgroundCalls
@@ -23,13 +21,6 @@ from reverie.runners.reports.sinks.sink import RunDescription, save_identity
 TRAIN = ["train", "dqn", "--env", "CartPole-v1", "--out", "here"]
 SHORT = ["--set", "max_env_steps=1100", "--set", "evaluate_every=500"]
 SHORT += ["--set", "screening_episodes=2", "--set", "confirmation_episodes=3"]
-
-
-@pytest.fixture
-def reverie(tmp_path, monkeypatch):
-    """Runs `reverie` in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    return lambda *arguments: CliRunner().invoke(app, [str(one) for one in arguments])
 
 
 @pytest.fixture

@@ -1,0 +1,58 @@
+"""Flags of `reverie train` that are short for settings."""
+
+import json
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("typer")
+
+
+def test_short_flags_are_the_settings_that_they_stand_for(reverie):
+    flags = ["--max-steps", 1234, "--batch-size", 16, "--learning-rate", 0.25, "--precision", "bfloat16"]
+    flags += ["--envs-per-actor", 3, "--threads", 2, "--device", "cpu", "--num-actors", 5, "--compile", "off"]
+    planned = reverie("train", "apex-dqn", "--env", "CartPole-v1", "--dry-run", "--json", *flags)
+    assert planned.exit_code == 0, planned.stderr
+    plan = json.loads(planned.stdout)
+    settings = {**plan["settings"]["agent"], **plan["settings"]["run"]}
+    expected = {
+        "max_env_steps": 1234,
+        "batch_size": 16,
+        "learning_rate": 0.25,
+        "precision": "bfloat16",
+        "envs_per_actor": 3,
+        "threads": 2,
+        "device": "cpu",
+        "num_actors": 5,
+        "compile": "off",
+    }
+    assert {name: settings[name] for name in expected} == expected
+    other = reverie("train", "apex-dqn", "--env", "CartPole-v1", "--dry-run", "--total-timesteps", 77)
+    assert "at most 77 environment steps" in other.stdout
+    shorter = reverie("train", "apex-dqn", "--env", "CartPole-v1", "--dry-run", "--json", "--lr", 0.5)
+    assert json.loads(shorter.stdout)["settings"]["agent"]["learning_rate"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [("lr", "learning_rate"), ("gamma", "discount"), ("buffer_size", "capacity"), ("max_steps", "max_env_steps")],
+)
+def test_a_setting_by_the_name_that_other_libraries_have_is_refused_with_its_own(reverie, name, setting):
+    result = reverie("train", "dqn", "--env", "CartPole-v1", "--dry-run", "--set", f"{name}=1")
+    assert result.exit_code == 2
+    assert f"has no setting '{name}'; did you mean {setting}?" in result.stderr
+
+
+def test_short_flags_of_settings_that_an_agent_does_not_have_are_refused(reverie):
+    for arguments, words in (
+        (["sac", "--env", "Pendulum-v1", "--learning-rate", 0.1], "it has policy_learning_rate, critic_learning_rate"),
+        (["ppo", "--env", "CartPole-v1", "--precision", "bfloat16"], "ppo has no setting precision: leave it out"),
+        (["dqn", "--env", "CartPole-v1", "--precision", "int8"], "precision is 'int8'"),
+        (["dqn", "--env", "CartPole-v1", "--max-steps", 0], "--max-steps"),
+        (["dqn", "--env", "CartPole-v1", "--device", "gpu"], "device is 'gpu', and must be"),
+        (["dqn", "--env", "CartPole-v1", "--device", "auto", "--runner", "ray"], "choose cpu or cuda"),
+        (["ppo", "--env", "CartPole-v1", "--device", "cuda"], "is not supported by ppo, which runs on cpu"),
+    ):
+        result = reverie("train", *arguments, "--dry-run")
+        assert result.exit_code == 2, arguments
+        assert words in result.stderr
