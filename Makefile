@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-rust test-python test-long test-all test-isa mutants test-valgrind test-differential test-ported check lint types layers instructions examples bench \
+.PHONY: help setup demo test test-rust test-python test-long test-python-long test-all test-isa mutants test-valgrind test-differential test-ported check check-source check-tests check-use lint types layers instructions examples bench \
 	bench-in-process bench-network bench-disk bench-timeline bench-smoke bench-learn train-bench fuzz docs screenshots site site-serve wheel test-wheel wheels fmt clean
 
 export PATH := $(shell tools/rust_env.sh path)
@@ -26,6 +26,9 @@ PYTEST = $(PY) -m pytest $(if $(filter-out 0,$(WORKERS)),-n $(WORKERS) --dist lo
 # On CI what failed is run once more, when the machine is quiet, and .ci/run tells of it: a machine that others use too
 # may have stood still. Elsewhere a test that fails has failed.
 AGAIN := { [ -n "$${CI:-}" ] && echo "==> flaky, or broken: once more what failed" >&2 && tools/quiet.sh; }
+# Tests of Python, by their markers.
+run_python = $(PYTEST) -m "$(1)" $(ARGS) || \
+	{ [ $$? -eq 1 ] && $(AGAIN) && $(PYTEST) -m "$(1)" --last-failed --last-failed-no-failures none $(ARGS); }
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,12 +52,15 @@ endif
 	cargo test --locked --quiet --workspace --exclude reverie-py --features reverie-core/shuttle --test interleavings
 
 test-python: setup ## quick tests of the Python package; ARGS="-k limiter" goes to pytest, WORKERS=0 runs them in one process
-	$(PYTEST) $(ARGS) || \
-		{ [ $$? -eq 1 ] && $(AGAIN) && $(PYTEST) --last-failed --last-failed-no-failures none $(ARGS); }
+	$(call run_python,not long and not slow)
 
-test-long: setup ## tests that start processes or a Ray cluster, kill them, or train: five minutes; CI runs them too
-	$(PYTEST) -m "long and not slow" $(ARGS) || \
-		{ [ $$? -eq 1 ] && $(AGAIN) && $(PYTEST) -m "long and not slow" --last-failed --last-failed-no-failures none $(ARGS); }
+test-long: setup ## tests that start processes or a Ray cluster, kill them, or train: ten minutes; CI runs them too
+	$(call run_python,long and not slow)
+
+# In one run, with one worker more than there are cores: while tests of processes wait, others compute.
+test-python-long: WORKERS = 3
+test-python-long: setup ## the quick tests and the long ones together, as CI runs them
+	$(call run_python,not slow)
 
 test-all: setup test-rust wheel ## all tests: also the learning runs, 10,000 simulated networks, 100,000 crashes of a journal, the wheel in an empty environment
 	REVERIE_CRASHES=48 cargo test --locked --quiet --profile quick --package reverie-core --test journal_crash -- --nocapture
@@ -74,7 +80,18 @@ test-differential: setup ## the same random programs against dm-reverb and Rever
 test-ported: setup ## code written for dm-reverb on Reverie: the tests that Acme publishes of its adders, and what gives TensorFlow's tensors
 	$(PY) tests/ported $(ARGS)
 
-check: lint types layers instructions test test-long examples site test-wheel ## what CI runs: lints, types, layers, instruction counts, tests, README, docs, examples, the site, the wheel
+check: check-source check-tests check-use ## what CI runs: lints, types, layers, instruction counts, tests, README, docs, examples, the site, the wheel, short benchmarks
+
+# Two at a time: most of these keep one core busy.
+PAIRED = $(MAKE) --jobs=2 --output-sync=target
+
+check-source: setup
+	$(PAIRED) lint types layers instructions
+
+check-tests: test-rust test-python-long
+
+check-use: setup
+	$(PAIRED) examples site test-wheel bench-smoke
 
 lint: setup ## formatting and lints, warnings are errors
 	cargo fmt --all --check

@@ -144,6 +144,7 @@ def test_td_errors_are_clipped_in_the_priorities_of_actors_and_learner(stage):
         assert (unclipped > clip + eps).any()
 
 
+@pytest.mark.long
 def test_actors_use_the_configured_noise_and_stay_within_the_bounds(acted):
     correlations = {}
     for noise in ("gaussian", "ornstein-uhlenbeck"):

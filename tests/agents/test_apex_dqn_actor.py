@@ -54,6 +54,7 @@ def test_an_actor_outside_the_ladder_is_refused(setting):
         setting(index=2, num_actors=2)
 
 
+@pytest.mark.long
 def test_each_environment_explores_with_its_own_epsilon(setting):
     actor, replay, _, config = setting(num_actors=1, envs_per_actor=4, epsilon_base=0.4, epsilon_alpha=3.0)
     acts = 1_500
@@ -69,6 +70,7 @@ def test_each_environment_explores_with_its_own_epsilon(setting):
     assert as_the_first.tolist() == [True, False, False, False]
 
 
+@pytest.mark.long
 def test_epsilon_of_a_single_environment_decays(setting):
     actor, replay, _, config = setting(num_actors=1, envs_per_actor=1, single_env_decay_steps=2_000, epsilon_base=0.4)
     while actor.act() + actor.env_steps < 4_000:

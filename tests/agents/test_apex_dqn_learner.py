@@ -164,6 +164,7 @@ def test_a_learner_with_the_state_of_another_continues_bit_for_bit(setting, netw
     assert (one["target"] == two["target"]).all()
 
 
+@pytest.mark.long
 def test_the_values_of_two_known_decisions_are_learnt(setting):
     """From s0, action 0 leads to s1 (discount 0.9) and action 1 ends with 1; in s1 they end with 2 and with 0."""
     learner, replay, _ = setting(items=0, target_period=20)

@@ -29,6 +29,7 @@ PONG = "ALE/Pong-v5"
 NO_OP = np.zeros(1, np.int64)
 
 
+@pytest.mark.long
 def test_every_step_is_four_grey_84_by_84_frames_whatever_the_frame_skip_of_the_id():
     for env_id in (PONG, "PongNoFrameskip-v4"):
         envs = make_envs(env_id, 1)
@@ -50,6 +51,7 @@ def test_an_episode_begins_after_up_to_30_frames_of_no_action():
     assert len(set(waited)) > 12
 
 
+@pytest.mark.long
 def test_a_frame_is_the_maximum_of_the_last_two():
     ours = make_envs("PongNoFrameskip-v4", 1)
     options = {"stack_num": 1, "num_threads": 1, "noop_max": 30, "use_fire_reset": False, "autoreset_mode": "SameStep"}
@@ -64,6 +66,7 @@ def test_a_frame_is_the_maximum_of_the_last_two():
     assert brighter > 20  # the ball, where it was a frame before
 
 
+@pytest.mark.long
 def test_an_episode_is_cut_off_after_108000_frames(monkeypatch):
     assert atari.FRAMES_PER_EPISODE == 108_000
     monkeypatch.setattr(atari, "FRAMES_PER_EPISODE", 200)
@@ -101,6 +104,7 @@ def test_an_agent_whose_networks_read_vectors_only_refuses_games():
         own.check(describe(PONG))
 
 
+@pytest.mark.long
 def test_agents_of_unrolls_play_games_by_stacks_of_frames(tmp_path):
     from reverie.agents.ppo import agent as ppo
     from reverie.runners import train
@@ -205,6 +209,7 @@ def play(agent, spec, acts, *, sampler=None, **changes):
     return actor, seen, items
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("agent", [apex_dqn, dqn])
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_items_are_those_of_a_brute_force_lives_end_episodes_and_rewards_are_bounded(agent, n_step, scripted):
@@ -302,6 +307,7 @@ def test_stacks_repeat_the_first_frame_and_drop_the_oldest():
     assert stacks.step(frame(3, 9), np.array([False, True])).reshape(2, 3).tolist() == [[1, 2, 3], [9, 9, 9]]
 
 
+@pytest.mark.long
 def test_a_seed_gives_its_games_and_frames_are_not_written_to_again():
     one, two, other = (GameVector(PONG, 2) for _ in range(3))
     first = [games.reset(seed=seed)[0] for games, seed in ((one, 3), (two, 3), (other, 40))]
@@ -313,6 +319,7 @@ def test_a_seed_gives_its_games_and_frames_are_not_written_to_again():
     assert (first[0] == kept).all()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("compression", "limit"), [("none", 7_500), ("auto", 1_500)])
 def test_a_step_of_pong_takes_one_frame_of_the_table(compression, limit):
     config = dataclasses.replace(apex_dqn.load_preset(PONG).config, learning_starts=1, weights_period=10_000)

@@ -104,6 +104,7 @@ def same(one, other):
     return True
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "changes"), ALL, ids=lambda one: str(one) or "default")
 def test_the_graph_makes_the_update_of_the_learners_own_operations(name, changes, make_learner):
     """Each kind of update, from a state in the middle of training; neither learner nor batch change by tracing."""
@@ -188,6 +189,7 @@ def test_adams_state_and_steps_are_those_of_pytorch():
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
+@pytest.mark.long
 def test_updates_are_compiled_ones_from_the_planned_one_on_however_early_the_compiler_ends(jobs, make_learner):
     learner, other = (make_learner("dqn") for _ in range(2))
     learner.compile_updates(CompilePlan(begin=2, use_from=6, required=False))
@@ -204,6 +206,7 @@ def test_updates_are_compiled_ones_from_the_planned_one_on_however_early_the_com
     assert learner.drain_compile_notes() == []
 
 
+@pytest.mark.long
 def test_an_update_that_is_to_be_compiled_waits_for_the_compiler(jobs, make_learner, monkeypatch):
     learner = make_learner("dqn")
     learner.compile_updates(CompilePlan(begin=0, use_from=3, required=False))
@@ -218,6 +221,7 @@ def test_an_update_that_is_to_be_compiled_waits_for_the_compiler(jobs, make_lear
     assert learner.metrics()["updates_compiled"] == 1
 
 
+@pytest.mark.long
 def test_without_a_planned_update_they_are_compiled_as_soon_as_the_compiler_has_ended(jobs, make_learner):
     learner = make_learner("dqn")
     learner.compile_updates(WHEN_READY)
@@ -231,6 +235,7 @@ def test_without_a_planned_update_they_are_compiled_as_soon_as_the_compiler_has_
     assert all(job.closed for job in jobs)
 
 
+@pytest.mark.long
 def test_a_library_of_an_earlier_run_is_used_without_a_compiler_and_another_learning_rate_needs_no_other(
     jobs, make_learner, tmp_path
 ):
@@ -256,6 +261,7 @@ def test_a_library_of_an_earlier_run_is_used_without_a_compiler_and_another_lear
     assert len(jobs) == 2
 
 
+@pytest.mark.long
 def test_a_batch_of_another_size_is_learnt_from_by_single_operations(jobs, make_learner):
     learner = make_learner("dqn")
     learner.compile_updates(SOON)
@@ -276,6 +282,7 @@ def test_a_batch_of_another_size_is_learnt_from_by_single_operations(jobs, make_
     assert learner.metrics()["updates_compiled"] == 1
 
 
+@pytest.mark.long
 def test_learning_goes_on_by_single_operations_where_compiling_fails_and_the_reason_is_noted(jobs, make_learner):
     learner, other = (make_learner("sac") for _ in range(2))
     learner.compile_updates(CompilePlan(begin=0, use_from=2, required=False))
@@ -294,6 +301,7 @@ def vectors(learner):
     return [network.numpy() for network in learner._networks.values()]
 
 
+@pytest.mark.long
 def test_a_plan_that_requires_compiled_updates_raises_the_reason(jobs, make_learner):
     learner = make_learner("dqn")
     learner.compile_updates(SOON)
@@ -318,6 +326,7 @@ def test_without_a_compiler_the_reason_names_it(make_learner, monkeypatch, tmp_p
         required.learn()
 
 
+@pytest.mark.long
 def test_an_update_that_differs_from_the_learners_own_is_not_used(jobs, make_learner, monkeypatch):
     class Wrong(Interpreted):
         def outputs(self, tensors, factors, noise, columns):
@@ -337,6 +346,7 @@ def test_an_update_that_differs_from_the_learners_own_is_not_used(jobs, make_lea
     assert all((a == b).all() for a, b in zip(vectors(learner), vectors(other), strict=True))
 
 
+@pytest.mark.long
 def test_a_loaded_state_is_what_the_next_compiled_update_changes(jobs, make_learner):
     learner, other = (make_learner("td3") for _ in range(2))
     learner.compile_updates(SOON)

@@ -119,6 +119,7 @@ def test_random_steps_are_those_of_all_actors_together(agent, log, monkeypatch):
     assert len(asked) == 50
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("agent", [ddpg, td3], ids=lambda a: a.name)
 def test_the_noise_has_the_configured_deviation(agent, log):
     learner, config, rows, _ = log(agent, acts=800, random_steps=0, noise_sigma=0.05)

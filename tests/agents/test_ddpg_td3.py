@@ -76,6 +76,7 @@ def learner(make_fake_replay):
     return make
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("agent", [ddpg, td3], ids=lambda a: a.name)
 def test_a_policy_update_raises_q_and_does_not_change_the_critic(agent, learner):
     """With critics that stand still, the mean q of the policy's own actions rises."""

@@ -49,6 +49,7 @@ def test_epsilon_falls_in_a_line_and_then_stays():
     assert [falling_epsilon(step, config) for step in (0, 50, 100, 10_000)] == pytest.approx([1.0, 0.55, 0.1, 0.1])
 
 
+@pytest.mark.long
 def test_environments_explore_with_probability_epsilon(make_fake_replay):
     config = dataclasses.replace(CONFIG, epsilon_start=0.4, epsilon_end=0.4)
     replay = make_fake_replay(max_size=50_000)
@@ -68,6 +69,7 @@ def test_environments_explore_with_probability_epsilon(make_fake_replay):
     assert abs(departed - draws * 2 * share) > abs(departed - draws * share * 4 / 3) > bound
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("num_actors", [1, 4])
 def test_each_actor_counts_the_steps_of_all_actors_for_epsilon(make_fake_replay, num_actors):
     """Epsilon decays with the steps of the run, of which each of four actors makes a quarter."""

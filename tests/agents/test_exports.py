@@ -21,15 +21,11 @@ ENVIRONMENTS = {"discrete": "CartPole-v1", "continuous": "Pendulum-v1", "any": "
 FRAMES = EnvSpec("ALE/Pong-v5", (4, 84, 84), "uint8", 6, "Discrete(6)", None, frame_stack=4, reward_bound=1.0)
 KINDS = ("onnx", "torchscript", "exported_program")
 # The exporters' modules take seconds to import, and the table of operators is made once: in one worker.
-pytestmark = pytest.mark.xdist_group("exports")
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("exports")]
 RECURRENT = ("r2d2",)
-# Of agents whose policies are of one class, one is exported in the quick tests, and the others in the long ones.
+# Of agents whose policies are of one class, one is exported.
 LIKE_ANOTHER = {"gorila": "dqn", "impala": "ppo", "ddpg": "td3"}
-NAMES = [
-    pytest.param(one, marks=pytest.mark.long) if one in LIKE_ANOTHER else one
-    for one in agents.BUILT_IN
-    if one not in RECURRENT
-]
+NAMES = [one for one in agents.BUILT_IN if one not in RECURRENT and one not in LIKE_ANOTHER]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -90,7 +86,7 @@ def observations(spec, count):
     return exports._observations(dataclasses.replace(policy_of("dqn"), spec=spec), count).numpy()
 
 
-def test_agents_whose_export_is_a_long_test_have_the_policy_class_of_one_whose_export_is_quick():
+def test_agents_that_are_not_exported_have_the_policy_class_of_one_that_is():
     for name, other in LIKE_ANOTHER.items():
         modules = [policy_of(one).module for one in (name, other)]
         kinds = [[type(layer) for layer in module.modules()] for module in modules]
@@ -151,7 +147,7 @@ def test_a_file_of_a_policy_with_a_state_plays_episodes_as_the_policy(name, kind
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", [pytest.param("dqn", marks=pytest.mark.long), "apex-dqn"])
+@pytest.mark.parametrize("name", ["dqn", "apex-dqn"])
 def test_policies_of_frames_are_exported(name, kind, tmp_path):
     policy = policy_of(name, FRAMES)
     outputs = loaded(kind, write(kind, policy, tmp_path))(observations(FRAMES, 2))
@@ -183,7 +179,6 @@ class Wrong:
     [
         *((kind, 0.01) for kind in KINDS),
         ("torchscript", float("nan")),
-        *(pytest.param(kind, float("nan"), marks=pytest.mark.long) for kind in KINDS if kind != "torchscript"),
     ],
 )
 def test_a_file_with_a_wrong_weight_is_refused_and_an_older_file_stays(kind, difference, tmp_path):

@@ -176,6 +176,7 @@ def test_precision_changes_what_is_learned_a_little(agent, pong, frames):
         assert np.allclose(errors[0], rough_errors[0], atol=0.03)
 
 
+@pytest.mark.long
 def test_rmsprop_is_centred_and_takes_other_steps_than_adam(pong, frames):
     spec, config = pong
     config = dataclasses.replace(config, optimizer_epsilon=1.5e-7)

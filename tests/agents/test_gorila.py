@@ -48,6 +48,7 @@ def learnt(agent, config, replay, updates=60):
     return learner.latest(-1).flat
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("max_grad_norm", [0.05, 1e6], ids=["clipped", "not-clipped"])
 def test_one_worker_on_one_shard_is_dqn_bit_for_bit(filled, max_grad_norm):
     change = {"max_grad_norm": max_grad_norm, "target_period": 7}
@@ -57,6 +58,7 @@ def test_one_worker_on_one_shard_is_dqn_bit_for_bit(filled, max_grad_norm):
     assert (other != learnt(gorila, dataclasses.replace(ALONE, **change, learning_rate=1e-4), filled())).any()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("num_shards", [2, 3, 7])
 def test_shards_together_are_dqn_within_a_millionth(filled, num_shards):
     change = {"max_grad_norm": 0.05, "target_period": 7, "learning_rate": 1e-3}
@@ -65,6 +67,7 @@ def test_shards_together_are_dqn_within_a_millionth(filled, num_shards):
     assert np.abs(one - other).max() <= 1e-6
 
 
+@pytest.mark.long
 def test_a_shard_clips_by_the_norm_that_was_sent_and_not_by_its_own_ranges(filled, monkeypatch):
     """The twin of the test above: with the norm of the range alone, shards are not DQN."""
     change = {"max_grad_norm": 0.05, "target_period": 7, "learning_rate": 1e-3}
@@ -292,6 +295,7 @@ def test_a_bundle_draws_from_the_table_of_its_own_actor_alone():
     server.stop()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bundled", [True, False])
 def test_the_local_runner_gives_the_same_run_twice_in_both_modes(bundled):
     from reverie.runners import train
@@ -313,6 +317,7 @@ def test_the_local_runner_gives_the_same_run_twice_in_both_modes(bundled):
     )
 
 
+@pytest.mark.long
 def test_a_bundled_run_resumes_with_all_its_tables(tmp_path):
     from reverie.runners import checkpoints, train
 

@@ -198,6 +198,7 @@ def test_items_of_several_steps_stay_within_their_episode(small):
     ]
 
 
+@pytest.mark.long
 def test_a_run_of_a_data_set_plays_no_environment_while_it_learns(tmp_path, monkeypatch):
     path = write(tmp_path / "data.parquet", random_episodes("Pendulum-v1", 0, 2))
     preset = IQL.load_preset("Pendulum-v1")

@@ -260,6 +260,7 @@ def test_rate_and_clip_fall_in_a_line_to_a_twentieth():
     assert dataclasses.replace(CONFIG, anneal_updates=0).annealed(10**6) == 1.0
 
 
+@pytest.mark.long
 def test_the_value_of_a_known_episode_is_learnt(stage):
     """Rewards 1 to 7 with discount 0.5: the value of the first observation is the discounted sum."""
     client, learner, (actor,), config = stage(

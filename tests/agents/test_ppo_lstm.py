@@ -184,6 +184,7 @@ def test_the_state_is_part_of_what_is_learnt_from(stage):
     assert (flats[0] != flats[1]).any()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
 def test_a_policy_with_a_state_is_exported_and_loaded_and_explores_from_its_state(env_id, tmp_path):
     spec = describe(env_id)

@@ -240,6 +240,7 @@ def test_the_greedy_action_is_the_mean_within_bounds_and_draws_have_the_policys_
     assert abs(drawn.std() - 0.25) < 5 * 0.25 / math.sqrt(2 * 20_000)
 
 
+@pytest.mark.long
 def test_the_deviation_depends_on_no_observation_and_is_learnt(stage):
     one = stage("Pendulum-v1", entropy_coefficient=0.5)
     before = one.learner._network.module.head[1].log_sigma.detach().clone()
@@ -314,6 +315,7 @@ def test_an_annealed_rate_of_nothing_moves_nothing(stage):
     assert (one.learn(1) == before).all()
 
 
+@pytest.mark.long
 def test_observations_and_rewards_are_normalised_by_what_was_learnt_from(stage):
     plain = stage("Pendulum-v1")
     scaled = stage(

@@ -97,6 +97,7 @@ def test_defaults_for_images_are_those_of_games():
     assert found.run.target_return is None
 
 
+@pytest.mark.long
 def test_images_take_the_settings_of_images_and_a_game_without_a_threshold_has_no_target():
     pytest.importorskip("ale_py")
     found = APEX.load_preset("ALE/Breakout-v5")
@@ -193,6 +194,7 @@ def test_invalid_settings_of_environments_are_refused_by_name():
         plan(DQN, "CartPole-v1", environment={"time_limit": 3})
 
 
+@pytest.mark.long
 def test_atari_games_take_a_time_limit_and_no_wrappers():
     pytest.importorskip("ale_py")
     with pytest.raises(UnsupportedEnvironmentError, match="without wrappers: leave it out"):

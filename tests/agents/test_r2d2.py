@@ -189,6 +189,7 @@ def expected_priority(watched, data, episode, first, length, config):
     return config.priority_eta * max(errors) + (1 - config.priority_eta) * np.mean(errors) + config.priority_eps
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("units", [6, 64])
 def test_sequences_share_their_steps_and_need_less_memory_than_estimated(stage, units):
     changes = {"lstm_units": units, "sequence_length": 10, "sequence_period": 5, "burn_in": 10, "envs_per_actor": 4}

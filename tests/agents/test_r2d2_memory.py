@@ -58,6 +58,7 @@ RUN = RunSettings(
 )
 
 
+@pytest.mark.long
 def test_a_cue_is_recalled_which_no_policy_without_a_memory_can_do():
     config = dataclasses.replace(
         CONFIG,
@@ -83,6 +84,7 @@ def test_a_cue_is_recalled_which_no_policy_without_a_memory_can_do():
     assert without.evaluation.mean_return < 0.5  # always one answer: cues of 40 fixed episodes are about half each
 
 
+@pytest.mark.long
 def test_policies_outside_of_training_carry_their_state_from_step_to_step(tmp_path):
     run = dataclasses.replace(RUN, max_env_steps=200, evaluate_every=200)
     config = dataclasses.replace(CONFIG, learning_starts=20)

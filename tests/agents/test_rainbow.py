@@ -196,6 +196,7 @@ def test_each_part_can_be_switched_off_alone_and_the_update_is_another(changes, 
         assert (networks_of(other)[name] != networks_of(learner)[name]).any()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("changes", [*ABLATIONS[:6], {}], ids=str)
 def test_every_kind_of_update_is_one_graph(changes, make_learner):
     """Traced with its noise, it makes the learner's own update."""

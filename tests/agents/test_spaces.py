@@ -205,6 +205,7 @@ def test_items_of_stacked_frames_end_in_the_stack_after_the_actions():
     assert learner.version == 1
 
 
+@pytest.mark.long
 def test_a_table_has_each_frame_of_a_stack_once():
     dqn = agents.find("dqn")
     spec = describe(id_of("Grey"), EnvSettings(frame_stack=8))
@@ -300,6 +301,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SETTINGS)
 def test_every_agent_learns_from_a_nest_with_normalised_numbers_and_rewards_and_saves_their_statistics(name, tmp_path):
     agent, env_id = agents.find(name), id_of(SETTINGS[name])

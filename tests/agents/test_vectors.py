@@ -276,6 +276,7 @@ def disabled(num_envs):
     return SyncVectorEnv([Nested] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("factory", [synchronous, apart, disabled])
 def test_vectors_of_gymnasium_with_nested_observations_are_rows_with_true_ends(factory):
     spec = describe(factory)
@@ -373,6 +374,7 @@ def test_an_id_that_is_registered_as_a_vector_only_is_one():
     assert make_vector(spec, 4).reset(seed=2)[0][:, 0].tolist() == [2, 3, 4, 5]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["dqn", "ppo"])
 def test_runs_on_a_factory_train_and_evaluations_leave_their_statistics(name, monkeypatch):
     found = []

@@ -13,6 +13,7 @@ def run(*arguments):
     return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=200, check=False)
 
 
+@pytest.mark.long
 def test_every_call_is_measured_over_every_transport():
     done = run("--seconds", "0.02", "--capacity", "500", "--batch-size", "32", "--obs-shape", "3x2", "--json")
     assert done.returncode == 0, done.stderr
@@ -25,6 +26,7 @@ def test_every_call_is_measured_over_every_transport():
         assert all(0 < seconds < 60 for seconds in rows.values())
 
 
+@pytest.mark.long
 def test_the_text_output_is_a_table_of_the_requested_transports():
     done = run("--seconds", "0.02", "--capacity", "64", "--batch-size", "8", "--transport", "in-process")
     assert done.returncode == 0, done.stderr
@@ -33,6 +35,7 @@ def test_the_text_output_is_a_table_of_the_requested_transports():
     assert "grpc" not in done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

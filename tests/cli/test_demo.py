@@ -37,6 +37,7 @@ def demo(tmp_path, monkeypatch):
     return lambda *arguments: testing.CliRunner().invoke(app, ["demo", *arguments])
 
 
+@pytest.mark.long
 def test_json_is_the_last_line_of_stdout_with_these_names_and_all_else_goes_to_stderr(demo, short_preset):
     result = demo("--json", "--seed", "5", "--preset", short_preset(target_return=475))
     assert result.exit_code == 1, result.stderr
@@ -52,6 +53,7 @@ def test_json_is_the_last_line_of_stdout_with_these_names_and_all_else_goes_to_s
     assert "not reached" in result.stderr
 
 
+@pytest.mark.long
 def test_the_report_has_evaluation_replay_buffer_times_and_the_path_of_the_curve(demo, short_preset, tmp_path):
     result = demo("--preset", short_preset(target_return=8.0), "--plot", "deep/er/curve.png")
     assert result.exit_code == 0, result.stderr
@@ -76,12 +78,14 @@ def test_the_report_has_evaluation_replay_buffer_times_and_the_path_of_the_curve
     assert png.rstrip(b"\0").endswith(b"IEND\xaeB`\x82")
 
 
+@pytest.mark.long
 def test_a_demo_with_an_http_port_prints_the_address_of_its_page(demo, short_preset):
     result = demo("--preset", short_preset(target_return=8.0), "--http", "0")
     assert result.exit_code == 0, result.stderr
     assert re.search(r"^page and metrics: http://127\.0\.0\.1:[0-9]+/$", result.stdout, re.MULTILINE)
 
 
+@pytest.mark.long
 def test_a_demo_without_a_target_ends_with_its_last_step_and_exit_code_0(demo, tmp_path):
     text = (apex_dqn.presets / "CartPole-v1.toml").read_text()
     kept = [line for line in text.splitlines() if not line.startswith(("target_return", "max_env_steps"))]
@@ -92,6 +96,7 @@ def test_a_demo_without_a_target_ends_with_its_last_step_and_exit_code_0(demo, t
     assert "no target" in result.stdout
 
 
+@pytest.mark.long
 def test_the_same_seed_prints_the_same_result_except_for_times(demo, short_preset):
     preset = short_preset(target_return=475)
     one, two = (json.loads(demo("--json", "--seed", "-3", "--preset", preset).stdout) for _ in range(2))

@@ -23,6 +23,7 @@ def test_a_dry_run_prints_processes_memory_and_settings_and_writes_nothing(rever
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_dry_run_with_a_disk_counts_what_stays_in_memory(reverie, tmp_path):
     command = ["train", "apex-dqn", "--env", "CartPole-v1", "--dry-run", "--json"]
     whole = json.loads(reverie(*command).stdout)["memory_bytes"]
@@ -37,6 +38,7 @@ def test_a_dry_run_with_a_disk_counts_what_stays_in_memory(reverie, tmp_path):
     assert "there is no replay_disk" in refused.stderr
 
 
+@pytest.mark.long
 def test_a_dry_run_shows_the_journal_and_where_it_is(reverie, tmp_path):
     command = ["train", "apex-dqn", "--env", "CartPole-v1", "--dry-run"]
 
@@ -59,6 +61,7 @@ def test_a_dry_run_shows_the_journal_and_where_it_is(reverie, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_dry_run_plans_for_a_described_or_unknown_cluster(reverie, monkeypatch):
     monkeypatch.setattr(topology, "available_memory", lambda: 2**30)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
@@ -123,6 +126,7 @@ def test_a_dry_run_prints_the_learners_and_the_parameter_shards(reverie):
     assert (settings["num_learners"], settings["num_parameter_shards"]) == (3, 4)
 
 
+@pytest.mark.long
 def test_impossible_layouts_are_refused_in_one_line(reverie):
     for arguments, words in (
         (["dqn", "--num-shards", 2], "num_shards is 2, and the runner 'local' has one shard"),

@@ -24,6 +24,7 @@ def test_eval_plays_the_weights_of_a_checkpoint_as_the_runs_own_evaluator_does(r
     assert "over 3 greedy episodes" in text.stdout
 
 
+@pytest.mark.long
 def test_eval_of_a_damaged_checkpoint_names_the_file(reverie, here, tmp_path):
     resume = ["train", "dqn", "--env", "CartPole-v1", "--out", "here", "--resume", "--set", "max_env_steps=9999"]
     newest = checkpoints.find(tmp_path / "here")

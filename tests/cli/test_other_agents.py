@@ -27,6 +27,7 @@ def reverie(tmp_path, monkeypatch):
     return lambda *arguments: testing.CliRunner().invoke(app, [str(one) for one in arguments])
 
 
+@pytest.mark.long
 def test_an_agent_is_trained_by_its_module_and_evaluated_by_it(reverie, tmp_path):
     result = reverie("train", "a_package.mine:agent", *SHORT, "--json")
     assert result.exit_code == 1, result.stderr
@@ -43,6 +44,7 @@ def test_an_agent_is_trained_by_its_module_and_evaluated_by_it(reverie, tmp_path
     assert "is of the agent mine-own, and dqn was named" in result.stderr
 
 
+@pytest.mark.long
 def test_an_agent_is_trained_by_its_entry_point(reverie, tmp_path):
     installed = tmp_path / "mine-1.0.dist-info"
     installed.mkdir()

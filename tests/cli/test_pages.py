@@ -96,6 +96,7 @@ def test_a_page_with_a_token_is_shown_with_the_token_only(tmp_path):
         assert run(*info, "--token-file", tmp_path / "token").exit_code == 0
 
 
+@pytest.mark.long
 def test_a_page_with_tls_is_shown_where_its_certificate_is_trusted(pem):
     table = reverie.Table.queue("q", 1)
     tls = reverie.ServerTLS(pem / "server.pem", pem / "server.key")

@@ -24,6 +24,7 @@ def log_of(folder, returns, seed=0, **config):
     return folder
 
 
+@pytest.mark.long
 def test_everything_in_the_folder_of_runs_can_be_plotted_again_and_again(reverie, tmp_path):
     log_of(tmp_path / "runs/one", [1.0, 2.0])
     log_of(tmp_path / "runs/sweep/seed-1", [3.0], seed=1)
@@ -42,6 +43,7 @@ def test_everything_in_the_folder_of_runs_can_be_plotted_again_and_again(reverie
     assert "nothing to draw" in reverie("plot", "runs/begun").stderr
 
 
+@pytest.mark.long
 def test_what_has_no_log_that_can_be_read_is_left_out_of_a_plot_and_named(reverie, tmp_path):
     log_of(tmp_path / "runs/good", [1.0, 2.0])
     (tmp_path / "runs/empty").mkdir()
@@ -84,6 +86,7 @@ def test_a_curve_of_one_evaluation_is_drawn_as_a_dot():
     assert "o" in markers(curve_of([10], [1]), curve_of([10], [3], seed=1))[2:]
 
 
+@pytest.mark.long
 def test_a_seed_counts_once_by_the_run_with_the_most_steps(reverie, tmp_path):
     log_of(tmp_path / "runs/short", [1.0], seed=1)
     log_of(tmp_path / "runs/long", [1.0, 2.0], seed=1)
@@ -111,6 +114,7 @@ def test_runs_of_one_agent_with_other_settings_are_curves_of_their_own_named_by_
     assert variants(many)[1][0] == "dqn, a 2, b 2, c 2, and 2 more"
 
 
+@pytest.mark.long
 def test_curves_are_drawn_over_seconds_on_request(reverie, tmp_path):
     runs = [curve_of([10, 20], [0, 1], seconds=(1.0, 3.0)), curve_of([10, 20], [0, 1], seconds=(2.0, 3.0))]
     assert band(runs, Over.seconds)[0].tolist() == [2, 3]
@@ -129,6 +133,7 @@ def test_a_log_of_something_else_is_named(reverie, tmp_path, text):
     assert line.startswith("reverie: log log.jsonl is ")
 
 
+@pytest.mark.long
 def test_plot_draws_several_runs_and_prints_how_each_ended(reverie, tmp_path, small):
     for seed in range(2):
         command = ["train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--seed", seed, *small]

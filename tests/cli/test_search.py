@@ -155,6 +155,7 @@ def test_a_resumed_search_continues_and_another_one_in_its_folder_is_refused(rev
         assert f"s holds a search {words}" in refused.stderr
 
 
+@pytest.mark.long
 def test_trials_that_give_no_result_are_left_out_and_too_many_in_a_row_end_the_search(reverie, monkeypatch, runs):
     work = runs.train
     monkeypatch.setattr(runs, "train", lambda request: (2, None) if request.trial in (0, 2) else work(request))
@@ -169,6 +170,7 @@ def test_trials_that_give_no_result_are_left_out_and_too_many_in_a_row_end_the_s
     assert "5 trials in a row gave no result" in result.stderr
 
 
+@pytest.mark.long
 def test_a_pruner_ends_a_trial_by_its_evaluations_and_its_run_is_asked_to_save(reverie, monkeypatch, runs):
     asked, interrupted, asked_to_end = [], [], threading.Event()
 

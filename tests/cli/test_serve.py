@@ -209,6 +209,7 @@ def test_every_flag_of_the_table_is_refused_with_a_file(invoke):
     assert [flag for flag in flags if flag not in told] == []
 
 
+@pytest.mark.long
 def test_a_server_without_tls_off_loopback_warns_and_prints_how_to_connect(tmp_path):
     (tmp_path / "secret").write_text("of-the-test")
     process = subprocess.Popen(
@@ -228,6 +229,7 @@ def test_a_server_without_tls_off_loopback_warns_and_prints_how_to_connect(tmp_p
         process.communicate(timeout=200)
 
 
+@pytest.mark.long
 def test_the_package_is_run_as_the_command_is():
     done = subprocess.run(
         [sys.executable, "-m", "reverie", "info", "nowhere"], capture_output=True, text=True, timeout=200, check=False
@@ -236,6 +238,7 @@ def test_the_package_is_run_as_the_command_is():
     assert "'nowhere' is not HOST:PORT" in done.stderr
 
 
+@pytest.mark.long
 def test_a_shell_completes_commands_and_flags():
     for words, found in (("reverie ser", ["serve"]), ("reverie serve --checkpoints", ["--checkpoints"])):
         asked = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), "_REVERIE_COMPLETE": "complete_bash"}
@@ -246,6 +249,7 @@ def test_a_shell_completes_commands_and_flags():
         assert done.stdout.split() == found
 
 
+@pytest.mark.long
 def test_a_server_with_checkpoints_restores_the_items_of_the_stopped_server(served, tmp_path):
     held = 0
     for added in (3, 2):
@@ -330,6 +334,7 @@ def test_info_prints_sizes_rates_and_waiting_requests_as_json_and_as_text(served
     assert re.search(memory, text.stdout), text.stdout
 
 
+@pytest.mark.long
 def test_top_prints_one_json_object_per_update(served):
     _, hello = served()
     done = run("top", hello["address"], "--json", "--count", "2", "--interval", "0.1", *PATIENT)

@@ -44,6 +44,7 @@ def manager(tmp_path):
         yield manager
 
 
+@pytest.mark.long
 def test_a_service_manager_hears_of_the_start_the_watchdog_and_the_stop(manager, tmp_path):
     environment = {**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "300000"}
     process = subprocess.Popen(
@@ -135,6 +136,7 @@ def lines_of(text):
     return lines
 
 
+@pytest.mark.long
 def test_each_line_of_a_servers_log_is_a_json_object(tmp_path):
     (tmp_path / "secret").write_text("of-the-test")
     arguments = ["--log-format", "json", "--json", "--checkpoints", "kept", "--host", "0.0.0.0", "--insecure",
@@ -159,6 +161,7 @@ def test_each_line_of_a_servers_log_is_a_json_object(tmp_path):
     assert {line["logger"] for line in lines[-2:]} == {"reverie"}
 
 
+@pytest.mark.long
 def test_a_server_that_is_refused_says_so_in_json(tmp_path):
     run = subprocess.run(
         [*COMMAND, "--log-format", "json", "--host", "0.0.0.0"],

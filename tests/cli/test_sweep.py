@@ -62,6 +62,7 @@ def test_errors_of_every_run_of_a_sweep_are_reported_once(reverie, monkeypatch, 
     assert words in line
 
 
+@pytest.mark.long
 def test_the_memory_of_this_machine_does_not_limit_a_sweep_on_a_cluster(reverie, monkeypatch):
     asked = []
     monkeypatch.setattr(RunProcesses, "train", lambda runs, request: asked.append(request) or (2, None))
@@ -253,6 +254,7 @@ def test_ctrl_c_ends_every_run_of_a_sweep_and_each_of_them_saves(start, tmp_path
     assert "interrupted after 0 of 3 runs; the same command with --resume continues" in stderr
 
 
+@pytest.mark.long
 def test_a_resumed_sweep_skips_finished_runs_and_starts_the_others(reverie, tmp_path, monkeypatch):
     started = {"event": "started", "env_steps": 0, "agent": "dqn", "env_id": "CartPole-v1", "target_return": 475.0}
     started["config"] = {}
@@ -303,6 +305,7 @@ def trained(reverie):
     return "run"
 
 
+@pytest.mark.long
 def test_eval_writes_an_episode_as_a_video(reverie, trained, tmp_path):
     moviepy = pytest.importorskip("moviepy")
     pytest.importorskip("pygame")
@@ -317,6 +320,7 @@ def test_eval_writes_an_episode_as_a_video(reverie, trained, tmp_path):
         assert abs(clip.n_frames - (length + 1)) <= 1
 
 
+@pytest.mark.long
 def test_a_video_that_cannot_be_written_is_refused_before_any_episode(reverie, trained, monkeypatch):
     refused = reverie("eval", trained, "--video", "one.gif")
     assert refused.exit_code == 2
@@ -328,6 +332,7 @@ def test_a_video_that_cannot_be_written_is_refused_before_any_episode(reverie, t
     assert 'moviepy not installed: pip install "reverie[video]"' in refused.stderr
 
 
+@pytest.mark.long
 def test_a_game_is_shown_as_the_agent_sees_it(tmp_path, monkeypatch):
     pytest.importorskip("ale_py")
     moviepy = pytest.importorskip("moviepy")

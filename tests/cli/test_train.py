@@ -89,6 +89,7 @@ def test_runs_that_cannot_start_are_refused_at_once_in_one_line(reverie, argumen
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("runner", ["local", pytest.param("process", marks=pytest.mark.long)])
 def test_a_run_whose_replay_does_not_fit_in_memory_trains_from_the_disk(reverie, tmp_path, runner, monkeypatch):
     moved = []
@@ -119,6 +120,7 @@ def test_a_cluster_without_room_is_reported_in_one_line_with_exit_code_2(monkeyp
     assert "after 0 of them no node has room for a role 'shard'" in line
 
 
+@pytest.mark.long
 def test_no_check_memory_starts_a_run_with_less_memory_than_estimated(reverie, monkeypatch, short):
     monkeypatch.setattr(topology, "available_memory", lambda: 2**20)
     assert reverie("train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", *short).exit_code == 2
@@ -127,6 +129,7 @@ def test_no_check_memory_starts_a_run_with_less_memory_than_estimated(reverie, m
     )
 
 
+@pytest.mark.long
 def test_a_missing_tensorboard_is_refused_if_requested(reverie, monkeypatch, short):
     monkeypatch.setitem(sys.modules, "tensorboard.compat.proto", None)
     result = reverie("train", "dqn", "--env", "CartPole-v1", "--tensorboard", *short)
@@ -139,6 +142,7 @@ def test_a_missing_tensorboard_is_refused_if_requested(reverie, monkeypatch, sho
     assert reverie("train", "dqn", "--env", "CartPole-v1", "--out", "other", *short).exit_code == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("failing", ["log.jsonl", "curve.png"])
 def test_a_full_disk_for_log_or_plot_does_not_lose_the_result(reverie, monkeypatch, failing, short):
     def full(*args, **options):
@@ -200,6 +204,7 @@ def test_an_environment_in_the_working_folder_is_found_and_its_errors_have_their
     assert "envs_of_this_folder:Here-v0" in near
 
 
+@pytest.mark.long
 def test_device_auto_is_cuda_if_available_and_supported(reverie, monkeypatch):
     import torch
 
@@ -217,6 +222,7 @@ def test_device_auto_is_cuda_if_available_and_supported(reverie, monkeypatch):
     assert (device("dqn"), device("ppo")) == ("cuda", "cpu")
 
 
+@pytest.mark.long
 def test_quiet_prints_only_the_result_in_one_line(reverie, short):
     result = reverie("train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--quiet", *short)
     assert result.exit_code == 1, result.stderr

@@ -107,6 +107,7 @@ class Broken:
         return call
 
 
+@pytest.mark.long
 def test_a_log_whose_service_is_away_warns_once_and_the_run_goes_on(reverie, tmp_path, monkeypatch, all_installed):
     def broken(folder, *, experiment, tags):
         assert (folder.name, experiment, tags) == ("here", "ours", ("paper",))
@@ -120,6 +121,7 @@ def test_a_log_whose_service_is_away_warns_once_and_the_run_goes_on(reverie, tmp
     assert 'to = ["mlflow"]' in (tmp_path / "here/preset.toml").read_text()
 
 
+@pytest.mark.long
 def test_an_evaluation_is_logged_only_where_the_run_was(reverie):
     assert reverie(*TRAIN, *SHORT, "--no-tensorboard").exit_code == 1
     refused = reverie("eval", "here", "--log")

@@ -44,6 +44,7 @@ def test_a_table_that_behaves_otherwise_is_found(worker, change):
     assert found[0].startswith("operation ")
 
 
+@pytest.mark.long
 def test_an_operation_that_hangs_is_the_last_outcome_and_the_next_program_runs(worker, monkeypatch):
     spec = {"name": "a", "kind": "queue", "max_size": 1}
     stuck = {"tables": [spec], "operations": [["create_item", "nobody", "b", 1, 1.0], ["writer", "w", "nothing", {}]]}

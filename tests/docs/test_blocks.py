@@ -18,7 +18,10 @@ BLOCK = re.compile(r"^```python[ \t]*\n(.*?)^```[ \t]*$(?:\n\n```text\n(.*?)^```
 #: Seconds in an output, such as of a wait.
 SECONDS = re.compile(r"\b\d+\.\d s\b")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
-
+#: The pages whose blocks train for seconds.
+LONG = {
+    f"docs/{page}.md" for page in ("guides/atari", "guides/training", "guides/use-a-policy", "tutorials/queues-and-ppo")
+}
 
 TRAINED = "runs/dqn-CartPole-v1-seed-0"
 """The run of the command before a block of Python, which the pages assume; here it is a short one."""
@@ -44,7 +47,12 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(p.read_text())], ids=name_of)
+def pages_with_blocks() -> list[object]:
+    pages = [page for page in PAGES if BLOCK.search(page.read_text())]
+    return [pytest.param(page, marks=[pytest.mark.long] * (name_of(page) in LONG)) for page in pages]
+
+
+@pytest.mark.parametrize("page", pages_with_blocks(), ids=name_of)
 def test_the_python_blocks_of_a_page_run_and_print_what_it_shows(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

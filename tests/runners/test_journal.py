@@ -221,6 +221,7 @@ def test_a_server_that_is_killed_alone_comes_back_with_what_it_had(tmp_path, mon
     assert began[1].items >= dead[0][0]  # its only checkpoint, of the start, has next to none
 
 
+@pytest.mark.long
 def test_a_killed_run_continues_with_the_steps_of_its_journal_and_makes_the_lost_updates_again(tmp_path, monkeypatch):
     run = dataclasses.replace(RUN, checkpoint_every=250)
     steps, updates = killed_at(tmp_path / "run", 400, monkeypatch, run=run)
@@ -243,6 +244,7 @@ def test_a_killed_run_continues_with_the_steps_of_its_journal_and_makes_the_lost
     assert state["actors"][0]["acts"] > acts + (600 - before["env_steps"]) // 8 - 8
 
 
+@pytest.mark.long
 def test_a_second_kill_adds_to_the_draws_that_were_lost(tmp_path, monkeypatch):
     run = dataclasses.replace(RUN, checkpoint_every=250)
     killed_at(tmp_path / "run", 400, monkeypatch, run=run)
@@ -263,6 +265,7 @@ def test_a_second_kill_adds_to_the_draws_that_were_lost(tmp_path, monkeypatch):
     assert not state["journal"]
 
 
+@pytest.mark.long
 def test_a_run_that_was_killed_before_its_first_regular_checkpoint_continues_too(tmp_path, monkeypatch):
     steps, _ = killed_at(tmp_path / "run", 300, monkeypatch)
     assert checkpoints.find(tmp_path / "run").name == "000000000000"
@@ -271,6 +274,7 @@ def test_a_run_that_was_killed_before_its_first_regular_checkpoint_continues_too
     assert began[0].env_steps == steps >= 300
 
 
+@pytest.mark.long
 def test_the_steps_of_a_run_that_was_killed_at_its_end_leave_one_for_the_updates_that_were_lost(tmp_path, monkeypatch):
     run = dataclasses.replace(RUN, checkpoint_every=300)
     killed_at(tmp_path / "run", 595, monkeypatch, run=run)
@@ -314,6 +318,7 @@ def test_agents_with_a_queue_or_several_learners_keep_a_journal(tmp_path, name):
     assert state["updates"] >= 3
 
 
+@pytest.mark.long
 def test_a_checkpoint_of_a_run_with_a_journal_writes_no_chunk_twice(tmp_path):
     sizes = {}
     for journal in (None, "run"):
@@ -325,6 +330,7 @@ def test_a_checkpoint_of_a_run_with_a_journal_writes_no_chunk_twice(tmp_path):
     assert sizes["run"] < 2 * sizes[None]
 
 
+@pytest.mark.long
 def test_a_journal_in_a_folder_of_its_own_is_the_runs_and_is_continued_there(tmp_path, monkeypatch):
     run = dataclasses.replace(RUN, replay_journal=str(tmp_path / "fast"))
     steps, _ = killed_at(tmp_path / "one", 250, monkeypatch, run=run)
@@ -358,6 +364,7 @@ def test_a_new_run_never_starts_with_the_journal_of_another_and_a_replaced_one_i
     assert info.num_inserts < 120
 
 
+@pytest.mark.long
 def test_an_older_checkpoint_and_another_folder_take_the_tables_of_the_checkpoint(tmp_path, monkeypatch):
     run = dataclasses.replace(RUN, checkpoint_every=200)
     killed_at(tmp_path / "run", 500, monkeypatch, run=run)
@@ -478,6 +485,7 @@ def test_a_damaged_file_of_counts_is_reported_and_the_checkpoints_counts_apply(t
     assert caplog.text == ""
 
 
+@pytest.mark.long
 def test_a_damaged_journal_is_refused_and_continues_once_it_is_repaired(tmp_path, monkeypatch):
     steps, _ = killed_at(tmp_path / "run", 300, monkeypatch)
     folder = tmp_path / "run" / "replay-1"

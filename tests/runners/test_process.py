@@ -123,6 +123,7 @@ def of_kind(events, kind):
     return [event for event in events if isinstance(event, kind)]
 
 
+@pytest.mark.long
 def test_a_run_in_processes_has_the_result_of_one_process_and_either_resumes_the_other(tmp_path, monkeypatch):
     killed = []
     kill_role = process.Processes.kill

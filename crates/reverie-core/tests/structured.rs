@@ -10,7 +10,7 @@ use reverie_core::item;
 use reverie_core::spec::{ColumnSpec, DType, Structure};
 use reverie_core::table::Priority;
 use std::sync::Arc;
-use support::spec;
+use support::{cases, spec};
 
 /// The fields of every step here: two that patterns take, one for conditions, one of td errors; int64, float64 the last.
 const FIELDS: [&str; 4] = ["a", "b", "flag", "td"];
@@ -223,7 +223,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 1500 } else { 6000 }))]
+    #![proptest_config(ProptestConfig::with_cases(cases(1500)))]
 
     #[test]
     fn items_are_those_of_the_definitions(

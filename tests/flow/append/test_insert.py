@@ -424,6 +424,7 @@ def test_a_deadline_error_is_raised_only_if_some_insert_is_missing(connect):
     assert client.info().tables["t"].num_inserts == told
 
 
+@pytest.mark.long
 @pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_a_large_insert_is_split_into_requests_in_order_up_to_the_limit(connect, uniform):
     # A request over a network holds 2**19.

@@ -17,6 +17,7 @@ def rows(count=40):
     }
 
 
+@pytest.mark.long
 def test_jax_arrays_hold_what_was_stored_and_outlive_their_batch(connect):
     jax = pytest.importorskip("jax")
     client = connect()
@@ -125,6 +126,7 @@ def test_options_of_other_libraries_are_refused(connect, options, word):
 
 
 # A worker that is spawned imports PyTorch, for seconds: what it is given is the same pickle over either transport.
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("connect", "context", "workers"),
     [("shared-memory", "fork", 2), ("grpc", "fork", 2), ("shared-memory", "spawn", 1)],

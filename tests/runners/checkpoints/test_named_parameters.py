@@ -53,6 +53,7 @@ def trained_checkpoint(request, tmp_path_factory):
     return request.param, checkpoints.find(folder)
 
 
+@pytest.mark.long
 def test_the_file_of_arrays_has_networks_and_moments_under_the_names_of_parameters(trained_checkpoint):
     name, path = trained_checkpoint
     with zipfile.ZipFile(path / "arrays.npz") as packed:

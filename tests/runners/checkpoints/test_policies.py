@@ -103,6 +103,7 @@ def first(policy, obs, **options):
     return policy.step(obs, policy.initial_state(count), **options)[0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", agents.BUILT_IN)
 def test_the_policy_of_a_run_acts_as_its_evaluator(name, trained_runs, tmp_path):
     folder, result, evaluator = trained_runs(name)

@@ -233,6 +233,7 @@ def test_a_resumed_run_continues_the_same_curve_counters_and_learner(tmp_path, n
         assert abs(ahead) <= config.error_buffer
 
 
+@pytest.mark.long
 def test_resuming_twice_gives_the_same_run(trained_runs):
     path, _ = checkpoint_files.all_in(trained_runs(HALF))
     one, two = (run("dqn", None, run=HALF, resume=path)[0] for _ in range(2))
@@ -289,6 +290,7 @@ def test_a_run_that_is_asked_to_stop_saves_between_two_turns_and_names_the_check
         train(agents.find("dqn"), "CartPole-v1", run=SHORT, should_stop=lambda: True)
 
 
+@pytest.mark.long
 def test_learning_continues_at_once_from_the_items_of_the_checkpoint(half_trained):
     before = checkpoints.load(checkpoints.find(half_trained))
     turns = iter(range(200))
@@ -300,6 +302,7 @@ def test_learning_continues_at_once_from_the_items_of_the_checkpoint(half_traine
     assert updates == pytest.approx(steps / 8, abs=3)  # one for every eight environment steps, from the first on
 
 
+@pytest.mark.long
 def test_unreferenced_tables_are_removed_and_missing_tables_are_an_error(half_trained):
     folder = half_trained
     run("dqn", folder, run=dataclasses.replace(SHORT, max_env_steps=1_400), resume=checkpoints.find(folder))

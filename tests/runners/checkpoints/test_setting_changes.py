@@ -101,6 +101,7 @@ def other_value(name, value):
     return value * 0.9 if value else 0.5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", agents.BUILT_IN)
 def test_a_run_continues_with_every_changeable_setting_changed(name, trained_runs):
     before = options(name, 80)["config"]

@@ -197,6 +197,7 @@ def test_a_learner_of_another_package_names_what_it_lacks(trained_runs, monkeypa
     assert learner_from("dqn", trained_runs("dqn")).version == 0
 
 
+@pytest.mark.long
 def test_the_command_begins_with_them_and_refuses_what_does_not_fit_before_it_makes_a_folder(
     trained_runs, tmp_path, monkeypatch
 ):

@@ -1,5 +1,6 @@
 //! Batches of random stores against copying element by element.
 
+use super::cases::cases;
 use super::support::{column, gather, gather_split, item, pattern};
 use super::tiers::{self, Temporary, until};
 use proptest::prelude::*;
@@ -229,7 +230,7 @@ fn model(plan: &Plan, items: &[Item], ragged: Ragged, cells: &[Vec<Stored>]) -> 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(cases(2000)))]
 
     #[test]
     fn a_batch_is_what_copying_element_by_element_gives(

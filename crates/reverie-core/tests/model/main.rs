@@ -12,7 +12,7 @@ use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Change, Table, TableOptions, Tables, Updates};
 use std::sync::Arc;
-use support::{Rows, f64_of, options};
+use support::{Rows, cases, f64_of, options};
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -259,7 +259,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(2000), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_table_does_what_a_naive_one_does(
@@ -278,7 +278,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(60), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_table_whose_slots_are_used_again_does_what_a_naive_one_does(
