@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-rust test-python test-long test-python-long test-all test-isa mutants test-valgrind test-differential test-ported check check-source check-tests check-use lint types layers instructions examples bench \
+.PHONY: help setup demo build-tests test test-rust test-python test-long test-python-long test-all test-isa mutants test-valgrind test-differential test-ported check check-source check-tests check-use lint types layers instructions examples bench \
 	bench-in-process bench-network bench-disk bench-timeline bench-smoke bench-learn train-bench fuzz docs screenshots site site-serve wheel test-wheel wheels fmt clean
 
 export PATH := $(shell tools/rust_env.sh path)
@@ -50,6 +50,10 @@ else
 endif
 	cargo test --locked --quiet --workspace --exclude reverie-py --doc
 	cargo test --locked --quiet --workspace --exclude reverie-py --features reverie-core/shuttle --test interleavings
+
+# Needs neither .venv nor the extension: CI compiles it beside them.
+build-tests:
+	cargo test --locked --workspace --exclude reverie-py --lib --bins --tests --no-run
 
 test-python: setup ## quick tests of the Python package; ARGS="-k limiter" goes to pytest, WORKERS=0 runs them in one process
 	$(call run_python,not long and not slow)
