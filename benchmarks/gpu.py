@@ -35,7 +35,7 @@ from reverie.agents.core import Stopwatch, Weights
 from reverie.agents.environments import EnvSpec
 from reverie.agents.replay import TABLE
 from reverie.runners import StoppedError, train
-from reverie.runners.planning.topology import networks_on
+from reverie.runners.planning.devices import networks_on
 from reverie.runners.reports import logs
 
 FRAMES = EnvSpec(

@@ -23,7 +23,7 @@ from reverie.agents.gorila.config import GorilaConfig  # noqa: E402
 from reverie.agents.layers import NatureTorso, initialised, nature_sizes  # noqa: E402
 from reverie.agents.sac import agent as sac  # noqa: E402
 from reverie.runners import plan  # noqa: E402
-from reverie.runners.planning.topology import DeviceError, networks_on  # noqa: E402
+from reverie.runners.planning.devices import DeviceError, networks_on  # noqa: E402
 
 SHAPE = (4, 84, 84)
 

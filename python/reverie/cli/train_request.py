@@ -94,8 +94,8 @@ def nodes(request: TrainRequest) -> list[Node] | None:
     """
     if request.runner != "ray":
         return None
+    from reverie.runners.planning.memory import this_machine
     from reverie.runners.planning.nodes import parse_nodes
-    from reverie.runners.planning.topology import this_machine
 
     if request.node:
         try:
@@ -166,7 +166,7 @@ def check_together(request: TrainRequest, together: int) -> Preset:
 
     Returns their preset; errors end the command.
     """
-    from reverie.runners.planning.topology import available_memory
+    from reverie.runners.planning.memory import available_memory
 
     topology, preset, _ = lay_out(request, request.config)
     log_choice.choose(request, preset)

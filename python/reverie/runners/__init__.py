@@ -10,8 +10,10 @@ from __future__ import annotations
 from reverie.pages import Page
 from reverie.runners.checkpoints import CheckpointError
 from reverie.runners.launch import train
+from reverie.runners.planning.devices import DeviceError
+from reverie.runners.planning.memory import DoesNotFitError
 from reverie.runners.planning.nodes import Node, NoRoomError
-from reverie.runners.planning.topology import DeviceError, DoesNotFitError, Topology, plan
+from reverie.runners.planning.topology import Topology, plan
 from reverie.runners.reports.evaluation import Evaluation, Evaluator
 from reverie.runners.reports.events import (
     CurvePoint,

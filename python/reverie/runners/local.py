@@ -19,7 +19,8 @@ from reverie.pages import Page
 from reverie.runners import checkpoints
 from reverie.runners.checked_run import CheckedRun
 from reverie.runners.links.replay_storage import allow_again, samples_of
-from reverie.runners.planning.topology import Topology, networks_on
+from reverie.runners.planning.devices import networks_on
+from reverie.runners.planning.topology import Topology
 from reverie.runners.reports.evaluation import Evaluation, Evaluator, confirmation_seeds, screening_seeds
 from reverie.runners.reports.events import (
     EnvironmentRestarted,

@@ -12,7 +12,7 @@ from reverie.agents.gorila import agent as gorila
 from reverie.agents.impala import agent as impala
 from reverie.agents.ppo import agent as ppo
 from reverie.runners import Node, NoRoomError, plan, train
-from reverie.runners.planning import topology as topology_module
+from reverie.runners.planning import devices, memory
 from reverie.runners.planning.nodes import from_ray, memory_of_role, missing_memory, parse_nodes, place
 
 GIB = 2**30
@@ -24,7 +24,7 @@ def planned(agent=apex_dqn, **changes):
 
 
 def test_the_memory_of_this_machine_does_not_limit_a_run_on_a_cluster(monkeypatch):
-    monkeypatch.setattr(topology_module, "available_memory", lambda: GIB)
+    monkeypatch.setattr(memory, "available_memory", lambda: GIB)
     assert planned(num_actors=60).memory_bytes > 20 * GIB
 
 
@@ -74,7 +74,7 @@ def test_roles_that_ask_for_a_gpu_find_room_on_nodes_that_have_one():
         NoRoomError, match=r"'learner', which needs about \d+ MiB and 1 GPU; .*, of 1 node, has 100 MiB left"
     ):
         place(topology, [nodes[0], Node("gpu", 100 * 2**20, 1.0, gpus=1.0)])
-    with pytest.raises(topology_module.DeviceError, match="takes 1 GPUs"):
+    with pytest.raises(devices.DeviceError, match="takes 1 GPUs"):
         plan(apex_dqn, "CartPole-v1", run=run, runner="ray", nodes=nodes[:1])
 
 
@@ -90,9 +90,9 @@ def test_roles_that_ask_for_a_gpu_find_room_on_nodes_that_have_one():
 )
 def test_the_memory_of_the_roles_adds_up_to_that_of_the_run(agent, changes):
     topology = planned(agent, **changes)
-    together = sum(one.count * one.memory_bytes for one in topology.places) + topology_module.PROCESS_BYTES
+    together = sum(one.count * one.memory_bytes for one in topology.places) + memory.PROCESS_BYTES
     (evaluator,) = [one for one in topology.places if one.role == "evaluator"]
-    copy = evaluator.memory_bytes - topology_module.PROCESS_BYTES  # which the run's own sum leaves out
+    copy = evaluator.memory_bytes - memory.PROCESS_BYTES  # which the run's own sum leaves out
     assert 0 <= together - topology.memory_bytes <= copy + len(topology.places)
     assert all(one.memory_bytes == memory_of_role(one.role, topology) for one in topology.places)
 
@@ -130,7 +130,7 @@ def test_a_run_that_starts_ray_must_fit_this_machine_and_one_that_joins_must_fit
     on_ray = importlib.import_module("reverie.runners.ray.cluster")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(on_ray.ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(topology_module, "available_memory", lambda: GIB)
+    monkeypatch.setattr(memory, "available_memory", lambda: GIB)
 
     class BeganError(Exception):
         pass

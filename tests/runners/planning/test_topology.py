@@ -13,8 +13,10 @@ from reverie.agents.gorila import agent as gorila
 from reverie.agents.impala import agent as impala
 from reverie.agents.ppo import agent as ppo
 from reverie.runners import train
-from reverie.runners.planning import topology as topology_module
-from reverie.runners.planning.topology import DeviceError, DoesNotFitError, available_memory, plan, require_gpus
+from reverie.runners.planning import memory
+from reverie.runners.planning.devices import DeviceError, require_gpus
+from reverie.runners.planning.memory import DoesNotFitError, available_memory
+from reverie.runners.planning.topology import plan
 
 gymnasium = pytest.importorskip("gymnasium")
 
@@ -150,7 +152,7 @@ def test_cached_files_count_as_available_memory_of_a_control_group(monkeypatch, 
         f"{folder}/{names[1]}": str(7 * gib),
         f"{folder}/memory.stat": "\n".join(f"{name} {value}" for name, value in stat.items()),
     }
-    monkeypatch.setattr(topology_module, "_read", lambda path: told.get(path, ""))
+    monkeypatch.setattr(memory, "_read", lambda path: told.get(path, ""))
     assert available_memory() == 7 * gib
     told["/proc/meminfo"] = f"MemAvailable: {2**20} kB"
     assert available_memory() == gib

@@ -45,7 +45,7 @@ from reverie.runners import (
 )
 from reverie.runners.links.messages import Died, Ready, RoleName, Setup
 from reverie.runners.links.replay_storage import ReplayStorage
-from reverie.runners.planning.topology import PROCESS_BYTES
+from reverie.runners.planning.memory import PROCESS_BYTES
 from reverie.runners.ray import cluster as on_ray
 from reverie.runners.ray import stop_probe as probes
 from reverie.runners.supervision import supervisor

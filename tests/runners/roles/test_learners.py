@@ -15,7 +15,8 @@ from reverie.agents.ppo import agent as ppo
 from reverie.errors import UnauthenticatedError, UnavailableError
 from reverie.runners.links.messages import RoleName, Setup
 from reverie.runners.roles import learners
-from reverie.runners.roles.learners import LocalWeights, PublishingLearner
+from reverie.runners.roles.bundle import LocalWeights
+from reverie.runners.roles.learners import PublishingLearner
 
 
 class Way:

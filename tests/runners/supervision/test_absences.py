@@ -8,7 +8,7 @@ pytest.importorskip("torch")
 
 from reverie.runners import RoleMissingError
 from reverie.runners.links.messages import RoleName
-from reverie.runners.planning.topology import missing_resource
+from reverie.runners.planning.devices import missing_resource
 from reverie.runners.reports.logs import as_line
 from reverie.runners.supervision.absences import Absence, AbsenceReporter
 

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import math
-import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
-
-import torch
 
 from reverie import _checks
 from reverie.agents.agent import Agent
@@ -19,49 +14,17 @@ from reverie.agents.core import CompilePlan, RunSettings, TableNeeds
 from reverie.agents.env_settings import EnvSettings
 from reverie.agents.environments import EnvSpec, describe, id_of
 from reverie.runners.planning.compiling import compile_plan
+from reverie.runners.planning.devices import require_device
 from reverie.runners.planning.folders import JOURNAL_IN_RUN, has_journal, with_absolute_folders
-from reverie.runners.planning.nodes import PROCESSES, Node, gib, memory_of_role, on_disk, place
+from reverie.runners.planning.memory import PROCESS_BYTES, require_memory
+from reverie.runners.planning.nodes import PROCESSES, Node, gib, memory_of_role, on_disk
 from reverie.sharding import shard_table
-
-PROCESS_BYTES = 400 * 2**20
-"""Python, PyTorch and Gymnasium before Reverie's first allocation (measured: 250 to 350 MiB), rounded up."""
-SMALLER = {
-    PROCESSES: "ask for fewer actors (num_actors)",
-    "replay": "lower the capacity",
-    "unrolls in the queue": "lower queue_capacity",
-    "queue of": "lower unroll_length, or ask for fewer environments (envs_per_actor)",
-    "batches": "lower batch_size",
-    "networks": "lower the widths of the networks",
-}
-"""How a user can shrink the largest part of a run's memory, by a word of the part's name."""
-
 
 PREFETCH = 2
 """Batches drawn ahead by default: one that waits, and one that is being made."""
 
 RunnerName = Literal["local", "process", "ray"]
 """One process and one thread; one process per role on this machine; one Ray actor per role on a cluster."""
-
-
-class DeviceError(ValueError):
-    """The run's device is missing, or its agent does not compute on it. `.device`"""
-
-    def __init__(self, device: str, reason: str) -> None:
-        self.device = device
-        super().__init__(f"device {device!r} {reason}")
-
-
-class DoesNotFitError(MemoryError):
-    """The run needs more memory than is free. `.needed`, `.available` in bytes."""
-
-    def __init__(self, what: str, memory: Mapping[str, int], available: int) -> None:
-        self.needed, self.available = sum(memory.values()), available
-        part = max(memory, key=lambda name: memory[name])
-        hint = next((f"{hint}, or " for word, hint in SMALLER.items() if word in part), "")
-        super().__init__(
-            f"{what} needs about {gib(self.needed)} and {gib(available)} are free; the largest part is {part}"
-            f" ({gib(memory[part])}): {hint}free memory"
-        )
 
 
 @dataclass(frozen=True)
@@ -217,7 +180,7 @@ def plan(
     _require_settings("config", config, found.config, agent.name)
     _require_settings("run", run, found.run, "a run")
     run = with_absolute_folders(found.run if run is None else run)
-    _require_device(agent, run, runner)
+    require_device(agent, run, runner)
     config = found.config if config is None else config
     actors, envs = agent.layout(config)
     topology = Topology(
@@ -247,24 +210,8 @@ def plan(
     if num_shards > 1:
         _check_shards(agent, topology)
     if check_memory:
-        _require_memory(topology, available_bytes, nodes)
+        require_memory(topology, available_bytes, nodes)
     return topology
-
-
-def _require_memory(topology: Topology, available_bytes: int | None, nodes: Sequence[Node] | None) -> None:
-    if nodes is not None:
-        require_gpus(topology, gpus := sum(node.gpus for node in nodes), gpus)
-        place(topology, nodes)
-    if available_bytes is None and topology.runner == "ray":
-        return
-    available = available_memory() if available_bytes is None else available_bytes
-    if topology.memory_bytes > available:
-        raise DoesNotFitError(f"{topology.agent} on {topology.env.env_id}", topology.memory, available)
-
-
-def this_machine() -> Node:
-    """This machine as the only node of a cluster, less the memory that the supervisor takes."""
-    return Node("this machine", max(0, available_memory() - PROCESS_BYTES), float(os.cpu_count() or 1), math.inf)
 
 
 def _require_settings(name: str, given: Any, own: Any, of: str) -> None:
@@ -304,57 +251,6 @@ def _check_prefetch(topology: Topology) -> None:
         )
 
 
-def _require_device(agent: Agent, run: RunSettings, runner: RunnerName) -> None:
-    device = run.device
-    kind, _, number = device.partition(":")
-    if runner == "ray" and number:
-        raise DeviceError(
-            device, 'names a GPU of this machine, and Ray chooses the GPUs of its roles: set device to "cuda"'
-        )
-    if runner != "ray" and run.gpus_per_actor:
-        raise DeviceError(
-            device,
-            f"is shared by all roles with the runner {runner!r}, and gpus_per_actor is {run.gpus_per_actor}: leave it"
-            " out, or use the runner 'ray'",
-        )
-    able = agent.devices
-    if kind not in able:
-        raise DeviceError(device, f"is not supported by {agent.name}, which runs on {', '.join(able)}")
-    if kind == "cuda" and runner != "ray":  # on Ray it is the cluster's GPUs that count
-        there = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if int(number or 0) >= there:
-            raise DeviceError(
-                device, f"is missing: PyTorch {torch.__version__} finds {there} CUDA devices; set device=cpu"
-            )
-
-
-def require_gpus(topology: Topology, there: float, free: float) -> None:
-    """Raise `DeviceError` at once if the run needs more GPUs than are free, for which Ray would only wait."""
-    places = [place for place in topology.places if place.num_gpus]
-    wanted = sum(place.count * place.num_gpus for place in places)
-    if wanted > free:
-        roles = ", ".join(f"{place.num_gpus:g} for each {place.role} of {place.count}" for place in places)
-        raise DeviceError(
-            topology.run.device,
-            f"takes {wanted:g} GPUs ({roles}), and the Ray cluster has {there:g}, {free:g} of them free: add nodes with"
-            " GPUs, lower gpus_per_actor, or set device=cpu",
-        )
-
-
-def missing_resource(asks: Mapping[str, float], there: Mapping[str, float], free: Mapping[str, float]) -> str:
-    """The first resource that a cluster lacks for a role that requests `asks`; empty if it lacks nothing."""
-    for resource, wanted in asks.items():
-        if wanted > free.get(resource, 0.0):
-            has = f"{there.get(resource, 0.0):g}, {free.get(resource, 0.0):g} of them free"
-            return f"asks for {wanted:g} {resource}, and the Ray cluster has {has}"
-    return ""
-
-
-def networks_on(device: str) -> AbstractContextManager[Any]:
-    """A context in which networks are made on `device`."""
-    return nullcontext() if device == "cpu" else torch.device(device)
-
-
 def _check_shards(agent: Agent, topology: Topology) -> None:
     if topology.runner == "local":
         raise ValueError(
@@ -379,32 +275,6 @@ def _check_shards(agent: Agent, topology: Topology) -> None:
             raise ValueError(
                 f"num_shards is {topology.num_shards}, which {agent.name} does not support: {error}"
             ) from error
-
-
-def available_memory() -> int:
-    """Bytes that this process may still take: free memory of the system, within the limit of its control group."""
-    available = [os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    for line in _read("/proc/meminfo").splitlines():
-        if line.startswith("MemAvailable:"):
-            available = [int(line.split()[1]) * 1024]
-    for folder, limit, used, total in (
-        ("/sys/fs/cgroup", "memory.max", "memory.current", ""),
-        ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
-    ):
-        most, now = _read(f"{folder}/{limit}"), _read(f"{folder}/{used}")
-        if most.isdigit() and now.isdigit():
-            # Cached files count as used, and the kernel releases them when memory is needed.
-            lines = (line.split() for line in _read(f"{folder}/memory.stat").splitlines())
-            files = (int(value) for name, value in lines if name in (f"{total}inactive_file", f"{total}active_file"))
-            available.append(max(0, int(most) - max(0, int(now) - sum(files))))
-    return min(available)
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
 
 
 def _counted(count: int, word: str) -> str:

@@ -27,8 +27,10 @@ from reverie.runners.links.messages import Command, Died, Endpoint, Ready, Repor
 from reverie.runners.links.parameter_connections import ANSWER_SECONDS, Reply, answers_of, raise_unanswered
 from reverie.runners.links.replay_storage import ReplayStorage
 from reverie.runners.links.weights import WeightsChannel
+from reverie.runners.planning.devices import missing_resource, require_gpus
+from reverie.runners.planning.memory import this_machine
 from reverie.runners.planning.nodes import Node, from_ray, missing_memory, place
-from reverie.runners.planning.topology import Topology, missing_resource, require_gpus, this_machine
+from reverie.runners.planning.topology import Topology
 from reverie.runners.ray.cluster_connection import connected
 from reverie.runners.ray.role_actor import RoleActor
 from reverie.runners.ray.stop_probe import UNANSWERED_SECONDS, StopProbe

@@ -1,8 +1,7 @@
-"""Roles that learn: the learner, a bundle of actor, replay and learner, and a parameter shard."""
+"""The role of a learner, and what it shares with a bundle: an agent's learner that publishes its weights."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,37 +13,26 @@ from reverie.agents.core import AheadLearner, CompilingLearner, Stopwatch, Weigh
 from reverie.client import Client
 from reverie.errors import DeadlineExceededError, ReplayError, UnauthenticatedError, UnavailableError
 from reverie.runners.links.messages import (
-    Bundled,
     Command,
     Follow,
     Hold,
     Holding,
     Learnt,
-    Publish,
-    Ready,
     Report,
     Resume,
     Save,
-    Served,
     Setup,
     State,
 )
-from reverie.runners.links.replay_storage import allow_again, without
-from reverie.runners.planning.topology import networks_on
-from reverie.runners.reports.run_progress import replay_figures
+from reverie.runners.links.replay_storage import without
+from reverie.runners.planning.devices import networks_on
 from reverie.runners.roles.role import (
     GRACE,
     PATIENCE,
-    REPORT_SECONDS,
     TURN_SECONDS,
     Link,
     Role,
-    acted,
-    open_page,
-    with_new_random_state,
-    with_tables,
 )
-from reverie.server import Server
 from reverie.sharding import shard_figures, shard_table
 
 PUBLISH_SECONDS = 0.02
@@ -86,7 +74,7 @@ class PublishingLearner:
         self._published, self._next = -1, 0.0
 
     def _server(self, connection: Any) -> Any:
-        return _parameters(self._agent).connect(connection, self._needs.num_parameter_shards)
+        return shared_parameters(self._agent).connect(connection, self._needs.num_parameter_shards)
 
     def follow(self, command: Follow) -> None:
         """Connect to restarted parameter shards; weights published from now on count as newer than all before."""
@@ -259,163 +247,8 @@ class Learner(LearningRole):
         self._client.close()
 
 
-class Bundle(LearningRole):
-    """An actor, its table and its learner, taking turns in one thread.
-
-    It learns if the table can give a batch, and acts otherwise. No other role reaches the table. It pulls parameters
-    from the parameter shards and pushes gradients to them.
-    """
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        assert setup.serving is not None
-        index, needs = setup.name.index, self.agent.needs(setup.config)
-        self._table, self._needs = needs.table_of(index), needs
-        all_tables = self.agent.make_tables(setup.env, setup.config, seed=setup.seed)
-        (table,) = [one for one in all_tables if one.name == self._table]
-        disk = setup.run.server_disk(setup.seed, index, len(all_tables))
-        storage = setup.serving.storage
-        self._server = Server([table], listen=False, **storage.server_options(), **disk)
-        self._client, self._page = self._server.client(), open_page(self._server, setup)
-        self._lost = storage.lost_draws(self._client)
-        allow_again([table], self._lost)
-        self.inner = PublishingLearner(setup, self._client, self.watch)
-        state = setup.state or {"learner": None, "actor": None}
-        if state["learner"] is not None:
-            self.inner.learner.load_state_dict(state["learner"])
-        self._source = LocalWeights(self.inner.learner, self.inner.publish())
-        with networks_on(setup.run.device):
-            self._actor = self.agent.make_actor(
-                setup.env, setup.config, self._client, self._source, index=index, seed=setup.seed, watch=self.watch
-            )
-        if state["actor"] is not None:
-            self._actor.load_state_dict(with_new_random_state(setup, state["actor"], self._actor))
-        self._waits = ""
-
-    def ready(self) -> Ready:
-        """Its process, and the draws that its table lost."""
-        return replace(super().ready(), lost=self._lost)
-
-    def turn(self, link: Link) -> None:
-        """Make one update or one step in every environment, whichever the table allows."""
-        self.retry_unanswered(link)
-        if self.held:
-            link.pause(TURN_SECONDS)
-            return
-        try:
-            self._waits = ""
-            if self._client.can_sample(self._table, self._needs.batch_size):
-                self.inner.learn()
-            elif self._client.can_insert(self._table, self._needs.inserts_per_act):
-                self.inner.publish_before_wait()
-                self._actor.act()
-            else:
-                self._waits = str(self._client.why(self._table))
-                link.pause(TURN_SECONDS)
-        except (DeadlineExceededError, UnavailableError) as error:
-            self._waits = str(error)
-            link.pause(0.02)
-
-    def handle(self, command: Command) -> Report | None:
-        """As a learner; if the parameters went back to an older version, the acting policy does too."""
-        if isinstance(command, Publish):
-            self._server.publish(command.figures)
-            return None
-        if isinstance(command, Follow):
-            self._source.accept_any_version()
-        return super().handle(command)
-
-    def state(self, number: int) -> State:
-        """The learner's state, and the path of its tables if the run keeps checkpoints."""
-        state = super().state(number)
-        assert self.setup.serving is not None
-        if self.setup.serving.storage.checkpointer is None:
-            return state
-        return with_tables(self._client, state)
-
-    def report(self) -> Bundled:
-        """The reports of its three parts."""
-        figures, why = replay_figures(self._client, self._table), str(self._client.why(self._table))
-        return Bundled(
-            acted(self._actor, self._source.version, {}, self._waits),
-            self.inner.report(self.drain_seconds(), self._waits),
-            Served(figures, why, self._page),
-        )
-
-    def close(self) -> None:
-        """Close environments, writer and table."""
-        self._actor.close()
-        self._server.stop()
-
-
-class LocalWeights:
-    """The weight source for the actor of a bundle: asks its learner at most every `PUBLISH_SECONDS`."""
-
-    def __init__(self, learner: Any, first: Weights) -> None:
-        self._learner = learner
-        self._first: Weights | None = first
-        self._next = 0.0
-        self._any_version = False
-        self.version = -1
-        """Version of the weights that were returned last."""
-
-    def accept_any_version(self) -> None:
-        """Treat the next weights as newer than all before, whatever their version."""
-        self._next, self._any_version = 0.0, True
-
-    def latest(self, newer_than: int) -> Weights | None:
-        """The newest weights; None if there are none newer, it is too early to ask, or they are unreachable."""
-        weights, self._first = self._first, None
-        if weights is None and time.monotonic() >= self._next:
-            self._next = time.monotonic() + PUBLISH_SECONDS
-            try:
-                weights = self._learner.latest(-1 if self._any_version else newer_than)
-            except (DeadlineExceededError, UnavailableError):
-                return None
-        if weights is not None:
-            self._any_version, self.version = False, weights.version
-        return weights
-
-
-class ParameterShard(Role):
-    """A range of the parameters; learners send their questions to it directly."""
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        make_shard = _parameters(self.agent).make_shard
-        self._shard = make_shard(setup.env, setup.config, seed=setup.seed, index=setup.name.index)
-        if setup.state is not None:
-            self._shard.load_state_dict(setup.state)
-        self._lock = threading.Lock()
-        """Guards the shard: each learner is served by a thread of its own. Held for one answer."""
-
-    def open(self, link: Link) -> None:
-        """Start to answer learners."""
-        link.serve(self._answer)
-
-    def _answer(self, question: Any) -> Any:
-        with self._lock:
-            return self._shard.answer(question)
-
-    def turn(self, link: Link) -> None:
-        """Pause: questions are answered in other threads."""
-        link.pause(REPORT_SECONDS)
-
-    def report(self) -> None:
-        """None: the learners report on their gradients."""
-
-    def handle(self, command: Command) -> Report | None:
-        """Return its state."""
-        if not isinstance(command, Save):
-            return super().handle(command)
-        with self._lock:
-            return State(command.number, self._shard.state_dict())
-
-    def close(self) -> None:
-        """Nothing to do: the end of the process releases all that it holds."""
-
-
-def _parameters(agent: Agent) -> SharedParameters:
+def shared_parameters(agent: Agent) -> SharedParameters:
+    """How an agent with parameter shards makes and reaches them."""
     assert agent.parameters is not None
     return agent.parameters
 

@@ -34,7 +34,7 @@ from reverie.runners.links.messages import (
     State,
 )
 from reverie.runners.links.replay_storage import allow_again, samples_of
-from reverie.runners.planning.topology import networks_on
+from reverie.runners.planning.devices import networks_on
 from reverie.runners.reports.evaluation import Evaluator, confirmation_seeds, screening_seeds
 from reverie.runners.reports.run_progress import replay_figures
 from reverie.server import Server

@@ -7,8 +7,10 @@ import traceback
 
 from reverie.errors import DamagedError, DeadlineExceededError, ReplayError, UnavailableError
 from reverie.runners.links.messages import Failed, Setup, Stop
+from reverie.runners.roles.bundle import Bundle
 from reverie.runners.roles.heap_trim import HeapTrimmer
-from reverie.runners.roles.learners import Bundle, Learner, ParameterShard
+from reverie.runners.roles.learners import Learner
+from reverie.runners.roles.parameter_shard import ParameterShard
 from reverie.runners.roles.role import REPORT_SECONDS, Actor, GreedyEvaluator, Link, Role, Shard
 
 ROLES: dict[str, type[Role]] = {

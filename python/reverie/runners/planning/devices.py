@@ -1,0 +1,75 @@
+"""The devices of a run: what its roles compute on, and refusals before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from reverie.agents.agent import Agent
+from reverie.agents.core import RunSettings
+
+if TYPE_CHECKING:
+    from reverie.runners.planning.topology import RunnerName, Topology
+
+
+class DeviceError(ValueError):
+    """The run's device is missing, or its agent does not compute on it. `.device`"""
+
+    def __init__(self, device: str, reason: str) -> None:
+        self.device = device
+        super().__init__(f"device {device!r} {reason}")
+
+
+def require_device(agent: Agent, run: RunSettings, runner: RunnerName) -> None:
+    """Raise `DeviceError` if the agent does not compute on the run's device, or this machine does not have it."""
+    device = run.device
+    kind, _, number = device.partition(":")
+    if runner == "ray" and number:
+        raise DeviceError(
+            device, 'names a GPU of this machine, and Ray chooses the GPUs of its roles: set device to "cuda"'
+        )
+    if runner != "ray" and run.gpus_per_actor:
+        raise DeviceError(
+            device,
+            f"is shared by all roles with the runner {runner!r}, and gpus_per_actor is {run.gpus_per_actor}: leave it"
+            " out, or use the runner 'ray'",
+        )
+    able = agent.devices
+    if kind not in able:
+        raise DeviceError(device, f"is not supported by {agent.name}, which runs on {', '.join(able)}")
+    if kind == "cuda" and runner != "ray":  # on Ray it is the cluster's GPUs that count
+        there = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if int(number or 0) >= there:
+            raise DeviceError(
+                device, f"is missing: PyTorch {torch.__version__} finds {there} CUDA devices; set device=cpu"
+            )
+
+
+def require_gpus(topology: Topology, there: float, free: float) -> None:
+    """Raise `DeviceError` at once if the run needs more GPUs than are free, for which Ray would only wait."""
+    places = [place for place in topology.places if place.num_gpus]
+    wanted = sum(place.count * place.num_gpus for place in places)
+    if wanted > free:
+        roles = ", ".join(f"{place.num_gpus:g} for each {place.role} of {place.count}" for place in places)
+        raise DeviceError(
+            topology.run.device,
+            f"takes {wanted:g} GPUs ({roles}), and the Ray cluster has {there:g}, {free:g} of them free: add nodes with"
+            " GPUs, lower gpus_per_actor, or set device=cpu",
+        )
+
+
+def missing_resource(asks: Mapping[str, float], there: Mapping[str, float], free: Mapping[str, float]) -> str:
+    """The first resource that a cluster lacks for a role that requests `asks`; empty if it lacks nothing."""
+    for resource, wanted in asks.items():
+        if wanted > free.get(resource, 0.0):
+            has = f"{there.get(resource, 0.0):g}, {free.get(resource, 0.0):g} of them free"
+            return f"asks for {wanted:g} {resource}, and the Ray cluster has {has}"
+    return ""
+
+
+def networks_on(device: str) -> AbstractContextManager[Any]:
+    """A context in which networks are made on `device`."""
+    return nullcontext() if device == "cpu" else torch.device(device)

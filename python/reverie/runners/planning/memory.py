@@ -1,0 +1,83 @@
+"""The memory of a run: what this machine has, and a refusal before anything starts."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reverie.runners.planning.devices import require_gpus
+from reverie.runners.planning.nodes import PROCESSES, Node, gib, place
+
+if TYPE_CHECKING:
+    from reverie.runners.planning.topology import Topology
+
+PROCESS_BYTES = 400 * 2**20
+"""Python, PyTorch and Gymnasium before Reverie's first allocation (measured: 250 to 350 MiB), rounded up."""
+SMALLER = {
+    PROCESSES: "ask for fewer actors (num_actors)",
+    "replay": "lower the capacity",
+    "unrolls in the queue": "lower queue_capacity",
+    "queue of": "lower unroll_length, or ask for fewer environments (envs_per_actor)",
+    "batches": "lower batch_size",
+    "networks": "lower the widths of the networks",
+}
+"""How a user can shrink the largest part of a run's memory, by a word of the part's name."""
+
+
+class DoesNotFitError(MemoryError):
+    """The run needs more memory than is free. `.needed`, `.available` in bytes."""
+
+    def __init__(self, what: str, memory: Mapping[str, int], available: int) -> None:
+        self.needed, self.available = sum(memory.values()), available
+        part = max(memory, key=lambda name: memory[name])
+        hint = next((f"{hint}, or " for word, hint in SMALLER.items() if word in part), "")
+        super().__init__(
+            f"{what} needs about {gib(self.needed)} and {gib(available)} are free; the largest part is {part}"
+            f" ({gib(memory[part])}): {hint}free memory"
+        )
+
+
+def require_memory(topology: Topology, available_bytes: int | None, nodes: Sequence[Node] | None) -> None:
+    """Raise `DoesNotFitError`, or `NoRoomError` for a node, if a run needs more memory than is free. See `plan`."""
+    if nodes is not None:
+        require_gpus(topology, gpus := sum(node.gpus for node in nodes), gpus)
+        place(topology, nodes)
+    if available_bytes is None and topology.runner == "ray":
+        return
+    available = available_memory() if available_bytes is None else available_bytes
+    if topology.memory_bytes > available:
+        raise DoesNotFitError(f"{topology.agent} on {topology.env.env_id}", topology.memory, available)
+
+
+def this_machine() -> Node:
+    """This machine as the only node of a cluster, less the memory that the supervisor takes."""
+    return Node("this machine", max(0, available_memory() - PROCESS_BYTES), float(os.cpu_count() or 1), math.inf)
+
+
+def available_memory() -> int:
+    """Bytes that this process may still take: free memory of the system, within the limit of its control group."""
+    available = [os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    for line in _read("/proc/meminfo").splitlines():
+        if line.startswith("MemAvailable:"):
+            available = [int(line.split()[1]) * 1024]
+    for folder, limit, used, total in (
+        ("/sys/fs/cgroup", "memory.max", "memory.current", ""),
+        ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
+    ):
+        most, now = _read(f"{folder}/{limit}"), _read(f"{folder}/{used}")
+        if most.isdigit() and now.isdigit():
+            # Cached files count as used, and the kernel releases them when memory is needed.
+            lines = (line.split() for line in _read(f"{folder}/memory.stat").splitlines())
+            files = (int(value) for name, value in lines if name in (f"{total}inactive_file", f"{total}active_file"))
+            available.append(max(0, int(most) - max(0, int(now) - sum(files))))
+    return min(available)
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
