@@ -68,6 +68,7 @@ ABSENT = mutation("return max(numbers)", "return 0", "test_sums.py::test_total")
 TWICE = mutation("return ", "yield ", "test_sums.py::test_total")
 
 
+@pytest.mark.long
 def test_a_mutation_that_no_test_notices_is_reported_with_what_it_breaks(tree: Path) -> None:
     done = run(tree, NOTICED, SURVIVOR)
     assert done.returncode == 1, done.stderr
@@ -75,6 +76,7 @@ def test_a_mutation_that_no_test_notices_is_reported_with_what_it_breaks(tree: P
     assert "==> 1 of 2 mutations noticed (1 noticed, 1 survived)" in done.stdout
 
 
+@pytest.mark.long
 def test_where_all_are_noticed_the_score_is_whole_and_the_tree_is_as_it_was(tree: Path) -> None:
     done = run(tree, NOTICED)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -83,6 +85,7 @@ def test_where_all_are_noticed_the_score_is_whole_and_the_tree_is_as_it_was(tree
         assert (folder / "sums.py").read_text() == TREE["sums.py"]
 
 
+@pytest.mark.long
 def test_several_mutations_may_each_name_tests_by_their_words(tree: Path) -> None:
     words = [
         mutation("sum(numbers)", "7", "test_sums.py -k total"),
@@ -93,6 +96,7 @@ def test_several_mutations_may_each_name_tests_by_their_words(tree: Path) -> Non
     assert "of 2" in done.stdout, done.stdout
 
 
+@pytest.mark.long
 def test_text_that_is_not_there_or_there_twice_does_not_apply(tree: Path) -> None:
     for options in ((), ("--check",)):
         done = run(tree, NOTICED, ABSENT, TWICE, options=options)
@@ -101,6 +105,7 @@ def test_text_that_is_not_there_or_there_twice_does_not_apply(tree: Path) -> Non
         assert "1 of 3 mutations" in done.stdout
 
 
+@pytest.mark.long
 def test_tests_that_are_not_there_or_fail_without_any_mutation_tell_nothing(tree: Path) -> None:
     done = run(tree, mutation("return sum(numbers)", "return 0", "test_sums.py::test_elsewhere"))
     assert done.returncode == 1
@@ -111,6 +116,7 @@ def test_tests_that_are_not_there_or_fail_without_any_mutation_tell_nothing(tree
     assert "do not pass: noticed" in done.stderr
 
 
+@pytest.mark.long
 def test_a_mutation_that_never_ends_is_ended_and_counts_as_noticed(tree: Path) -> None:
     endless = mutation("n -= 1", "pass", "test_sums.py::test_until")
     done = run(tree, endless, options=("--seconds", "1"))

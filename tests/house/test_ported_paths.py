@@ -32,6 +32,7 @@ def test_the_table_has_the_paths_that_code_for_dm_reverb_imports():
     assert sorted(ATTRIBUTES) == ["TFClient", "TimestepDataset", "TrajectoryDataset"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", MODULES)
 def test_every_module_of_the_table_is_imported_by_its_path_and_is_the_module_that_the_table_names(path):
     code = f"import sys, importlib, reverie.{path} as module\n"
@@ -42,6 +43,7 @@ def test_every_module_of_the_table_is_imported_by_its_path_and_is_the_module_tha
     run(code)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "first", ["import reverie; sys.modules['reverb'] = reverie; import reverb", "import reverie as reverb"]
 )
@@ -54,6 +56,7 @@ def test_attributes_are_there_after_one_import(first):
     run(code)
 
 
+@pytest.mark.long
 def test_importing_the_package_loads_nothing_that_only_ported_code_names():
     loaded = run("import sys, reverie; print(*(name for name in sys.modules if name.startswith('reverie.')))")
     targets = {*MODULES.values(), *ATTRIBUTES.values()}
@@ -94,6 +97,7 @@ def test_a_type_checker_sees_every_name_of_the_table():
     }
 
 
+@pytest.mark.long
 def test_a_module_below_the_other_name_is_the_very_module():
     code = "import sys, importlib, reverie; sys.modules['reverb'] = reverie\n"
     code += f"for path in {PATHS}:\n"
@@ -108,6 +112,7 @@ def test_a_module_below_the_other_name_is_the_very_module():
     run(code)
 
 
+@pytest.mark.long
 def test_names_are_reached_by_attributes_alone():
     code = "import sys, reverie; sys.modules['reverb'] = reverie\nimport reverb\nours = reverie.checkpointers\n"
     code += "assert reverb.platform.checkpointers_lib.DefaultCheckpointer is ours.DefaultCheckpointer\n"
@@ -127,6 +132,7 @@ def test_arguments_have_the_names_and_defaults_that_ported_code_says():
         reverie.Client(server_address=8000)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", ["nothing", "nothing.below", "platform.nothing", "item_selectors.nothing"])
 def test_a_module_that_is_missing_is_reported_as_everywhere_in_python(path):
     for top in ("reverie", "reverb"):
@@ -153,6 +159,7 @@ def test_where_the_name_is_somebody_elses_nothing_of_it_is_touched(tmp_path):
     assert run(code) == ["theirs"]
 
 
+@pytest.mark.long
 def test_what_is_made_of_tensors_says_what_replaces_it_where_tensorflow_is_missing():
     code = (
         "import sys; sys.modules['tensorflow'] = None\n"

@@ -49,6 +49,7 @@ def test_wheels_are_tried_on_the_pythons_that_the_metadata_names() -> None:
     assert f"cp3{abi[1]}-abi3" in script
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("folder", ["proto", "crates", "python"])
 def test_the_sdist_has_what_the_build_reads(folder: str, sdist: set[str]) -> None:
     suffixes = {".proto", ".rs", ".toml", ".py", ".pyi", ".typed"}

@@ -54,6 +54,7 @@ def parameters(model):
     return torch.cat([value.flatten() for value in model.policy.state_dict().values()])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [{}, {"n_steps": 3, "gamma": 0.99}], ids=["one-step", "n-step"])
 @pytest.mark.parametrize("buffer", [ReplayBuffer, PrioritizedReplayBuffer])
 def test_dqn_of_sb3_trains_on_a_buffer_and_repeats_with_its_seed(buffer, options):
@@ -150,6 +151,7 @@ def test_with_equal_priorities_and_beta_0_the_updates_are_those_of_sb3(kind, pla
     assert {n: our_figures[n] for n in names} == pytest.approx({n: their_figures[n] for n in names}, rel=1e-4, abs=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "env"), [(PrioritizedDQN, "CartPole-v1"), (PrioritizedSAC, "Pendulum-v1")])
 def test_priorities_become_td_errors_and_beta_is_annealed(kind, env):
     model = kind("MlpPolicy", env, beta_initial=0.2, beta_final=0.8, **small())

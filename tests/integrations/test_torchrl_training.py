@@ -77,6 +77,7 @@ def train(make_env, make, buffer, frames=60):
     return after
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("make_env", "make"), [(cartpole, dqn), (lambda: GymEnv("Pendulum-v1"), sac)], ids=["dqn", "sac"]
 )

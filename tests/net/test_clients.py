@@ -108,6 +108,7 @@ def _sample(client):
     return client.sample_batch("t", 2, timeout=200).data["n"].tolist(), client.info().transport
 
 
+@pytest.mark.long
 def test_clients_go_to_spawned_processes(network, address, connect):
     client = connect(address, transport=network)
     client.insert({"n": 5}, {"t": 1.0})
@@ -235,6 +236,7 @@ def _resident_bytes():
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+@pytest.mark.long
 def test_memory_is_flat_over_a_long_loop_of_batches(network, address, connect):
     client = connect(address, transport=network)
     client.insert_batch("t", {"x": np.zeros((500, 1024), np.float32), "n": np.arange(500)})
@@ -250,6 +252,7 @@ def test_memory_is_flat_over_a_long_loop_of_batches(network, address, connect):
     assert client.info().unheard_errors == 0
 
 
+@pytest.mark.long
 def test_a_cell_larger_than_a_message_is_refused_by_the_client_alone(network, address, connect):
     client = connect(address, transport=network)
     client.insert({"x": np.arange(3)}, {"t": 1.0})

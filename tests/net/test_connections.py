@@ -63,6 +63,7 @@ def serve_with(soft, hard):
     return process, address
 
 
+@pytest.mark.long
 def test_a_server_raises_its_limit_of_open_files_as_far_as_it_needs(connect):
     process, address = serve_with(64, 10_000)
     clients = [connect(address, transport="grpc") for _ in range(100)]
@@ -71,6 +72,7 @@ def test_a_server_raises_its_limit_of_open_files_as_far_as_it_needs(connect):
     assert "takes 4096 clients at a time over gRPC, and as many over shared memory" in log
 
 
+@pytest.mark.long
 def test_with_few_open_files_a_server_logs_how_many_clients_it_accepts_and_refuses_more(connect, raises_with):
     process, address = serve_with(64, 160)
     most = connect(address, transport="grpc").info().max_connections
@@ -89,6 +91,7 @@ def test_with_few_open_files_a_server_logs_how_many_clients_it_accepts_and_refus
     assert "limit of 160 open files" in log
 
 
+@pytest.mark.long
 def test_serve_accepts_as_many_clients_as_its_flag_allows():
     pytest.importorskip("typer")
     command = [sys.executable, "-c", "import reverie.cli; reverie.cli.main()"]

@@ -123,6 +123,7 @@ def test_a_deadline_applies_to_a_server_that_does_not_respond(own_host, connect,
             client.info()
 
 
+@pytest.mark.long
 def test_a_killed_server_is_named_by_every_call_and_by_its_writers(network, own_host, connect, reached, uniform):
     with own_host.serve([uniform()]) as address:
         client = reached(connect(address, transport=network, patience=0.3))
@@ -145,6 +146,7 @@ def test_a_killed_server_is_named_by_every_call_and_by_its_writers(network, own_
         assert writer.num_in_flight == 1
 
 
+@pytest.mark.long
 def test_after_a_restart_writers_warn_once_and_send_unconfirmed_items_again(network, own_host, connect, fifo):
     with own_host.serve([fifo()]) as address:
         client = connect(address, transport=network)
@@ -257,6 +259,7 @@ while True:
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("phase", ["sample", "batches", "insert", "write"])
 def test_a_client_that_is_killed_leaves_the_server_to_the_others(network, own_host, connect, uniform, phase):
     with own_host.serve([uniform()]) as address:
@@ -307,6 +310,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", ["sample", "batches", "insert", "flush"])
 @pytest.mark.parametrize("transport", ["in-process", "shared-memory", "grpc"])
 def test_ctrl_c_ends_every_wait(own_host, connect, transport, what, until):

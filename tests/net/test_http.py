@@ -294,6 +294,7 @@ def test_items_come_in_an_order_or_by_their_key(shown):
     assert (obs["min"], obs["max"], obs["mean"]) == (0.5, 0.5, 0.5)
 
 
+@pytest.mark.long
 def test_pixels_are_sent_as_a_picture_and_a_large_column_is_not_sent(shown):
     pixels = np.arange(12 * 10 * 3, dtype=np.uint8).reshape(12, 10, 3)
     step = {"pixels": pixels, "large": np.zeros((10_000, 10_000), np.uint8), "text": np.str_("<b>left</b>")}

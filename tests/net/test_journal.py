@@ -111,6 +111,7 @@ def test_a_queue_delivers_each_item_once_when_its_server_is_killed_under_a_consu
     assert sorted(received) == list(range(wanted))
 
 
+@pytest.mark.long
 def test_deletions_priorities_and_keys_come_back(lives, connect):
     table = reverie.Table(
         "t", reverie.selectors.Prioritized(1.0), reverie.selectors.Fifo(), 100, reverie.rate_limiters.MinSize(1)

@@ -25,6 +25,7 @@ def rows(seed, width=51):
     return {"x": np.random.default_rng(seed).integers(1 << 62, size=(64, width))}
 
 
+@pytest.mark.long
 def test_inserts_that_are_in_their_table_do_not_count_against_connections(address, connect, network):
     clients = [connect(address, transport=network) for _ in range(CLIENTS)]
     for batch in range(BATCHES):
@@ -35,6 +36,7 @@ def test_inserts_that_are_in_their_table_do_not_count_against_connections(addres
     assert clients[0].info().tables["free"].num_inserts == CLIENTS * BATCHES * 64
 
 
+@pytest.mark.long
 def test_clients_that_all_wait_for_a_full_table_lose_neither_their_connection_nor_an_insert(address, connect, network):
     clients = [connect(address, transport=network) for _ in range(CLIENTS)]
     for client in clients:

@@ -119,6 +119,7 @@ def test_every_confirmed_insert_is_there_once_after_losses_of_power_under_severa
     assert values(watcher) == sorted(value for of in confirmed for value in of)
 
 
+@pytest.mark.long
 def test_what_is_kept_is_shown_and_released_once_it_is_on_the_disk(machine, network, connect, until):
     one = machine()
     client = connect(one.address, transport=network, max_kept_bytes=1 << 20)
@@ -139,6 +140,7 @@ def test_a_journal_that_syncs_always_lets_clients_keep_nothing(machine, network,
     assert client.info().kept_bytes == 0
 
 
+@pytest.mark.long
 def test_a_durable_flush_waits_for_what_was_sent_again_and_fails_if_more_is_lost_than_was_kept(
     machine, network, connect
 ):

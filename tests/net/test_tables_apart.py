@@ -37,6 +37,7 @@ def drain(client):
     return values
 
 
+@pytest.mark.long
 def test_a_full_table_does_not_block_inserts_into_others_and_keeps_its_order(address, connect, network):
     client = connect(address, transport=network)
     # 20 MB that the table does not take.

@@ -244,6 +244,7 @@ except reverie.UnauthenticatedError:
 """
 
 
+@pytest.mark.long
 def test_the_last_log_lines_of_a_server_are_written_when_it_has_stopped(uniform, network, caplog):
     with caplog.at_level(logging.WARNING, "reverie"):
         server = Server([uniform()], token="the-one-that-it-asks-for")

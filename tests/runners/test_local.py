@@ -68,6 +68,7 @@ class Scripted:
         pass
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("agent", "path"), PRESETS)
 def test_every_preset_learns_and_acts_in_one_thread_without_waiting(agent, path, monkeypatch):
     env_id = presets.environment_of(path)
@@ -91,6 +92,7 @@ def test_every_preset_learns_and_acts_in_one_thread_without_waiting(agent, path,
     assert len(result.curve) in (1, 2)
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_run_and_another_seed_another():
     one, two, other = short_run(7), short_run(7), short_run(8)
     assert (one.weights.flat == two.weights.flat).all()
@@ -100,6 +102,7 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another():
     assert (one.weights.flat != other.weights.flat).any()
 
 
+@pytest.mark.long
 def test_the_table_keeps_the_replay_ratio_and_the_reported_times_add_up():
     result = short_run()
     config = result.topology.config
@@ -138,6 +141,7 @@ def test_training_continues_if_the_confirmation_fails(monkeypatch):
     assert result.evaluation.mean_return == 480
 
 
+@pytest.mark.long
 def test_one_good_evaluation_at_the_very_end_is_not_called_confirmed(monkeypatch):
     monkeypatch.setattr(local, "Evaluator", Scripted(screening=[9, 9, 500], confirmation=[400]))
     result = short_run()
@@ -145,6 +149,7 @@ def test_one_good_evaluation_at_the_very_end_is_not_called_confirmed(monkeypatch
     assert result.evaluation.mean_return == 400
 
 
+@pytest.mark.long
 def test_without_stop_when_confirmed_a_run_continues_and_the_last_weights_decide(monkeypatch):
     script = Scripted(screening=[500, 500, 9], confirmation=[480, 480, 11])
     monkeypatch.setattr(local, "Evaluator", script)
@@ -154,6 +159,7 @@ def test_without_stop_when_confirmed_a_run_continues_and_the_last_weights_decide
     assert result.evaluation.mean_return == 11
 
 
+@pytest.mark.long
 def test_a_run_that_never_reached_reports_its_last_weights_on_the_confirmation_seeds(monkeypatch):
     monkeypatch.setattr(local, "Evaluator", Scripted(screening=[470, 9, 9], confirmation=[11]))
     result = short_run()
@@ -189,6 +195,7 @@ def test_an_exception_in_a_callback_ends_the_run_and_closes_the_actors():
     assert len(closed) == 2
 
 
+@pytest.mark.long
 def test_the_learners_threads_are_set_for_the_run_and_restored():
     import torch
 
@@ -199,6 +206,7 @@ def test_the_learners_threads_are_set_for_the_run_and_restored():
     assert torch.get_num_threads() == before
 
 
+@pytest.mark.long
 def test_acting_weights_are_never_older_than_the_period():
     lags = []
 
@@ -216,6 +224,7 @@ def test_acting_weights_are_never_older_than_the_period():
 # five seeds of the benchmark got there. They are ended by what they reach.
 
 
+@pytest.mark.long
 def test_ape_x_dqn_reaches_475_on_cartpole_twice_within_its_presets_steps():
     """With the shipped preset; the benchmark measures five seeds and times."""
     result = train(apex_dqn, "CartPole-v1", seed=0)
@@ -253,6 +262,7 @@ def test_agents_of_continuous_actions_reach_minus_170_on_the_pendulum_twice_with
     assert np.mean(result.evaluation.returns) >= -170.0
 
 
+@pytest.mark.long
 def test_a_run_with_an_http_port_shows_its_curve_and_counts_there_while_it_trains(monkeypatch):
     monkeypatch.setattr(local, "PROGRESS_SECONDS", 0.0)
     opened, points, shown = [], [], []

@@ -58,6 +58,7 @@ def lost(caplog):
     return [line for line in caplog.messages if " is lost, " in line]
 
 
+@pytest.mark.long
 def test_a_killed_shard_leaves_the_distribution_and_the_others_go_on(
     network, mortal, stack, joined, prioritized, caplog
 ):
@@ -90,6 +91,7 @@ def test_a_killed_shard_leaves_the_distribution_and_the_others_go_on(
         assert {int(key) >> 57 for key in client.insert_batch("t", {"x": np.zeros(1, int)})} == {0}
 
 
+@pytest.mark.long
 def test_a_shard_that_starts_again_is_taken_back_and_its_old_keys_are_stale(
     network, mortal, stack, joined, prioritized, until, caplog
 ):
@@ -119,6 +121,7 @@ def test_a_shard_that_starts_again_is_taken_back_and_its_old_keys_are_stale(
             assert len(lost(caplog)) == 1
 
 
+@pytest.mark.long
 def test_a_stopped_shard_is_left_out_and_is_back_when_it_continues(
     network, mortal, stack, joined, prioritized, until, caplog
 ):
@@ -137,6 +140,7 @@ def test_a_stopped_shard_is_left_out_and_is_back_when_it_continues(
         assert any(f"({address}) is lost" in line for line in caplog.messages)
 
 
+@pytest.mark.long
 def test_a_query_and_a_read_leave_out_a_shard_that_is_killed_meanwhile(network, mortal, stack, joined, prioritized):
     for call in ("query", "get"):
         host = Host()
@@ -156,6 +160,7 @@ def test_a_query_and_a_read_leave_out_a_shard_that_is_killed_meanwhile(network, 
             assert [of.present for of in client.info().shards] == [True, False]
 
 
+@pytest.mark.long
 def test_inserts_that_time_out_at_a_dead_shard_go_to_the_others_from_then_on(
     network, mortal, stack, joined, prioritized, until, caplog
 ):
@@ -178,6 +183,7 @@ def test_inserts_that_time_out_at_a_dead_shard_go_to_the_others_from_then_on(
             actor.insert_batch("t", {"x": np.zeros(1)}, shard=1, timeout=0.1)
 
 
+@pytest.mark.long
 def test_a_writer_keeps_what_its_lost_shard_did_not_confirm_and_sends_it_when_the_shard_is_back(
     network, mortal, stack, joined, prioritized
 ):
@@ -207,6 +213,7 @@ def test_a_writer_keeps_what_its_lost_shard_did_not_confirm_and_sends_it_when_th
             assert stack.enter_context(Client(address, patience=100.0)).info(timeout=200).tables["t"].current_size == 3
 
 
+@pytest.mark.long
 def test_with_no_shard_left_every_call_says_so(mortal, joined, prioritized):
     with mortal.serve([prioritized()], shard=0) as address:
         client = joined([address])

@@ -115,6 +115,7 @@ def version_3(root, with_video=True):
     return root
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("made", [version_2, version_3])
 def test_both_versions_are_read_with_their_videos(client, contents, tmp_path, made):
     source = open_dataset(made(tmp_path / "set"))

@@ -62,6 +62,7 @@ def test_an_existing_run_is_refused_with_the_three_ways_on_and_stays(tmp_path):
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
+@pytest.mark.long
 def test_a_checkpoint_of_elsewhere_is_not_continued_among_those_of_another_run(tmp_path):
     run(tmp_path / "a")
     run(tmp_path / "b")
@@ -72,6 +73,7 @@ def test_a_checkpoint_of_elsewhere_is_not_continued_among_those_of_another_run(t
     assert run(tmp_path / "link", 600, resume=checkpoints.find(tmp_path / "a")) >= 300
 
 
+@pytest.mark.long
 def test_overwrite_replaces_checkpoints_and_tables_and_leaves_other_files(tmp_path):
     run(tmp_path, 900)
     (tmp_path / "notes.txt").write_text("mine")
@@ -156,6 +158,7 @@ def test_arguments_that_exclude_each_other_are_refused(tmp_path, options, error,
         run(given.pop("folder"), **given)
 
 
+@pytest.mark.long
 def test_weights_to_begin_with_are_for_the_beginning_only(tmp_path, monkeypatch):
     pytest.importorskip("safetensors")
     run(tmp_path / "source", seed=7)

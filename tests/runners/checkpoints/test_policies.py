@@ -402,6 +402,7 @@ def test_bad_arguments_are_refused_by_name(tmp_path, arguments):
         reverie.load_policy(**{"path": tmp_path, **arguments})
 
 
+@pytest.mark.long
 def test_without_pytorch_the_extra_is_named():
     code = (
         "import sys, importlib.util as util, reverie, reverie.policies as p\n"

@@ -192,6 +192,7 @@ def half_trained(trained_runs, tmp_path):
     return shutil.copytree(trained_runs(HALF), tmp_path / "half")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_a_resumed_run_continues_the_same_curve_counters_and_learner(tmp_path, name):
     learners = []
@@ -347,6 +348,7 @@ def test_the_error_of_a_damaged_checkpoint_names_an_intact_earlier_one(half_trai
         run("dqn", half_trained, resume=half_trained)
 
 
+@pytest.mark.long
 def test_training_continues_when_a_checkpoint_cannot_be_written(tmp_path, monkeypatch):
     def full(path, data):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -179,6 +179,7 @@ def test_a_setting_of_another_packages_agent_may_change_if_the_agent_names_it(tr
     assert change.refused == ""
 
 
+@pytest.mark.long
 def test_other_intervals_of_evaluations_and_checkpoints_hold_at_once(tmp_path):
     asked = options("dqn", 500)
     rare = dataclasses.replace(asked["run"], evaluate_every=10_000, checkpoint_every=10_000)

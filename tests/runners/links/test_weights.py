@@ -66,6 +66,7 @@ def test_weights_that_do_not_fit_raise_an_error_with_the_file_and_keep_the_previ
     assert source.latest(1).version == 3
 
 
+@pytest.mark.long
 def test_a_reader_never_sees_parts_of_two_editions(tmp_path):
     way = WeightsChannel(FileChannel(tmp_path / "weights"))
     publisher, source = way.publisher(0), way.source()

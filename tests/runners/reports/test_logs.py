@@ -58,6 +58,7 @@ def test_a_log_records_the_run_and_reads_back_as_its_curve(tmp_path):
     assert read.finished["mean_return"] == result.evaluation.mean_return
 
 
+@pytest.mark.long
 def test_a_resumed_run_logs_each_point_once_even_after_points_beyond_its_checkpoint(tmp_path):
     folder = tmp_path / "checkpoints"
     run(tmp_path, checkpoint_folder=folder)
@@ -71,12 +72,14 @@ def test_a_resumed_run_logs_each_point_once_even_after_points_beyond_its_checkpo
     assert (again.finished or {})["env_steps"] == result.env_steps
 
 
+@pytest.mark.long
 def test_a_new_run_overwrites_the_log(tmp_path):
     for _ in range(2):
         run(tmp_path)
     assert len(logs.read(tmp_path).returns) == 3
 
 
+@pytest.mark.long
 def test_a_line_torn_by_a_crash_is_left_out_and_a_damaged_one_is_named(tmp_path):
     run(tmp_path)
     whole = (tmp_path / logs.LOG).read_text()
@@ -132,6 +135,7 @@ def test_a_full_disk_tears_no_line_and_the_next_line_counts_the_missing_ones(tmp
     assert lines[1]["lines"] == 2
 
 
+@pytest.mark.long
 def test_a_full_disk_at_a_resume_leaves_the_log_unchanged(tmp_path, monkeypatch):
     run(tmp_path)
     before = (tmp_path / logs.LOG).read_bytes()
@@ -147,6 +151,7 @@ def test_a_full_disk_at_a_resume_leaves_the_log_unchanged(tmp_path, monkeypatch)
     assert [path.name for path in tmp_path.iterdir()] == [logs.LOG]
 
 
+@pytest.mark.long
 def test_a_full_disk_does_not_end_training(tmp_path, monkeypatch):
     pytest.importorskip("tensorboard")
 
@@ -196,6 +201,7 @@ def test_a_resumed_run_purges_later_steps_of_its_older_files(tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.long
 def test_tensorflow_is_not_imported_where_it_is_installed(tmp_path):
     pytest.importorskip("tensorboard")
     package = tmp_path / "tensorflow"
@@ -214,6 +220,7 @@ def test_tensorflow_is_not_imported_where_it_is_installed(tmp_path):
     assert list((tmp_path / "board").iterdir())
 
 
+@pytest.mark.long
 def test_tensorboard_gets_returns_and_the_learners_figures_by_environment_steps(tmp_path):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

@@ -74,6 +74,7 @@ def test_a_long_curve_is_thinned_and_keeps_its_ends(count):
     assert steps == sorted(set(steps))
 
 
+@pytest.mark.long
 def test_the_largest_figures_are_within_the_bounds_of_the_server(started):
     topology = dataclasses.replace(
         started.topology,

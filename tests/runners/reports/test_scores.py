@@ -36,6 +36,7 @@ def covered(size, draws, confidence=0.95):
     return hits
 
 
+@pytest.mark.long
 def test_an_interval_of_many_runs_has_the_centre_as_often_as_it_says():
     draws = 400
     # Five sigma of a binomial, and what the percentile bootstrap of 40 runs lacks (below one in fifty).
