@@ -10,7 +10,8 @@ use reverie_core::item;
 use reverie_core::spec::{ColumnSpec, DType, Structure};
 use reverie_core::table::Priority;
 use std::sync::Arc;
-use support::{cases, spec};
+use support::cases::cases;
+use support::spec;
 
 /// The fields of every step here: two that patterns take, one for conditions, one of td errors; int64, float64 the last.
 const FIELDS: [&str; 4] = ["a", "b", "flag", "td"];

@@ -12,7 +12,8 @@ use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Change, Table, TableOptions, Tables, Updates};
 use std::sync::Arc;
-use support::{Rows, cases, f64_of, options};
+use support::cases::cases;
+use support::{Rows, f64_of, options};
 
 #[derive(Clone, Debug)]
 enum Op {

@@ -1,12 +1,11 @@
 //! What the tests of several stations share.
 #![allow(dead_code)]
 
-mod cases;
+pub mod cases;
 pub mod disk;
 pub mod journaled;
 pub mod saving;
 
-pub use cases::cases;
 use reverie_core::append::{Cells, RowWriter, Sink};
 use reverie_core::chunk::Compression;
 use reverie_core::clock::{Clock, ManualClock};
