@@ -64,6 +64,9 @@ pub struct Store {
     written: Mutex<Written>,
     /// The chunks on the disk. Held while bytes are written; a journal's commits take turns with a checkpoint's chunks.
     log: Mutex<ChunkLog>,
+    /// Held while the disk is waited for, before the log. A sync that fails reports that once: another one at the same
+    /// time could succeed without the bytes, before the failure was noted.
+    syncs: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -81,7 +84,7 @@ impl Store {
             return Err(Error::InvalidArgument("keep must be at least 1: the newest checkpoint stays".to_owned()));
         }
         let log = Mutex::new(ChunkLog::new(Arc::clone(&disk), root.clone(), SEGMENT_BYTES));
-        Ok(Self { disk, root, keep, written: Mutex::default(), log })
+        Ok(Self { disk, root, keep, written: Mutex::default(), log, syncs: Mutex::default() })
     }
 
     /// The same with smaller segments, for tests.
@@ -125,10 +128,19 @@ impl Store {
 
     /// Waits until what was written is on the disk; others may write meanwhile. Returns the end of that.
     pub(crate) fn sync_written(&self) -> Result<(u64, u64)> {
+        let _turn = self.syncs.lock().unwrap_or_else(PoisonError::into_inner);
+        self.log().segments.check_synced()?;
         let mut unsynced = self.log().write_to_sync()?;
         let outcome = unsynced.sync();
         self.log().segments.synced(unsynced.end, outcome)?;
         Ok(unsynced.end)
+    }
+
+    /// As [`Store::sync_written`], but no thread writes meanwhile, and the next record begins a new segment, whose number
+    /// is returned.
+    pub(crate) fn rotate(&self) -> Result<u64> {
+        let _turn = self.syncs.lock().unwrap_or_else(PoisonError::into_inner);
+        self.log().rotate()
     }
 
     /// Waits until the segments of adopted chunks are on the disk: a process that was killed may not have waited.
@@ -270,7 +282,10 @@ impl Store {
         }
         // The long wait is without the lock.
         self.sync_written()?;
-        self.log().sync()?;
+        {
+            let _turn = self.syncs.lock().unwrap_or_else(PoisonError::into_inner);
+            self.log().sync()?;
+        }
         let sync_folder = || self.disk.sync_folder(&self.root).map_err(storage("sync", &self.root));
         sync_folder()?;
         let mut chunks = Vec::with_capacity(plan.chunks.len());

@@ -30,6 +30,10 @@ struct State {
     capacity: Option<usize>,
     /// The sync after this many more fails.
     sync_fails: Option<(u64, Pages)>,
+    /// Syncs of files wait.
+    holds_syncs: bool,
+    /// Syncs that wait.
+    held_syncs: u64,
     /// Renames fail, though they were made where it is true.
     renames_fail: Option<bool>,
 }
@@ -108,6 +112,24 @@ impl FakeDisk {
     /// After so many syncs of files or folders one fails with an error of the disk, while reads and writes work.
     pub fn fail_sync(&self, after: u64, pages: Pages) {
         self.state().sync_fails = Some((after, pages));
+    }
+
+    /// Syncs of files wait from now on, or do not any more.
+    pub fn hold_syncs(&self, holds: bool) {
+        self.state().holds_syncs = holds;
+    }
+
+    /// The number of syncs that wait.
+    pub fn held_syncs(&self) -> u64 {
+        self.state().held_syncs
+    }
+
+    fn wait_if_held(&self) {
+        self.state().held_syncs += 1;
+        while self.state().holds_syncs {
+            std::thread::yield_now();
+        }
+        self.state().held_syncs -= 1;
     }
 
     /// True if the sync that was to fail has failed.
@@ -353,6 +375,7 @@ impl Output for Open {
 
     fn sync(&mut self) -> io::Result<()> {
         let failed = self.disk.sync_outcome()?;
+        self.disk.wait_if_held();
         let mut data = self.data.lock().unwrap();
         let (synced, end) = (data.synced, data.bytes.len());
         match failed {
