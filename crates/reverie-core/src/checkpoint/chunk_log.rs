@@ -46,6 +46,8 @@ pub(crate) struct OnDisk {
     cells: u64,
     /// See [`ChunkLog::epoch`]. A commit cannot rely on a record of an earlier one, which the next recovery may not read.
     epoch: u64,
+    /// No failed checkpoint takes it back.
+    settled: bool,
     /// One for a chunk that was written at once.
     parts: SmallVec<[Place; 1]>,
     /// Where the next part of a chunk that may still grow begins.
@@ -85,7 +87,8 @@ impl ChunkLog {
         let Some(cells) = chunk.upgrade().map(|chunk| chunk.published()) else { return };
         let number = self.take_number();
         let parts = SmallVec::from_iter([place]);
-        let on_disk = OnDisk { chunk: chunk.clone(), number, cells, epoch: self.epoch, parts, next: None };
+        let on_disk =
+            OnDisk { chunk: chunk.clone(), number, cells, epoch: self.epoch, settled: true, parts, next: None };
         self.chunks.insert(chunk.as_ptr() as usize, on_disk);
     }
 
@@ -96,9 +99,17 @@ impl ChunkLog {
 
     /// The place of a chunk of which all present cells are on the disk in one record.
     pub(crate) fn find(&self, chunk: &Arc<Chunk>) -> Option<Place> {
-        let known = self.chunks.get(&(Arc::as_ptr(chunk) as usize))?;
+        Some(self.find_at(Arc::as_ptr(chunk) as usize, chunk.published())?.1)
+    }
+
+    /// The same for the chunk at this address that has so many cells; true if the place stays.
+    pub(crate) fn find_at(&self, address: usize, published: u64) -> Option<(bool, Place)> {
+        let known = self.chunks.get(&address)?;
         match known.parts[..] {
-            [place] if place.segment != WAITING && known.cells == chunk.published() => Some(place),
+            [place] if place.segment != WAITING && known.cells == published => {
+                // A journal takes nothing back.
+                Some((known.settled || self.segments.is_journaled(), place))
+            }
             _ => None,
         }
     }
@@ -129,6 +140,7 @@ impl ChunkLog {
                     number,
                     cells,
                     epoch: self.epoch,
+                    settled: false,
                     parts: [place].into(),
                     next: None,
                 },
@@ -196,7 +208,8 @@ impl ChunkLog {
         let cells = next.iter().map(|cells| u64::from(*cells)).sum();
         let full = next.iter().all(|cells| *cells as usize >= chunk.layout().capacity());
         let next = (!full).then(|| next.into());
-        self.place(chunk, OnDisk { chunk: Arc::downgrade(chunk), number, cells, epoch: self.epoch, parts, next });
+        let (chunk_ref, epoch) = (Arc::downgrade(chunk), self.epoch);
+        self.place(chunk, OnDisk { chunk: chunk_ref, number, cells, epoch, settled: false, parts, next });
     }
 
     /// Notes a chunk whose last part is among the waiting records.
@@ -261,7 +274,11 @@ impl ChunkLog {
 
     /// Keeps what was written since the last call.
     pub(crate) fn settle(&mut self) {
-        self.written.clear();
+        for address in self.written.drain(..) {
+            if let Some(known) = self.chunks.get_mut(&address) {
+                known.settled = true;
+            }
+        }
         // Chunks that are gone are forgotten, so that their addresses can be used again.
         if self.chunks.len() > self.most {
             self.chunks.retain(|_, known| known.chunk.strong_count() > 0);

@@ -9,12 +9,13 @@ use super::retain::{Found, Keep, Newest, clean_up, retain, scan};
 use super::section::SectionWriter;
 use super::segment::Place;
 use super::summary::LogStart;
-use crate::disk::{Disk, folder_of, storage};
+use crate::chunk::{InSegment, Segments};
+use crate::disk::{Disk, Input, folder_of, reading, storage};
 use crate::error::{Error, Result};
 use crate::table::{Cuts, Tables};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 
 /// The size in bytes after which a new segment begins.
@@ -219,6 +220,12 @@ impl Store {
         Ok(saved)
     }
 
+    /// Lets the disk tier of these tables read chunks in the segments instead of writing them.
+    pub(crate) fn share(self: &Arc<Self>, tables: &Tables) {
+        let segments: Weak<dyn Segments> = Arc::downgrade(self) as _;
+        tables.bytes().0.share(segments);
+    }
+
     fn lock(&self, written: &mut Written) -> Result<()> {
         if written.lock.is_none() {
             let path = names::lock(&self.root);
@@ -303,9 +310,13 @@ impl Store {
         self.disk.rename(&unfinished, &path).map_err(storage("rename", &unfinished))?;
         sync_folder()?;
         let segments = manifest::segments(&places);
-        let mut log = self.log();
-        log.settle();
-        let open = log.segments.open().map(|(segment, _)| segment);
+        let open = {
+            let mut log = self.log();
+            log.settle();
+            log.segments.open().map(|(segment, _)| segment)
+        };
+        // So that segments that are abandoned now are read by none, and what the disk tier had written itself is removed.
+        plan.chunks.iter().zip(&places).for_each(|(chunk, place)| chunk.follow(place.payload()));
         Ok((saved, Newest { number, segments, open }))
     }
 
@@ -317,5 +328,17 @@ impl Store {
         let open = log.segments.open().map(|(segment, _)| segment);
         let is_sparse = |(segment, (live, end)): &(u64, (u64, u64))| Some(*segment) != open && *live * SPARSE < *end;
         bytes.into_iter().filter(is_sparse).map(|(segment, _)| segment).collect()
+    }
+}
+
+impl Segments for Store {
+    fn find(&self, address: usize, published: u64) -> Option<InSegment> {
+        self.log().find_at(address, published).filter(|(stays, _)| *stays).map(|(_, place)| place.payload())
+    }
+
+    fn open(&self, segment: u64) -> Result<(PathBuf, Box<dyn Input>)> {
+        let path = names::segment(&self.root, segment);
+        let input = self.disk.open(&path).map_err(reading(&path, 0))?;
+        Ok((path, input))
     }
 }

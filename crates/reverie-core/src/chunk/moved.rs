@@ -2,7 +2,7 @@
 
 use super::form::Form;
 use super::slab::zeroed;
-use super::tier::{Movable, Record, Stored};
+use super::tier::{InSegment, Movable, Record, Stored};
 use super::{Chunk, Storage};
 use crate::error::Result;
 use std::mem::MaybeUninit;
@@ -10,6 +10,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 impl Movable for Chunk {
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self) as usize
+    }
+
+    fn published(&self) -> u64 {
+        self.published()
+    }
+
     fn is_packed(&self) -> bool {
         matches!(&self.storage, Storage::Packable(packable) if matches!(packable.form(), Form::Packed(_)))
     }
@@ -39,6 +47,15 @@ impl Movable for Chunk {
 
     fn store(&self, stored: Stored) {
         self.replace(Form::Stored(Arc::new(stored)));
+    }
+}
+
+impl Chunk {
+    /// All its bytes are in this segment: if it is on the disk, it is read from there from now on.
+    pub(crate) fn follow(&self, at: InSegment) {
+        if let Some(tier) = self.meter.tier() {
+            tier.follow(self, at);
+        }
     }
 }
 

@@ -30,6 +30,8 @@ struct State {
     capacity: Option<usize>,
     /// The sync after this many more fails.
     sync_fails: Option<(u64, Pages)>,
+    /// Bytes that were read.
+    read: u64,
     /// Syncs of files wait.
     holds_syncs: bool,
     /// Syncs that wait.
@@ -112,6 +114,11 @@ impl FakeDisk {
     /// After so many syncs of files or folders one fails with an error of the disk, while reads and writes work.
     pub fn fail_sync(&self, after: u64, pages: Pages) {
         self.state().sync_fails = Some((after, pages));
+    }
+
+    /// The bytes that were read since the last call.
+    pub fn take_read(&self) -> u64 {
+        std::mem::take(&mut self.state().read)
     }
 
     /// Syncs of files wait from now on, or do not any more.
@@ -398,7 +405,7 @@ impl Input for Open {
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        drop(self.disk.operation()?);
+        self.disk.operation()?.read += into.len() as u64;
         let data = self.data.lock().unwrap();
         let from = data.bytes.get(offset as usize..).ok_or(ErrorKind::UnexpectedEof)?;
         into.copy_from_slice(from.get(..into.len()).ok_or(ErrorKind::UnexpectedEof)?);

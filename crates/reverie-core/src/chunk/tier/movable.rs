@@ -5,6 +5,12 @@ use std::sync::Arc;
 
 /// A chunk as the disk tier sees it.
 pub(in crate::chunk) trait Movable: Send + Sync {
+    /// What tells it from other chunks that live.
+    fn address(&self) -> usize;
+
+    /// See [`Chunk::published`](crate::chunk::Chunk::published).
+    fn published(&self) -> u64;
+
     /// True if its bytes in memory are packed.
     fn is_packed(&self) -> bool;
 
