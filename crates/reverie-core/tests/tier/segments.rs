@@ -82,13 +82,14 @@ fn a_checkpoint_takes_over_what_the_tier_had_written_and_the_tiers_files_go() {
     let server = server(queue("q", 200), &disk, 20);
     let mut writer = Writer::new(&server.tables);
     (0..200).for_each(|number| server.insert(&mut writer, number));
-    // The mover has stopped.
-    until("chunks have moved", || server.info().memory <= server.info().memory_bytes * 7 / 8);
     let before = server.info();
     assert!(before.used > 0 && before.shared == 0, "{before:?}");
-    server.saver.save().unwrap();
-    let info = server.info();
-    assert_eq!((info.shared, info.chunks), (info.stored, before.chunks), "{info:?}");
+    // A chunk that moves while a checkpoint is taken is in the next one.
+    until("all are read from the checkpoint", || {
+        server.saver.save().unwrap();
+        server.info().shared == server.info().stored
+    });
+    assert!(server.info().chunks >= before.chunks);
     until("the files are gone", || server.folder.files().len() <= 1 && server.info().used <= 1 << 20);
     for number in 0..200 {
         assert!(server.draw() == content(number), "item {number}");
