@@ -103,16 +103,17 @@ fn a_chunk_of_a_checkpoint_that_may_still_fail_is_written_by_the_tier() {
     let mut writer = Writer::new(&server.tables);
     (0..18).for_each(|number| server.insert(&mut writer, number));
     disk.hold_syncs(true);
-    std::thread::scope(|scope| {
+    let info = std::thread::scope(|scope| {
         let saving = scope.spawn(|| server.saver.save());
         until("its chunks are written", || disk.held_syncs() == 1);
         (18..60).for_each(|number| server.insert(&mut writer, number));
         let info = server.info();
-        assert!(info.chunks >= 18 && info.shared == 0 && info.used > 0, "{info:?}");
         disk.stop_after(0);
         disk.hold_syncs(false);
         saving.join().unwrap().unwrap_err();
+        info
     });
+    assert!(info.chunks >= 18 && info.shared == 0 && info.used > 0, "{info:?}");
     for number in 0..60 {
         assert!(server.draw() == content(number), "item {number}");
     }
