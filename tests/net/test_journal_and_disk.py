@@ -48,6 +48,8 @@ def test_a_table_of_eight_times_the_memory_is_there_after_kills_and_was_written_
     client = connect(address)
     for first in range(0, COUNT, 4):
         client.insert_batch("t", {"obs": rows(first, 4), "at": np.arange(first, first + 4)}, timeout=60)
+    # So that the client keeps nothing, which it would send again.
+    client.flush(durable=True, timeout=60)
     for life in range(3):
         disk = client.info().disk
         assert disk.num_chunks > 0
@@ -58,6 +60,7 @@ def test_a_table_of_eight_times_the_memory_is_there_after_kills_and_was_written_
             client.checkpoint(timeout=60)
         host.process.kill()
         host.process.wait()
+        client.close()
         host, address = start([uniform()])
         client = connect(address)
         assert client.info().tables["t"].current_size == COUNT
@@ -82,10 +85,11 @@ def test_draws_that_were_answered_before_a_kill_are_not_delivered_again(start, c
         warnings.simplefilter("ignore", reverie.ServerRestartedWarning)
         for _ in range(3):
             if asks == "now":
+                client.info(timeout=60)  # it is connected again
                 received += client.sample_batch("t", 5, timeout=0).data["at"].tolist()
             else:
                 # Each is a draw of what there is.
-                received += [int(sample.data[0]) for sample in client.sample("t", 5, emit_timesteps=False, timeout=60)]
+                received += [sample.data[0].item() for sample in client.sample("t", 5, emit_timesteps=False, timeout=60)]
             host.process.kill()
             host.process.wait()
             host, _ = start([fifo()])
