@@ -320,3 +320,20 @@ fn a_sync_that_fails_fails_those_that_were_asked_for_meanwhile() {
     });
     assert!(log.commit(false).is_err());
 }
+
+#[test]
+fn a_disk_that_fails_after_it_was_full_fails_those_that_wait_for_room() {
+    let mut server = with(Syncs::Always);
+    wait(server.insert("rows", 1.0)).unwrap();
+    server.disk.set_capacity(Some(server.disk.size() + 20));
+    let waiting = server.insert("rows", 2.0);
+    while !server.journal.info().is_full {
+        std::thread::yield_now();
+    }
+    server.disk.fail_sync(0, Pages::Lost);
+    server.disk.set_capacity(None);
+    // Its sync, or that of the journal, is the one that fails.
+    server.journal.save().unwrap_err();
+    assert!(matches!(wait(waiting), Err(Error::Storage { .. })));
+    assert!(!server.journal.info().is_full);
+}

@@ -18,6 +18,8 @@ const RECORD: usize = 12;
 const AFTER: u64 = RECORD as u64 + 16;
 /// Bytes that are buffered before they are written, and that are read ahead.
 const AT_ONCE: usize = 1 << 20;
+/// The segment of a place that is not written yet; its offset is that among the waiting records.
+pub(super) const WAITING: u64 = u64::MAX;
 
 /// The place of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +36,11 @@ impl Place {
     /// Bytes of the whole record.
     pub(crate) fn size(&self) -> u64 {
         self.length + RECORD as u64
+    }
+
+    /// True for a record that is not written yet.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.segment == WAITING
     }
 
     /// The bytes of the payload.

@@ -9,7 +9,7 @@ use super::retain::{Found, Keep, Newest, clean_up, retain, scan};
 use super::section::SectionWriter;
 use super::segment::Place;
 use super::summary::LogStart;
-use crate::chunk::{InSegment, Segments};
+use crate::chunk::{Follower, SavedChunk, Segments};
 use crate::disk::{Disk, Input, folder_of, reading, storage};
 use crate::error::{Error, Result};
 use crate::table::{Cuts, Tables};
@@ -282,8 +282,16 @@ impl Store {
                     .find(chunk)
                     .is_some_and(|place| start.is_some_and(|start| place.segment >= start.segment) || is_there(&place))
                 {
-                    saved.written += log.append(chunk)?;
-                    saved.new_chunks += 1;
+                    match log.append(chunk) {
+                        Ok(bytes) => {
+                            saved.written += bytes;
+                            saved.new_chunks += 1;
+                        }
+                        // Damage in a chunk that was never read: its segment stays, for its sake alone.
+                        Err(Error::DamagedFile { .. })
+                            if log.find(chunk).is_some_and(|place| before.segments.contains(&place.segment)) => {}
+                        Err(error) => return Err(error),
+                    }
                 }
             }
         }
@@ -299,6 +307,16 @@ impl Store {
         for some in plan.chunks.chunks(CHUNKS_AT_ONCE) {
             let log = self.log();
             chunks.extend(some.iter().map(|chunk| log.first_part(chunk)));
+        }
+        // Commits may have written some of these chunks once more since that wait.
+        while start.is_some() {
+            self.sync_written()?;
+            let log = self.log();
+            let waiting = plan.chunks.iter().zip(&mut chunks).filter(|(_, (_, place))| place.is_waiting());
+            let replaced = waiting.map(|(chunk, known)| *known = log.first_part(chunk)).count();
+            if replaced == 0 {
+                break;
+            }
         }
         let (numbers, places): (Vec<u64>, Vec<Place>) = chunks.into_iter().unzip();
         let unfinished = names::unfinished(&self.root, number);
@@ -316,7 +334,16 @@ impl Store {
             log.segments.open().map(|(segment, _)| segment)
         };
         // So that segments that are abandoned now are read by none, and what the disk tier had written itself is removed.
-        plan.chunks.iter().zip(&places).for_each(|(chunk, place)| chunk.follow(place.payload()));
+        let mut follower = Follower::default();
+        for some in plan.chunks.chunks(CHUNKS_AT_ONCE) {
+            let found: Vec<_> = {
+                let log = self.log();
+                some.iter().map(|chunk| log.find_saved(Arc::as_ptr(chunk) as usize, chunk.published())).collect()
+            };
+            some.iter().zip(found).filter_map(|(chunk, saved)| Some((chunk, saved?))).for_each(|(chunk, saved)| {
+                follower.follow(chunk, saved);
+            });
+        }
         Ok((saved, Newest { number, segments, open }))
     }
 
@@ -332,8 +359,8 @@ impl Store {
 }
 
 impl Segments for Store {
-    fn find(&self, address: usize, published: u64) -> Option<InSegment> {
-        self.log().find_at(address, published).filter(|(stays, _)| *stays).map(|(_, place)| place.payload())
+    fn find(&self, address: usize, published: u64) -> Option<SavedChunk> {
+        self.log().find_saved(address, published)
     }
 
     fn open(&self, segment: u64) -> Result<(PathBuf, Box<dyn Input>)> {

@@ -27,11 +27,11 @@ pub(crate) use decoder::SpareDecoder;
 pub use decoder::{Decoder, Wanted};
 pub use layout::Layout;
 pub(crate) use left::Record;
-pub(crate) use moved::OnDisk;
+pub(crate) use moved::{Follower, OnDisk};
 pub use raw::{PackedBytes, Raw};
 pub use saved::{Content, Restorer};
 pub use slab::{fill, filled};
-pub(crate) use tier::{InSegment, NUMBERED, Segments, Tier};
+pub(crate) use tier::{InSegment, NUMBERED, SavedChunk, Segments, Tier};
 pub use tier::{TierInfo, TierOptions};
 pub use writer::ChunkWriter;
 

@@ -2,7 +2,7 @@
 
 use super::form::Form;
 use super::slab::zeroed;
-use super::tier::{InSegment, Movable, Record, Stored};
+use super::tier::{Columns, Movable, Record, SavedChunk, Stored};
 use super::{Chunk, Storage};
 use crate::error::Result;
 use std::mem::MaybeUninit;
@@ -18,7 +18,7 @@ impl Movable for Chunk {
         self.published()
     }
 
-    fn is_packed(&self) -> bool {
+    fn has_packed_bytes(&self) -> bool {
         matches!(&self.storage, Storage::Packable(packable) if matches!(packable.form(), Form::Packed(_)))
     }
 
@@ -51,10 +51,30 @@ impl Movable for Chunk {
 }
 
 impl Chunk {
-    /// All its bytes are in this segment: if it is on the disk, it is read from there from now on.
-    pub(crate) fn follow(&self, at: InSegment) {
-        if let Some(tier) = self.meter.tier() {
-            tier.follow(self, at);
+    /// True if its bytes are packed, wherever they are.
+    pub(crate) fn is_packed(&self) -> bool {
+        match &self.storage {
+            Storage::Plain(_) => false,
+            Storage::Packable(packable) => match packable.form() {
+                Form::Raw(_) => false,
+                Form::Packed(_) => true,
+                Form::Stored(stored) => stored.was_packed(),
+            },
+        }
+    }
+}
+
+/// Lets chunks on the disk be read from segments. Those of equal columns share them.
+#[derive(Default)]
+pub(crate) struct Follower {
+    last: Columns,
+}
+
+impl Follower {
+    /// All bytes of the chunk are in this segment: if it is on the disk, it is read from there from now on.
+    pub(crate) fn follow(&mut self, chunk: &Chunk, saved: SavedChunk) {
+        if let Some(tier) = chunk.meter.tier() {
+            tier.follow(chunk, saved, &mut self.last);
         }
     }
 }

@@ -74,6 +74,11 @@ enum Of<'a> {
 }
 
 impl Content<'_> {
+    /// True if packed bytes are saved.
+    pub(crate) fn is_packed(&self) -> bool {
+        matches!(self.of, Of::Packed(_))
+    }
+
     /// Appends the cells of each column from these on as bytes to `out`; returns where the next part begins.
     ///
     /// [`Restorer::joined`] makes the chunk of its parts. A chunk that is packed or was on the disk has one part: `None`

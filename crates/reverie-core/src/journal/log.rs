@@ -147,6 +147,8 @@ impl Log {
         }
         {
             let mut log = self.store.log();
+            // A disk that was full may have failed since.
+            state.has_no_room = false;
             log.segments.check_synced()?;
             if log.is_behind() {
                 // Nothing more is taken from the tables before the disk has this.

@@ -8,7 +8,7 @@ use super::tiers::{self, Temporary, until};
 use reverie_core::checkpoint::{Folder, Keep, Store};
 use reverie_core::chunk::{Compression, TierInfo, TierOptions};
 use reverie_core::error::Error;
-use reverie_core::item::Item;
+use reverie_core::item::{Item, Key};
 use reverie_core::journal::{JournalOptions, Saver, Syncs};
 use reverie_core::table::{SharedTable, TableOptions, Tables};
 use std::path::PathBuf;
@@ -23,9 +23,13 @@ struct Server {
 }
 
 fn server(made: TableOptions, disk: &FakeDisk, memory_items: usize) -> Server {
-    let folder = Temporary::new();
     // The tier's files have 1 MiB each.
-    let tier = TierOptions { disk_bytes: Some(16 << 20), ..tiers::options(&folder, (memory_items * ITEM) as u64) };
+    server_of(made, disk, memory_items, 16 << 20)
+}
+
+fn server_of(made: TableOptions, disk: &FakeDisk, memory_items: usize, disk_bytes: u64) -> Server {
+    let folder = Temporary::new();
+    let tier = TierOptions { disk_bytes: Some(disk_bytes), ..tiers::options(&folder, (memory_items * ITEM) as u64) };
     let tables = tables(vec![made], tier, Arc::new(Folder), None);
     let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), Keep { count: 1, max_age: None }).unwrap();
     let saver = Saver::new(Arc::clone(&tables), Arc::new(disk.clone()), store, || NOW);
@@ -205,4 +209,52 @@ fn a_segment_that_ends_within_a_chunk_is_refused_at_the_start() {
         matches!(&refused, Error::DamagedFile { path: named, .. } if *named == path.display().to_string()),
         "{refused}"
     );
+}
+
+#[test]
+fn a_damaged_chunk_that_was_never_read_stays_in_its_segment_and_fails_no_checkpoint() {
+    let disk = stopped();
+    let (path, bytes) = disk.files().into_iter().max_by_key(|(_, bytes)| bytes.len()).unwrap();
+    let item = content(7);
+    let at = bytes.windows(64).position(|bytes| *bytes == item[..64]).expect("item 7 is there") + 20_000;
+    disk.edit(&path, |bytes| bytes[at] ^= 1);
+    let server = server(options("t", 100), &disk, 20);
+    server.saver.recover(false, false, |_| ()).unwrap().expect("a checkpoint");
+    server.saver.begin_journal(journal()).unwrap();
+    let table = Arc::clone(server.tables.get("t").unwrap());
+    // So few chunks stay in the segment that they are written again.
+    let mut gone = Vec::new();
+    for (index, slot, _) in table.cut().iter() {
+        let reads = slot.item.as_ref().unwrap().chunks().next().unwrap().read().is_ok();
+        if reads && index % 10 != 0 {
+            gone.push(Key::new(0, slot.generation, index).get());
+        }
+    }
+    table.delete(&gone).unwrap();
+    let left = items(&table).len();
+    assert!((2..20).contains(&left), "{left}");
+    for _ in 0..2 {
+        let saved = server.saver.save().unwrap();
+        assert!(saved.new_chunks < left as u64, "{}", saved.new_chunks);
+    }
+    assert!(disk.files().iter().any(|(name, _)| *name == path), "the damaged chunk is still there");
+    assert_eq!(items(&table).iter().filter(|item| item.chunks().next().unwrap().read().is_err()).count(), 1);
+    server.saver.end_journal().unwrap();
+}
+
+#[test]
+fn chunks_in_segments_move_also_where_others_find_no_room() {
+    let disk = FakeDisk::default();
+    // The tier may not write a single item.
+    let server = server_of(options("t", 100), &disk, 20, ITEM as u64 / 2);
+    let mut writer = Writer::new(&server.tables);
+    (0..10).for_each(|number| server.insert(&mut writer, number));
+    server.saver.save().unwrap();
+    (10..15).for_each(|number| server.insert(&mut writer, number));
+    // Those of the checkpoint were read lately: the others are to move first.
+    let saved = items(server.tables.get("t").unwrap()).into_iter().take(10);
+    saved.for_each(|item| drop(cell(&item, 0, 0)));
+    (15..27).for_each(|number| server.insert(&mut writer, number));
+    let info = server.info();
+    assert!(info.used == 0 && info.shared == info.stored && info.chunks >= 7, "{info:?}");
 }

@@ -107,8 +107,10 @@ impl Drop for Place {
 
 impl Drop for File {
     fn drop(&mut self) {
-        if let Some(input) = self.input.take().filter(|_| !self.is_segment) {
-            held(&self.ledger.unused).push((std::mem::take(&mut self.path), input));
+        if let Some(input) = self.input.take() {
+            // The last handle of a segment that was removed frees its bytes: not in the thread that drops a chunk.
+            let path = (!self.is_segment).then(|| std::mem::take(&mut self.path));
+            held(&self.ledger.unused).push((path, input));
             self.ledger.wake();
         }
     }
@@ -216,7 +218,7 @@ impl Files {
         let any = !unused.is_empty();
         for (path, input) in unused {
             // A file that cannot be removed stays until the next start; its bytes are not counted any more.
-            let _ = self.disk.remove(&path);
+            let _ = path.map(|path| self.disk.remove(&path));
             drop(input);
         }
         self.full.retain(|file| file.strong_count() > 0);

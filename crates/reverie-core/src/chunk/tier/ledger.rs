@@ -27,8 +27,9 @@ pub(super) struct Ledger {
     pub(super) chunks: AtomicU64,
     /// The mover waits for bytes to become free on the disk.
     pub(super) wants_room: AtomicBool,
-    /// Files that no chunk refers to: the mover removes them, as that takes time and chunks may be freed anywhere.
-    pub(super) unused: Mutex<Vec<(PathBuf, Box<dyn Input>)>>,
+    /// Files that no chunk refers to: the mover removes them, as that takes time and chunks may be freed anywhere. Of a
+    /// segment it only releases the handle.
+    pub(super) unused: Mutex<Vec<(Option<PathBuf>, Box<dyn Input>)>>,
     signal: Mutex<Signal>,
     wake: Condvar,
     /// A signal was given and not taken: saves the lock.

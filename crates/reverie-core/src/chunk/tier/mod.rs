@@ -12,7 +12,7 @@ mod segments;
 mod stored;
 
 pub(super) use movable::{Memory, Movable};
-pub(crate) use segments::{InSegment, NUMBERED, Segments};
+pub(crate) use segments::{InSegment, NUMBERED, SavedChunk, Segments};
 pub(super) use stored::{Columns, Record, Stored, Unread};
 
 use crate::clock::{Clock, SystemClock};
@@ -36,6 +36,8 @@ const AT_ONCE: u64 = 1 << 20;
 const SPARSE: f64 = 0.67;
 /// The same while the files have `disk_bytes`.
 const SPARSE_IF_FULL: f64 = 0.95;
+/// Chunks that are looked at, when no more can be written, for those that are in segments.
+const MOST_LOOKED_AT: usize = 1024;
 /// Time between attempts after the disk refused a write.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -341,8 +343,21 @@ impl Parts {
                 State::Moves
             }
             Err(state) => {
-                records.into_iter().rev().for_each(|(chunk, _)| self.queue.put_back(&chunk));
-                state
+                // Those behind them may be in segments, which takes no bytes. All have another turn.
+                let mut left: Vec<_> = records.into_iter().map(|(chunk, _)| chunk).collect();
+                while in_segments < at_once && self.shares() && left.len() < MOST_LOOKED_AT {
+                    let Some(chunk) = self.queue.next_cold() else { break };
+                    match self.found(&*chunk, &mut scratch, &mut last) {
+                        Some(stored) => {
+                            in_segments += stored.disk_bytes();
+                            self.moved.fetch_add(1, Relaxed);
+                            chunk.store(stored);
+                        }
+                        None => left.push(chunk),
+                    }
+                }
+                left.iter().for_each(|chunk| self.queue.put_back(chunk));
+                if in_segments > 0 { State::Moves } else { state }
             }
         }
     }

@@ -11,8 +11,8 @@ pub(in crate::chunk) trait Movable: Send + Sync {
     /// See [`Chunk::published`](crate::chunk::Chunk::published).
     fn published(&self) -> u64;
 
-    /// True if its bytes in memory are packed.
-    fn is_packed(&self) -> bool;
+    /// True if its bytes are in memory and packed.
+    fn has_packed_bytes(&self) -> bool;
 
     /// True if it was read since the last call.
     fn take_used(&self) -> bool;

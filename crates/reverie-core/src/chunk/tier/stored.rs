@@ -183,6 +183,10 @@ impl Record {
         saved_bytes(&self.columns)
     }
 
+    pub(super) fn is_packed(&self) -> bool {
+        self.packed
+    }
+
     /// The form of the chunk whose saved bytes are at `place`.
     pub(super) fn saved_at(mut self, place: Place, last: &mut Columns) -> Stored {
         self.columns = as_saved(&self.columns);
@@ -213,9 +217,9 @@ impl Stored {
         Self { place, columns: shared(columns, last), crcs: OnceLock::new(), unread, holes: holes.into(), packed }
     }
 
-    /// The same chunk, whose saved bytes are at `place`.
-    pub(super) fn saved_at(&self, place: Place) -> Self {
-        let (columns, crcs, holes) = (as_saved(&self.columns).into(), self.crcs.clone(), self.holes.clone());
+    /// The same chunk, whose saved bytes are at `place`. `last` are the columns of the one before.
+    pub(super) fn saved_at(&self, place: Place, last: &mut Columns) -> Self {
+        let (columns, crcs, holes) = (shared(as_saved(&self.columns), last), self.crcs.clone(), self.holes.clone());
         Self { place, columns, crcs, unread: self.unread, holes, packed: self.packed }
     }
 
