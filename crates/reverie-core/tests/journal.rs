@@ -161,7 +161,9 @@ fn a_sync_that_fails_stops_the_journal_also_if_a_checkpoint_made_it() {
 
 #[test]
 fn a_request_for_the_disk_makes_the_journal_write_at_once_or_waits_for_its_turn_and_is_counted() {
-    let mut server = server(options_of(Syncs::Interval(LONG)));
+    // Longer than the test waits.
+    let never = Duration::from_secs(3600);
+    let mut server = server(JournalOptions { interval: never, ..options_of(Syncs::Interval(never)) });
     wait(server.insert("rows", 1.0)).unwrap();
     let mut later = server.journal.durable(false);
     assert_eq!((later.poll(), server.journal.info().waiting, server.journal.info().syncs), (None, 0, 0));

@@ -248,3 +248,92 @@ fn bytes_that_a_sync_waits_for_count_until_they_are_on_the_disk() {
     assert!(log.sync().is_err());
     assert_eq!(log.unsynced_bytes(), unsynced);
 }
+
+/// Polls until it holds, for some seconds at most.
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let started = std::time::Instant::now();
+    while !holds() {
+        assert!(started.elapsed().as_secs() < 60, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_request_that_no_thread_waits_for_is_committed_while_the_disk_is_slow() {
+    for syncs in [Syncs::Os, Syncs::Interval(LONG)] {
+        let mut server = with(syncs);
+        let mut first = server.insert("rows", 1.0);
+        server.disk.hold_syncs(true);
+        let mut durable = server.journal.durable(true);
+        until("the disk works", || server.disk.held_syncs() == 1);
+        assert!(first.poll().is_some(), "it is written");
+        let mut later = server.insert("queue", 2.0);
+        until("it is committed", || later.poll().is_some());
+        assert_eq!(left(&server.disk.after_crash(Names::All, Tail::All)), now(&server));
+        assert!(durable.poll().is_none(), "the disk still works");
+        // A request for the disk that comes meanwhile is not answered by the sync that began before.
+        let mut last = server.journal.durable(true);
+        server.disk.hold_syncs(false);
+        wait(durable).unwrap();
+        until("the second one", || last.poll().is_some());
+        assert_eq!(left(&server.disk.after_crash(Names::Synced, Tail::None)), now(&server));
+        assert_eq!(server.journal.info().waiting, 0);
+        server.journal.stop().unwrap();
+    }
+}
+
+#[test]
+fn a_journal_that_ends_waits_for_the_disk_that_works() {
+    let mut server = with(Syncs::Os);
+    drop(server.insert("rows", 1.0));
+    server.disk.hold_syncs(true);
+    let durable = server.journal.durable(true);
+    until("the disk works", || server.disk.held_syncs() == 1);
+    drop(server.insert("rows", 2.0));
+    std::thread::scope(|scope| {
+        let end = scope.spawn(|| server.journal.stop());
+        server.disk.hold_syncs(false);
+        end.join().unwrap().unwrap();
+    });
+    wait(durable).unwrap();
+    assert_eq!(left(&server.disk.after_crash(Names::Synced, Tail::None)), now(&server));
+}
+
+#[test]
+fn a_sync_that_fails_fails_those_that_were_asked_for_meanwhile() {
+    let (tables, disk, log) = small_segments();
+    drop(tables.get("rows").unwrap().insert(Rows::new(&tables).inserts(&[1.0])).unwrap());
+    log.commit(false).unwrap();
+    disk.hold_syncs(true);
+    disk.fail_sync(0, Pages::Lost);
+    std::thread::scope(|scope| {
+        let one = scope.spawn(|| log.sync());
+        until("the disk works", || disk.held_syncs() == 1);
+        let other = scope.spawn(|| log.sync());
+        // Time for the other to do what it must not: report success before the failure is known.
+        for _ in 0..1000 {
+            std::thread::yield_now();
+        }
+        disk.hold_syncs(false);
+        assert!(one.join().unwrap().is_err());
+        assert!(other.join().unwrap().is_err());
+    });
+    assert!(log.commit(false).is_err());
+}
+
+#[test]
+fn a_disk_that_fails_after_it_was_full_fails_those_that_wait_for_room() {
+    let mut server = with(Syncs::Always);
+    wait(server.insert("rows", 1.0)).unwrap();
+    server.disk.set_capacity(Some(server.disk.size() + 20));
+    let waiting = server.insert("rows", 2.0);
+    while !server.journal.info().is_full {
+        std::thread::yield_now();
+    }
+    server.disk.fail_sync(0, Pages::Lost);
+    server.disk.set_capacity(None);
+    // Its sync, or that of the journal, is the one that fails.
+    server.journal.save().unwrap_err();
+    assert!(matches!(wait(waiting), Err(Error::Storage { .. })));
+    assert!(!server.journal.info().is_full);
+}

@@ -100,6 +100,7 @@ fn disk_dict<'py>(py: Python<'py>, disk: &TierInfo) -> PyResult<Bound<'py, PyDic
     dict.set_item("max_memory_bytes", disk.memory_bytes)?;
     dict.set_item("num_chunks", disk.chunks)?;
     dict.set_item("chunk_bytes", disk.stored)?;
+    dict.set_item("shared_bytes", disk.shared)?;
     dict.set_item("file_bytes", disk.used)?;
     dict.set_item("max_file_bytes", disk.disk_bytes)?;
     dict.set_item("num_moved", disk.moved)?;

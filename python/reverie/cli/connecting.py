@@ -191,9 +191,12 @@ def journal_line(journal: dict[str, Any]) -> str:
 
 def disk_line(disk: dict[str, Any]) -> str:
     """The state of a disk tier in one line."""
-    line = f"disk {disk['folder']}: {size(disk['chunk_bytes'])} of chunks in {size(disk['file_bytes'])} of files"
+    own = disk["chunk_bytes"] - disk["shared_bytes"]
+    line = f"disk {disk['folder']}: {size(own)} of chunks in {size(disk['file_bytes'])} of files"
     if disk["max_file_bytes"] is not None:
         line += f" of {size(disk['max_file_bytes'])}"
+    if disk["shared_bytes"]:
+        line += f", {size(disk['shared_bytes'])} in segments of the journal or of checkpoints"
     line += f"; {size(disk['memory_bytes'])} of {size(disk['max_memory_bytes'])} in memory"
     return line if disk["error"] is None else f"{line}; no chunk can move: {disk['error']}"
 

@@ -48,12 +48,17 @@ class DiskInfo:
     """Chunks on the disk."""
     chunk_bytes: int
     """Their bytes on the disk."""
+    shared_bytes: int
+    """Of these, bytes that are read where the server's journal or checkpoints have them, and were not written again."""
     file_bytes: int
-    """Bytes of the files, with what is left of chunks that are gone; at most 1.5 times `chunk_bytes` and a file."""
+    """Bytes of the disk's own files, with what is left of chunks that are gone.
+
+    At most 1.5 times `chunk_bytes - shared_bytes`, and a file.
+    """
     max_file_bytes: int | None
     """Bytes that the files may have: `Server(disk_bytes=)`."""
     num_moved: int
-    """Chunks that were moved to the disk since the start."""
+    """Chunks that were moved to the disk since the start, also those whose bytes were there."""
     compacted_bytes: int
     """Bytes that were written again since the start, to free those of chunks that are gone."""
     error: str | None

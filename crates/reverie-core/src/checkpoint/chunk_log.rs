@@ -1,9 +1,9 @@
 //! The chunks that are in the segments of a folder, and the records that wait to be written there.
 
 use super::plan::AddressHasher;
-use super::segment::{Kind, Place, Records};
+use super::segment::{Kind, Place, Records, WAITING};
 use super::segments::{Segments, Unsynced};
-use crate::chunk::Chunk;
+use crate::chunk::{Chunk, SavedChunk};
 use crate::disk::Disk;
 use crate::error::Result;
 use smallvec::SmallVec;
@@ -16,8 +16,6 @@ use std::sync::{Arc, Weak};
 const AT_ONCE: usize = 1 << 20;
 /// Chunks that may be gone before they are looked for.
 const FEW: usize = 1024;
-/// The segment of a place that is not written yet; its offset is that among the waiting records.
-const WAITING: u64 = u64::MAX;
 
 /// The places of chunks on the disk, and the segment that the next records go to.
 pub(crate) struct ChunkLog {
@@ -46,6 +44,10 @@ pub(crate) struct OnDisk {
     cells: u64,
     /// See [`ChunkLog::epoch`]. A commit cannot rely on a record of an earlier one, which the next recovery may not read.
     epoch: u64,
+    /// No failed checkpoint takes it back.
+    settled: bool,
+    /// The record has the packed form of the chunk.
+    packed: bool,
     /// One for a chunk that was written at once.
     parts: SmallVec<[Place; 1]>,
     /// Where the next part of a chunk that may still grow begins.
@@ -82,10 +84,11 @@ impl ChunkLog {
 
     /// Adds a chunk that is on the disk as one record.
     pub(crate) fn adopt(&mut self, chunk: &Weak<Chunk>, place: Place) {
-        let Some(cells) = chunk.upgrade().map(|chunk| chunk.published()) else { return };
+        let Some((cells, packed)) = chunk.upgrade().map(|chunk| (chunk.published(), chunk.is_packed())) else { return };
         let number = self.take_number();
         let parts = SmallVec::from_iter([place]);
-        let on_disk = OnDisk { chunk: chunk.clone(), number, cells, epoch: self.epoch, parts, next: None };
+        let on_disk =
+            OnDisk { chunk: chunk.clone(), number, cells, epoch: self.epoch, settled: true, packed, parts, next: None };
         self.chunks.insert(chunk.as_ptr() as usize, on_disk);
     }
 
@@ -96,11 +99,23 @@ impl ChunkLog {
 
     /// The place of a chunk of which all present cells are on the disk in one record.
     pub(crate) fn find(&self, chunk: &Arc<Chunk>) -> Option<Place> {
-        let known = self.chunks.get(&(Arc::as_ptr(chunk) as usize))?;
+        Some(self.find_at(Arc::as_ptr(chunk) as usize, chunk.published())?.1)
+    }
+
+    fn find_at(&self, address: usize, published: u64) -> Option<(&OnDisk, Place)> {
+        let known = self.chunks.get(&address)?;
         match known.parts[..] {
-            [place] if place.segment != WAITING && known.cells == chunk.published() => Some(place),
+            [place] if !place.is_waiting() && known.cells == published => Some((known, place)),
             _ => None,
         }
+    }
+
+    /// The bytes of the chunk at this address, if all its cells, of which there are so many, are in one record that stays.
+    pub(crate) fn find_saved(&self, address: usize, published: u64) -> Option<SavedChunk> {
+        let (known, place) = self.find_at(address, published)?;
+        // A journal takes nothing back.
+        let stays = known.settled || self.segments.is_journaled();
+        stays.then_some(SavedChunk { at: place.payload(), packed: known.packed })
     }
 
     /// The number of a chunk, and the place of its first record.
@@ -129,6 +144,8 @@ impl ChunkLog {
                     number,
                     cells,
                     epoch: self.epoch,
+                    settled: false,
+                    packed: content.is_packed(),
                     parts: [place].into(),
                     next: None,
                 },
@@ -172,7 +189,7 @@ impl ChunkLog {
             Some((place, next)) => {
                 let mut parts = known.parts.clone();
                 parts.push(place);
-                self.place_grown(chunk, number, parts, next);
+                self.place_grown(chunk, number, parts, next, false);
             }
             // A packed chunk replaces the parts that were written while it was raw.
             None => _ = self.put_whole(chunk, number)?,
@@ -188,15 +205,23 @@ impl ChunkLog {
             content.save_from(&[], out)
         };
         let (place, next) = self.waiting.append(Kind::Part, fill).expect("a chunk has a first part");
-        self.place_grown(chunk, number, [place].into(), next);
+        self.place_grown(chunk, number, [place].into(), next, content.is_packed());
         Ok(place)
     }
 
-    fn place_grown(&mut self, chunk: &Arc<Chunk>, number: u64, parts: SmallVec<[Place; 1]>, next: Vec<u32>) {
+    fn place_grown(
+        &mut self,
+        chunk: &Arc<Chunk>,
+        number: u64,
+        parts: SmallVec<[Place; 1]>,
+        next: Vec<u32>,
+        packed: bool,
+    ) {
         let cells = next.iter().map(|cells| u64::from(*cells)).sum();
         let full = next.iter().all(|cells| *cells as usize >= chunk.layout().capacity());
         let next = (!full).then(|| next.into());
-        self.place(chunk, OnDisk { chunk: Arc::downgrade(chunk), number, cells, epoch: self.epoch, parts, next });
+        let (chunk_ref, epoch) = (Arc::downgrade(chunk), self.epoch);
+        self.place(chunk, OnDisk { chunk: chunk_ref, number, cells, epoch, settled: false, packed, parts, next });
     }
 
     /// Notes a chunk whose last part is among the waiting records.
@@ -227,7 +252,7 @@ impl ChunkLog {
         self.waiting.bytes.clear();
         for address in self.placed.drain(..) {
             let Some(known) = self.chunks.get_mut(&address) else { continue };
-            for place in known.parts.iter_mut().filter(|place| place.segment == WAITING) {
+            for place in known.parts.iter_mut().filter(|place| place.is_waiting()) {
                 (place.segment, place.offset) = (number, place.offset + at);
             }
         }
@@ -261,7 +286,11 @@ impl ChunkLog {
 
     /// Keeps what was written since the last call.
     pub(crate) fn settle(&mut self) {
-        self.written.clear();
+        for address in self.written.drain(..) {
+            if let Some(known) = self.chunks.get_mut(&address) {
+                known.settled = true;
+            }
+        }
         // Chunks that are gone are forgotten, so that their addresses can be used again.
         if self.chunks.len() > self.most {
             self.chunks.retain(|_, known| known.chunk.strong_count() > 0);

@@ -1,12 +1,13 @@
 //! Reads a checkpoint back: all of it is read and checked before any table gets an item.
 
 use super::manifest::Manifest;
+use super::names;
 use super::rows::{SavedBody, SavedItem};
 use super::segment::{Place, SegmentReader};
 use super::summary::Summary;
 use crate::append::{next_episode, next_stream};
 use crate::chunk::{Chunk, Meter, Restorer};
-use crate::disk::{Disk, folder_of};
+use crate::disk::{Disk, folder_of, reading};
 use crate::error::{Error, Result};
 use crate::item::{Body, Form, Item, Key, Part, Span};
 use crate::table::{Restoring, Row, Sender};
@@ -14,7 +15,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
-/// A checkpoint in memory, complete and checked.
+/// A checkpoint in memory, complete, and checked but for chunks that were left on the disk.
 #[derive(Debug)]
 pub struct Checkpoint {
     /// Its summary.
@@ -42,19 +43,30 @@ pub struct Verified {
 ///
 /// Its chunks count in `meter` for as long as they live. `DamagedFile` names the part that is not as it was written.
 pub fn load(disk: &dyn Disk, path: &Path, meter: &Arc<Meter>) -> Result<Checkpoint> {
-    load_manifest(disk, Manifest::read(disk, path)?, meter)
+    load_manifest(disk, Manifest::read(disk, path)?, meter, false)
 }
 
 /// The checkpoint of a manifest whose chunks are in the segments of its folder.
-pub(crate) fn load_manifest(disk: &dyn Disk, mut manifest: Manifest, meter: &Arc<Meter>) -> Result<Checkpoint> {
+///
+/// Those of one record are not read if they may be `left` on the disk, and `meter` has a disk tier: damage in one is found
+/// by the first read of it. No other process may change the segments then.
+pub(crate) fn load_manifest(
+    disk: &dyn Disk,
+    mut manifest: Manifest,
+    meter: &Arc<Meter>,
+    left: bool,
+) -> Result<Checkpoint> {
     let root = folder_of(&manifest.summary.path);
     let mut chunks: Vec<Option<Arc<Chunk>>> = vec![None; manifest.chunks.len()];
     let mut restorer = Restorer::new(meter);
     let mut parts: HashMap<usize, Vec<Vec<u8>>> = HashMap::new();
-    read_chunks(disk, &root, &manifest.chunks, |number, bytes| {
-        match manifest.parts.contains_key(&(number as u32)) {
-            true => _ = parts.insert(number, vec![bytes.to_vec()]),
-            false => chunks[number] = Some(restorer.chunk(bytes)?),
+    each_chunk(disk, &root, &manifest.chunks, |number, place, segment| {
+        if manifest.parts.contains_key(&(number as u32)) {
+            parts.insert(number, vec![segment.read(place)?.to_vec()]);
+        } else if left && restorer.leaves(place.length) {
+            chunks[number] = Some(leave(disk, &root, &mut restorer, place, segment)?);
+        } else {
+            chunks[number] = Some(restorer.chunk(segment.read(place)?)?);
         }
         Ok(())
     })?;
@@ -62,7 +74,8 @@ pub(crate) fn load_manifest(disk: &dyn Disk, mut manifest: Manifest, meter: &Arc
         manifest.parts.iter().flat_map(|(number, of)| of.iter().map(|place| (*number as usize, *place))).collect();
     let places: Vec<Place> = later.iter().map(|(_, place)| *place).collect();
     // Of one chunk, a later part has a later place.
-    read_chunks(disk, &root, &places, |at, bytes| {
+    each_chunk(disk, &root, &places, |at, place, segment| {
+        let bytes = segment.read(place)?;
         parts.get_mut(&later[at].0).expect("the first part was read").push(bytes.to_vec());
         Ok(())
     })?;
@@ -122,7 +135,9 @@ pub(crate) fn load_manifest(disk: &dyn Disk, mut manifest: Manifest, meter: &Arc
 pub fn verify(disk: &dyn Disk, path: &Path) -> Result<Verified> {
     let manifest = Manifest::read(disk, path)?;
     let mut restorer = Restorer::new(&Arc::new(Meter::new()));
-    read_chunks(disk, &folder_of(path), &manifest.chunks, |_, bytes| restorer.chunk(bytes)?.read().map(|_| ()))?;
+    each_chunk(disk, &folder_of(path), &manifest.chunks, |_, place, segment| {
+        restorer.chunk(segment.read(place)?)?.read().map(|_| ())
+    })?;
     let Summary { manifest_bytes, chunk_bytes, num_chunks, .. } = manifest.summary;
     let items = manifest.items.iter().map(|items| items.len() as u64).sum();
     Ok(Verified { items, chunks: num_chunks, bytes: manifest_bytes + chunk_bytes })
@@ -170,12 +185,27 @@ pub(crate) fn damage(disk: &dyn Disk, root: &Path, chunks: &[(u32, &[Place])]) -
     Ok(chunks.iter().zip(damage).filter_map(|((number, _), error)| Some((*number, error?))).collect())
 }
 
-/// Passes every chunk to `each` with its number, in the order on the disk.
-fn read_chunks(
+/// A chunk that stays on the disk.
+fn leave(
+    disk: &dyn Disk,
+    root: &Path,
+    restorer: &mut Restorer,
+    place: &Place,
+    segment: &SegmentReader,
+) -> Result<Arc<Chunk>> {
+    let record = segment.chunk_record(place)?;
+    let from = record.at.offset;
+    let path = names::segment(root, place.segment);
+    let open = || Ok((path.clone(), disk.open(&path).map_err(reading(&path, 0))?));
+    restorer.leave(&record, |offset, into| segment.read_at(from + offset, into), open)
+}
+
+/// Passes every chunk to `each` with its number, its place and its segment, in the order on the disk.
+fn each_chunk(
     disk: &dyn Disk,
     root: &Path,
     places: &[Place],
-    mut each: impl FnMut(usize, &[u8]) -> Result<()>,
+    mut each: impl FnMut(usize, &Place, &mut SegmentReader) -> Result<()>,
 ) -> Result<()> {
     let mut order: Vec<usize> = (0..places.len()).collect();
     order.sort_unstable_by_key(|number| (places[*number].segment, places[*number].offset));
@@ -186,7 +216,7 @@ fn read_chunks(
             Some((segment, reader)) if *segment == place.segment => reader,
             other => &mut other.insert((place.segment, SegmentReader::open(disk, root, place.segment)?)).1,
         };
-        let taken = each(number, segment.read(place)?);
+        let taken = each(number, place, segment);
         taken.map_err(|error| segment.named(place, error))?;
     }
     Ok(())

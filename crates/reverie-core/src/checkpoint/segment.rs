@@ -5,6 +5,7 @@
 
 use super::names;
 use super::version::Format;
+use crate::chunk::{InSegment, NUMBERED, Record as ChunkRecord};
 use crate::disk::{Disk, Input, Output, damaged, reading, storage};
 use crate::error::{Error, Result};
 use std::io;
@@ -17,6 +18,8 @@ const RECORD: usize = 12;
 const AFTER: u64 = RECORD as u64 + 16;
 /// Bytes that are buffered before they are written, and that are read ahead.
 const AT_ONCE: usize = 1 << 20;
+/// The segment of a place that is not written yet; its offset is that among the waiting records.
+pub(super) const WAITING: u64 = u64::MAX;
 
 /// The place of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,10 +37,20 @@ impl Place {
     pub(crate) fn size(&self) -> u64 {
         self.length + RECORD as u64
     }
+
+    /// True for a record that is not written yet.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.segment == WAITING
+    }
+
+    /// The bytes of the payload.
+    pub(crate) fn payload(&self) -> InSegment {
+        InSegment { segment: self.segment, offset: self.offset + RECORD as u64, length: self.length }
+    }
 }
 
 /// Bytes before those of the chunk in a record of [`Kind::Part`]: its number, and 1 if they follow those before.
-const PART: usize = 9;
+const PART: usize = NUMBERED as usize;
 
 /// What a record contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,9 +174,11 @@ pub(crate) struct SegmentReader {
 
 impl SegmentReader {
     pub(crate) fn open(disk: &dyn Disk, root: &Path, number: u64) -> Result<Self> {
-        let mut reader = Self::open_unchecked(disk, root, number)?;
+        let reader = Self::open_unchecked(disk, root, number)?;
         let path = reader.path.clone();
-        let head = reader.bytes(0, HEAD as usize)?;
+        let mut head = [0; HEAD as usize];
+        // Not ahead: its chunks may not be read.
+        reader.read_at(0, &mut head)?;
         let (ours, crc) = head.split_at(16);
         FORMAT.check(&path, ours, crc)?;
         if ours[8..] != number.to_le_bytes() {
@@ -179,15 +194,45 @@ impl SegmentReader {
         Ok(Self { number, path, input, ahead: Vec::new(), start: 0 })
     }
 
+    /// Fails if the file has no room for a record.
+    fn check_room(&self, place: &Place) -> Result<()> {
+        let end = place.offset.checked_add(RECORD as u64).and_then(|end| end.checked_add(place.length));
+        if end.is_none_or(|end| end > self.input.size()) {
+            return Err(damaged(&self.path, "the file ends within a chunk", place.offset));
+        }
+        Ok(())
+    }
+
+    /// The record of a chunk that is not read: of it only the first bytes are checked.
+    pub(crate) fn chunk_record(&self, place: &Place) -> Result<ChunkRecord> {
+        self.check_room(place)?;
+        let mut head = [0; RECORD];
+        self.read_at(place.offset, &mut head)?;
+        let (kind, at) = (head[RECORD - 1], place.payload());
+        let known = [Kind::Chunk, Kind::Part].into_iter().find(|of| *of as u8 == kind);
+        let expected = known.map(|kind| kind.with(place.length));
+        if head[..4] != place.crc.to_le_bytes() || expected.is_none_or(|expected| head[4..] != expected) {
+            return Err(damaged(&self.path, "a chunk is not what was written", place.offset));
+        }
+        let before = if kind == Kind::Part as u8 { NUMBERED } else { 0 };
+        let Some(length) = at.length.checked_sub(before) else {
+            return Err(damaged(&self.path, "a chunk without its number", place.offset));
+        };
+        let at = InSegment { offset: at.offset + before, length, ..at };
+        Ok(ChunkRecord { at, before: RECORD as u32 + before as u32, crc: place.crc })
+    }
+
+    /// Fills `into` from `offset` of the file on.
+    pub(crate) fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        self.input.read_at(offset, into).map_err(reading(&self.path, offset))
+    }
+
     /// The payload of a record.
     pub(crate) fn read(&mut self, place: &Place) -> Result<&[u8]> {
         debug_assert_eq!(place.segment, self.number);
         let (path, offset) = (self.path.clone(), place.offset);
         // Check before memory is allocated for a length that only a damaged file has.
-        let end = place.offset.checked_add(RECORD as u64).and_then(|end| end.checked_add(place.length));
-        if end.is_none_or(|end| end > self.input.size()) {
-            return Err(damaged(&path, "the file ends within a chunk", offset));
-        }
+        self.check_room(place)?;
         let record = self.bytes(offset, RECORD + place.length as usize)?;
         let (crc, rest) = record.split_at(4);
         if crc != place.crc.to_le_bytes() || crc32fast::hash(rest) != place.crc {

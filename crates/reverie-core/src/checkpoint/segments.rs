@@ -192,6 +192,8 @@ impl Segments {
     /// Notes the outcome of the sync of what was not on the disk up to this end.
     pub(crate) fn synced(&mut self, end: (u64, u64), outcome: Result<()>) -> Result<()> {
         self.noted(outcome)?;
+        // The sync of a thread that wrote meanwhile may have been given the failure of these bytes.
+        self.check_synced()?;
         self.full.retain(|segment| segment.number >= end.0);
         self.named = self.named.max(end.0 + u64::from(end.1 > 0));
         Ok(())

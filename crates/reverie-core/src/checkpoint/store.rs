@@ -9,12 +9,13 @@ use super::retain::{Found, Keep, Newest, clean_up, retain, scan};
 use super::section::SectionWriter;
 use super::segment::Place;
 use super::summary::LogStart;
-use crate::disk::{Disk, folder_of, storage};
+use crate::chunk::{Follower, SavedChunk, Segments};
+use crate::disk::{Disk, Input, folder_of, reading, storage};
 use crate::error::{Error, Result};
 use crate::table::{Cuts, Tables};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 
 /// The size in bytes after which a new segment begins.
@@ -64,6 +65,9 @@ pub struct Store {
     written: Mutex<Written>,
     /// The chunks on the disk. Held while bytes are written; a journal's commits take turns with a checkpoint's chunks.
     log: Mutex<ChunkLog>,
+    /// Held while the disk is waited for, before the log. A sync that fails reports that once: another one at the same
+    /// time could succeed without the bytes, before the failure was noted.
+    syncs: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -81,7 +85,7 @@ impl Store {
             return Err(Error::InvalidArgument("keep must be at least 1: the newest checkpoint stays".to_owned()));
         }
         let log = Mutex::new(ChunkLog::new(Arc::clone(&disk), root.clone(), SEGMENT_BYTES));
-        Ok(Self { disk, root, keep, written: Mutex::default(), log })
+        Ok(Self { disk, root, keep, written: Mutex::default(), log, syncs: Mutex::default() })
     }
 
     /// The same with smaller segments, for tests.
@@ -125,10 +129,19 @@ impl Store {
 
     /// Waits until what was written is on the disk; others may write meanwhile. Returns the end of that.
     pub(crate) fn sync_written(&self) -> Result<(u64, u64)> {
+        let _turn = self.syncs.lock().unwrap_or_else(PoisonError::into_inner);
+        self.log().segments.check_synced()?;
         let mut unsynced = self.log().write_to_sync()?;
         let outcome = unsynced.sync();
         self.log().segments.synced(unsynced.end, outcome)?;
         Ok(unsynced.end)
+    }
+
+    /// As [`Store::sync_written`], but no thread writes meanwhile, and the next record begins a new segment, whose number
+    /// is returned.
+    pub(crate) fn rotate(&self) -> Result<u64> {
+        let _turn = self.syncs.lock().unwrap_or_else(PoisonError::into_inner);
+        self.log().rotate()
     }
 
     /// Waits until the segments of adopted chunks are on the disk: a process that was killed may not have waited.
@@ -207,6 +220,12 @@ impl Store {
         Ok(saved)
     }
 
+    /// Lets the disk tier of these tables read chunks in the segments instead of writing them.
+    pub(crate) fn share(self: &Arc<Self>, tables: &Tables) {
+        let segments: Weak<dyn Segments> = Arc::downgrade(self) as _;
+        tables.bytes().0.share(segments);
+    }
+
     fn lock(&self, written: &mut Written) -> Result<()> {
         if written.lock.is_none() {
             let path = names::lock(&self.root);
@@ -263,20 +282,41 @@ impl Store {
                     .find(chunk)
                     .is_some_and(|place| start.is_some_and(|start| place.segment >= start.segment) || is_there(&place))
                 {
-                    saved.written += log.append(chunk)?;
-                    saved.new_chunks += 1;
+                    match log.append(chunk) {
+                        Ok(bytes) => {
+                            saved.written += bytes;
+                            saved.new_chunks += 1;
+                        }
+                        // Damage in a chunk that was never read: its segment stays, for its sake alone.
+                        Err(Error::DamagedFile { .. })
+                            if log.find(chunk).is_some_and(|place| before.segments.contains(&place.segment)) => {}
+                        Err(error) => return Err(error),
+                    }
                 }
             }
         }
         // The long wait is without the lock.
         self.sync_written()?;
-        self.log().sync()?;
+        {
+            let _turn = self.syncs.lock().unwrap_or_else(PoisonError::into_inner);
+            self.log().sync()?;
+        }
         let sync_folder = || self.disk.sync_folder(&self.root).map_err(storage("sync", &self.root));
         sync_folder()?;
         let mut chunks = Vec::with_capacity(plan.chunks.len());
         for some in plan.chunks.chunks(CHUNKS_AT_ONCE) {
             let log = self.log();
             chunks.extend(some.iter().map(|chunk| log.first_part(chunk)));
+        }
+        // Commits may have written some of these chunks once more since that wait.
+        while start.is_some() {
+            self.sync_written()?;
+            let log = self.log();
+            let waiting = plan.chunks.iter().zip(&mut chunks).filter(|(_, (_, place))| place.is_waiting());
+            let replaced = waiting.map(|(chunk, known)| *known = log.first_part(chunk)).count();
+            if replaced == 0 {
+                break;
+            }
         }
         let (numbers, places): (Vec<u64>, Vec<Place>) = chunks.into_iter().unzip();
         let unfinished = names::unfinished(&self.root, number);
@@ -288,9 +328,22 @@ impl Store {
         self.disk.rename(&unfinished, &path).map_err(storage("rename", &unfinished))?;
         sync_folder()?;
         let segments = manifest::segments(&places);
-        let mut log = self.log();
-        log.settle();
-        let open = log.segments.open().map(|(segment, _)| segment);
+        let open = {
+            let mut log = self.log();
+            log.settle();
+            log.segments.open().map(|(segment, _)| segment)
+        };
+        // So that segments that are abandoned now are read by none, and what the disk tier had written itself is removed.
+        let mut follower = Follower::default();
+        for some in plan.chunks.chunks(CHUNKS_AT_ONCE) {
+            let found: Vec<_> = {
+                let log = self.log();
+                some.iter().map(|chunk| log.find_saved(Arc::as_ptr(chunk) as usize, chunk.published())).collect()
+            };
+            some.iter().zip(found).filter_map(|(chunk, saved)| Some((chunk, saved?))).for_each(|(chunk, saved)| {
+                follower.follow(chunk, saved);
+            });
+        }
         Ok((saved, Newest { number, segments, open }))
     }
 
@@ -302,5 +355,17 @@ impl Store {
         let open = log.segments.open().map(|(segment, _)| segment);
         let is_sparse = |(segment, (live, end)): &(u64, (u64, u64))| Some(*segment) != open && *live * SPARSE < *end;
         bytes.into_iter().filter(is_sparse).map(|(segment, _)| segment).collect()
+    }
+}
+
+impl Segments for Store {
+    fn find(&self, address: usize, published: u64) -> Option<SavedChunk> {
+        self.log().find_saved(address, published)
+    }
+
+    fn open(&self, segment: u64) -> Result<(PathBuf, Box<dyn Input>)> {
+        let path = names::segment(&self.root, segment);
+        let input = self.disk.open(&path).map_err(reading(&path, 0))?;
+        Ok((path, input))
     }
 }

@@ -1,10 +1,10 @@
 //! The accounting of a chunk's bytes: charged once to the server, and once to each table that refers to it.
 
-use super::tier::{Memory, Tier, TierInfo, TierOptions};
+use super::tier::{Memory, Segments, Tier, TierInfo, TierOptions};
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 /// Attempts to read two counters that belong together.
 const ATTEMPTS: u32 = 8;
@@ -74,6 +74,13 @@ impl Meter {
         self.tier.get()
     }
 
+    /// Chunks that are in these segments need not be written to the disk tier's files. Does nothing without one.
+    pub(crate) fn share(&self, segments: Weak<dyn Segments>) {
+        if let Some(tier) = self.tier() {
+            tier.share(segments);
+        }
+    }
+
     /// The figures of the disk tier; `None` without one.
     pub fn tier_info(&self) -> Option<TierInfo> {
         self.tier().map(|tier| tier.info(self.memory_bytes()))
@@ -131,7 +138,10 @@ impl Meter {
         self.in_tables_on_disk.fetch_add(new.1.wrapping_sub(old.1), Relaxed);
     }
 
-    pub(super) fn add(&self, bytes: u64) {
+    pub(super) fn add(&self, bytes: u64, on_disk: u64) {
+        if on_disk > 0 {
+            self.on_disk.fetch_add(on_disk, Relaxed);
+        }
         self.bytes.fetch_add(bytes, Relaxed);
         self.chunks.fetch_add(1, Relaxed);
         if let Some(tier) = self.tier() {

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use std::ops::Range;
 
 const VERSION: u8 = 1;
-const HEAD: usize = 5;
+pub(super) const HEAD: usize = 5;
 pub(super) const ENTRY: usize = 14;
 const FLAG_DELTA: u8 = 1;
 const FLAG_HOLES: u8 = 2;
@@ -159,6 +159,12 @@ impl Packed {
 
     /// Reads the entries, and checks them against the layout and the number of bytes.
     pub(super) fn parse(bytes: Box<[u8]>, layout: &Layout) -> Result<Self> {
+        let sections = Self::sections_of(&bytes, bytes.len(), layout)?.into();
+        Ok(Self { bytes, sections })
+    }
+
+    /// The sections of a packed form of `length` bytes that begins with these; checks them as [`Packed::parse`].
+    pub(super) fn sections_of(bytes: &[u8], length: usize, layout: &Layout) -> Result<Vec<Section>> {
         let head = bytes.get(..HEAD).ok_or_else(|| damaged("it ends within its head"))?;
         let columns = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
         if head[0] != VERSION || columns != layout.num_columns() {
@@ -169,7 +175,7 @@ impl Packed {
             )));
         }
         let entries = bytes.get(HEAD..HEAD + ENTRY * columns).ok_or_else(|| damaged("it ends within its entries"))?;
-        let room = bytes.len() - HEAD - entries.len();
+        let room = length - HEAD - entries.len();
         let mut sections = Vec::with_capacity(columns);
         let mut start = 0;
         for (column, entry) in entries.chunks_exact(ENTRY).enumerate() {
@@ -185,7 +191,7 @@ impl Packed {
         if start != room {
             return Err(damaged(format!("{} bytes behind its last column", room - start)));
         }
-        Ok(Self { bytes, sections: sections.into() })
+        Ok(sections)
     }
 
     pub(super) fn bytes(&self) -> &[u8] {

@@ -65,6 +65,7 @@ impl Decoder {
 
     /// The same for a chunk on the disk; reads only the cells that `wanted` selects where they are not packed.
     pub(super) fn decode_stored(&mut self, stored: &Stored, layout: &Layout, wanted: Wanted<'_>) -> Result<()> {
+        stored.check()?;
         self.columns.clear();
         let mut end = 0;
         for column in 0..layout.num_columns() {

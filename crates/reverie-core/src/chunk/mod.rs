@@ -11,6 +11,7 @@ mod compression;
 mod decoder;
 mod form;
 mod layout;
+mod left;
 mod moved;
 mod raw;
 mod saved;
@@ -25,11 +26,12 @@ pub use compression::Compression;
 pub(crate) use decoder::SpareDecoder;
 pub use decoder::{Decoder, Wanted};
 pub use layout::Layout;
-pub(crate) use moved::OnDisk;
+pub(crate) use left::Record;
+pub(crate) use moved::{Follower, OnDisk};
 pub use raw::{PackedBytes, Raw};
 pub use saved::{Content, Restorer};
 pub use slab::{fill, filled};
-pub(crate) use tier::Tier;
+pub(crate) use tier::{InSegment, NUMBERED, SavedChunk, Segments, Tier};
 pub use tier::{TierInfo, TierOptions};
 pub use writer::ChunkWriter;
 
@@ -74,7 +76,11 @@ impl Chunk {
             Storage::Plain(slab) => HEADER + slab.layout().size_bytes() as u64,
             Storage::Packable(packable) => MORE + packable.form().sizes(packable.raw_bytes).0,
         };
-        meter.add(size);
+        let on_disk = match &storage {
+            Storage::Plain(_) => 0,
+            Storage::Packable(packable) => packable.form().disk_bytes(),
+        };
+        meter.add(size, on_disk);
         let (size, tables, refs) = (AtomicU64::new(size), AtomicU32::new(0), TableRefs::default());
         Arc::new(Self { storage, meter: meter.clone(), size, tables, refs })
     }

@@ -2,7 +2,7 @@
 
 use super::form::Form;
 use super::slab::zeroed;
-use super::tier::{Movable, Record, Stored};
+use super::tier::{Columns, Movable, Record, SavedChunk, Stored};
 use super::{Chunk, Storage};
 use crate::error::Result;
 use std::mem::MaybeUninit;
@@ -10,7 +10,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 impl Movable for Chunk {
-    fn is_packed(&self) -> bool {
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self) as usize
+    }
+
+    fn published(&self) -> u64 {
+        self.published()
+    }
+
+    fn has_packed_bytes(&self) -> bool {
         matches!(&self.storage, Storage::Packable(packable) if matches!(packable.form(), Form::Packed(_)))
     }
 
@@ -39,6 +47,35 @@ impl Movable for Chunk {
 
     fn store(&self, stored: Stored) {
         self.replace(Form::Stored(Arc::new(stored)));
+    }
+}
+
+impl Chunk {
+    /// True if its bytes are packed, wherever they are.
+    pub(crate) fn is_packed(&self) -> bool {
+        match &self.storage {
+            Storage::Plain(_) => false,
+            Storage::Packable(packable) => match packable.form() {
+                Form::Raw(_) => false,
+                Form::Packed(_) => true,
+                Form::Stored(stored) => stored.was_packed(),
+            },
+        }
+    }
+}
+
+/// Lets chunks on the disk be read from segments. Those of equal columns share them.
+#[derive(Default)]
+pub(crate) struct Follower {
+    last: Columns,
+}
+
+impl Follower {
+    /// All bytes of the chunk are in this segment: if it is on the disk, it is read from there from now on.
+    pub(crate) fn follow(&mut self, chunk: &Chunk, saved: SavedChunk) {
+        if let Some(tier) = chunk.meter.tier() {
+            tier.follow(chunk, saved, &mut self.last);
+        }
     }
 }
 

@@ -5,9 +5,10 @@
 //! all raw if the chunk was plain. For an open chunk, the published cells are saved.
 
 use super::chooser::hole_bits;
-use super::codec::{Packed, RAW, Section};
+use super::codec::{self, Packed, RAW, Section};
 use super::form::Form;
 use super::slab::Slab;
+use super::tier::Columns;
 use super::{Chunk, ChunkWriter, Compression, Layout, Meter, Storage};
 use crate::error::{Error, Result};
 use std::collections::HashMap;
@@ -15,6 +16,12 @@ use std::sync::Arc;
 
 const HEAD: usize = 10;
 const ENTRY: usize = 16;
+
+/// Bytes of a saved chunk before those of its columns.
+pub(super) const fn head_bytes(columns: usize) -> usize {
+    HEAD + ENTRY * columns + codec::HEAD + codec::ENTRY * columns
+}
+
 /// A plain chunk is restored as a plain one if it takes at most this many times its saved bytes, plus [`ROOM_MORE`].
 ///
 /// Otherwise a few cells of one column would bring back the memory that all columns once had.
@@ -67,6 +74,11 @@ enum Of<'a> {
 }
 
 impl Content<'_> {
+    /// True if packed bytes are saved.
+    pub(crate) fn is_packed(&self) -> bool {
+        matches!(self.of, Of::Packed(_))
+    }
+
     /// Appends the cells of each column from these on as bytes to `out`; returns where the next part begins.
     ///
     /// [`Restorer::joined`] makes the chunk of its parts. A chunk that is packed or was on the disk has one part: `None`
@@ -120,14 +132,16 @@ fn put_raw(slab: &Slab, from: &[u32], out: &mut Vec<u8>) -> Vec<u32> {
 /// Restores chunks; chunks with the same layout share it.
 #[derive(Debug)]
 pub struct Restorer {
-    meter: Arc<Meter>,
+    pub(super) meter: Arc<Meter>,
+    /// The columns of the last chunk that was left on the disk.
+    pub(super) last: Columns,
     layouts: HashMap<(Vec<u8>, usize), Arc<Layout>>,
 }
 
 impl Restorer {
     /// A restorer whose chunks are counted in `meter`.
     pub fn new(meter: &Arc<Meter>) -> Self {
-        Self { meter: Arc::clone(meter), layouts: HashMap::new() }
+        Self { meter: Arc::clone(meter), last: None, layouts: HashMap::new() }
     }
 
     /// The sealed chunk from the bytes that [`Chunk::save`] wrote. `Damaged` if they cannot be those of a chunk.
@@ -180,7 +194,7 @@ impl Restorer {
         Ok(chunk)
     }
 
-    fn layout(&mut self, by_column: bool, entries: &[u8], capacity: usize) -> Result<Arc<Layout>> {
+    pub(super) fn layout(&mut self, by_column: bool, entries: &[u8], capacity: usize) -> Result<Arc<Layout>> {
         let mut key = entries.to_vec();
         key.push(u8::from(by_column));
         if let Some(known) = self.layouts.get(&(key.clone(), capacity)) {
@@ -206,16 +220,21 @@ impl Restorer {
 }
 
 /// The bytes of a chunk or of a part of it, split.
-struct SavedPart<'a> {
-    by_column: bool,
-    plain: bool,
-    capacity: usize,
-    entries: &'a [u8],
-    form: &'a [u8],
+pub(super) struct SavedPart<'a> {
+    pub(super) by_column: bool,
+    pub(super) plain: bool,
+    pub(super) capacity: usize,
+    pub(super) entries: &'a [u8],
+    pub(super) form: &'a [u8],
 }
 
 impl<'a> SavedPart<'a> {
-    fn parse(bytes: &'a [u8]) -> Result<Self> {
+    /// The number of columns, from the first bytes of the chunk; zero if they are too few.
+    pub(super) fn columns(bytes: &[u8]) -> usize {
+        bytes.get(2..6).map_or(0, |number| u32::from_le_bytes(number.try_into().expect("four bytes")) as usize)
+    }
+
+    pub(super) fn parse(bytes: &'a [u8]) -> Result<Self> {
         let damaged = |what: &str| Error::Damaged(what.to_owned());
         let head = bytes.get(..HEAD).ok_or_else(|| damaged("it ends within its head"))?;
         let number = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes")) as usize;

@@ -1,8 +1,9 @@
 //! Commits for all who wait: what was done meanwhile is one commit, and one sync.
 //!
 //! A thread that blocks until its commit is written makes it itself, with what others did meanwhile: that takes no switch
-//! of threads. The journal's own thread makes those that only tasks wait for, or that no thread made within [`LINGER`],
-//! and everything that waits for the disk.
+//! of threads. The journal's own thread makes those that only tasks wait for, or that no thread made within [`LINGER`].
+//! A second thread waits for the disk, so that commits go on meanwhile; those that must be on the disk before they are
+//! acknowledged wait in the first.
 
 use super::log::{Failed, Log};
 use super::options::{JournalOptions, Syncs};
@@ -27,14 +28,16 @@ const TRIES: usize = 20;
 /// The most commits that a thread makes in a row for others, besides its own.
 const FOR_OTHERS: usize = 2;
 
-/// The journal of a server's tables: a thread that makes commits.
+/// The journal of a server's tables: a thread that makes commits, and one that waits for the disk.
 pub struct Journal {
     log: Log,
     options: JournalOptions,
     /// Guards who waits for what. Nothing is written under it.
     progress: Mutex<Progress>,
     changed: Condvar,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    /// There is something to sync, or no more.
+    sync_asked: Condvar,
+    threads: Mutex<Vec<JoinHandle<()>>>,
     checkpoints: OnceLock<(u64, Wake)>,
 }
 
@@ -56,7 +59,7 @@ impl Desk<()> for NotCancellable {
 }
 
 impl Journal {
-    /// Begins a journal in the folder of the store, see [`Log::begin`], and its thread.
+    /// Begins a journal in the folder of the store, see [`Log::begin`], and its threads.
     ///
     /// From now on inserts and consuming draws are done once they are as durable as the settings say.
     pub fn begin(
@@ -68,20 +71,35 @@ impl Journal {
     ) -> Result<Arc<Self>> {
         options.validate()?;
         let log = Log::begin(Arc::clone(&tables), store, from, now)?;
-        let (progress, thread, checkpoints) = (Mutex::default(), Mutex::default(), OnceLock::new());
-        let journal = Arc::new(Self { log, options, progress, changed: Condvar::new(), thread, checkpoints });
-        let theirs = Arc::clone(&journal);
-        let spawned = std::thread::Builder::new().name("journal".to_owned()).spawn(move || theirs.run());
-        let thread = spawned.map_err(|error| {
-            let path = "the thread of the journal".to_owned();
-            Error::Storage { path, action: "start".into(), reason: error.to_string() }
-        })?;
-        *journal.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        let journal = Arc::new(Self {
+            log,
+            options,
+            progress: Mutex::default(),
+            changed: Condvar::new(),
+            sync_asked: Condvar::new(),
+            threads: Mutex::default(),
+            checkpoints: OnceLock::new(),
+        });
+        for (name, run) in [("journal", Self::run as fn(&Self)), ("journal-sync", Self::run_syncs)] {
+            let theirs = Arc::clone(&journal);
+            match std::thread::Builder::new().name(name.to_owned()).spawn(move || run(&theirs)) {
+                Ok(thread) => journal.threads().push(thread),
+                Err(error) => {
+                    let _ = journal.stop();
+                    let path = "a thread of the journal".to_owned();
+                    return Err(Error::Storage { path, action: "start".into(), reason: error.to_string() });
+                }
+            }
+        }
         for table in tables.iter() {
             let durable: Arc<dyn Durable> = journal.clone();
             table.set_durable(durable);
         }
         Ok(journal)
+    }
+
+    fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
@@ -106,7 +124,7 @@ impl Journal {
         let (ticket, promise) = Ticket::promised(Arc::new(NotCancellable), 0, false);
         let round = progress.next;
         who(&mut progress).push((round, promise));
-        let wakes = progress.asleep || !progress.synced.is_empty();
+        let wakes = progress.asleep || progress.wants_disk;
         drop(progress);
         if wakes {
             self.changed.notify_all();
@@ -114,13 +132,12 @@ impl Journal {
         ticket
     }
 
-    /// Lets the journal's thread wait for the disk, unless it does so already.
-    fn ask_for_sync(&self) {
+    /// Lets the other thread wait for the disk: it notifies those that wait for this round, which is written.
+    fn begin_sync(&self, round: u64) {
         let mut progress = self.progress();
-        if !std::mem::replace(&mut progress.much, true) {
-            drop(progress);
-            self.changed.notify_all();
-        }
+        progress.to_sync = progress.to_sync.max(Some(round));
+        drop(progress);
+        self.sync_asked.notify_all();
     }
 
     /// Makes one commit in this thread for all who wait. False if there is nothing to do, or this thread may not.
@@ -155,7 +172,7 @@ impl Journal {
                 self.ask_for_checkpoint(since_checkpoint);
                 // So that the disk works while others go on.
                 if unsynced > self.options.max_unsynced_bytes / 2 {
-                    self.ask_for_sync();
+                    self.begin_sync(round);
                 }
                 return true;
             }
@@ -177,22 +194,21 @@ impl Journal {
         self.log.save_last()
     }
 
-    /// Writes what is left, waits for the disk, and ends the thread. Idempotent.
+    /// Writes what is left, waits for the disk, and ends the threads. Idempotent.
     ///
     /// Fails if something that was acknowledged may not be on the disk.
     pub fn stop(&self) -> Result<()> {
         self.progress().ended = true;
         self.changed.notify_all();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread {
-            // A panic there failed all who waited.
-            let _ = thread.join();
-        }
+        let threads = std::mem::take(&mut *self.threads());
+        // A panic there failed all who waited.
+        threads.into_iter().for_each(|thread| _ = thread.join());
         self.progress().failed.clone().map_or(Ok(()), Err)
     }
 
     fn run(&self) {
         let _end = End(self);
+        let _no_more = NoMoreSyncs(self);
         let mut next_counts = Instant::now().checked_add(self.options.interval);
         loop {
             let Some((round, ends, counts, syncs)) = self.next_round(next_counts) else { return };
@@ -209,7 +225,10 @@ impl Journal {
                     self.check().map_err(stopped)?;
                     self.finish(round, false, unsynced);
                 }
-                if holds || syncs || ends || by_time || unsynced > most / 2 {
+                if !holds && !ends && (syncs || by_time || unsynced > most / 2) {
+                    self.begin_sync(round);
+                }
+                if holds || ends {
                     self.sync().map_err(|error| Failed { error, has_no_room: self.log.is_full() })?;
                     self.check().map_err(stopped)?;
                     self.finish(round, true, self.log.unsynced_bytes());
@@ -219,12 +238,51 @@ impl Journal {
             match outcome {
                 Ok(()) => self.ask_for_checkpoint(self.log.bytes_since_checkpoint()),
                 // Who waits goes on to wait: there may be room later.
-                Err(failed) if failed.has_no_room && !ends => self.wait_for_room(failed.error),
+                Err(failed) if failed.has_no_room && !ends => {
+                    self.progress().wants_disk |= syncs;
+                    self.wait_for_room(failed.error);
+                }
                 Err(failed) => return self.fail(failed.error),
             }
             if ends {
                 return;
             }
+        }
+    }
+
+    /// Waits for the disk whenever there is something to sync, while the journal's thread makes commits.
+    fn run_syncs(&self) {
+        let _end = End(self);
+        while let Some(round) = self.next_sync() {
+            match self.sync() {
+                Ok(()) if self.check().is_err() => return,
+                Ok(()) => self.finish(round, true, self.log.unsynced_bytes()),
+                // Some records could not be written. The last round of the journal's thread writes and syncs them.
+                Err(error) if self.log.is_full() => {
+                    self.wait_for_room(error);
+                    if !self.progress().ended {
+                        self.begin_sync(round);
+                    }
+                }
+                Err(error) => return self.fail(error),
+            }
+        }
+    }
+
+    /// Waits until a round is to be synced. `None` at the end, and if the journal has failed.
+    fn next_sync(&self) -> Option<u64> {
+        let mut progress = self.progress();
+        loop {
+            if progress.failed.is_some() {
+                return None;
+            }
+            if let Some(round) = progress.to_sync.take() {
+                return Some(round);
+            }
+            if progress.syncs_end {
+                return None;
+            }
+            progress = self.sync_asked.wait(progress).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -252,13 +310,13 @@ impl Journal {
             }
             let now = Instant::now();
             let left = next_counts.map_or(Duration::MAX, |at| at.saturating_duration_since(now));
-            let (counts, waits, syncs) = (left.is_zero(), !progress.written.is_empty(), !progress.synced.is_empty());
+            let (counts, waits, syncs) = (left.is_zero(), !progress.written.is_empty(), progress.wants_disk);
             let round = progress.next;
             let looks = lingers.filter(|(_, until)| *until <= now);
             let none_did = looks.is_some_and(|(since, _)| since == round);
             let at_once = progress.hurried || none_did || self.options.syncs == Syncs::Always;
-            if progress.ended || counts || syncs || progress.much || (waits && at_once) {
-                (progress.hurried, progress.much) = (false, false);
+            if progress.ended || counts || syncs || (waits && at_once) {
+                (progress.hurried, progress.wants_disk) = (false, false);
                 progress.next += 1;
                 return Some((round, progress.ended, counts, syncs));
             }
@@ -316,7 +374,18 @@ impl Journal {
         };
         let error = self.progress().failed.clone().expect("it was just set");
         self.changed.notify_all();
+        self.sync_asked.notify_all();
         waiting.into_iter().for_each(|promise| promise.fill(Err(error.clone())));
+    }
+}
+
+/// Ends the thread of the syncs with the journal's.
+struct NoMoreSyncs<'a>(&'a Journal);
+
+impl Drop for NoMoreSyncs<'_> {
+    fn drop(&mut self) {
+        self.0.progress().syncs_end = true;
+        self.0.sync_asked.notify_all();
     }
 }
 
@@ -338,7 +407,10 @@ impl Durable for Journal {
     }
 
     fn durable(&self, at_once: bool) -> Ticket<()> {
-        self.wait_for(|progress| if at_once { &mut progress.synced } else { &mut progress.synced_later })
+        self.wait_for(|progress| {
+            progress.wants_disk |= at_once;
+            if at_once { &mut progress.synced } else { &mut progress.synced_later }
+        })
     }
 
     fn commit_here(&self) {

@@ -26,8 +26,10 @@ struct State {
     synced: (u64, u64),
     /// The revision of the forgotten senders that was written.
     forgotten: u64,
-    /// Bytes written that may not be on the disk, but for the last mark.
-    unsynced: u64,
+    /// Bytes written since the start, but for marks.
+    written: u64,
+    /// Of these, those that are on the disk.
+    on_disk: u64,
     /// Bytes of commits, and of chunks that they refer to, since the newest checkpoint's cut.
     since_checkpoint: u64,
     encoder: Encoder,
@@ -50,11 +52,18 @@ pub(super) struct Turn<'a> {
     state: MutexGuard<'a, State>,
 }
 
+impl State {
+    /// Bytes written that may not be on the disk, but for the last mark.
+    fn unsynced(&self) -> u64 {
+        self.written - self.on_disk
+    }
+}
+
 impl Turn<'_> {
     /// See [`Log::commit`]; without priorities and counts of draws. Returns also [`Log::bytes_since_checkpoint`].
     pub(super) fn commit(mut self) -> Result<(u64, u64), Failed> {
         match self.log.commit_held(&mut self.state, false) {
-            Ok(()) => Ok((self.state.unsynced, self.state.since_checkpoint)),
+            Ok(()) => Ok((self.state.unsynced(), self.state.since_checkpoint)),
             Err(error) => Err(Failed { error, has_no_room: self.state.has_no_room }),
         }
     }
@@ -83,7 +92,8 @@ impl Log {
             next: from.commit,
             synced: (0, 0),
             forgotten: 0,
-            unsynced: 0,
+            written: 0,
+            on_disk: 0,
             since_checkpoint: 0,
             encoder: Encoder::default(),
             failed: None,
@@ -115,7 +125,7 @@ impl Log {
     pub(super) fn try_commit(&self, counts: bool) -> Result<u64, Failed> {
         let mut state = self.state();
         match self.commit_held(&mut state, counts) {
-            Ok(()) => Ok(state.unsynced),
+            Ok(()) => Ok(state.unsynced()),
             Err(error) => Err(Failed { error, has_no_room: state.has_no_room }),
         }
     }
@@ -137,6 +147,8 @@ impl Log {
         }
         {
             let mut log = self.store.log();
+            // A disk that was full may have failed since.
+            state.has_no_room = false;
             log.segments.check_synced()?;
             if log.is_behind() {
                 // Nothing more is taken from the tables before the disk has this.
@@ -145,7 +157,7 @@ impl Log {
                 written?;
             }
             // With what a checkpoint has written meanwhile: it is no part of the journal, but goes to the disk with it.
-            state.unsynced += log.segments.take_bytes();
+            state.written += log.segments.take_bytes();
         }
         let deltas: Vec<(&str, TableDelta)> =
             self.tables.iter().filter_map(|table| Some((table.name(), table.delta(counts)?))).collect();
@@ -161,7 +173,7 @@ impl Log {
         let (number, synced) = (state.next, state.synced);
         let head = Head { number, synced, clock: self.tables.now(), wall: (self.now)(), forgotten: names };
         let mut log = self.store.log();
-        state.unsynced += log.segments.take_bytes();
+        state.written += log.segments.take_bytes();
         if let Err(error) = state.encoder.put(&mut log, &head, &deltas) {
             // What was taken from the tables is in no commit.
             (state.failed, state.has_no_room) = (Some(error.clone()), false);
@@ -171,7 +183,7 @@ impl Log {
         let written = log.write();
         state.has_no_room = log.segments.has_no_room();
         let bytes = log.segments.take_bytes();
-        (state.unsynced, state.since_checkpoint) = (state.unsynced + bytes, state.since_checkpoint + bytes);
+        (state.written, state.since_checkpoint) = (state.written + bytes, state.since_checkpoint + bytes);
         log.settle();
         drop(log);
         // The items' references: chunks may be freed here, under no table's lock.
@@ -184,14 +196,17 @@ impl Log {
     /// If the disk fails at that, every later commit, sync and checkpoint fails, too: what is not on the disk is not known.
     pub fn sync(&self) -> Result<()> {
         self.store.log().segments.check_synced()?;
-        let before = self.state().unsynced;
-        if before == 0 {
-            return Ok(());
-        }
+        let written = {
+            let state = self.state();
+            if state.unsynced() == 0 {
+                return Ok(());
+            }
+            state.written
+        };
         let end = self.store.sync_written()?;
         let mut state = self.state();
-        // A cut may have been made meanwhile.
-        state.unsynced = state.unsynced.saturating_sub(before);
+        // Another thread may have synced more meanwhile.
+        state.on_disk = state.on_disk.max(written);
         state.synced = state.synced.max(end);
         self.mark(&mut state);
         Ok(())
@@ -217,7 +232,7 @@ impl Log {
 
     /// Bytes that were written and may not be on the disk.
     pub fn unsynced_bytes(&self) -> u64 {
-        self.state().unsynced
+        self.state().unsynced()
     }
 
     /// Bytes that were written since the newest checkpoint: a start reads them.
@@ -225,9 +240,10 @@ impl Log {
         self.state().since_checkpoint
     }
 
-    /// True if the last write failed because the disk is full: the next may succeed.
+    /// True if the last write failed because the disk is full, and no sync failed: the next may succeed.
     pub fn is_full(&self) -> bool {
-        self.store.log().segments.has_no_room()
+        let log = self.store.log();
+        log.segments.has_no_room() && log.segments.check_synced().is_ok()
     }
 
     /// Takes a checkpoint: recovery then begins with it, and the commits before it are not needed.
@@ -251,10 +267,10 @@ impl Log {
             if commits {
                 self.commit_held(&mut state, false)?;
             }
-            let segment = self.store.log().rotate()?;
+            let segment = self.store.rotate()?;
             state.encoder.begin();
             let cuts = if last { self.tables.last_cut() } else { self.tables.cut() }?;
-            (state.synced, state.unsynced, state.since_checkpoint) = ((segment, 0), 0, 0);
+            (state.synced, state.on_disk, state.since_checkpoint) = ((segment, 0), state.written, 0);
             let start = LogStart { segment, commit: state.next };
             // The cut has no leases: they are in the first commit after it, before the manifest replaces the log so far.
             self.commit_held(&mut state, false)?;

@@ -19,8 +19,12 @@ pub(super) struct Progress {
     pub(super) hurried: bool,
     /// The thread waits for the next reason to commit, and must be woken for it.
     pub(super) asleep: bool,
-    /// There are so many bytes that are not on the disk that the thread waits for it.
-    pub(super) much: bool,
+    /// Someone waits for the disk for whom the journal's thread has begun no round.
+    pub(super) wants_disk: bool,
+    /// The newest round that was written and that the thread of the syncs has not looked at.
+    pub(super) to_sync: Option<u64>,
+    /// The thread of the syncs ends.
+    pub(super) syncs_end: bool,
     /// The bytes since the newest checkpoint at which another was asked for.
     pub(super) asked: u64,
 }

@@ -48,6 +48,8 @@ impl Default for JournalEnd {
 ///
 /// What was acknowledged is in it. A record at the end that is not whole was never acknowledged and is left out, and so
 /// is everything after it that was not on the disk yet. `DamagedFile` for damage before that.
+/// With a disk tier, chunks stay where they are: damage in one is found by the first read of it. No other process may
+/// change the folder then.
 pub fn recover(disk: &dyn Disk, root: &Path, meter: &Arc<Meter>) -> Result<Option<Recovered>> {
     let Some(path) = latest(disk, root)? else { return Ok(None) };
     let manifest = Manifest::read(disk, &path)?;
@@ -58,7 +60,7 @@ pub fn recover(disk: &dyn Disk, root: &Path, meter: &Arc<Meter>) -> Result<Optio
     let torn = read_log(disk, root, start, &mut replayed, &mut next_commit)?;
     let end = JournalEnd { commit: next_commit, chunk: replayed.next_chunk() };
     let leases = replayed.leases();
-    let checkpoint = load_manifest(disk, replayed.into_manifest()?, meter)?;
+    let checkpoint = load_manifest(disk, replayed.into_manifest()?, meter, true)?;
     Ok(Some(Recovered { checkpoint, commits: next_commit - first, leases, torn, end }))
 }
 

@@ -128,7 +128,7 @@ pub fn repair(
     let manifest = replayed.into_manifest()?;
     let options = manifest.summary.tables.iter().map(|table| table.options.clone()).collect();
     let tables = Tables::new(options, None, clock, now.as_nanos() as u64)?;
-    let checkpoint = load_manifest(&**disk, manifest, tables.bytes().0)?;
+    let checkpoint = load_manifest(&**disk, manifest, tables.bytes().0, false)?;
     forward(checkpoint.clock_at(now));
     checkpoint.restore(&tables, now)?;
     let store = Store::new(Arc::clone(disk), to, Keep { count: 1, max_age: None })?;

@@ -3,7 +3,10 @@
 use super::group::Journal;
 use super::options::JournalOptions;
 use super::recover::{JournalEnd, Recovered, recover};
-use crate::checkpoint::{Disk, Restored, Saved, Store, Summary, load};
+use crate::checkpoint::load::load_manifest;
+use crate::checkpoint::manifest::Manifest;
+use crate::checkpoint::{Disk, Restored, Saved, Store, Summary};
+use crate::disk::folder_of;
 use crate::error::{Error, Result};
 use crate::table::Tables;
 use std::path::{Path, PathBuf};
@@ -44,6 +47,7 @@ impl Saver {
         now: impl Fn() -> Duration + Send + Sync + 'static,
     ) -> Self {
         let (store, now) = (Arc::new(store), Arc::new(now));
+        store.share(&tables);
         Self { tables, disk, store, now, end: OnceLock::new(), journal: OnceLock::new() }
     }
 
@@ -73,7 +77,9 @@ impl Saver {
     /// `forward` must move the tables' clock, which is not used yet, forward by the given time, so that items keep
     /// their age.
     pub fn restore(&self, path: &Path, forward: impl FnOnce(Duration)) -> Result<(Summary, Restored)> {
-        let checkpoint = load(&*self.disk, path, self.tables.bytes().0)?;
+        let manifest = Manifest::read(&*self.disk, path)?;
+        let is_ours = folder_of(path) == self.store.root();
+        let checkpoint = load_manifest(&*self.disk, manifest, self.tables.bytes().0, is_ours)?;
         let now = (self.now)();
         forward(checkpoint.clock_at(now));
         let summary = checkpoint.summary.clone();

@@ -30,6 +30,12 @@ struct State {
     capacity: Option<usize>,
     /// The sync after this many more fails.
     sync_fails: Option<(u64, Pages)>,
+    /// Bytes that were read.
+    read: u64,
+    /// Syncs of files wait.
+    holds_syncs: bool,
+    /// Syncs that wait.
+    held_syncs: u64,
     /// Renames fail, though they were made where it is true.
     renames_fail: Option<bool>,
 }
@@ -108,6 +114,29 @@ impl FakeDisk {
     /// After so many syncs of files or folders one fails with an error of the disk, while reads and writes work.
     pub fn fail_sync(&self, after: u64, pages: Pages) {
         self.state().sync_fails = Some((after, pages));
+    }
+
+    /// The bytes that were read since the last call.
+    pub fn take_read(&self) -> u64 {
+        std::mem::take(&mut self.state().read)
+    }
+
+    /// Syncs of files wait from now on, or do not any more.
+    pub fn hold_syncs(&self, holds: bool) {
+        self.state().holds_syncs = holds;
+    }
+
+    /// The number of syncs that wait.
+    pub fn held_syncs(&self) -> u64 {
+        self.state().held_syncs
+    }
+
+    fn wait_if_held(&self) {
+        self.state().held_syncs += 1;
+        while self.state().holds_syncs {
+            std::thread::yield_now();
+        }
+        self.state().held_syncs -= 1;
     }
 
     /// True if the sync that was to fail has failed.
@@ -353,6 +382,7 @@ impl Output for Open {
 
     fn sync(&mut self) -> io::Result<()> {
         let failed = self.disk.sync_outcome()?;
+        self.disk.wait_if_held();
         let mut data = self.data.lock().unwrap();
         let (synced, end) = (data.synced, data.bytes.len());
         match failed {
@@ -375,7 +405,7 @@ impl Input for Open {
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        drop(self.disk.operation()?);
+        self.disk.operation()?.read += into.len() as u64;
         let data = self.data.lock().unwrap();
         let from = data.bytes.get(offset as usize..).ok_or(ErrorKind::UnexpectedEof)?;
         into.copy_from_slice(from.get(..into.len()).ok_or(ErrorKind::UnexpectedEof)?);

@@ -141,7 +141,8 @@ fn a_changed_byte_in_a_file_is_an_error_and_never_a_wrong_cell() {
     let folder = Temporary::new();
     let meter = meter(options(&folder, 64 << 10));
     let chunks: Vec<_> = (0..4).map(|number| chunk(&meter, number, STEPS, Compression::None)).collect();
-    until("a chunk is on the disk", || chunks[0].is_on_disk());
+    // The mover has stopped.
+    until("a chunk is on the disk", || chunks[0].is_on_disk() && meter.memory_bytes() <= 56 << 10);
     let path = folder.0.join(&folder.files()[0]);
     let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
     let length = file.metadata().unwrap().len();

@@ -21,20 +21,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Bytes of an item: a chunk of one step.
-const ITEM: usize = 32 << 10;
+pub const ITEM: usize = 32 << 10;
 
-fn tables(made: Vec<TableOptions>, tier: TierOptions, disk: Arc<dyn Disk>, max_bytes: Option<u64>) -> Arc<Tables> {
+pub fn tables(made: Vec<TableOptions>, tier: TierOptions, disk: Arc<dyn Disk>, max_bytes: Option<u64>) -> Arc<Tables> {
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
     Arc::new(Tables::with_disk(made, max_bytes, Some((tier, disk)), &clock, 7).unwrap())
 }
 
 /// Items of one step each, in chunks of their own; their bytes tell them apart.
-struct Writer(RowWriter);
+pub struct Writer(RowWriter);
 
 impl Writer {
-    fn new(tables: &Arc<Tables>) -> Self {
+    pub fn new(tables: &Arc<Tables>) -> Self {
+        Self::packing(tables, Compression::None)
+    }
+
+    pub fn packing(tables: &Arc<Tables>, compression: Compression) -> Self {
         let sink: Arc<dyn Sink> = tables.clone();
-        Self(RowWriter::new(sink, Compression::None, false))
+        Self(RowWriter::new(sink, compression, false))
     }
 
     fn item(&mut self, number: u64) -> Item {
@@ -45,13 +49,13 @@ impl Writer {
         item
     }
 
-    fn inserts(&mut self, number: u64) -> Inserts {
+    pub fn inserts(&mut self, number: u64) -> Inserts {
         std::iter::once((self.item(number), Priority::Value(1.0))).collect()
     }
 }
 
 /// The number, and bytes that depend on it.
-fn content(number: u64) -> Vec<u8> {
+pub fn content(number: u64) -> Vec<u8> {
     let rest = (8..ITEM as u64).map(|at| (number.wrapping_mul(2_654_435_761) >> (at % 32)) as u8 ^ at as u8);
     number.to_le_bytes().into_iter().chain(rest).collect()
 }
@@ -64,11 +68,13 @@ fn number_of(bytes: &[u8]) -> u64 {
 }
 
 /// The outcome of a request, which must have one within some seconds.
-fn done<T>(ticket: Result<Ticket<T>, Error>) -> Result<T, Error> {
-    ticket?.wait(Duration::from_secs(20)).expect("it waits for ever")
+pub fn done<T>(ticket: Result<Ticket<T>, Error>) -> Result<T, Error> {
+    let mut ticket = ticket?;
+    // A wait may end early.
+    (0..20).find_map(|_| ticket.wait(Duration::from_secs(1))).expect("it waits for ever")
 }
 
-fn drawn(table: &Arc<SharedTable>) -> Vec<u8> {
+pub fn drawn(table: &Arc<SharedTable>) -> Vec<u8> {
     let draws = done(table.sample(SampleRequest { num_samples: 1, ..SampleRequest::default() })).unwrap();
     cell(&draws.items[0], 0, 0)
 }

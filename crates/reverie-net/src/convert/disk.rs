@@ -16,6 +16,7 @@ pub fn encode(info: TierInfo) -> proto::DiskInfo {
         num_moved: info.moved,
         compacted_bytes: info.compacted,
         error: info.error,
+        shared_bytes: info.shared,
     }
 }
 
@@ -27,6 +28,7 @@ pub fn decode(info: proto::DiskInfo) -> TierInfo {
         memory_bytes: info.max_memory_bytes,
         chunks: info.num_chunks,
         stored: info.chunk_bytes,
+        shared: info.shared_bytes,
         used: info.file_bytes,
         disk_bytes: info.max_file_bytes,
         moved: info.num_moved,

@@ -56,6 +56,7 @@ fn disk(info: TierInfo) -> Value {
         "max_memory_bytes": info.memory_bytes,
         "num_chunks": info.chunks,
         "chunk_bytes": info.stored,
+        "shared_bytes": info.shared,
         "file_bytes": info.used,
         "max_file_bytes": info.disk_bytes,
         "num_moved": info.moved,

@@ -182,6 +182,46 @@ async fn inserts_that_were_not_confirmed_are_sent_again_and_those_that_were_are_
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_confirmed_and_may_not_be_on_the_disk_is_sent_again_to_a_restarted_server_until_it_is_there() {
+    let fake = Fake::start();
+    fake.inside.durable_later.store(true, Ordering::SeqCst);
+    let client = fake.client(SECOND);
+    let mut talk = connected(&fake, &client).await;
+    let mut rows = Rows::new(&client);
+    let tickets: Vec<_> = (0..3).map(|_| client.insert("replay", rows.inserts()).unwrap()).collect();
+    let (first, requests) = next_inserts(&mut talk).await;
+    assert_eq!(requests, 3);
+    say_inserted(&talk, first, 0..3).await;
+    for (index, ticket) in tickets.into_iter().enumerate() {
+        assert_eq!(ticket.await.unwrap()[..], [Key::from(index as i64)], "the caller does not wait for the disk");
+    }
+    let durable_later = |body| matches!(body, Some(proto::request::Body::Durable(proto::Durable { later: true })));
+    // Each of two servers ends before it answers whether they are on its disk.
+    for incarnation in [8, 9] {
+        assert!(durable_later(talk.request().await.body));
+        assert!(talk.received.iter().all(|received| received.below <= first), "{:?}", talk.received);
+        drop(talk);
+        fake.inside.incarnation.store(incarnation, Ordering::SeqCst);
+        talk = fake.session().await;
+        assert_eq!(next_numbers(&mut talk).await, [0, 1, 2].map(|at| (0, first + at)), "in their order, once");
+        say_inserted(&talk, first, 0..3).await;
+    }
+    let question = talk.request().await;
+    assert!(durable_later(question.body));
+    talk.reply(question.id, reply::Body::Done(proto::Done {})).await;
+    // They are on the disk: a third server gets what comes after them.
+    let next = client.insert("replay", rows.inserts()).unwrap();
+    assert_eq!(next_numbers(&mut talk).await.len(), 1);
+    drop(talk);
+    fake.inside.incarnation.store(10, Ordering::SeqCst);
+    let mut talk = fake.session().await;
+    let (after, requests) = next_inserts(&mut talk).await;
+    assert!(after >= first + 3 && requests == 1, "{after} {requests}");
+    say_inserted(&talk, after, 3..4).await;
+    assert_eq!(next.await.unwrap()[..], [Key::from(3)]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_was_sent_to_a_server_that_forgot_the_session_is_not_sent_twice_and_is_an_error() {
     forgotten_by(|_| ()).await;
 }

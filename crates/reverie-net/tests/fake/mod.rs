@@ -16,7 +16,7 @@ use reverie_net::proto::server_message::Body;
 use reverie_net::proto::{self, ClientMessage, ServerMessage};
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::DuplexStream;
@@ -44,6 +44,8 @@ pub struct Inside {
     pub num_tables: AtomicU64,
     /// Milliseconds until it says what it is: as over a long way.
     pub delay_ms: AtomicU64,
+    /// What it confirms is on its disk later.
+    pub durable_later: AtomicBool,
 }
 
 /// One connection's session, as the server sees it.
@@ -66,6 +68,7 @@ impl Fake {
             attempts: 0.into(),
             num_tables: 2.into(),
             delay_ms: 0.into(),
+            durable_later: false.into(),
         });
         let fake = Self { inside, sessions: Mutex::new(sessions) };
         fake.listen();
@@ -98,7 +101,7 @@ impl Fake {
     pub async fn session_with(&self, resumed: bool, forgot: bool) -> Talk {
         let talk = std::future::poll_fn(|context| self.sessions.lock().unwrap().poll_recv(context)).await.unwrap();
         let hello = proto::ServerHello {
-            durable_later: false,
+            durable_later: self.inside.durable_later.load(Ordering::SeqCst),
             protocol: proto::PROTOCOL,
             incarnation: self.inside.incarnation.load(Ordering::SeqCst),
             resumed: resumed && talk.hello.resume,

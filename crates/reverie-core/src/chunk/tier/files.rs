@@ -1,6 +1,6 @@
 //! The files of chunks that were moved to the disk.
 //!
-//! They belong to one process: nothing reads them after its end, so that they are never synced, have no head, and are
+//! But for segments, they belong to one process: nothing reads them after its end, so that they are never synced, have no head, and are
 //! removed when a server starts with the folder.
 
 use super::ledger::{Ledger, held};
@@ -31,12 +31,14 @@ pub(super) struct File {
     length: AtomicU64,
     /// It was compacted before, and some chunk could not be read.
     given_up: AtomicBool,
+    /// It is a segment of checkpoints or of a journal, which remove it.
+    is_segment: bool,
     ledger: Arc<Ledger>,
 }
 
 /// Bytes of a file that a chunk refers to.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(in crate::chunk) struct Place {
     file: Arc<File>,
     offset: u64,
     pub(super) length: u64,
@@ -48,7 +50,29 @@ impl std::fmt::Debug for File {
     }
 }
 
+impl File {
+    /// A segment of that number.
+    pub(super) fn segment(number: u64, path: PathBuf, input: Box<dyn Input>, ledger: Arc<Ledger>) -> Self {
+        let (live, length, given_up) = (0.into(), 0.into(), false.into());
+        Self { number, path, input: Some(input), live, length, given_up, is_segment: true, ledger }
+    }
+}
+
 impl Place {
+    /// The place of bytes in a file, for a chunk.
+    pub(super) fn new(file: &Arc<File>, offset: u64, length: u64) -> Self {
+        file.live.fetch_add(length, Relaxed);
+        file.ledger.enter(length, file.is_segment);
+        Self { file: Arc::clone(file), offset, length }
+    }
+
+    /// Reads from so many bytes before the place on.
+    pub(super) fn read_before(&self, before: u64, into: &mut [u8]) -> Result<()> {
+        let offset = self.offset.saturating_sub(before);
+        let input = self.file.input.as_ref().expect("a file has its input until it is dropped");
+        input.read_at(offset, into).map_err(reading(&self.file.path, offset))
+    }
+
     /// Reads from `offset` of the place on.
     pub(super) fn read(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         let input = self.file.input.as_ref().expect("a file has its input until it is dropped");
@@ -62,25 +86,31 @@ impl Place {
 
     /// The file and the offset, to read places in the order in which they lie.
     pub(super) fn order(&self) -> (u64, u64) {
-        (self.file.number, self.offset)
+        (u64::from(self.file.is_segment) << 63 | self.file.number, self.offset)
     }
 
     pub(super) fn is_in(&self, file: &Arc<File>) -> bool {
         Arc::ptr_eq(&self.file, file)
+    }
+
+    pub(super) fn is_at(&self, segment: u64, offset: u64) -> bool {
+        self.file.is_segment && (self.file.number, self.offset) == (segment, offset)
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         self.file.live.fetch_sub(self.length, Relaxed);
-        self.file.ledger.leave(self.length);
+        self.file.ledger.leave(self.length, self.file.is_segment);
     }
 }
 
 impl Drop for File {
     fn drop(&mut self) {
         if let Some(input) = self.input.take() {
-            held(&self.ledger.unused).push((std::mem::take(&mut self.path), input));
+            // The last handle of a segment that was removed frees its bytes: not in the thread that drops a chunk.
+            let path = (!self.is_segment).then(|| std::mem::take(&mut self.path));
+            held(&self.ledger.unused).push((path, input));
             self.ledger.wake();
         }
     }
@@ -150,6 +180,7 @@ impl Files {
                     live: 0.into(),
                     length: 0.into(),
                     given_up: false.into(),
+                    is_segment: false,
                     ledger: Arc::clone(&self.ledger),
                 });
                 self.open.insert((output, file))
@@ -175,13 +206,6 @@ impl Files {
         }
     }
 
-    /// The place of bytes in a file, for a chunk.
-    pub(super) fn place(file: &Arc<File>, offset: u64, length: u64) -> Place {
-        file.live.fetch_add(length, Relaxed);
-        file.ledger.enter(length);
-        Place { file: Arc::clone(file), offset, length }
-    }
-
     /// Removes files that no chunk refers to; true if there was one.
     pub(super) fn remove_unused(&mut self) -> bool {
         // A file that is written is kept, but not for ever without a chunk.
@@ -194,7 +218,7 @@ impl Files {
         let any = !unused.is_empty();
         for (path, input) in unused {
             // A file that cannot be removed stays until the next start; its bytes are not counted any more.
-            let _ = self.disk.remove(&path);
+            let _ = path.map(|path| self.disk.remove(&path));
             drop(input);
         }
         self.full.retain(|file| file.strong_count() > 0);

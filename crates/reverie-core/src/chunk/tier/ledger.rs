@@ -20,13 +20,16 @@ pub(super) struct Ledger {
     pub(super) file_bytes: u64,
     /// Bytes of all files that were not removed.
     pub(super) used: AtomicU64,
-    /// Bytes of chunks.
+    /// Bytes of chunks in these files.
     pub(super) stored: AtomicU64,
+    /// Bytes of chunks in segments.
+    pub(super) shared: AtomicU64,
     pub(super) chunks: AtomicU64,
     /// The mover waits for bytes to become free on the disk.
     pub(super) wants_room: AtomicBool,
-    /// Files that no chunk refers to: the mover removes them, as that takes time and chunks may be freed anywhere.
-    pub(super) unused: Mutex<Vec<(PathBuf, Box<dyn Input>)>>,
+    /// Files that no chunk refers to: the mover removes them, as that takes time and chunks may be freed anywhere. Of a
+    /// segment it only releases the handle.
+    pub(super) unused: Mutex<Vec<(Option<PathBuf>, Box<dyn Input>)>>,
     signal: Mutex<Signal>,
     wake: Condvar,
     /// A signal was given and not taken: saves the lock.
@@ -45,6 +48,7 @@ impl Ledger {
             file_bytes,
             used: 0.into(),
             stored: 0.into(),
+            shared: 0.into(),
             chunks: 0.into(),
             wants_room: false.into(),
             unused: Mutex::default(),
@@ -54,15 +58,20 @@ impl Ledger {
         }
     }
 
-    /// A chunk has bytes in a file.
-    pub(super) fn enter(&self, bytes: u64) {
-        self.stored.fetch_add(bytes, Relaxed);
+    /// The bytes of chunks in files, or in segments.
+    fn bytes_in(&self, segments: bool) -> &AtomicU64 {
+        if segments { &self.shared } else { &self.stored }
+    }
+
+    /// A chunk has bytes in a file or a segment.
+    pub(super) fn enter(&self, bytes: u64, segment: bool) {
+        self.bytes_in(segment).fetch_add(bytes, Relaxed);
         self.chunks.fetch_add(1, Relaxed);
     }
 
     /// It has not any more.
-    pub(super) fn leave(&self, bytes: u64) {
-        self.stored.fetch_sub(bytes, Relaxed);
+    pub(super) fn leave(&self, bytes: u64, segment: bool) {
+        self.bytes_in(segment).fetch_sub(bytes, Relaxed);
         self.chunks.fetch_sub(1, Relaxed);
         if self.wants_room.load(Relaxed) || self.is_littered() {
             self.wake();

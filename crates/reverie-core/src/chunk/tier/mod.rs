@@ -8,15 +8,17 @@ mod files;
 mod ledger;
 mod movable;
 mod queue;
+mod segments;
 mod stored;
 
 pub(super) use movable::{Memory, Movable};
-pub(super) use stored::{Record, Stored};
+pub(crate) use segments::{InSegment, NUMBERED, SavedChunk, Segments};
+pub(super) use stored::{Columns, Record, Stored, Unread};
 
 use crate::clock::{Clock, SystemClock};
 use crate::disk::Disk;
 use crate::error::{Error, Result};
-use files::{File, Files};
+use files::{File, Files, Place};
 use ledger::{Ledger, held};
 use queue::Queue;
 use std::collections::HashMap;
@@ -34,6 +36,8 @@ const AT_ONCE: u64 = 1 << 20;
 const SPARSE: f64 = 0.67;
 /// The same while the files have `disk_bytes`.
 const SPARSE_IF_FULL: f64 = 0.95;
+/// Chunks that are looked at, when no more can be written, for those that are in segments.
+const MOST_LOOKED_AT: usize = 1024;
 /// Time between attempts after the disk refused a write.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -72,13 +76,15 @@ pub struct TierInfo {
     pub memory_bytes: u64,
     /// Bytes of the chunks on the disk.
     pub stored: u64,
+    /// Of these, bytes in the segments of checkpoints and of the journal.
+    pub shared: u64,
     /// Chunks on the disk.
     pub chunks: u64,
-    /// Bytes of the files: also those of chunks that are gone.
+    /// Bytes of the tier's own files: also those of chunks that are gone.
     pub used: u64,
     /// Bytes that the files may have.
     pub disk_bytes: Option<u64>,
-    /// Chunks that were moved to the disk since the start.
+    /// Chunks that were moved to the disk since the start, also those whose bytes were there.
     pub moved: u64,
     /// Bytes that compaction wrote since the start.
     pub compacted: u64,
@@ -98,6 +104,7 @@ struct Parts {
     queue: Queue,
     /// Guards the files. Chunks are written under it, by one thread at a time.
     files: Mutex<Written>,
+    shared: segments::Guarded,
     moved: AtomicU64,
     compacted: AtomicU64,
     state: Mutex<State>,
@@ -150,6 +157,7 @@ impl Tier {
             ledger,
             queue: Queue::default(),
             files,
+            shared: Mutex::default(),
             moved: 0.into(),
             compacted: 0.into(),
             state: Mutex::default(),
@@ -227,7 +235,8 @@ impl Tier {
             folder: parts.options.folder.display().to_string(),
             memory,
             memory_bytes: parts.options.memory_bytes,
-            stored: parts.ledger.stored.load(Relaxed),
+            stored: parts.ledger.stored.load(Relaxed) + parts.ledger.shared.load(Relaxed),
+            shared: parts.ledger.shared.load(Relaxed),
             chunks: parts.ledger.chunks.load(Relaxed),
             used: parts.ledger.used.load(Relaxed),
             disk_bytes: parts.options.disk_bytes,
@@ -306,14 +315,21 @@ impl Parts {
         written.files.remove_unused();
         let (mut bytes, mut records) = (Vec::new(), Vec::new());
         let at_once = AT_ONCE.min(self.ledger.file_bytes).min(excess);
-        while (bytes.len() as u64) < at_once {
+        let (mut scratch, mut last, mut in_segments) = (Vec::new(), None, 0);
+        while bytes.len() as u64 + in_segments < at_once {
             let Some(chunk) = self.queue.next_cold() else { break };
+            if let Some(stored) = self.found(&*chunk, &mut scratch, &mut last) {
+                in_segments += stored.disk_bytes();
+                self.moved.fetch_add(1, Relaxed);
+                chunk.store(stored);
+                continue;
+            }
             if let Some(record) = chunk.record(&mut bytes) {
                 records.push((chunk, record));
             }
         }
         if records.is_empty() {
-            return State::NothingToMove;
+            return if in_segments > 0 { State::Moves } else { State::NothingToMove };
         }
         let used = self.ledger.used.load(Relaxed);
         // A file's worth is left for compaction.
@@ -327,8 +343,21 @@ impl Parts {
                 State::Moves
             }
             Err(state) => {
-                records.into_iter().rev().for_each(|(chunk, _)| self.queue.put_back(&chunk));
-                state
+                // Those behind them may be in segments, which takes no bytes. All have another turn.
+                let mut left: Vec<_> = records.into_iter().map(|(chunk, _)| chunk).collect();
+                while in_segments < at_once && self.shares() && left.len() < MOST_LOOKED_AT {
+                    let Some(chunk) = self.queue.next_cold() else { break };
+                    match self.found(&*chunk, &mut scratch, &mut last) {
+                        Some(stored) => {
+                            in_segments += stored.disk_bytes();
+                            self.moved.fetch_add(1, Relaxed);
+                            chunk.store(stored);
+                        }
+                        None => left.push(chunk),
+                    }
+                }
+                left.iter().for_each(|chunk| self.queue.put_back(chunk));
+                if in_segments > 0 { State::Moves } else { state }
             }
         }
     }
@@ -393,7 +422,7 @@ impl Written {
         for (chunk, record) in records {
             let (offset, length) = (at + record.bytes.start as u64, record.bytes.len() as u64);
             members.push(Arc::downgrade(&chunk));
-            chunk.store(record.stored(Files::place(file, offset, length), &mut last));
+            chunk.store(record.stored(Place::new(file, offset, length), &mut last));
         }
     }
 }

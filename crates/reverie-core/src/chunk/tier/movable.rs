@@ -5,8 +5,14 @@ use std::sync::Arc;
 
 /// A chunk as the disk tier sees it.
 pub(in crate::chunk) trait Movable: Send + Sync {
-    /// True if its bytes in memory are packed.
-    fn is_packed(&self) -> bool;
+    /// What tells it from other chunks that live.
+    fn address(&self) -> usize;
+
+    /// See [`Chunk::published`](crate::chunk::Chunk::published).
+    fn published(&self) -> u64;
+
+    /// True if its bytes are in memory and packed.
+    fn has_packed_bytes(&self) -> bool;
 
     /// True if it was read since the last call.
     fn take_used(&self) -> bool;

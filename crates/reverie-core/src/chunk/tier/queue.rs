@@ -46,7 +46,7 @@ impl Turns {
 
 impl Queue {
     fn of(&self, chunk: &dyn Movable) -> &Mutex<Turns> {
-        if chunk.is_packed() { &self.packed } else { &self.raw }
+        if chunk.has_packed_bytes() { &self.packed } else { &self.raw }
     }
 
     pub(super) fn push(&self, chunk: Weak<dyn Movable>) {
@@ -55,9 +55,9 @@ impl Queue {
         held(of).push(chunk);
     }
 
-    /// Makes it the next.
+    /// Makes it the last.
     pub(super) fn put_back(&self, chunk: &Arc<dyn Movable>) {
-        held(self.of(&**chunk)).chunks.push_front(Arc::downgrade(chunk));
+        held(self.of(&**chunk)).chunks.push_back(Arc::downgrade(chunk));
     }
 
     /// A chunk to move: packed before raw, and among each the first that was not read since its last turn.

@@ -1,15 +1,17 @@
 //! The form of a chunk that is on the disk.
 //!
-//! The file has the stored bytes of the columns, one after the other. What finds and checks them stays in memory: the
-//! columns, which chunks of equal columns share, the CRC-32 of each block, and the bits of cells without a value.
+//! The file has the stored bytes of the columns, one after the other; a segment has what `saved.rs` says. What finds and
+//! checks them stays in memory: the columns, which chunks of equal columns share, the CRC-32 of each block, and the bits
+//! of cells without a value. A chunk that was never in memory has the CRC-32 of its record until it is first read.
 
 use super::super::chooser::hole_bits;
 use super::super::codec::{Coding, Packed, RAW, Section};
+use super::super::saved::head_bytes;
 use super::super::slab::Slab;
 use super::files::Place;
 use crate::error::Result;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Cells are checked in blocks of at least this many bytes: a smaller read would not be cheaper.
 const BLOCK: usize = 4096;
@@ -34,11 +36,77 @@ pub(in crate::chunk) struct Column {
 pub(in crate::chunk) struct Stored {
     place: Place,
     columns: Arc<[Column]>,
-    crcs: Box<[u32]>,
+    /// Set by the first read, if the bytes were never in memory.
+    crcs: OnceLock<Box<[u32]>>,
+    unread: Unread,
     /// The bits of the columns that have cells without a value, in order.
     holes: Box<[Box<[u8]>]>,
     /// The chunk was packed before it was moved.
     packed: bool,
+}
+
+/// How a chunk is checked that was not read yet.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::chunk) struct Unread {
+    /// Of its record, but for the first four bytes.
+    pub(in crate::chunk) crc: u32,
+    /// Bytes of the record before those of the chunk.
+    pub(in crate::chunk) before: u32,
+}
+
+/// The columns of a chunk, shared with the one before if they are equal.
+pub(in crate::chunk) type Columns = Option<Arc<[Column]>>;
+
+fn shared(columns: Vec<Column>, last: &mut Columns) -> Arc<[Column]> {
+    match last {
+        Some(last) if **last == columns[..] => Arc::clone(last),
+        _ => Arc::clone(last.insert(columns.into())),
+    }
+}
+
+impl Column {
+    fn hole_bytes(&self) -> u64 {
+        if self.holes { u64::from(self.cells).div_ceil(8) } else { 0 }
+    }
+
+    fn block_of(coding: Coding, width: usize, stored: usize) -> u64 {
+        let block = match coding == RAW {
+            true => BLOCK.div_ceil(width.max(1)).saturating_mul(width).max(1),
+            false => stored.max(1),
+        };
+        block as u64
+    }
+
+    fn num_blocks(&self) -> u64 {
+        self.stored.div_ceil(self.block)
+    }
+}
+
+/// Bytes of a chunk of these columns as it is saved.
+fn saved_bytes(columns: &[Column]) -> u64 {
+    head_bytes(columns.len()) as u64 + columns.iter().map(|column| column.hole_bytes() + column.stored).sum::<u64>()
+}
+
+/// The columns as they lie in a saved chunk.
+fn as_saved(columns: &[Column]) -> Vec<Column> {
+    let mut at = head_bytes(columns.len()) as u64;
+    let place = |column: &Column| {
+        let start = at + column.hole_bytes();
+        at = start + column.stored;
+        Column { start, ..column.clone() }
+    };
+    columns.iter().map(place).collect()
+}
+
+/// The columns as they lie in a file of the tier.
+fn side_by_side(columns: &[Column]) -> Vec<Column> {
+    let mut at = 0;
+    let place = |column: &Column| {
+        let start = at;
+        at += column.stored;
+        Column { start, ..column.clone() }
+    };
+    columns.iter().map(place).collect()
 }
 
 /// A chunk as it will be on the disk.
@@ -83,20 +151,17 @@ impl Record {
     }
 
     fn add(&mut self, cells: u32, coding: Coding, width: usize, holes: Vec<u8>, stored: &[u8]) {
-        let block = match coding == RAW {
-            true => BLOCK.div_ceil(width.max(1)).saturating_mul(width).max(1),
-            false => stored.len().max(1),
-        };
+        let block = Column::block_of(coding, width, stored.len());
         self.columns.push(Column {
             cells,
             coding,
             holes: !holes.is_empty(),
             start: self.columns.last().map_or(0, |last| last.start + last.stored),
             stored: stored.len() as u64,
-            block: block as u64,
+            block,
             first_crc: self.crcs.len() as u32,
         });
-        self.crcs.extend(stored.chunks(block).map(crc32fast::hash));
+        self.crcs.extend(stored.chunks(block as usize).map(crc32fast::hash));
         if !holes.is_empty() {
             self.holes.push(holes.into());
         }
@@ -108,16 +173,91 @@ impl Record {
     }
 
     /// The form of the chunk once its bytes are at `place`. `last` are the columns of the one before.
-    pub(super) fn stored(self, place: Place, last: &mut Option<Arc<[Column]>>) -> Stored {
-        let columns = match last {
-            Some(last) if **last == self.columns[..] => Arc::clone(last),
-            _ => Arc::clone(last.insert(self.columns.into())),
-        };
-        Stored { place, columns, crcs: self.crcs.into(), holes: self.holes.into(), packed: self.packed }
+    pub(super) fn stored(self, place: Place, last: &mut Columns) -> Stored {
+        let (columns, crcs) = (shared(self.columns, last), OnceLock::from(Box::from(self.crcs)));
+        Stored { place, columns, crcs, unread: Unread::default(), holes: self.holes.into(), packed: self.packed }
+    }
+
+    /// Bytes of the chunk as it is saved.
+    pub(super) fn saved_bytes(&self) -> u64 {
+        saved_bytes(&self.columns)
+    }
+
+    pub(super) fn is_packed(&self) -> bool {
+        self.packed
+    }
+
+    /// The form of the chunk whose saved bytes are at `place`.
+    pub(super) fn saved_at(mut self, place: Place, last: &mut Columns) -> Stored {
+        self.columns = as_saved(&self.columns);
+        self.stored(place, last)
     }
 }
 
 impl Stored {
+    /// The form of a chunk whose saved bytes are at `place` and were not read: of each column the section and the bytes of
+    /// a cell.
+    pub(in crate::chunk) fn unread(
+        place: Place,
+        unread: Unread,
+        sections: impl Iterator<Item = (Section, usize)>,
+        holes: Vec<Box<[u8]>>,
+        packed: bool,
+        last: &mut Columns,
+    ) -> Self {
+        let mut first_crc = 0;
+        let column = |(section, width): (Section, usize)| {
+            let Section { cells, coding, holes, stored, .. } = section;
+            let block = Column::block_of(coding, width, stored);
+            let column = Column { cells, coding, holes, start: 0, stored: stored as u64, block, first_crc };
+            first_crc += column.num_blocks() as u32;
+            column
+        };
+        let columns = as_saved(&sections.map(column).collect::<Vec<_>>());
+        Self { place, columns: shared(columns, last), crcs: OnceLock::new(), unread, holes: holes.into(), packed }
+    }
+
+    /// The same chunk, whose saved bytes are at `place`. `last` are the columns of the one before.
+    pub(super) fn saved_at(&self, place: Place, last: &mut Columns) -> Self {
+        let (columns, crcs, holes) = (shared(as_saved(&self.columns), last), self.crcs.clone(), self.holes.clone());
+        Self { place, columns, crcs, unread: self.unread, holes, packed: self.packed }
+    }
+
+    /// Bytes of the chunk as it is saved.
+    pub(super) fn saved_bytes(&self) -> u64 {
+        saved_bytes(&self.columns)
+    }
+
+    /// False for a chunk that was neither in memory nor read.
+    pub(super) fn is_checked(&self) -> bool {
+        self.crcs.get().is_some()
+    }
+
+    /// Checks a chunk that was never in memory, before memory is allocated for its cells; nothing is read of others.
+    pub(in crate::chunk) fn check(&self) -> Result<()> {
+        self.crcs().map(|_| ())
+    }
+
+    /// The CRCs of the blocks; the first call reads and checks all of a chunk that was never in memory.
+    fn crcs(&self) -> Result<&[u32]> {
+        if let Some(crcs) = self.crcs.get() {
+            return Ok(crcs);
+        }
+        let before = u64::from(self.unread.before);
+        let mut record = vec![0; (before + self.place.length) as usize];
+        self.place.read_before(before, &mut record)?;
+        if crc32fast::hash(&record[4..]) != self.unread.crc {
+            return Err(self.place.damaged(0));
+        }
+        let bytes = &record[before as usize..];
+        let blocks = self
+            .columns
+            .iter()
+            .flat_map(|column| bytes[column.start as usize..][..column.stored as usize].chunks(column.block as usize));
+        let crcs = blocks.map(crc32fast::hash).collect();
+        Ok(self.crcs.get_or_init(|| crcs))
+    }
+
     /// Bytes in the file.
     pub(in crate::chunk) fn disk_bytes(&self) -> u64 {
         self.place.length
@@ -126,7 +266,8 @@ impl Stored {
     /// Bytes of memory. Columns that chunks share are not counted.
     pub(in crate::chunk) fn memory_bytes(&self) -> u64 {
         let holes: usize = self.holes.iter().map(|bits| bits.len() + size_of::<Box<[u8]>>()).sum();
-        (size_of::<Self>() + size_of_val::<[u32]>(&self.crcs) + holes) as u64
+        let crcs = self.columns.last().map_or(0, |last| u64::from(last.first_crc) + last.num_blocks());
+        (size_of::<Self>() + holes) as u64 + size_of::<u32>() as u64 * crcs
     }
 
     /// Chunks in this order lie one behind the other.
@@ -187,11 +328,12 @@ impl Stored {
     ///
     /// `Storage` if they cannot be read, `DamagedFile` if they are not what was written.
     pub(in crate::chunk) fn read(&self, column: usize, from: u64, into: &mut [u8]) -> Result<()> {
+        let crcs = self.crcs()?;
         let column = &self.columns[column];
         let offset = column.start + from;
         self.place.read(offset, into)?;
         let first = column.first_crc as usize + (from / column.block) as usize;
-        for (block, crc) in into.chunks(column.block as usize).zip(&self.crcs[first..]) {
+        for (block, crc) in into.chunks(column.block as usize).zip(&crcs[first..]) {
             if crc32fast::hash(block) != *crc {
                 return Err(self.place.damaged(offset));
             }
@@ -241,8 +383,8 @@ impl Stored {
             read?;
         }
         Ok(Record {
-            columns: self.columns.to_vec(),
-            crcs: self.crcs.to_vec(),
+            columns: side_by_side(&self.columns),
+            crcs: self.crcs()?.to_vec(),
             holes: self.holes.to_vec(),
             packed: self.packed,
             bytes: start..out.len(),

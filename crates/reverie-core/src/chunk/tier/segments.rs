@@ -1,0 +1,148 @@
+//! Chunks whose bytes are in the segments of checkpoints and journals: they are read there, and not written again.
+//!
+//! Segments belong to checkpoints. One that is removed while chunks are read from it stays open, and so do its bytes.
+
+use super::Tier;
+use super::files::{File, Place};
+use super::ledger::held;
+use super::movable::Movable;
+use super::stored::{Columns, Record, Stored};
+use crate::disk::Input;
+use crate::error::Result;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, Weak};
+
+/// Bytes before those of a chunk in a record that has its number: the number, and a flag.
+pub(crate) const NUMBERED: u64 = 9;
+
+/// The bytes of a chunk in a segment: the payload of a record, which may begin with [`NUMBERED`] bytes more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InSegment {
+    pub(crate) segment: u64,
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
+}
+
+/// All cells of a chunk in a segment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SavedChunk {
+    pub(crate) at: InSegment,
+    /// In the chunk's packed form.
+    pub(crate) packed: bool,
+}
+
+impl SavedChunk {
+    /// The bytes of the chunk alone, which has so many in this form; `None` if it was saved in the other one.
+    fn bytes(self, saved_bytes: u64, packed: bool) -> Option<InSegment> {
+        let before = self.at.length.checked_sub(saved_bytes).filter(|before| [0, NUMBERED].contains(before))?;
+        let at = InSegment { offset: self.at.offset + before, length: saved_bytes, ..self.at };
+        (self.packed == packed).then_some(at)
+    }
+}
+
+/// The segments that a server writes.
+pub(crate) trait Segments: Send + Sync {
+    /// Where the chunk at this address is, if all its cells, of which there are so many, are in one record that stays.
+    fn find(&self, address: usize, published: u64) -> Option<SavedChunk>;
+
+    /// Opens a segment to read.
+    fn open(&self, segment: u64) -> Result<(PathBuf, Box<dyn Input>)>;
+}
+
+/// The segments that chunks are read from.
+#[derive(Default)]
+pub(super) struct Shared {
+    of: Option<Weak<dyn Segments>>,
+    open: HashMap<u64, Weak<File>>,
+}
+
+impl Tier {
+    /// Chunks that are in these segments are read from there from now on, instead of being written.
+    pub(crate) fn share(&self, segments: Weak<dyn Segments>) {
+        held(&self.parts.shared).of = Some(segments);
+    }
+
+    /// The place of these bytes of a segment, which `open` opens if no chunk is read from it.
+    pub(in crate::chunk) fn place(
+        &self,
+        at: InSegment,
+        open: impl FnOnce() -> Result<(PathBuf, Box<dyn Input>)>,
+    ) -> Result<Place> {
+        self.parts.place(at, open)
+    }
+
+    /// A chunk that is on the disk is in this segment now: it is read from there.
+    pub(in crate::chunk) fn follow(&self, chunk: &dyn Movable, saved: SavedChunk, last: &mut Columns) {
+        let Some(old) = chunk.stored() else { return };
+        let Some(bytes) = saved.bytes(old.saved_bytes(), old.was_packed()) else { return };
+        if old.place().is_at(bytes.segment, bytes.offset) || !old.is_checked() {
+            return;
+        }
+        let Some(segments) = self.parts.segments() else { return };
+        // It stays where it is if the segment cannot be opened.
+        if let Ok(place) = self.parts.place(bytes, || segments.open(bytes.segment)) {
+            chunk.store(old.saved_at(place, last));
+        }
+    }
+}
+
+impl super::Parts {
+    /// True if chunks may be in segments.
+    pub(super) fn shares(&self) -> bool {
+        self.segments().is_some()
+    }
+
+    fn segments(&self) -> Option<Arc<dyn Segments>> {
+        held(&self.shared).of.as_ref()?.upgrade()
+    }
+
+    fn place(&self, at: InSegment, open: impl FnOnce() -> Result<(PathBuf, Box<dyn Input>)>) -> Result<Place> {
+        let mut shared = held(&self.shared);
+        let known = shared.open.get(&at.segment).and_then(Weak::upgrade);
+        let file = match known {
+            Some(file) => file,
+            None => {
+                let (path, input) = open()?;
+                let file = Arc::new(File::segment(at.segment, path, input, Arc::clone(&self.ledger)));
+                shared.open.retain(|_, file| file.strong_count() > 0);
+                shared.open.insert(at.segment, Arc::downgrade(&file));
+                file
+            }
+        };
+        drop(shared);
+        Ok(Place::new(&file, at.offset, at.length))
+    }
+
+    /// The form of a chunk in memory whose bytes are in a segment; `None` if they are not, or in another form.
+    pub(super) fn found(&self, chunk: &dyn Movable, scratch: &mut Vec<u8>, last: &mut Columns) -> Option<Stored> {
+        let segments = self.segments()?;
+        let saved = segments.find(chunk.address(), chunk.published())?;
+        scratch.clear();
+        let record: Record = chunk.record(scratch)?;
+        let bytes = saved.bytes(record.saved_bytes(), record.is_packed())?;
+        let place = self.place(bytes, || segments.open(bytes.segment)).ok()?;
+        Some(record.saved_at(place, last))
+    }
+}
+
+/// Guards what is shared. Segments are opened under it.
+pub(super) type Guarded = Mutex<Shared>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_is_found_behind_its_number_or_without_one_and_never_in_another_form() {
+        let saved = |length, packed| SavedChunk { at: InSegment { segment: 3, offset: 100, length }, packed };
+        for before in [0, NUMBERED] {
+            let found = saved(50 + before, true).bytes(50, true).unwrap();
+            assert_eq!((found.segment, found.offset, found.length), (3, 100 + before, 50));
+            assert!(saved(50 + before, false).bytes(50, true).is_none(), "the same length by chance");
+        }
+        for length in [49, 51, 58, 60] {
+            assert!(saved(length, true).bytes(50, true).is_none(), "{length}");
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! Chunks on the disk whose bytes are in the segments of a journal or of checkpoints.
+
+use super::shared::disk::FakeDisk;
+use super::shared::saving::{NOW, ROOT};
+use super::shared::{cell, options, queue};
+use super::tables::{ITEM, Writer, content, done, drawn, tables};
+use super::tiers::{self, Temporary, until};
+use reverie_core::checkpoint::{Folder, Keep, Store};
+use reverie_core::chunk::{Compression, TierInfo, TierOptions};
+use reverie_core::error::Error;
+use reverie_core::item::{Item, Key};
+use reverie_core::journal::{JournalOptions, Saver, Syncs};
+use reverie_core::table::{SharedTable, TableOptions, Tables};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A server with a disk tier, and a folder of checkpoints on a simulated disk.
+struct Server {
+    tables: Arc<Tables>,
+    saver: Saver,
+    folder: Temporary,
+}
+
+fn server(made: TableOptions, disk: &FakeDisk, memory_items: usize) -> Server {
+    // The tier's files have 1 MiB each.
+    server_of(made, disk, memory_items, 16 << 20)
+}
+
+fn server_of(made: TableOptions, disk: &FakeDisk, memory_items: usize, disk_bytes: u64) -> Server {
+    let folder = Temporary::new();
+    let tier = TierOptions { disk_bytes: Some(disk_bytes), ..tiers::options(&folder, (memory_items * ITEM) as u64) };
+    let tables = tables(vec![made], tier, Arc::new(Folder), None);
+    let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), Keep { count: 1, max_age: None }).unwrap();
+    let saver = Saver::new(Arc::clone(&tables), Arc::new(disk.clone()), store, || NOW);
+    Server { tables, saver, folder }
+}
+
+fn journal() -> JournalOptions {
+    let interval = Duration::from_secs(3600);
+    JournalOptions { syncs: Syncs::Os, interval, ..JournalOptions::default() }
+}
+
+impl Server {
+    fn insert(&self, writer: &mut Writer, number: u64) {
+        let table = self.tables.iter().next().unwrap();
+        done(table.insert(writer.inserts(number))).unwrap();
+        let held = self.tables.bytes().0.table_memory();
+        let most = self.info().memory_bytes;
+        assert!(held <= most, "after item {number} the tables hold {held} bytes of memory");
+    }
+
+    fn info(&self) -> TierInfo {
+        self.tables.bytes().0.tier_info().unwrap()
+    }
+
+    fn draw(&self) -> Vec<u8> {
+        drawn(self.tables.iter().next().unwrap())
+    }
+}
+
+#[test]
+fn a_chunk_that_a_journal_has_is_read_there_and_not_written_again() {
+    for compression in [Compression::None, Compression::Zstd] {
+        let disk = FakeDisk::default();
+        let server = server(queue("q", 200), &disk, if compression == Compression::None { 50 } else { 3 });
+        server.saver.begin_journal(journal()).unwrap();
+        let mut writer = Writer::packing(&server.tables, compression);
+        (0..200).for_each(|number| server.insert(&mut writer, number));
+        let info = server.info();
+        assert!(info.chunks >= 100 && info.moved >= info.chunks, "{info:?}");
+        assert_eq!((info.used, info.stored), (0, info.shared), "{info:?}");
+        assert!(info.stored > 0 && server.folder.files().is_empty(), "{info:?}");
+        for number in 0..200 {
+            assert!(server.draw() == content(number), "item {number}");
+        }
+        let info = server.info();
+        assert_eq!((info.stored, info.shared, info.chunks, server.tables.bytes().0.table_bytes()), (0, 0, 0, 0));
+        server.saver.end_journal().unwrap();
+    }
+}
+
+#[test]
+fn a_checkpoint_takes_over_what_the_tier_had_written_and_the_tiers_files_go() {
+    let disk = FakeDisk::default();
+    let server = server(queue("q", 200), &disk, 20);
+    let mut writer = Writer::new(&server.tables);
+    (0..200).for_each(|number| server.insert(&mut writer, number));
+    let before = server.info();
+    assert!(before.used > 0 && before.shared == 0, "{before:?}");
+    // A chunk that moves while a checkpoint is taken is in the next one.
+    until("all are read from the checkpoint", || {
+        server.saver.save().unwrap();
+        server.info().shared == server.info().stored
+    });
+    assert!(server.info().chunks >= before.chunks);
+    until("the files are gone", || server.folder.files().len() <= 1 && server.info().used <= 1 << 20);
+    for number in 0..200 {
+        assert!(server.draw() == content(number), "item {number}");
+    }
+}
+
+#[test]
+fn a_chunk_of_a_checkpoint_that_may_still_fail_is_written_by_the_tier() {
+    let disk = FakeDisk::default();
+    let server = server(queue("q", 200), &disk, 20);
+    let mut writer = Writer::new(&server.tables);
+    (0..18).for_each(|number| server.insert(&mut writer, number));
+    disk.hold_syncs(true);
+    let info = std::thread::scope(|scope| {
+        let saving = scope.spawn(|| server.saver.save());
+        until("its chunks are written", || disk.held_syncs() == 1);
+        (18..60).for_each(|number| server.insert(&mut writer, number));
+        let info = server.info();
+        disk.stop_after(0);
+        disk.hold_syncs(false);
+        saving.join().unwrap().unwrap_err();
+        info
+    });
+    assert!(info.chunks >= 18 && info.shared == 0 && info.used > 0, "{info:?}");
+    for number in 0..60 {
+        assert!(server.draw() == content(number), "item {number}");
+    }
+}
+
+/// A folder with the checkpoint and the journal of a server that ended: 100 items.
+fn stopped() -> FakeDisk {
+    let disk = FakeDisk::default();
+    let server = server(options("t", 100), &disk, 20);
+    server.saver.begin_journal(journal()).unwrap();
+    let mut writer = Writer::new(&server.tables);
+    (0..100).for_each(|number| server.insert(&mut writer, number));
+    server.tables.close();
+    server.saver.save_last().unwrap();
+    server.saver.end_journal().unwrap();
+    server.saver.store().release();
+    disk
+}
+
+fn items(table: &SharedTable) -> Vec<Item> {
+    table.cut().iter().map(|(_, slot, _)| slot.item.clone().unwrap()).collect()
+}
+
+#[test]
+fn a_start_reads_only_the_heads_of_chunks_and_has_their_items() {
+    let disk = stopped();
+    disk.take_read();
+    let server = server(options("t", 100), &disk, 20);
+    server.saver.recover(false, false, |_| ()).unwrap().expect("a checkpoint");
+    let (read, info) = (disk.take_read(), server.info());
+    assert!(read < 100 * 6000, "{read} bytes of {}", 100 * ITEM);
+    assert!(info.memory < 100 * 600, "{info:?}");
+    assert_eq!((info.chunks, info.shared, info.used), (100, info.stored, 0), "{info:?}");
+    assert!(info.stored >= 100 * ITEM as u64, "{info:?}");
+    server.saver.begin_journal(journal()).unwrap();
+    let table = Arc::clone(server.tables.get("t").unwrap());
+    assert_eq!(disk.take_read() / ITEM as u64, 0, "a journal that begins reads none");
+    let mut found: Vec<Vec<u8>> = items(&table).iter().map(|item| cell(item, 0, 0)).collect();
+    found.sort();
+    let mut wanted: Vec<Vec<u8>> = (0..100).map(content).collect();
+    wanted.sort();
+    assert!(found == wanted);
+    assert!(disk.take_read() >= 100 * ITEM as u64);
+    let mut writer = Writer::new(&server.tables);
+    (100..200).for_each(|number| server.insert(&mut writer, number));
+    assert_eq!(server.info().used, 0);
+    server.saver.end_journal().unwrap();
+}
+
+#[test]
+fn a_flipped_bit_of_a_chunk_that_was_not_read_at_the_start_fails_the_items_that_have_it_alone() {
+    let disk = stopped();
+    let (path, bytes) = disk
+        .files()
+        .into_iter()
+        .filter(|(path, _)| path.extension().is_some_and(|extension| extension == "segment"))
+        .max_by_key(|(_, bytes)| bytes.len())
+        .unwrap();
+    let item = content(7);
+    let at = bytes.windows(64).position(|bytes| *bytes == item[..64]).expect("item 7 is there") + 20_000;
+    disk.edit(&path, |bytes| bytes[at] ^= 1);
+    let server = server(options("t", 100), &disk, 20);
+    server.saver.recover(false, false, |_| ()).unwrap().expect("a checkpoint");
+    let items = items(server.tables.get("t").unwrap());
+    let mut failed = 0;
+    for item in &items {
+        match item.chunks().next().unwrap().read() {
+            Ok(_) => {}
+            Err(Error::DamagedFile { path: named, .. }) => {
+                assert_eq!(named, path.display().to_string());
+                failed += 1;
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert_eq!((items.len(), failed), (100, 1));
+    // A later read of it finds the same.
+    assert_eq!(items.iter().filter(|item| item.chunks().next().unwrap().read().is_err()).count(), 1);
+}
+
+#[test]
+fn a_segment_that_ends_within_a_chunk_is_refused_at_the_start() {
+    let disk = stopped();
+    let (path, bytes) = disk.files().into_iter().max_by_key(|(_, bytes)| bytes.len()).unwrap();
+    disk.keep(&path, bytes.len() / 2);
+    let server = server(options("t", 100), &disk, 20);
+    let refused = server.saver.recover(false, false, |_| ()).unwrap_err();
+    assert!(
+        matches!(&refused, Error::DamagedFile { path: named, .. } if *named == path.display().to_string()),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_damaged_chunk_that_was_never_read_stays_in_its_segment_and_fails_no_checkpoint() {
+    let disk = stopped();
+    let (path, bytes) = disk.files().into_iter().max_by_key(|(_, bytes)| bytes.len()).unwrap();
+    let item = content(7);
+    let at = bytes.windows(64).position(|bytes| *bytes == item[..64]).expect("item 7 is there") + 20_000;
+    disk.edit(&path, |bytes| bytes[at] ^= 1);
+    let server = server(options("t", 100), &disk, 20);
+    server.saver.recover(false, false, |_| ()).unwrap().expect("a checkpoint");
+    server.saver.begin_journal(journal()).unwrap();
+    let table = Arc::clone(server.tables.get("t").unwrap());
+    // So few chunks stay in the segment that they are written again.
+    let mut gone = Vec::new();
+    for (index, slot, _) in table.cut().iter() {
+        let reads = slot.item.as_ref().unwrap().chunks().next().unwrap().read().is_ok();
+        if reads && index % 10 != 0 {
+            gone.push(Key::new(0, slot.generation, index).get());
+        }
+    }
+    table.delete(&gone).unwrap();
+    let left = items(&table).len();
+    assert!((2..20).contains(&left), "{left}");
+    for _ in 0..2 {
+        let saved = server.saver.save().unwrap();
+        assert!(saved.new_chunks < left as u64, "{}", saved.new_chunks);
+    }
+    assert!(disk.files().iter().any(|(name, _)| *name == path), "the damaged chunk is still there");
+    assert_eq!(items(&table).iter().filter(|item| item.chunks().next().unwrap().read().is_err()).count(), 1);
+    server.saver.end_journal().unwrap();
+}
+
+#[test]
+fn chunks_in_segments_move_also_where_others_find_no_room() {
+    let disk = FakeDisk::default();
+    // The tier may not write a single item.
+    let server = server_of(options("t", 100), &disk, 20, ITEM as u64 / 2);
+    let mut writer = Writer::new(&server.tables);
+    (0..10).for_each(|number| server.insert(&mut writer, number));
+    server.saver.save().unwrap();
+    (10..15).for_each(|number| server.insert(&mut writer, number));
+    // Those of the checkpoint were read lately: the others are to move first.
+    let saved = items(server.tables.get("t").unwrap()).into_iter().take(10);
+    saved.for_each(|item| drop(cell(&item, 0, 0)));
+    (15..27).for_each(|number| server.insert(&mut writer, number));
+    let info = server.info();
+    assert!(info.used == 0 && info.shared == info.stored && info.chunks >= 7, "{info:?}");
+}
