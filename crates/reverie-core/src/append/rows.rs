@@ -30,8 +30,9 @@ pub struct RowWriter {
 struct RowForm {
     schema: Arc<Schema>,
     pattern: item::Form,
-    /// One for all chunks: readers need not compare layouts again.
+    /// One for all chunks, once they have `capacity` rows: readers need not compare layouts again.
     layout: Arc<Layout>,
+    capacity: usize,
     itemsizes: SmallVec<[usize; 8]>,
     widths: SmallVec<[usize; 8]>,
 }
@@ -69,7 +70,7 @@ impl RowWriter {
             items.extend((first..first + count).map(|row| item(Arc::clone(&chunk), pattern.clone(), row, stream)));
             done += count;
             if full {
-                self.close();
+                self.close_full();
             }
         }
         Ok(items)
@@ -84,7 +85,7 @@ impl RowWriter {
         let full = row + 1 == writer.layout().capacity();
         let (pattern, chunk) = (form.pattern.clone(), Arc::clone(writer.chunk()));
         if full {
-            self.close();
+            self.close_full();
         }
         Ok(item(chunk, pattern, row, self.stream))
     }
@@ -98,6 +99,14 @@ impl RowWriter {
             ChunkWriter::new(Arc::clone(&form.layout), compression, self.sink.meter())
         };
         (form, self.open.get_or_insert_with(open))
+    }
+
+    /// Closes a chunk that is full. If it had few rows, the next one has twice as many.
+    fn close_full(&mut self) {
+        self.close();
+        if let Some(form) = self.form.as_mut().filter(|form| form.layout.capacity() < form.capacity) {
+            form.layout = form.layout_of(2 * form.layout.capacity());
+        }
     }
 
     /// Closes the open chunk.
@@ -126,8 +135,15 @@ impl RowWriter {
                 && form.itemsizes.iter().zip(columns).all(|(itemsize, cells)| *itemsize == cells.itemsize)
         });
         if !same {
+            // Rows whose sizes alternate would leave most of each chunk empty: as many rows are expected as were alike.
+            let expected = match (&self.form, &self.open) {
+                (None, _) => MAX_ROWS,
+                (Some(form), None) => form.layout.capacity(),
+                (Some(_), Some(open)) => open.len(0),
+            };
             // The form is replaced only after the columns are known to fit it.
-            let form = RowForm::new(schema, columns, rows, item::Form::new(self.pattern(schema)))?;
+            let mut form = RowForm::new(schema, columns, rows, item::Form::new(self.pattern(schema)))?;
+            form.layout = form.layout_of(expected.max(rows));
             self.close();
             self.chooser = Chooser::new(self.compression);
             self.form = Some(form);
@@ -165,7 +181,18 @@ impl RowForm {
         let row_bytes: usize = widths.iter().sum();
         let capacity = (CHUNK_BYTES / row_bytes.max(1)).clamp(1, MAX_ROWS);
         let cells: Vec<_> = widths.iter().copied().zip(itemsizes.iter().copied()).collect();
-        Ok(Self { schema: Arc::clone(schema), pattern, layout: layout(&cells, capacity), itemsizes, widths })
+        let layout = layout(&cells, capacity);
+        Ok(Self { schema: Arc::clone(schema), pattern, layout, capacity, itemsizes, widths })
+    }
+
+    /// The layout of chunks of so many rows, at most `capacity`.
+    fn layout_of(&self, rows: usize) -> Arc<Layout> {
+        let rows = rows.clamp(1, self.capacity);
+        if rows == self.layout.capacity() {
+            return Arc::clone(&self.layout);
+        }
+        let cells: Vec<_> = self.widths.iter().copied().zip(self.itemsizes.iter().copied()).collect();
+        layout(&cells, rows)
     }
 }
 

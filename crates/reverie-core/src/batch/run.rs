@@ -81,7 +81,7 @@ impl Column {
 
     /// True if the cells of the chunk's column become those of the batch as they are, one behind the other.
     pub(super) fn is_copied(&self, chunk: &Chunk, source: usize) -> bool {
-        self.fits(chunk.layout(), source)
+        self.sizes.is_some() || self.fits(chunk.layout(), source)
     }
 
     #[inline]
@@ -91,6 +91,9 @@ impl Column {
 
     /// The place of a run that is copied, in its column of the batch; `to` is that of its item.
     pub(super) fn place(&self, run: &Run, to: &Range<usize>) -> Range<usize> {
+        if self.sizes.is_some() {
+            return to.clone(); // The place of one cell.
+        }
         let width = self.cell_bytes();
         to.start + run.at * width..to.start + (run.at + run.n) * width
     }
@@ -99,6 +102,9 @@ impl Column {
     ///
     /// `None` if the chunk does not have the cells, or not in this width.
     pub(super) fn copy(&self, view: &View<'_>, chunk: &Chunk, run: Run, to: &mut Bytes) -> Option<()> {
+        if self.sizes.is_some() {
+            return copy_cells(view, run, to);
+        }
         let Run { source, first, n, at } = run;
         let layout = chunk.layout();
         if source >= layout.num_columns() {

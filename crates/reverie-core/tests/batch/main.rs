@@ -3,6 +3,7 @@
 mod arrays;
 mod layout;
 mod model;
+mod sizes;
 mod support;
 #[path = "../support/tiers.rs"]
 mod tiers;
