@@ -19,43 +19,43 @@ def padded(
     if side not in ("left", "right"):
         raise ValueError(f'side must be "left" or "right", got {side!r}')
     multiple = _checks.count("multiple", multiple, 1)
-    # The values one behind the other, and the first one of each item or cell among them.
-    if mask is not None:
-        there = _numpy(mask)
+    there = None if mask is None else _numpy(mask)
+    if there is not None:
         if tuple(column.shape[: there.ndim]) != there.shape:
             raise _without_lengths(path, column)
-        counts, longest = there.sum(axis=-1, dtype=np.int64), there.shape[-1]
-        starts = np.arange(counts.size).reshape(counts.shape) * longest
-        values = column.reshape((there.size, *column.shape[there.ndim :]))
+        counts = there.sum(axis=-1, dtype=np.int64)
     else:
         counts = _numpy(lengths).astype(np.int64)
         if not column.shape or column.shape[0] != counts.sum():
             raise _without_lengths(path, column)
-        starts, values = (np.cumsum(counts) - counts.ravel()).reshape(counts.shape), column
     _check(path, column, value)
     width = -(-int(counts.max(initial=0)) // multiple) * multiple
-    steps = np.arange(width)
-    real = steps < counts[..., np.newaxis]
+    real = np.arange(width) < counts[..., np.newaxis]
+    if side == "left":
+        real = np.ascontiguousarray(real[..., ::-1])
     try:
-        if mask is not None and width == longest and side == "right":
+        if there is not None and there.shape == real.shape and side == "right":
             return _filled(column, ~real, value), counts
-        if side == "left":
-            real, steps = real[..., ::-1], steps - (width - counts[..., np.newaxis])
-        where = np.where(real, starts[..., np.newaxis] + steps, 0)
-        cells = values[where] if values.shape[0] else _zeros(values, where.shape)
-        return _filled(cells, ~real, value), counts
+        # The values lie one behind the other, in the order in which the places of the data do.
+        return _placed(column if there is None else column[there], real, value), counts
     except (OverflowError, RuntimeError) as error:
         raise ValueError(f"value is {value}, which column '{path}' of {column.dtype} cannot hold") from error
 
 
-def _zeros(values: Any, shape: tuple[int, ...]) -> Any:
-    """Cells of this shape from no values at all."""
-    shape = (*shape, *values.shape[1:])
+def _placed(values: Any, real: npt.NDArray[np.bool_], value: float) -> Any:
+    """An array of a value with the values in these places."""
+    shape = (*real.shape, *values.shape[1:])
     if isinstance(values, np.ndarray):
-        return np.zeros(shape, values.dtype)
-    if hasattr(values, "new_zeros"):  # PyTorch
-        return values.new_zeros(shape)
-    return values.sum(axis=0).astype(values.dtype) + np.zeros(shape, values.dtype)
+        cells = np.full(shape, np.array(value, values.dtype))
+        cells[real] = values
+        return cells
+    if hasattr(values, "new_full"):  # PyTorch
+        cells = values.new_full(shape, value)
+        cells[real] = values
+        return cells
+    import jax.numpy as jnp
+
+    return jnp.full(shape, value, values.dtype).at[np.nonzero(real)].set(values)
 
 
 def _filled(cells: Any, where: npt.NDArray[np.bool_], value: float) -> Any:

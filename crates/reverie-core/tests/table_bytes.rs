@@ -307,6 +307,7 @@ fn rows_whose_sizes_alternate_leave_no_chunk_half_empty_and_alike_rows_share_lar
     let first = [row(8), row(8)];
     assert_eq!(capacity(&first[0]), 64);
     assert_eq!([9, 8, 10].map(|size| capacity(&row(size))), [2, 1, 1], "two rows were alike, then one");
+    assert_eq!(capacity(&row(8)), 1);
     let alike: Vec<_> = (0..63).map(|_| capacity(&row(20))).collect();
     let grown: Vec<usize> = [1, 2, 4, 8, 16, 32].iter().flat_map(|rows| vec![*rows; *rows]).collect();
     assert_eq!(alike, grown);

@@ -20,9 +20,11 @@ pub struct RowWriter {
     sink: Arc<dyn Sink>,
     compression: Compression,
     timestep: bool,
-    alike: bool,
+    must_be_alike: bool,
     stream: u32,
     form: Option<RowForm>,
+    /// The number of rows of that form since another one.
+    alike: usize,
     open: Option<ChunkWriter>,
     chooser: Chooser,
 }
@@ -41,13 +43,13 @@ impl RowWriter {
     /// Creates a writer. `timestep`: the rows are steps of an environment loop (see [`Pattern::timestep`]).
     pub fn new(sink: Arc<dyn Sink>, compression: Compression, timestep: bool) -> Self {
         let (stream, chooser) = (next_stream(), Chooser::new(compression));
-        Self { sink, compression, timestep, alike: false, stream, form: None, open: None, chooser }
+        Self { sink, compression, timestep, must_be_alike: false, stream, form: None, alike: 0, open: None, chooser }
     }
 
     /// The rows will be like other items of their table (see [`Pattern::alike`]).
     #[must_use]
     pub fn of_alike(mut self) -> Self {
-        self.alike = true;
+        self.must_be_alike = true;
         self
     }
 
@@ -56,6 +58,7 @@ impl RowWriter {
     /// If the columns do not fit the schema, nothing is stored.
     pub fn append(&mut self, schema: &Arc<Schema>, columns: &[Cells<'_>], rows: usize) -> Result<SmallVec<[Item; 1]>> {
         self.take_form(schema, columns, rows)?;
+        self.alike += rows;
         let mut items = SmallVec::with_capacity(rows);
         let mut done = 0;
         while done < rows {
@@ -79,6 +82,7 @@ impl RowWriter {
     /// As [`RowWriter::append`], for one row.
     pub fn append_row(&mut self, schema: &Arc<Schema>, columns: &[Cells<'_>]) -> Result<Item> {
         self.take_form(schema, columns, 1)?;
+        self.alike += 1;
         let (form, writer) = self.writer();
         let row = writer.len(0);
         writer.push_rows(columns.iter().map(|cells| cells.bytes), 1);
@@ -136,17 +140,13 @@ impl RowWriter {
         });
         if !same {
             // Rows whose sizes alternate would leave most of each chunk empty: as many rows are expected as were alike.
-            let expected = match (&self.form, &self.open) {
-                (None, _) => MAX_ROWS,
-                (Some(form), None) => form.layout.capacity(),
-                (Some(_), Some(open)) => open.len(0),
-            };
+            let expected = if self.form.is_some() { self.alike } else { MAX_ROWS };
             // The form is replaced only after the columns are known to fit it.
             let mut form = RowForm::new(schema, columns, rows, item::Form::new(self.pattern(schema)))?;
             form.layout = form.layout_of(expected.max(rows));
             self.close();
             self.chooser = Chooser::new(self.compression);
-            self.form = Some(form);
+            (self.form, self.alike) = (Some(form), 0);
             return Ok(());
         }
         self.form.as_ref().map_or(Ok(()), |form| check(&form.schema, &form.widths, columns, rows))
@@ -161,7 +161,7 @@ impl RowWriter {
             squeeze: true,
             stack_axis: 0,
         });
-        let (timestep, alike) = (self.timestep, self.alike);
+        let (timestep, alike) = (self.timestep, self.must_be_alike);
         Pattern { columns: columns.collect(), structure: schema.structure.clone(), timestep, alike }
     }
 }
