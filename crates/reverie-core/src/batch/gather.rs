@@ -2,9 +2,11 @@
 
 use super::copies::{self, Copy, ask_for_bodies, ask_for_chunks};
 use super::deferred::Deferred;
+use super::output::Bytes;
 use super::output::Role;
-use super::plan::{Column, Kind, Plan, missing};
-use super::run::{Bytes, Run};
+use super::output::missing;
+use super::plan::{Column, Kind, Plan};
+use super::run::Run;
 use super::unpacked::Pause;
 use crate::chunk::slab::{Rows, fill};
 use crate::chunk::{Chunk, Layout};
@@ -162,7 +164,7 @@ impl Plan {
             for (index, (column, out)) in self.columns.iter().zip(out.iter_mut()).enumerate() {
                 let source = self.source(item, number, column)?;
                 if let Some(sizes) = &column.sizes {
-                    sizes.each_cell(column, (number, item), source, out, |chunk, first, to| {
+                    column.each_cell(sizes, (number, item), source, out, |chunk, first, to| {
                         let run = Run { source: source.column as usize, first, n: 1, at: 0 };
                         match chunk.plain().and_then(|slab| slab.run(run.source, first, 1)) {
                             Some(from) => copies.push(Copy { from, column: index, at: to.start }),
@@ -209,7 +211,7 @@ impl Plan {
     fn write_lengths<T: Borrow<Item>>(&self, index: usize, items: &[T], out: &mut Bytes) {
         let column = &self.columns[self.counted[index]];
         if let Some(sizes) = &column.sizes {
-            return sizes.write_counts(column, out);
+            return sizes.write_counts(out);
         }
         let lengths = items.iter().map(|item| item.borrow().pattern.columns[column.source].cells.len());
         match self.outputs[self.num_columns + index].role {

@@ -1,8 +1,8 @@
 //! The plan of a batch: every decision and every refusal.
 
-use super::output::{Options, Output, Ragged, Role};
+use super::output::{Options, Output, Ragged, Role, missing};
 use super::select::select;
-use super::sizes::{PlanSource, Sizes, is_variable};
+use super::sizes::{Sizes, is_variable, named};
 use crate::error::{Error, Result};
 use crate::item::{Form, Item, Pattern, PatternColumn};
 use crate::spec::{ColumnSpec, DType, Structure};
@@ -240,13 +240,11 @@ fn plan_column<T: Borrow<Item>>(
     let equal = patterns.iter().all(|pattern| length(pattern) == longest);
     let mut spec = Cow::Borrowed(spec);
     if is_variable(patterns, source) {
-        let sizes = Sizes::of(items, source)?;
+        let sizes = Sizes::of(items, source, longest, ragged)?;
         match sizes.common().filter(|_| ragged == Ragged::Refuse) {
             Some(size) => spec.to_mut().shape[0] = size,
-            None => {
-                let from = PlanSource { column: source, stack_axis: *stack_axis, steps: longest, batch: items.len() };
-                return sizes.plan(&spec, &from, ragged);
-            }
+            None if ragged == Ragged::Refuse => return Err(sizes.refused(&spec.path)),
+            None => return plan_variable(&patterns[0].columns[source], source, longest, sizes),
         }
     }
     let spec = &*spec;
@@ -283,6 +281,28 @@ fn plan_column<T: Borrow<Item>>(
     Ok((column, output))
 }
 
+/// A column whose cells differ in size: padded, or as values.
+fn plan_variable(from: &PatternColumn, source: usize, longest: usize, sizes: Sizes) -> Result<(Column, Output)> {
+    let PatternColumn { spec, squeeze, stack_axis, .. } = from;
+    if *stack_axis > 0 && !squeeze {
+        let reason = "cells of different sizes cannot be stacked behind other axes; make stack_axis 0".to_owned();
+        return Err(Error::Ragged { path: spec.path.clone(), reason });
+    }
+    let (rows, kind, starts) = match (sizes.padded, *squeeze) {
+        (false, _) => (1, Kind::Values, sizes.starts()),
+        (true, true) => (sizes.largest(), Kind::Squeezed, Vec::new()),
+        (true, false) => (sizes.largest(), Kind::Padded, Vec::new()),
+    };
+    let itemsize = spec.dtype.size().unwrap_or(1);
+    let shape = sizes.shape(&spec.shape);
+    let output = Output { path: spec.path.clone(), dtype: spec.dtype, itemsize, shape, role: Role::Column };
+    output.check_size()?;
+    let elements = rows * spec.shape.iter().skip(1).product::<usize>();
+    let steps = if *squeeze { 1 } else { longest };
+    let sizes = Some(Arc::new(sizes));
+    Ok((Column { source, kind, elements, itemsize, outer: 1, steps, starts, sizes }, output))
+}
+
 fn unequal(path: &str, patterns: &[&Pattern], source: usize, ragged: Ragged) -> Error {
     let mut lengths = patterns.iter().map(|pattern| pattern.columns[source].cells.len()).collect::<Vec<_>>();
     lengths.sort_unstable();
@@ -293,16 +313,6 @@ fn unequal(path: &str, patterns: &[&Pattern], source: usize, ragged: Ragged) -> 
         _ => "pass ragged=\"pad\" for zeros and a mask, or ragged=\"values\" for values and lengths",
     };
     Error::Ragged { path: path.to_owned(), reason: format!("its items have the lengths {named}; {advice}") }
-}
-
-/// The first of these numbers and the last.
-pub(super) fn named(numbers: &[usize]) -> String {
-    let (few, more) = numbers.split_at(numbers.len().min(8));
-    let mut named = few.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
-    if let Some(last) = more.last() {
-        named.push_str(&format!(", ... {last}"));
-    }
-    named
 }
 
 /// Bytes of an element of a column in the batch.
@@ -325,14 +335,6 @@ fn widest<T: Borrow<Item>>(items: &[T], source: usize, path: &str) -> Result<usi
         }
     }
     Ok(widest)
-}
-
-pub(super) fn missing(path: &str) -> Error {
-    Error::Signature {
-        path: path.to_owned(),
-        got: "an item whose cells its chunks do not have".to_owned(),
-        want: "items that a table has taken".to_owned(),
-    }
 }
 
 impl Plan {
@@ -364,7 +366,7 @@ impl Plan {
             };
             let column = &self.columns[index];
             let shape = match (&column.sizes, role) {
-                (Some(sizes), _) => sizes.counts_shape(column, self.batch),
+                (Some(sizes), _) => sizes.counts_shape(),
                 (None, Role::Mask(_)) => vec![self.batch, column.steps],
                 (None, _) => vec![self.batch],
             };

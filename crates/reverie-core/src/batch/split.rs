@@ -1,7 +1,7 @@
 //! Batches whose large columns are sent directly from the chunks, without a gather.
 
+use super::output::Bytes;
 use super::plan::{Kind, Plan};
-use super::run::Bytes;
 use crate::chunk::Chunk;
 use crate::error::Result;
 use crate::sample::Draws;

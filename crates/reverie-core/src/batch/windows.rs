@@ -1,9 +1,10 @@
 //! Batches of windows: the arrays, and how they are filled from the items that the windows cover.
 
 use super::deferred::Deferred;
+use super::output::Bytes;
+use super::output::missing;
 use super::output::{Options, Output, Role};
-use super::plan::{Column, Kind, Plan, check_alike, missing, width_of};
-use super::run::Bytes;
+use super::plan::{Column, Kind, Plan, check_alike, width_of};
 use super::select::select;
 use super::sizes::refuse_variable;
 use super::unpacked::Pause;
