@@ -8,7 +8,13 @@ import reverie
 NUM_PROMPTS, GROUP_SIZE, GROUPS, UPDATES, LONGEST = 6, 8, 6, 60, 10
 torch.manual_seed(1)
 policy = torch.nn.Embedding(NUM_PROMPTS + 1, NUM_PROMPTS + 1)  # The logits of the token after a token; 0 ends.
-client = reverie.Server([reverie.Table.queue("groups", max_size=GROUPS)], listen=False).client()
+group_of_any_size = {
+    "tokens": reverie.TensorSpec((None,), np.int64),
+    "lengths": reverie.TensorSpec((GROUP_SIZE,), np.int64),
+    "rewards": reverie.TensorSpec((GROUP_SIZE,), np.float64),
+}
+queue = reverie.Table.queue("groups", max_size=GROUPS, signature=group_of_any_size)
+client = reverie.Server([queue], listen=False).client()
 
 
 def complete(prompt: int) -> list[int]:
@@ -27,16 +33,10 @@ def reward(tokens: list[int]) -> float:
 
 def generate() -> None:
     """Fills the queue: an item has the tokens of a group, one after another, their numbers `[G]`, and rewards `[G]`."""
-    with client.trajectory_writer(num_keep_alive_refs=GROUP_SIZE * LONGEST + 1) as writer:
-        for group in range(GROUPS):
-            completions = [complete(1 + group % NUM_PROMPTS) for _ in range(GROUP_SIZE)]
-            lengths, rewards = (np.array([of(tokens) for tokens in completions]) for of in (len, reward))
-            writer.append({"tokens": None, "lengths": lengths, "rewards": rewards})
-            for token in np.concatenate(completions):
-                writer.append({"tokens": token, "lengths": None, "rewards": None})
-            item = {name: column[1:] if name == "tokens" else column[0] for name, column in writer.history.items()}
-            writer.create_item("groups", 1.0, item)
-            writer.end_episode()
+    for group in range(GROUPS):
+        completions = [complete(1 + group % NUM_PROMPTS) for _ in range(GROUP_SIZE)]
+        lengths, rewards = (np.array([of(tokens) for tokens in completions]) for of in (len, reward))
+        client.insert({"tokens": np.concatenate(completions), "lengths": lengths, "rewards": rewards}, {"groups": 1.0})
 
 
 optimizer = torch.optim.Adam(policy.parameters(), lr=0.1)

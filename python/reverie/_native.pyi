@@ -725,6 +725,7 @@ class TrajectoryWriter:
         timeout: float | None,
         timesteps: bool = False,
         alike: bool = False,
+        variable: list[tuple[str, int]] = ...,
     ) -> Self: ...
     def append(self, data: Any, *, partial_step: bool = False) -> None:
         """Appends a step, or a part of one.
@@ -825,8 +826,8 @@ class TrajectoryColumn:
         """True for one step without a time axis."""
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape, with a time axis unless squeezed."""
+    def shape(self) -> tuple[int | None, ...]:
+        """The shape, with a time axis unless squeezed; None for a size that differs from step to step."""
 
     @property
     def dtype(self) -> np.dtype[Any]:

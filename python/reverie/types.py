@@ -125,9 +125,11 @@ class Batch:
     data: Any
     """The stored structure, with arrays `[B, ...]` or `[B, T, ...]` as leaves."""
     mask: Any = None
-    """With `ragged="pad"`: bool `[B, T]`, true where a cell is data; a dict by path where columns differ in length."""
+    """With `ragged="pad"`: bool, true where there is data: `[B, T]`, `[B, N]` of cells that differ in size, or
+    `[B, T, N]` of sequences of these. A dict by path where columns differ in length, or there are more of them."""
     lengths: Any = None
-    """With `ragged="values"`: int64 `[B]`, the cells of each item; a dict by path where columns differ in length."""
+    """With `ragged="values"`: int64 `[B]`, the cells or the size of each item; `[B, T]` of sequences whose cells differ
+    in size. A dict as for `mask`."""
     smallest_probability: float | None = None
     """The smallest probability of any item in the table; None where the table's selector has no probabilities."""
     is_first: Any = None
@@ -169,22 +171,27 @@ class Batch:
             raise ValueError('normalise="table" needs draws from one table with a selector that has probabilities')
         return self._converted(self.info._weights(beta, self.smallest_probability))
 
-    def padded(self, column: str, value: float = 0) -> tuple[Any, IntArray]:
-        """A column whose items differ in length as one array, with a value of your choice behind the shorter ones.
+    def padded(
+        self, column: str, value: float = 0, *, side: Literal["left", "right"] = "right", multiple: int = 1
+    ) -> tuple[Any, IntArray]:
+        """A column of unequal lengths, or of cells that differ in size, as one array with a padding of your choice.
 
         For batches read with `ragged="pad"` (whose padding is zeros) or `"values"`.
 
         Args:
             column: the path of the column, as `"tokens"` or `"obs/tokens"`.
-            value: the number in the cells that are no data, such as -100 for labels that a loss ignores.
+            value: the number where there is no data, such as -100 for labels that a loss ignores.
+            side: where the padding goes: "right" behind the data, "left" before it.
+            multiple: makes the padded axis a multiple of this, as kernels and compiled graphs want it.
 
         Returns:
-            a copy of the column, `[B, T, ...]` with T the length of the longest item, as the kind of array that the
-            column is (NumPy, PyTorch, JAX; on its device); and the lengths, int64 NumPy `[B]`.
+            a copy of the column, `[B, T, ...]` with T the length of the longest item (`[B, T, N, ...]` of sequences
+            whose cells differ in size: N is padded), as the kind of array that the column is (NumPy, PyTorch, JAX; on
+            its device); and the lengths, int64 NumPy `[B]` (`[B, T]`).
 
         Raises:
-            ValueError: for an unknown column, one without a time axis or of text, a batch that was read without
-                `ragged=`, or a value that the column's dtype cannot hold.
+            ValueError: for an unknown column, one of equal lengths or of text, a batch that was read without
+                `ragged=`, a value that the column's dtype cannot hold, another side, or a multiple below 1.
         """
         leaves, structure = _native.flatten(self.data)
         columns = dict(zip(structure.paths, leaves, strict=True))
@@ -193,7 +200,7 @@ class Batch:
         mask, lengths = (of.get(column) if isinstance(of, dict) else of for of in (self.mask, self.lengths))
         if mask is None and lengths is None:
             raise ValueError(f'column {column!r} has no mask and no lengths: read it with ragged="pad" or "values"')
-        return _padding.padded(column, columns[column], mask, lengths, value)
+        return _padding.padded(column, columns[column], mask, lengths, value, side, multiple)
 
     def _converted(self, weights: FloatArray) -> Any:
         return weights if self._weights_as is None else self._weights_as(weights)

@@ -249,6 +249,39 @@ fn text_columns_take_cells_of_any_width() {
 }
 
 #[test]
+fn cells_of_declared_columns_may_differ_in_their_first_size_and_in_nothing_else() {
+    let mut writer = writer(10, 4).of_variable(vec![("x".to_owned(), 2), ("y".to_owned(), 2)]);
+    let schema = |path: &str, dtype, shape: &[usize]| Schema {
+        columns: vec![spec(path, dtype, shape)],
+        structure: Structure::Leaf,
+    };
+    let bytes: Vec<u8> = (0..200).collect();
+    for size in [3, 0, 5] {
+        let columns = writer.resolve(&schema("x", DType::Int16, &[size, 2])).unwrap();
+        writer.append(&columns, &[Cells { itemsize: 2, bytes: &bytes[..4 * size] }], false).unwrap();
+    }
+    let columns = [column(&writer, "x", 0..3)];
+    let item = make(&mut writer, &columns).unwrap();
+    item.check().unwrap();
+    assert!(item.pattern.columns[0].spec.is_variable());
+    assert_eq!([0, 1, 2].map(|index| support::cell(&item, 0, index).len()), [12, 0, 20]);
+    assert_eq!(writer.cell_bytes(columns[0].column), 20);
+    for other in
+        [schema("x", DType::Int16, &[3, 3]), schema("x", DType::Int32, &[3, 2]), schema("x", DType::Int16, &[3])]
+    {
+        let error = writer.resolve(&other).unwrap_err().to_string();
+        assert!(error.contains("column 'x'") && error.contains("int16 [any, 2], as in the steps before"), "{error}");
+    }
+    let torn = Cells { itemsize: 2, bytes: &bytes[..6] };
+    assert!(writer.append(&[columns[0].column], &[torn], false).is_err(), "one and a half rows");
+    // Declared with another number of axes, or not at all: as before.
+    for path in ["y", "x1"] {
+        writer.resolve(&schema(path, DType::Int16, &[3])).unwrap();
+        assert!(writer.resolve(&schema(path, DType::Int16, &[4])).is_err());
+    }
+}
+
+#[test]
 fn columns_configured_apart_are_cut_apart() {
     let mut writer = writer(10, 4);
     writer.configure("b", writer_options(1, 1)).unwrap();

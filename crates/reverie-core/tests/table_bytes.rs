@@ -292,3 +292,24 @@ fn freeing_bytes_at_one_table_lets_the_inserts_of_another_go_on() {
         assert!(waiting.poll().is_some_and(|outcome| outcome.is_ok()), "{name}");
     }
 }
+
+#[test]
+fn rows_whose_sizes_alternate_leave_no_chunk_half_empty_and_alike_rows_share_larger_ones_again() {
+    let (tables, _) = bounded_tables(vec![options("t", 1000)], None);
+    let sink: Arc<dyn Sink> = tables.clone();
+    let mut writer = RowWriter::new(sink, Compression::None, false);
+    let bytes = [7_u8; 64];
+    let mut row = |size: usize| {
+        let cells = [Cells { itemsize: 1, bytes: &bytes[..size] }];
+        writer.append_row(&leaf(DType::UInt8, &[size]), &cells).unwrap()
+    };
+    let capacity = |item: &item::Item| item.chunks().next().unwrap().layout().capacity();
+    let first = [row(8), row(8)];
+    assert_eq!(capacity(&first[0]), 64);
+    assert_eq!([9, 8, 10].map(|size| capacity(&row(size))), [2, 1, 1], "two rows were alike, then one");
+    assert_eq!(capacity(&row(8)), 1);
+    let alike: Vec<_> = (0..63).map(|_| capacity(&row(20))).collect();
+    let grown: Vec<usize> = [1, 2, 4, 8, 16, 32].iter().flat_map(|rows| vec![*rows; *rows]).collect();
+    assert_eq!(alike, grown);
+    assert_eq!(capacity(&row(20)), 64);
+}

@@ -53,6 +53,19 @@ fn a_structure_is_refused_where_two_fields_have_one_name() {
     refused(structure::decode(proto::Structure { nodes: vec![record, leaf(), leaf()] }), "\"x\"");
 }
 
+#[test]
+fn a_column_is_refused_whose_cells_of_any_size_have_no_width_to_tell_it() {
+    let of = |dtype: &str, shape: &[u64]| proto::ColumnSpec {
+        path: "a".to_owned(),
+        dtype: dtype.to_owned(),
+        shape: shape.to_vec(),
+    };
+    assert!(item::decode_spec(of("int16", &[u64::MAX, 3])).is_ok_and(|spec| spec.is_variable()));
+    refused(item::decode_spec(of("int16", &[u64::MAX, 0])), "cells of [1, 0] of any size");
+    refused(item::decode_spec(of("int16", &[3, u64::MAX])), "fits no memory");
+    refused(item::decode_spec(of("bytes", &[u64::MAX])), "fits no memory");
+}
+
 fn sound_pattern() -> proto::PatternDef {
     let spec = ColumnSpec { path: "a".to_owned(), dtype: DType::Float32, shape: vec![2, 3] };
     let column = PatternColumn { spec, part: 0, column: 0, cells: Cells::one(0), squeeze: true, stack_axis: 0 };

@@ -9,7 +9,7 @@ use pyo3::types::{PyIterator, PyList, PySlice, PyTuple};
 use reverie_core::append::{ItemColumn, StepWriter};
 use reverie_core::batch::{self, Options};
 use reverie_core::item::Cells;
-use reverie_core::spec::Structure;
+use reverie_core::spec::{ANY_SIZE, Structure};
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// The chunks and the history of a writer, which its columns read.
@@ -222,7 +222,7 @@ impl TrajectoryColumn {
         if !self.item.squeeze {
             shape.insert(0, self.item.cells.len());
         }
-        PyTuple::new(py, shape)
+        PyTuple::new(py, shape.into_iter().map(|size| (size != ANY_SIZE).then_some(size)))
     }
 
     #[doc = stub!("TrajectoryColumn.dtype")]

@@ -59,7 +59,7 @@ const REMEMBERED: usize = 8;
 impl TrajectoryWriter {
     #[new]
     #[pyo3(signature = (client, num_keep_alive_refs, *, chunk_length, compression, max_in_flight_bytes, timeout,
-        timesteps=false, alike=false))]
+        timesteps=false, alike=false, variable=Vec::new()))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -71,6 +71,7 @@ impl TrajectoryWriter {
         timeout: Option<f64>,
         timesteps: bool,
         alike: bool,
+        variable: Vec<(String, usize)>,
     ) -> PyResult<Self> {
         let compression = self::compression(compression)?;
         let keep_alive = num_keep_alive_refs.at_least("num_keep_alive_refs", 1)?;
@@ -78,7 +79,7 @@ impl TrajectoryWriter {
         let options = WriterOptions { keep_alive, chunk_length, compression };
         let sending = ItemSender::new(py, client.get().handle(), max_in_flight_bytes, timeout)?;
         let sink = Arc::clone(sending.replay(py)?);
-        let steps = quick(py, || StepWriter::new(sink, options))?;
+        let steps = quick(py, || StepWriter::new(sink, options))?.of_variable(variable);
         let steps = if timesteps { steps.of_timesteps() } else { steps };
         let steps = Arc::new(Mutex::new(if alike { steps.of_alike() } else { steps }));
         Ok(Self { sending, options, steps, forms: Mutex::default() })
@@ -126,6 +127,9 @@ impl TrajectoryWriter {
                 if merged.as_ref() != Some(&all) {
                     refuse_ambiguous(py, &all)?;
                     (*merged, *history) = (Some(all), None);
+                }
+                if known.is_some() {
+                    resolved.remove(0); // Cells of other sizes: the latest ones are expected again.
                 }
                 resolved.truncate(REMEMBERED - 1);
                 resolved.insert(0, made);
@@ -195,7 +199,7 @@ impl TrajectoryWriter {
         let structure = &nest.structure;
         let (item, bytes) = locked(py, &self.steps, 0, |steps| {
             let item = steps.item(structure, &columns)?;
-            let bytes = columns.iter().map(|c| c.cells.len() * steps.spec(c.column).cell_bytes().unwrap_or(64)).sum();
+            let bytes = columns.iter().map(|c| c.cells.len() * steps.cell_bytes(c.column)).sum();
             Ok((item, bytes))
         })?;
         self.sending.send(py, table, Inserts::from_iter([(item, priority)]), bytes)

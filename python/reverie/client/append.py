@@ -71,14 +71,16 @@ class WriterCalls(TableCalls):
         """
         within = timeout if get_signature_timeout_ms is None else get_signature_timeout_ms / 1e3
         with self._at(shard, timeout) as (client, timeout):
+            tables = client._tables(within)
             return TrajectoryWriter(
                 client,
                 num_keep_alive_refs,
                 fit_to=None if validate_items else functools.cache(functools.partial(client._signature, within)),
                 chunk_length=chunk_length,
-                compression=client._compression(within) if compression is None else compression,
+                compression=_common_compression(tables) if compression is None else compression,
                 max_in_flight_bytes=max_in_flight_bytes,
                 timeout=timeout,
+                variable=_variable_cells(tables),
             )
 
     def writer(
@@ -194,6 +196,7 @@ class WriterCalls(TableCalls):
                 compression=_common_compression(tables),
                 max_in_flight_bytes=client._share(max_in_flight_bytes, num_envs),
                 timeout=timeout,
+                variable=_variable_cells([of for of in tables if of.name == table]),
             )
             return make() if num_envs is None else VectorWriter(make, num_envs, timeout)
 
@@ -251,6 +254,7 @@ class WriterCalls(TableCalls):
                 compression=_common_compression(tables),
                 max_in_flight_bytes=client._share(max_in_flight_bytes, num_envs),
                 timeout=timeout,
+                variable=_variable_cells([of for of in tables if of.name == table]),
             )
             return make() if num_envs is None else VectorWriter(make, num_envs, timeout)
 
@@ -308,6 +312,23 @@ def _common_compression(tables: Sequence[Table]) -> Compression:
     """The compression that all tables ask for; "auto" where they differ."""
     asked = {table.compression for table in tables}
     return asked.pop() if len(asked) == 1 else "auto"
+
+
+def _variable_cells(tables: Sequence[Table]) -> list[tuple[str, int]]:
+    """The columns whose cells may differ in the size of their first axis: paths, and the number of a cell's axes.
+
+    A signature describes an item: its first axis is that of a cell, or time, and then a cell's axes come after it. The
+    number of axes of a step tells which.
+    """
+    found = []
+    for table in tables:
+        if table.signature is None:
+            continue
+        leaves, structure = _native.flatten(table.signature)
+        for path, spec in zip(structure.paths, leaves, strict=True):
+            axes = len(spec.shape)
+            found += [(path, axes - time) for time in (0, 1) if axes > time and spec.shape[time] is None]
+    return found
 
 
 def _first_priority(tables: Sequence[Table], name: str) -> float | Literal["max"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, final
 
 from reverie import _checks, _native
@@ -26,6 +27,8 @@ class EpisodeWriter(StepsWriter):
         max_in_flight_bytes: `append` waits while items with more bytes than this are not in the table yet; None takes
             the client's limit.
         timeout: seconds that calls may wait; None takes the client's default.
+        variable: columns whose cells may differ in the size of their first axis, with the number of a cell's axes; the
+            client takes them from the table's signature.
 
     Raises:
         ValueError: for a `max_length` below 1.
@@ -42,6 +45,7 @@ class EpisodeWriter(StepsWriter):
         compression: str = "auto",
         max_in_flight_bytes: int | None = None,
         timeout: float | None = None,
+        variable: Sequence[tuple[str, int]] = (),
     ) -> None:
         self._max_length = _checks.count("max_length", max_length, 1)
         super().__init__(
@@ -52,6 +56,7 @@ class EpisodeWriter(StepsWriter):
             compression=compression,
             max_in_flight_bytes=max_in_flight_bytes,
             timeout=timeout,
+            variable=variable,
         )
 
     def append(self, data: Any) -> None:

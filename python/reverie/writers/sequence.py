@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal, final, get_args
 
@@ -60,6 +60,8 @@ class SequenceWriter(StepsWriter):
         max_in_flight_bytes: `append` waits while items with more bytes than this are not in the table yet; None takes
             the client's limit.
         timeout: seconds that calls may wait; None takes the client's default.
+        variable: columns whose cells may differ in the size of their first axis, with the number of a cell's axes; the
+            client takes them from the table's signature.
 
     Raises:
         ValueError: for counts that can never work, or an unknown head or tail.
@@ -80,6 +82,7 @@ class SequenceWriter(StepsWriter):
         compression: str = "auto",
         max_in_flight_bytes: int | None = None,
         timeout: float | None = None,
+        variable: Sequence[tuple[str, int]] = (),
     ) -> None:
         length = _checks.count("length", length, 1)
         self._period = _checks.count("period", period, 1)
@@ -99,6 +102,7 @@ class SequenceWriter(StepsWriter):
             compression=compression,
             max_in_flight_bytes=max_in_flight_bytes,
             timeout=timeout,
+            variable=variable,
         )
         #: The number of steps in the episode, padding included, and of those up to the end of the last whole item.
         self._steps = self._reached = 0

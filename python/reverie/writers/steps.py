@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from reverie import _checks, _native
@@ -24,6 +25,7 @@ class StepsWriter(WriterContext):
         compression: str,
         max_in_flight_bytes: int | None,
         timeout: float | None,
+        variable: Sequence[tuple[str, int]],
     ) -> None:
         _checks.priority(priority)
         client.can_insert(table, timeout=timeout)  # Raises UnknownTableError now, and not at the first item.
@@ -36,6 +38,7 @@ class StepsWriter(WriterContext):
             max_in_flight_bytes=max_in_flight_bytes,
             timeout=timeout,
             alike=True,
+            variable=variable,
         )
 
     @property

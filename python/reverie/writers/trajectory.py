@@ -28,6 +28,8 @@ class TrajectoryWriter(_native.TrajectoryWriter, EpisodeContext):
         max_in_flight_bytes: `append` waits while items with more bytes than this are not in their tables yet; None
             takes the client's limit.
         timeout: seconds that `append` and `flush` may wait; None takes the client's default.
+        variable: columns whose cells may differ in the size of their first axis, with the number of a cell's axes;
+            `client.trajectory_writer` takes them from the signatures of all tables.
 
     Raises:
         ValueError: for `num_keep_alive_refs` or `chunk_length` below 1.
@@ -46,6 +48,7 @@ class TrajectoryWriter(_native.TrajectoryWriter, EpisodeContext):
         max_in_flight_bytes: int | None = None,
         timeout: float | None = None,
         alike: bool = False,
+        variable: Sequence[tuple[str, int]] = (),
     ) -> TrajectoryWriter:
         """Takes a live client; `client.trajectory_writer(...)` calls this."""
         self = super().__new__(
@@ -57,6 +60,7 @@ class TrajectoryWriter(_native.TrajectoryWriter, EpisodeContext):
             max_in_flight_bytes=max_in_flight_bytes,
             timeout=timeout,
             alike=alike,
+            variable=list(variable),
         )
         if fit_to is not None:
             self._fit_to = fit_to

@@ -20,9 +20,11 @@ pub struct RowWriter {
     sink: Arc<dyn Sink>,
     compression: Compression,
     timestep: bool,
-    alike: bool,
+    must_be_alike: bool,
     stream: u32,
     form: Option<RowForm>,
+    /// The number of rows of that form since another one.
+    alike: usize,
     open: Option<ChunkWriter>,
     chooser: Chooser,
 }
@@ -30,8 +32,9 @@ pub struct RowWriter {
 struct RowForm {
     schema: Arc<Schema>,
     pattern: item::Form,
-    /// One for all chunks: readers need not compare layouts again.
+    /// One for all chunks, once they have `capacity` rows: readers need not compare layouts again.
     layout: Arc<Layout>,
+    capacity: usize,
     itemsizes: SmallVec<[usize; 8]>,
     widths: SmallVec<[usize; 8]>,
 }
@@ -40,13 +43,13 @@ impl RowWriter {
     /// Creates a writer. `timestep`: the rows are steps of an environment loop (see [`Pattern::timestep`]).
     pub fn new(sink: Arc<dyn Sink>, compression: Compression, timestep: bool) -> Self {
         let (stream, chooser) = (next_stream(), Chooser::new(compression));
-        Self { sink, compression, timestep, alike: false, stream, form: None, open: None, chooser }
+        Self { sink, compression, timestep, must_be_alike: false, stream, form: None, alike: 0, open: None, chooser }
     }
 
     /// The rows will be like other items of their table (see [`Pattern::alike`]).
     #[must_use]
     pub fn of_alike(mut self) -> Self {
-        self.alike = true;
+        self.must_be_alike = true;
         self
     }
 
@@ -55,6 +58,7 @@ impl RowWriter {
     /// If the columns do not fit the schema, nothing is stored.
     pub fn append(&mut self, schema: &Arc<Schema>, columns: &[Cells<'_>], rows: usize) -> Result<SmallVec<[Item; 1]>> {
         self.take_form(schema, columns, rows)?;
+        self.alike += rows;
         let mut items = SmallVec::with_capacity(rows);
         let mut done = 0;
         while done < rows {
@@ -69,7 +73,7 @@ impl RowWriter {
             items.extend((first..first + count).map(|row| item(Arc::clone(&chunk), pattern.clone(), row, stream)));
             done += count;
             if full {
-                self.close();
+                self.close_full();
             }
         }
         Ok(items)
@@ -78,13 +82,14 @@ impl RowWriter {
     /// As [`RowWriter::append`], for one row.
     pub fn append_row(&mut self, schema: &Arc<Schema>, columns: &[Cells<'_>]) -> Result<Item> {
         self.take_form(schema, columns, 1)?;
+        self.alike += 1;
         let (form, writer) = self.writer();
         let row = writer.len(0);
         writer.push_rows(columns.iter().map(|cells| cells.bytes), 1);
         let full = row + 1 == writer.layout().capacity();
         let (pattern, chunk) = (form.pattern.clone(), Arc::clone(writer.chunk()));
         if full {
-            self.close();
+            self.close_full();
         }
         Ok(item(chunk, pattern, row, self.stream))
     }
@@ -98,6 +103,14 @@ impl RowWriter {
             ChunkWriter::new(Arc::clone(&form.layout), compression, self.sink.meter())
         };
         (form, self.open.get_or_insert_with(open))
+    }
+
+    /// Closes a chunk that is full. If it had few rows, the next one has twice as many.
+    fn close_full(&mut self) {
+        self.close();
+        if let Some(form) = self.form.as_mut().filter(|form| form.layout.capacity() < form.capacity) {
+            form.layout = form.layout_of(2 * form.layout.capacity());
+        }
     }
 
     /// Closes the open chunk.
@@ -126,11 +139,14 @@ impl RowWriter {
                 && form.itemsizes.iter().zip(columns).all(|(itemsize, cells)| *itemsize == cells.itemsize)
         });
         if !same {
+            // Rows whose sizes alternate would leave most of each chunk empty: as many rows are expected as were alike.
+            let expected = if self.form.is_some() { self.alike } else { MAX_ROWS };
             // The form is replaced only after the columns are known to fit it.
-            let form = RowForm::new(schema, columns, rows, item::Form::new(self.pattern(schema)))?;
+            let mut form = RowForm::new(schema, columns, rows, item::Form::new(self.pattern(schema)))?;
+            form.layout = form.layout_of(expected.max(rows));
             self.close();
             self.chooser = Chooser::new(self.compression);
-            self.form = Some(form);
+            (self.form, self.alike) = (Some(form), 0);
             return Ok(());
         }
         self.form.as_ref().map_or(Ok(()), |form| check(&form.schema, &form.widths, columns, rows))
@@ -145,7 +161,7 @@ impl RowWriter {
             squeeze: true,
             stack_axis: 0,
         });
-        let (timestep, alike) = (self.timestep, self.alike);
+        let (timestep, alike) = (self.timestep, self.must_be_alike);
         Pattern { columns: columns.collect(), structure: schema.structure.clone(), timestep, alike }
     }
 }
@@ -165,7 +181,18 @@ impl RowForm {
         let row_bytes: usize = widths.iter().sum();
         let capacity = (CHUNK_BYTES / row_bytes.max(1)).clamp(1, MAX_ROWS);
         let cells: Vec<_> = widths.iter().copied().zip(itemsizes.iter().copied()).collect();
-        Ok(Self { schema: Arc::clone(schema), pattern, layout: layout(&cells, capacity), itemsizes, widths })
+        let layout = layout(&cells, capacity);
+        Ok(Self { schema: Arc::clone(schema), pattern, layout, capacity, itemsizes, widths })
+    }
+
+    /// The layout of chunks of so many rows, at most `capacity`.
+    fn layout_of(&self, rows: usize) -> Arc<Layout> {
+        let rows = rows.clamp(1, self.capacity);
+        if rows == self.layout.capacity() {
+            return Arc::clone(&self.layout);
+        }
+        let cells: Vec<_> = self.widths.iter().copied().zip(self.itemsizes.iter().copied()).collect();
+        layout(&cells, rows)
     }
 }
 

@@ -11,7 +11,7 @@ use super::sink::{Cells, Sink, next_episode, next_stream};
 use crate::chunk::{Compression, Meter};
 use crate::error::{Error, Result};
 use crate::spec::{ColumnSpec, Schema};
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 use spans::Spanned;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -39,9 +39,10 @@ struct Column {
 struct Group {
     run: Run,
     columns: Vec<usize>,
-    /// Elements without a fixed width: every chunk is one step, as wide as its value.
+    /// Cells without a fixed width: every chunk is one step, as wide as its value.
     variable: bool,
-    itemsizes: SmallVec<[usize; 4]>,
+    /// Of a group of such cells: bytes of the latest cell and of its elements.
+    latest: Option<(usize, usize)>,
 }
 
 /// The writer's side of trajectories: history, chunks, items. It never blocks.
@@ -63,6 +64,8 @@ pub struct StepWriter {
     forms: Forms,
     /// The latest bodies over several chunks, latest first.
     spans: SmallVec<[Spanned; 1]>,
+    /// Paths and numbers of axes of the cells that may differ in their first size.
+    variable: Vec<(String, usize)>,
 }
 
 impl StepWriter {
@@ -88,7 +91,15 @@ impl StepWriter {
             stream: next_stream(),
             forms: Forms::default(),
             spans: SmallVec::new(),
+            variable: Vec::new(),
         })
+    }
+
+    /// Cells of these columns may differ in the size of their first axis: their paths and the numbers of a cell's axes.
+    #[must_use]
+    pub fn of_variable(mut self, columns: Vec<(String, usize)>) -> Self {
+        self.variable = columns;
+        self
     }
 
     /// Items will be runs of whole steps: a table's signature may describe the step (see [`Pattern::timestep`]).
@@ -156,11 +167,12 @@ impl StepWriter {
             }
             if let Some(known) = self.by_path.get(&spec.path).map(|column| &self.columns[*column].spec)
                 && known != spec
+                && !(known.is_variable() && known.is_alike(spec))
             {
                 return Err(Error::Signature {
                     path: spec.path.clone(),
                     got: format!("{} {:?}", spec.dtype, spec.shape),
-                    want: format!("{} {:?}, as in the steps before", known.dtype, known.shape),
+                    want: format!("{} {}, as in the steps before", known.dtype, known.shape_text()),
                 });
             }
         }
@@ -170,14 +182,16 @@ impl StepWriter {
                 return *column;
             }
             let options = self.configured.get(&spec.path).copied().unwrap_or(self.options);
-            let variable = spec.dtype.size().is_none();
+            let may_differ = self.variable.iter().any(|(path, axes)| (path, *axes) == (&spec.path, spec.shape.len()));
+            let spec = spec.variable().filter(|_| may_differ).unwrap_or_else(|| spec.clone());
+            let variable = spec.cell_bytes().is_none();
             let found = made.iter().find(|(other, _)| *other == options && !variable).map(|(_, group)| *group);
             let group = found.unwrap_or_else(|| {
                 let group = Group {
                     run: Run::new(layout(&[(0, 1)], 1), options.compression, Arc::clone(&self.meter)),
                     columns: Vec::new(),
                     variable,
-                    itemsizes: SmallVec::new(),
+                    latest: None,
                 };
                 self.groups.push(group);
                 if !variable {
@@ -188,8 +202,8 @@ impl StepWriter {
             let within = self.groups[group].columns.len();
             let column = self.columns.len();
             self.groups[group].columns.push(column);
-            self.columns.push(Column { spec: spec.clone(), options, group, within, written: None });
             self.by_path.insert(spec.path.clone(), column);
+            self.columns.push(Column { spec, options, group, within, written: None });
             column
         };
         let columns = schema.columns.iter().map(resolve).collect();
@@ -228,7 +242,11 @@ impl StepWriter {
                 )));
             }
             let want = column.spec.elements() * cells.itemsize;
-            if cells.bytes.len() != want {
+            let fits = match column.spec.is_variable() {
+                true => column.spec.rows_in(cells.bytes.len()).is_some(),
+                false => cells.bytes.len() == want,
+            };
+            if !fits {
                 return Err(Error::Signature {
                     path: column.spec.path.clone(),
                     got: format!("{} bytes", cells.bytes.len()),
@@ -240,9 +258,10 @@ impl StepWriter {
             let column = &mut self.columns[*index];
             column.written = Some(self.step);
             let group = &mut self.groups[column.group];
-            if group.variable && group.itemsizes[..] != [cells.itemsize] {
-                group.itemsizes = smallvec![cells.itemsize];
-                group.run.set_layout(layout(&[(cells.bytes.len(), cells.itemsize)], 1));
+            let latest = (cells.bytes.len(), cells.itemsize);
+            if group.variable && group.latest != Some(latest) {
+                group.latest = Some(latest);
+                group.run.set_layout(layout(&[latest], 1));
             }
             group.run.push(self.step, column.within, *cells);
         }
@@ -300,6 +319,12 @@ impl StepWriter {
     /// The specification of a column.
     pub fn spec(&self, column: usize) -> &ColumnSpec {
         &self.columns[column].spec
+    }
+
+    /// Bytes of a column's cell; of the latest one where they differ.
+    pub fn cell_bytes(&self, column: usize) -> usize {
+        let Column { spec, group, .. } = &self.columns[column];
+        spec.cell_bytes().unwrap_or_else(|| self.groups[*group].latest.map_or(0, |(bytes, _)| bytes))
     }
 
     /// The number of a column that was appended.

@@ -3,10 +3,12 @@
 //! Much of it is done by several threads: as many as cores to unpack, more to read, as a disk answers many reads sooner
 //! than one after another.
 
+use super::output::Bytes;
+use super::output::missing;
 use super::pieces::pieces;
-use super::plan::{Plan, missing};
+use super::plan::Plan;
 use super::readers::{Readers, readers};
-use super::run::{Bytes, Run, copy_cells};
+use super::run::{Run, copy_cells};
 use super::unpacked::Pause;
 use crate::chunk::{Cells, Chunk, Decoder, OnDisk, SpareDecoder};
 use crate::error::Result;

@@ -2,9 +2,11 @@
 
 use super::copies::{self, Copy, ask_for_bodies, ask_for_chunks};
 use super::deferred::Deferred;
+use super::output::Bytes;
 use super::output::Role;
-use super::plan::{Column, Kind, Plan, missing};
-use super::run::Bytes;
+use super::output::missing;
+use super::plan::{Column, Kind, Plan};
+use super::run::Run;
 use super::unpacked::Pause;
 use crate::chunk::slab::{Rows, fill};
 use crate::chunk::{Chunk, Layout};
@@ -139,7 +141,7 @@ impl Plan {
                 Kind::Values => only,
                 Kind::Padded => false,
             };
-            let plain = column.outer == 1 && (*step == 1 || n == 1) && source.part == 0;
+            let plain = column.sizes.is_none() && column.outer == 1 && (*step == 1 || n == 1) && source.part == 0;
             let fits = at < layout.num_columns() && layout.width(at) == column.cell_bytes();
             (fills && plain && fits).then_some(LeadingRun { column: at, start: i64::from(*start), n })
         };
@@ -161,6 +163,16 @@ impl Plan {
             let item: &Item = items[number].borrow();
             for (index, (column, out)) in self.columns.iter().zip(out.iter_mut()).enumerate() {
                 let source = self.source(item, number, column)?;
+                if let Some(sizes) = &column.sizes {
+                    column.each_cell(sizes, (number, item), source, out, |chunk, first, to| {
+                        let run = Run { source: source.column as usize, first, n: 1, at: 0 };
+                        match chunk.plain().and_then(|slab| slab.run(run.source, first, 1)) {
+                            Some(from) => copies.push(Copy { from, column: index, at: to.start }),
+                            None => deferred.push(Deferred { chunk, column: index, to, run }),
+                        }
+                    })?;
+                    continue;
+                }
                 let place = column.range(number);
                 column.zero_tail(source.cells.len(), &mut out[place.clone()]);
                 column.each_run(item, source, |chunk, run| {
@@ -186,6 +198,9 @@ impl Plan {
         let source = item.pattern.columns.get(column.source);
         source
             .filter(|source| match column.kind {
+                _ if column.sizes.is_some() => {
+                    column.sizes.as_ref().is_some_and(|sizes| source.cells.len() == sizes.cells_of(number))
+                }
                 Kind::Padded => source.cells.len() <= column.steps,
                 Kind::Values => source.cells.len() == column.starts[number + 1] - column.starts[number],
                 Kind::Squeezed | Kind::Dense => source.cells.len() == column.steps,
@@ -195,6 +210,9 @@ impl Plan {
 
     fn write_lengths<T: Borrow<Item>>(&self, index: usize, items: &[T], out: &mut Bytes) {
         let column = &self.columns[self.counted[index]];
+        if let Some(sizes) = &column.sizes {
+            return sizes.write_counts(out);
+        }
         let lengths = items.iter().map(|item| item.borrow().pattern.columns[column.source].cells.len());
         match self.outputs[self.num_columns + index].role {
             Role::Mask(_) => {

@@ -1,6 +1,6 @@
 //! Joins the batches of several servers: the shapes of the arrays, and the rows of each part.
 
-use super::output::{Output, Ragged};
+use super::output::{Output, Ragged, Role};
 use crate::chunk::fill;
 use crate::error::{Error, Result};
 use std::mem::MaybeUninit;
@@ -26,7 +26,9 @@ pub fn join(parts: &[&[Output]], ragged: Ragged) -> Result<Vec<Output>> {
             whole.shape[0] += part.shape[0];
             for axis in 1..part.shape.len() {
                 let (here, there) = (whole.shape[axis], part.shape[axis]);
-                if here != there && ragged != Ragged::Pad {
+                // Of cells that differ in size the lengths have an axis of steps, of which an item may have fewer.
+                let may_differ = ragged == Ragged::Pad || matches!(whole.role, Role::Lengths(_));
+                if here != there && !may_differ {
                     let reason = format!("items of {here} and of {there} cells; ask for ragged=\"pad\" or \"values\"");
                     return Err(differ(&whole.path, &reason));
                 }

@@ -15,6 +15,7 @@ mod planner;
 mod readers;
 mod run;
 mod select;
+mod sizes;
 mod split;
 mod unpacked;
 mod windows;

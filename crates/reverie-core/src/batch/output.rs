@@ -2,6 +2,10 @@
 
 use crate::error::{Error, Result};
 use crate::spec::DType;
+use std::mem::MaybeUninit;
+
+/// The memory of an array that is filled.
+pub(super) type Bytes = [MaybeUninit<u8>];
 
 /// The handling of a column whose items have unequal lengths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -75,5 +79,14 @@ impl Output {
     /// Bytes of the array.
     pub fn bytes(&self) -> usize {
         self.shape.iter().product::<usize>() * self.itemsize
+    }
+}
+
+/// The error for cells that an item's chunks do not have.
+pub(super) fn missing(path: &str) -> Error {
+    Error::Signature {
+        path: path.to_owned(),
+        got: "an item whose cells its chunks do not have".to_owned(),
+        want: "items that a table has taken".to_owned(),
     }
 }

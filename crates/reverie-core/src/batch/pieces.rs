@@ -1,6 +1,6 @@
 //! Pieces of a batch that several threads fill.
 
-use super::run::Bytes;
+use super::output::Bytes;
 use std::ops::Range;
 
 /// The bytes of the batch at these places (output, range), in their order. Panics if two of them overlap.

@@ -1,12 +1,14 @@
 //! The plan of a batch: every decision and every refusal.
 
-use super::output::{Options, Output, Ragged, Role};
+use super::output::{Options, Output, Ragged, Role, missing};
 use super::select::select;
+use super::sizes::{Sizes, is_variable, named};
 use crate::error::{Error, Result};
 use crate::item::{Form, Item, Pattern, PatternColumn};
 use crate::spec::{ColumnSpec, DType, Structure};
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::collections::HashSet;
+use std::sync::Arc;
 
 /// The plan of a batch: the arrays to allocate and their meaning.
 #[derive(Clone, Debug)]
@@ -25,6 +27,8 @@ pub struct Plan {
     pub(super) counted: Vec<usize>,
     /// The pattern that all items share; `None` if they have several.
     pub(super) pattern: Option<Form>,
+    /// The arrays of a batch of as many items of that pattern are the same.
+    pub(super) reusable: bool,
 }
 
 /// The layout of one column's cells.
@@ -43,6 +47,8 @@ pub(super) struct Column {
     pub(super) steps: usize,
     /// For values: the first cell of each item, then the end of the last.
     pub(super) starts: Vec<usize>,
+    /// For cells that differ in size: their sizes.
+    pub(super) sizes: Option<Arc<Sizes>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,13 +86,14 @@ impl Plan {
             columns: Vec::new(),
             counted: Vec::new(),
             pattern: None,
+            reusable: false,
         }
     }
 
     pub(super) fn serves<T: Borrow<Item>>(&self, items: &[T]) -> bool {
-        // The width of bytes and str differs from batch to batch.
-        let fixed = || self.outputs.iter().all(|output| output.dtype.size().is_some());
-        self.batch == items.len() && self.pattern.as_ref().is_some_and(|pattern| shared(pattern, items)) && fixed()
+        self.reusable
+            && self.batch == items.len()
+            && self.pattern.as_ref().is_some_and(|pattern| shared(pattern, items))
     }
 }
 
@@ -115,6 +122,10 @@ pub fn plan<T: Borrow<Item>>(items: &[T], options: &Options<'_>) -> Result<Plan>
         check_alike(pattern, other, &sources)?;
     }
     let one = patterns.len() == 1;
+    // The width of bytes and str, and the size of some cells, differ from batch to batch.
+    let fixed =
+        |source: &usize| pattern.columns[*source].spec.row_bytes().is_some() && !is_variable(&patterns, *source);
+    let reusable = one && sources.iter().all(fixed);
     let mut plan = Plan {
         outputs: Vec::with_capacity(sources.len() + 1),
         structure,
@@ -123,6 +134,7 @@ pub fn plan<T: Borrow<Item>>(items: &[T], options: &Options<'_>) -> Result<Plan>
         columns: Vec::with_capacity(sources.len()),
         counted: Vec::new(),
         pattern: one.then(|| pattern.clone()),
+        reusable,
     };
     for source in sources {
         let (column, output) = plan_column(items, source, &patterns, options.ragged)?;
@@ -165,11 +177,12 @@ pub(super) fn check_alike(first: &Pattern, other: &Pattern, sources: &[usize]) -
         return Err(Error::Ragged { path: String::new(), reason });
     }
     for (want, got) in sources.iter().map(|source| (&first.columns[*source], &other.columns[*source])) {
-        if want.spec != got.spec {
+        let open = want.spec.is_variable() || got.spec.is_variable();
+        if want.spec != got.spec && !(open && want.spec.is_alike(&got.spec)) {
             return Err(Error::Signature {
                 path: want.spec.path.clone(),
                 got: describe(&got.spec),
-                want: format!("{}, as in the first item of the batch", describe(&want.spec)),
+                want: format!("{}, as in the first item of the batch{}", describe(&want.spec), advice(want, got)),
             });
         }
         if (want.squeeze, want.stack_axis) != (got.squeeze, got.stack_axis) {
@@ -204,7 +217,14 @@ fn check_axes(pattern: &Pattern, sources: &[usize]) -> Result<()> {
 }
 
 fn describe(spec: &ColumnSpec) -> String {
-    format!("{}{:?}", spec.dtype, spec.shape)
+    format!("{}{}", spec.dtype, spec.shape_text())
+}
+
+fn advice(want: &PatternColumn, got: &PatternColumn) -> &'static str {
+    match want.spec.is_alike(&got.spec) && want.spec.row_bytes().is_some() {
+        true => "; a table's signature with None as the first size takes cells of any size, for batches with ragged=",
+        false => "",
+    }
 }
 
 fn plan_column<T: Borrow<Item>>(
@@ -218,6 +238,16 @@ fn plan_column<T: Borrow<Item>>(
     let length = |pattern: &Pattern| pattern.columns[source].cells.len();
     let longest = patterns.iter().map(|pattern| length(pattern)).max().unwrap_or(0);
     let equal = patterns.iter().all(|pattern| length(pattern) == longest);
+    let mut spec = Cow::Borrowed(spec);
+    if is_variable(patterns, source) {
+        let sizes = Sizes::of(items, source, longest, ragged)?;
+        match sizes.common().filter(|_| ragged == Ragged::Refuse) {
+            Some(size) => spec.to_mut().shape[0] = size,
+            None if ragged == Ragged::Refuse => return Err(sizes.refused(&spec.path)),
+            None => return plan_variable(&patterns[0].columns[source], source, longest, sizes),
+        }
+    }
+    let spec = &*spec;
     let kind = match ragged {
         _ if *squeeze => Kind::Squeezed,
         Ragged::Values if axis == 0 => Kind::Values,
@@ -244,21 +274,40 @@ fn plan_column<T: Borrow<Item>>(
         }
     }
     let outer = if *squeeze { 1 } else { spec.shape[..axis].iter().product() };
-    let column = Column { source, kind, elements: spec.elements(), itemsize, outer, steps: longest, starts };
+    let column =
+        Column { source, kind, elements: spec.elements(), itemsize, outer, steps: longest, starts, sizes: None };
     let output = Output { path: spec.path.clone(), dtype: spec.dtype, itemsize, shape, role: Role::Column };
     output.check_size()?;
     Ok((column, output))
+}
+
+/// A column whose cells differ in size: padded, or as values.
+fn plan_variable(from: &PatternColumn, source: usize, longest: usize, sizes: Sizes) -> Result<(Column, Output)> {
+    let PatternColumn { spec, squeeze, stack_axis, .. } = from;
+    if *stack_axis > 0 && !squeeze {
+        let reason = "cells of different sizes cannot be stacked behind other axes; make stack_axis 0".to_owned();
+        return Err(Error::Ragged { path: spec.path.clone(), reason });
+    }
+    let (rows, kind, starts) = match (sizes.padded, *squeeze) {
+        (false, _) => (1, Kind::Values, sizes.starts()),
+        (true, true) => (sizes.largest(), Kind::Squeezed, Vec::new()),
+        (true, false) => (sizes.largest(), Kind::Padded, Vec::new()),
+    };
+    let itemsize = spec.dtype.size().unwrap_or(1);
+    let shape = sizes.shape(&spec.shape);
+    let output = Output { path: spec.path.clone(), dtype: spec.dtype, itemsize, shape, role: Role::Column };
+    output.check_size()?;
+    let elements = rows * spec.shape.iter().skip(1).product::<usize>();
+    let steps = if *squeeze { 1 } else { longest };
+    let sizes = Some(Arc::new(sizes));
+    Ok((Column { source, kind, elements, itemsize, outer: 1, steps, starts, sizes }, output))
 }
 
 fn unequal(path: &str, patterns: &[&Pattern], source: usize, ragged: Ragged) -> Error {
     let mut lengths = patterns.iter().map(|pattern| pattern.columns[source].cells.len()).collect::<Vec<_>>();
     lengths.sort_unstable();
     lengths.dedup();
-    let (few, more) = lengths.split_at(lengths.len().min(8));
-    let mut named = few.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
-    if let Some(longest) = more.last() {
-        named.push_str(&format!(", ... {longest}"));
-    }
+    let named = named(&lengths);
     let advice = match ragged {
         Ragged::Values => "a column stacked behind other axes cannot be given as values; pass ragged=\"pad\"",
         _ => "pass ragged=\"pad\" for zeros and a mask, or ragged=\"values\" for values and lengths",
@@ -288,28 +337,24 @@ fn widest<T: Borrow<Item>>(items: &[T], source: usize, path: &str) -> Result<usi
     Ok(widest)
 }
 
-pub(super) fn missing(path: &str) -> Error {
-    Error::Signature {
-        path: path.to_owned(),
-        got: "an item whose cells its chunks do not have".to_owned(),
-        want: "items that a table has taken".to_owned(),
-    }
-}
-
 impl Plan {
     /// Adds the masks (`pad`) or lengths (`values`): one for all columns if each item has them equally long.
+    ///
+    /// Columns whose cells differ in size have their own, even if they happen to be equal in this batch.
     fn add_lengths(&mut self, patterns: &[&Pattern], ragged: Ragged) {
         let concerns = |column: &&Column| match ragged {
             Ragged::Refuse => false,
+            _ if column.sizes.is_some() => true,
             Ragged::Pad => column.kind != Kind::Squeezed,
             Ragged::Values => column.kind == Kind::Values,
         };
         let concerned = (0..self.num_columns).filter(|index| concerns(&&self.columns[*index])).collect::<Vec<_>>();
         let Some(first) = concerned.first() else { return };
         let length = |pattern: &Pattern, index: usize| pattern.columns[self.columns[index].source].cells.len();
-        let one = patterns
-            .iter()
-            .all(|pattern| concerned.iter().all(|index| length(pattern, *index) == length(pattern, *first)));
+        let differ = concerned.iter().any(|index| self.columns[*index].sizes.is_some());
+        let equal =
+            |pattern: &&Pattern| concerned.iter().all(|index| length(pattern, *index) == length(pattern, *first));
+        let one = concerned.len() == 1 || (!differ && patterns.iter().all(equal));
         let outputs = match one {
             true => vec![(None, *first)],
             false => concerned.iter().map(|index| (Some(*index), *index)).collect(),
@@ -319,9 +364,11 @@ impl Plan {
                 Ragged::Values => ("lengths", DType::Int64, size_of::<i64>(), Role::Lengths(of)),
                 _ => ("mask", DType::Bool, 1, Role::Mask(of)),
             };
-            let shape = match role {
-                Role::Mask(_) => vec![self.batch, self.columns[index].steps],
-                _ => vec![self.batch],
+            let column = &self.columns[index];
+            let shape = match (&column.sizes, role) {
+                (Some(sizes), _) => sizes.counts_shape(),
+                (None, Role::Mask(_)) => vec![self.batch, column.steps],
+                (None, _) => vec![self.batch],
             };
             let path = of.map_or(name, |of| &self.outputs[of].path).to_owned();
             self.outputs.push(Output { path, dtype, itemsize, shape, role });

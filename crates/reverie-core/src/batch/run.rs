@@ -1,6 +1,8 @@
 //! Consecutive cells of a chunk, and how they become the cells of an item in the batch.
 
-use super::plan::{Column, Kind, missing};
+use super::output::{Bytes, missing};
+use super::plan::{Column, Kind};
+use super::sizes::Sizes;
 use crate::chunk::slab::{Slab, fill};
 use crate::chunk::{Cells as View, Chunk, Layout};
 use crate::error::Result;
@@ -8,8 +10,6 @@ use crate::item::{Body, Cells, Item, PatternColumn};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::Arc;
-
-pub(super) type Bytes = [MaybeUninit<u8>];
 
 /// `n` consecutive cells of a chunk's column, which become the cells from `at` on of their item.
 #[derive(Clone, Copy)]
@@ -63,6 +63,40 @@ impl Column {
         Ok(())
     }
 
+    /// Calls `each` for the cells of an item, with the chunk, the cell's index in it, and its place in the column.
+    ///
+    /// Writes zeros where a padded item has no data. Fails for a cell of another width than planned.
+    pub(super) fn each_cell<'a>(
+        &self,
+        sizes: &Sizes,
+        (number, item): (usize, &'a Item),
+        source: &PatternColumn,
+        out: &mut Bytes,
+        mut each: impl FnMut(&'a Arc<Chunk>, usize, Range<usize>),
+    ) -> Result<()> {
+        let (place, bytes) = (self.range(number), sizes.bytes_of(number));
+        let mut at = place.start;
+        self.each_run(item, source, |chunk, run| {
+            for index in 0..run.n {
+                let (layout, end) = (chunk.layout(), at + bytes(run.at + index));
+                if run.source >= layout.num_columns() || layout.width(run.source) != end - at {
+                    return Err(missing(&source.spec.path));
+                }
+                if end > at {
+                    each(chunk, run.first + index, at..end);
+                }
+                at = end;
+                if sizes.padded {
+                    at = place.start + (run.at + index + 1) * self.cell_bytes();
+                    out[end..at].fill(MaybeUninit::new(0));
+                }
+            }
+            Ok(())
+        })?;
+        out[at..place.end].fill(MaybeUninit::new(0));
+        Ok(())
+    }
+
     /// Writes zeros after the last cell of an item shorter than the longest.
     pub(super) fn zero_tail(&self, cells: usize, to: &mut Bytes) {
         if self.kind == Kind::Padded && cells < self.steps {
@@ -81,7 +115,7 @@ impl Column {
 
     /// True if the cells of the chunk's column become those of the batch as they are, one behind the other.
     pub(super) fn is_copied(&self, chunk: &Chunk, source: usize) -> bool {
-        self.fits(chunk.layout(), source)
+        self.sizes.is_some() || self.fits(chunk.layout(), source)
     }
 
     #[inline]
@@ -91,6 +125,9 @@ impl Column {
 
     /// The place of a run that is copied, in its column of the batch; `to` is that of its item.
     pub(super) fn place(&self, run: &Run, to: &Range<usize>) -> Range<usize> {
+        if self.sizes.is_some() {
+            return to.clone(); // The place of one cell.
+        }
         let width = self.cell_bytes();
         to.start + run.at * width..to.start + (run.at + run.n) * width
     }
@@ -99,6 +136,9 @@ impl Column {
     ///
     /// `None` if the chunk does not have the cells, or not in this width.
     pub(super) fn copy(&self, view: &View<'_>, chunk: &Chunk, run: Run, to: &mut Bytes) -> Option<()> {
+        if self.sizes.is_some() {
+            return copy_cells(view, run, to);
+        }
         let Run { source, first, n, at } = run;
         let layout = chunk.layout();
         if source >= layout.num_columns() {

@@ -1,7 +1,7 @@
 //! Batches whose large columns are sent directly from the chunks, without a gather.
 
+use super::output::Bytes;
 use super::plan::{Kind, Plan};
-use super::run::Bytes;
 use crate::chunk::Chunk;
 use crate::error::Result;
 use crate::sample::Draws;
@@ -40,7 +40,7 @@ impl Split {
         let fits = |index: &usize| {
             let column = &plan.columns[*index];
             let as_they_are = matches!(column.kind, Kind::Squeezed | Kind::Dense) && column.outer == 1;
-            as_they_are && column.steps * column.cell_bytes() >= least.max(1)
+            as_they_are && column.sizes.is_none() && column.steps * column.cell_bytes() >= least.max(1)
         };
         let large: Vec<usize> = (0..plan.num_columns).filter(fits).collect();
         if large.is_empty() || !plan.counted.is_empty() {

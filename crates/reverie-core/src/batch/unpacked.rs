@@ -1,7 +1,8 @@
 //! The bytes that a batch has to unpack before it is gathered.
 
 use super::copies::ask_for_bodies;
-use super::plan::{Plan, missing};
+use super::output::missing;
+use super::plan::Plan;
 use crate::chunk::Chunk;
 use crate::error::Result;
 use crate::item::{Body, Item};

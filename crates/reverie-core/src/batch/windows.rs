@@ -1,10 +1,12 @@
 //! Batches of windows: the arrays, and how they are filled from the items that the windows cover.
 
 use super::deferred::Deferred;
+use super::output::Bytes;
+use super::output::missing;
 use super::output::{Options, Output, Role};
-use super::plan::{Column, Kind, Plan, check_alike, missing, width_of};
-use super::run::Bytes;
+use super::plan::{Column, Kind, Plan, check_alike, width_of};
 use super::select::select;
+use super::sizes::refuse_variable;
 use super::unpacked::Pause;
 use crate::chunk::slab::fill;
 use crate::error::{Error, Result};
@@ -30,6 +32,10 @@ pub(super) fn plan(draws: &Draws, wanted: &Windows, options: &Options<'_>) -> Re
     let (batch, steps) = (draws.items.len(), wanted.steps());
     let items: Vec<&Item> = segments.iter().map(|segment| &segment.item).collect();
     items.iter().try_for_each(|item| check_alike(pattern, &item.pattern, &sources))?;
+    for item in &items {
+        let mut specs = sources.iter().map(|source| &item.pattern.columns[*source].spec);
+        specs.try_for_each(|spec| refuse_variable(spec, "a window"))?;
+    }
     let (mut columns, mut outputs) = (Vec::with_capacity(sources.len()), Vec::with_capacity(sources.len() + 3));
     for source in &sources {
         let spec = &pattern.columns[*source].spec;
@@ -49,6 +55,7 @@ pub(super) fn plan(draws: &Draws, wanted: &Windows, options: &Options<'_>) -> Re
             outer: 1,
             steps: size,
             starts: Vec::new(),
+            sizes: None,
         });
         outputs.push(Output { path: spec.path.clone(), dtype: spec.dtype, itemsize, shape, role: Role::Column });
     }
@@ -61,7 +68,7 @@ pub(super) fn plan(draws: &Draws, wanted: &Windows, options: &Options<'_>) -> Re
     outputs.push(of_all("start", DType::Int64, 8, vec![batch], Role::Start));
     outputs.iter().try_for_each(Output::check_size)?;
     let num_columns = sources.len();
-    Ok(Plan { outputs, structure, num_columns, batch, columns, counted: Vec::new(), pattern: None })
+    Ok(Plan { outputs, structure, num_columns, batch, columns, counted: Vec::new(), pattern: None, reusable: false })
 }
 
 impl Plan {

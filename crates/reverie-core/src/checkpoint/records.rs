@@ -46,9 +46,9 @@ fn check_pattern(pattern: &Pattern) -> Decoded<()> {
 }
 
 fn check_column(column: &PatternColumn) -> Decoded<()> {
-    let shape = &column.spec.shape;
+    let (shape, variable) = (&column.spec.shape, column.spec.is_variable());
     // Refuses a size beyond any memory; later code computes the bytes of a cell without a check.
-    let bytes = shape.iter().try_fold(16_usize, |bytes, size| bytes.checked_mul(*size));
+    let bytes = shape.iter().skip(usize::from(variable)).try_fold(16_usize, |bytes, size| bytes.checked_mul(*size));
     if bytes.is_none_or(|bytes| bytes > isize::MAX as usize) {
         return Err(format!("a cell of the shape {shape:?}"));
     }

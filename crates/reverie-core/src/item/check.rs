@@ -49,13 +49,16 @@ fn left(part: &Part, position: i64) -> usize {
 
 fn check_width(column: &PatternColumn, chunk: &Chunk, at: usize) -> Result<()> {
     let (layout, spec) = (chunk.layout(), &column.spec);
+    if spec.is_variable() && spec.rows_in(layout.width(at)).is_some() {
+        return Ok(());
+    }
     let itemsize = spec.dtype.size().unwrap_or(layout.itemsize(at));
     let whole = spec.dtype != DType::Str || itemsize % 4 == 0;
     if whole && itemsize.checked_mul(spec.elements()) == Some(layout.width(at)) {
         return Ok(());
     }
     let got = format!("cells of {} bytes with elements of {}", layout.width(at), layout.itemsize(at));
-    Err(refuse(column, &got, &format!("{} {:?}", spec.dtype, spec.shape)))
+    Err(refuse(column, &got, &format!("{} {}", spec.dtype, spec.shape_text())))
 }
 
 fn refuse(column: &PatternColumn, got: &str, want: &str) -> Error {

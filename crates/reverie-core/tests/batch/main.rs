@@ -5,6 +5,7 @@ mod arrays;
 mod cases;
 mod layout;
 mod model;
+mod sizes;
 mod support;
 #[path = "../support/tiers.rs"]
 mod tiers;

@@ -4,7 +4,7 @@ use super::{broken, dtype, numbers, present, shape, structure};
 use crate::proto::{self, pattern_column};
 use reverie_core::Result;
 use reverie_core::item::{Cells, Pattern, PatternColumn};
-use reverie_core::spec::ColumnSpec;
+use reverie_core::spec::{ANY_SIZE, ColumnSpec};
 
 /// Cells of one column of an item at most.
 pub const MAX_CELLS: u32 = 1 << 24;
@@ -21,9 +21,20 @@ pub fn encode_spec(spec: &ColumnSpec) -> proto::ColumnSpec {
 /// Decodes a column's description; the size of a cell must not overflow.
 pub fn decode_spec(message: proto::ColumnSpec) -> Result<ColumnSpec> {
     let dtype = dtype(&message.dtype, &message.path)?;
-    // The width of a text element is given by its chunk, where the bytes of a cell are computed.
-    let shape = shape(&message.shape, dtype.size().unwrap_or(1), &message.path)?;
-    Ok(ColumnSpec { path: message.path, dtype, shape })
+    // The width of a text element is given by its chunk, where the bytes of a cell are computed; so is a size that
+    // differs from cell to cell.
+    let any = dtype.size().is_some() && message.shape.first() == Some(&(ANY_SIZE as u64));
+    let mut sizes = message.shape;
+    if any {
+        sizes[0] = 1;
+    }
+    let shape = shape(&sizes, dtype.size().unwrap_or(1), &message.path)?;
+    let spec = ColumnSpec { path: message.path, dtype, shape };
+    if any {
+        spec.variable().ok_or_else(|| broken(format!("cells of {} of any size", spec.shape_text())))
+    } else {
+        Ok(spec)
+    }
 }
 
 /// Encodes a form with the number that it gets.

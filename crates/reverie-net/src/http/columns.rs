@@ -46,7 +46,8 @@ impl Room {
 /// A column: `path`, `dtype`, `shape` and `bytes`, and, if it is small enough to be read, its content.
 pub(super) fn column(item: &Item, path: &str, room: &mut Room) -> Result<Value> {
     let paths = [path.to_owned()];
-    let plan = plan(&[item], &Options { ragged: Ragged::Refuse, columns: Some(&paths) })?;
+    // Steps whose cells differ in size are shown padded.
+    let plan = plan(&[item], &Options { ragged: Ragged::Pad, columns: Some(&paths) })?;
     let Some(output) = plan.outputs.first() else { return Ok(json!({ "path": path })) };
     let mut described = json!({
         "path": path,

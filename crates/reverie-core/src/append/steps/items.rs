@@ -39,7 +39,7 @@ pub struct ItemForm {
 }
 
 impl ItemForm {
-    /// The bytes of an item's cells; elements without a fixed width are estimated.
+    /// The bytes of an item's cells; where cells differ, as if all were as the latest.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -106,7 +106,7 @@ impl StepWriter {
             cells: shifted(&column.cells, -anchor as i32),
             squeeze: column.squeeze,
         });
-        let bytes = |column: &ItemColumn| column.cells.len() * self.spec(column.column).cell_bytes().unwrap_or(64);
+        let bytes = |column: &ItemColumn| column.cells.len() * self.cell_bytes(column.column);
         let bytes = columns.iter().map(bytes).sum();
         let (pattern, spans) = self.lay_out_item(structure, relative.collect())?;
         Ok(ItemForm { pattern, spans, anchor, bytes })

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::item::{Form, Pattern, PatternColumn};
+use crate::spec::ANY_SIZE;
 
 /// The form of the first item whose form is [`Pattern::alike`]; `None` before it.
 #[derive(Debug, Default)]
@@ -57,9 +58,9 @@ fn check_layout(table: &str, first: &Pattern, other: &Pattern) -> Result<()> {
 
 /// Dtype and shape, with `any` for the length of a time axis.
 fn described(column: &PatternColumn) -> String {
-    let mut sizes: Vec<String> = column.spec.shape.iter().map(ToString::to_string).collect();
+    let mut spec = column.spec.clone();
     if !column.squeeze {
-        sizes.insert(usize::from(column.stack_axis).min(sizes.len()), "any".to_owned());
+        spec.shape.insert(usize::from(column.stack_axis).min(spec.shape.len()), ANY_SIZE);
     }
-    format!("{} [{}]", column.spec.dtype, sizes.join(", "))
+    format!("{} {}", spec.dtype, spec.shape_text())
 }

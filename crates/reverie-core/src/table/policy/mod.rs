@@ -11,6 +11,7 @@ mod layout;
 mod leases;
 pub mod limiter;
 mod lineage;
+mod open_cells;
 pub(super) mod options;
 mod pages;
 pub(super) mod query;

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::item::{Key, Pattern};
-use crate::spec::{ColumnSignature, Signature};
+use crate::spec::{ANY_SIZE, ColumnSignature, Signature};
 use crate::table::types::options::TableOptions;
 use crate::table::types::selector::SelectorOptions;
 
@@ -52,7 +52,7 @@ impl TableOptions {
 /// The item's column for every column of the signature; `None` if it is at the same position.
 ///
 /// The structures may differ. Columns match by name if all names are the same, otherwise by position.
-fn order_of(signature: &Signature, pattern: &Pattern) -> Option<Vec<usize>> {
+pub(super) fn order_of(signature: &Signature, pattern: &Pattern) -> Option<Vec<usize>> {
     let named = |at: usize| signature.columns[at].path == pattern.columns[at].spec.path;
     if (0..signature.columns.len()).all(named) {
         return None;
@@ -91,9 +91,10 @@ pub fn check_pattern(signature: &Signature, pattern: &Pattern) -> Result<()> {
         });
         let fits = |shape: &[usize]| fits(want, shape);
         if want.dtype != got.spec.dtype || !(fits(&shape) || per_step.as_deref().is_some_and(fits)) {
+            let sizes = shape.iter().map(|size| Some(*size).filter(|size| *size != ANY_SIZE)).collect::<Vec<_>>();
             return Err(Error::Signature {
                 path: want.path.clone(),
-                got: format!("{} {:?}", got.spec.dtype, shape),
+                got: format!("{} {}", got.spec.dtype, open_shape(&sizes)),
                 want: format!("{} {}", want.dtype, open_shape(&want.shape)),
             });
         }

@@ -15,6 +15,7 @@ use super::largest::Largest;
 use super::layout::Layout;
 use super::leases::Leases;
 use super::lineage::Lineage;
+use super::open_cells::OpenCells;
 use super::options::check_pattern;
 use super::selector::{AnySelector, Pick, Random, Selector};
 use super::slots::Slots;
@@ -70,6 +71,8 @@ pub struct Table {
     accepted: Option<Form>,
     /// Of a table without a signature.
     layout: Layout,
+    /// Of a table with one.
+    open_cells: OpenCells,
     picks: Vec<Pick>,
     /// Chooses where windows begin.
     positions: Random,
@@ -100,6 +103,7 @@ impl Table {
             configured: false,
             accepted: None,
             layout: Layout::default(),
+            open_cells: OpenCells::default(),
             picks: Vec::new(),
             // The sampler's own random numbers do not change.
             positions: Random::new(options.sampler_seed.rotate_left(32) ^ 0x5bd1_e995_9d1c_3a27),
@@ -258,7 +262,8 @@ impl Table {
         self.take_in(item, priority, now, None)
     }
 
-    fn take_in(&mut self, item: Item, priority: f64, now: u64, copy: Option<Key>) -> Key {
+    fn take_in(&mut self, mut item: Item, priority: f64, now: u64, copy: Option<Key>) -> Key {
+        self.open_cells.open(self.options.signature.as_ref(), &mut item.pattern);
         self.hold(&item);
         self.order += 1;
         let stream = item.stream;

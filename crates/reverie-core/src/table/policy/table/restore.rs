@@ -98,7 +98,7 @@ impl Table {
     /// that are filled later start at generations from `incarnation`, which is random: keys that were returned after
     /// the checkpoint and lost with the process are stale.
     pub fn restore(&mut self, from: Restoring, incarnation: u64) {
-        let Restoring { counters, stats, order, rows, .. } = from;
+        let Restoring { counters, stats, order, mut rows, .. } = from;
         let mut ages: Vec<(u64, u64, u32, f64)> =
             rows.iter().map(|row| (row.inserted, row.updated, row.slot, row.priority)).collect();
         (self.counters, self.order) = (counters, order);
@@ -108,6 +108,9 @@ impl Table {
             // The items were alike when they were inserted.
             let mut forms = rows.iter().map(|row| &row.item.pattern);
             self.layout = Layout::of(forms.find(|form| form.alike));
+        }
+        for row in &mut rows {
+            self.open_cells.open(self.options.signature.as_ref(), &mut row.item.pattern);
         }
         for row in &rows {
             self.note_priority(row.slot, row.priority);
