@@ -89,7 +89,8 @@ def test_draws_that_were_answered_before_a_kill_are_not_delivered_again(start, c
                 received += client.sample_batch("t", 5, timeout=0).data["at"].tolist()
             else:
                 # Each is a draw of what there is.
-                received += [sample.data[0].item() for sample in client.sample("t", 5, emit_timesteps=False, timeout=60)]
+                samples = client.sample("t", 5, emit_timesteps=False, timeout=60)
+                received += [sample.data[0].item() for sample in samples]
             host.process.kill()
             host.process.wait()
             host, _ = start([fifo()])

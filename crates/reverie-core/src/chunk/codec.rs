@@ -11,8 +11,16 @@ use crate::error::{Error, Result};
 use std::ops::Range;
 
 const VERSION: u8 = 1;
-pub(super) const HEAD: usize = 5;
+const HEAD: usize = 5;
 pub(super) const ENTRY: usize = 14;
+/// Bytes before the packed form of a chunk that is saved (`saved.rs`), and of each of its columns there.
+pub(super) const SAVED_HEAD: usize = 10;
+pub(super) const SAVED_ENTRY: usize = 16;
+
+/// Bytes of a saved chunk before those of its columns.
+pub(super) const fn head_bytes(columns: usize) -> usize {
+    SAVED_HEAD + HEAD + (SAVED_ENTRY + ENTRY) * columns
+}
 const FLAG_DELTA: u8 = 1;
 const FLAG_HOLES: u8 = 2;
 const FLAG_BLOCKS: u8 = 4;

@@ -1,8 +1,8 @@
 //! Chunks of a checkpoint that stay on the disk when it is loaded: only what finds their cells is read.
 
-use super::codec::Packed;
+use super::codec::{Packed, head_bytes};
 use super::form::{Form, Packable};
-use super::saved::{Restorer, SavedPart, head_bytes};
+use super::saved::{Restorer, SavedPart};
 use super::tier::{InSegment, Stored, Unread};
 use super::{Chunk, Storage};
 use crate::disk::Input;

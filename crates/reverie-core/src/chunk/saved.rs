@@ -5,7 +5,7 @@
 //! all raw if the chunk was plain. For an open chunk, the published cells are saved.
 
 use super::chooser::hole_bits;
-use super::codec::{self, Packed, RAW, Section};
+use super::codec::{Packed, RAW, SAVED_ENTRY as ENTRY, SAVED_HEAD as HEAD, Section};
 use super::form::Form;
 use super::slab::Slab;
 use super::tier::Columns;
@@ -13,14 +13,6 @@ use super::{Chunk, ChunkWriter, Compression, Layout, Meter, Storage};
 use crate::error::{Error, Result};
 use std::collections::HashMap;
 use std::sync::Arc;
-
-const HEAD: usize = 10;
-const ENTRY: usize = 16;
-
-/// Bytes of a saved chunk before those of its columns.
-pub(super) const fn head_bytes(columns: usize) -> usize {
-    HEAD + ENTRY * columns + codec::HEAD + codec::ENTRY * columns
-}
 
 /// A plain chunk is restored as a plain one if it takes at most this many times its saved bytes, plus [`ROOM_MORE`].
 ///

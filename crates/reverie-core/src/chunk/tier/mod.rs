@@ -16,11 +16,12 @@ pub(crate) use segments::{InSegment, NUMBERED, SavedChunk, Segments};
 pub(super) use stored::{Columns, Record, Stored, Unread};
 
 use crate::clock::{Clock, SystemClock};
-use crate::disk::Disk;
+use crate::disk::{Disk, Input};
 use crate::error::{Error, Result};
 use files::{File, Files, Place};
 use ledger::{Ledger, held};
 use queue::Queue;
+use segments::Shared;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -104,7 +105,7 @@ struct Parts {
     queue: Queue,
     /// Guards the files. Chunks are written under it, by one thread at a time.
     files: Mutex<Written>,
-    shared: segments::Guarded,
+    shared: Shared,
     moved: AtomicU64,
     compacted: AtomicU64,
     state: Mutex<State>,
@@ -152,12 +153,13 @@ impl Tier {
         let ledger = Arc::new(Ledger::new(file_bytes));
         let files = Files::new(disk, &options.folder, Arc::clone(&ledger))?;
         let files = Mutex::new(Written { files, members: HashMap::new(), sparse: None });
+        let shared = Shared::new(Arc::clone(&ledger));
         let parts = Arc::new(Parts {
             options,
             ledger,
             queue: Queue::default(),
             files,
-            shared: Mutex::default(),
+            shared,
             moved: 0.into(),
             compacted: 0.into(),
             state: Mutex::default(),
@@ -174,6 +176,25 @@ impl Tier {
         })?;
         *held(&self.mover) = Some(thread);
         Ok(())
+    }
+
+    /// See [`Shared::set`].
+    pub(crate) fn share(&self, segments: Weak<dyn Segments>) {
+        self.parts.shared.set(segments);
+    }
+
+    /// See [`Shared::place`].
+    pub(super) fn place(
+        &self,
+        at: InSegment,
+        open: impl FnOnce() -> Result<(PathBuf, Box<dyn Input>)>,
+    ) -> Result<Place> {
+        self.parts.shared.place(at, open)
+    }
+
+    /// See [`Shared::follow`].
+    pub(super) fn follow(&self, chunk: &dyn Movable, saved: SavedChunk, last: &mut Columns) {
+        self.parts.shared.follow(chunk, saved, last);
     }
 
     /// A chunk that was sealed, while chunks use so much memory.
@@ -318,7 +339,7 @@ impl Parts {
         let (mut scratch, mut last, mut in_segments) = (Vec::new(), None, 0);
         while bytes.len() as u64 + in_segments < at_once {
             let Some(chunk) = self.queue.next_cold() else { break };
-            if let Some(stored) = self.found(&*chunk, &mut scratch, &mut last) {
+            if let Some(stored) = self.shared.found(&*chunk, &mut scratch, &mut last) {
                 in_segments += stored.disk_bytes();
                 self.moved.fetch_add(1, Relaxed);
                 chunk.store(stored);
@@ -345,9 +366,9 @@ impl Parts {
             Err(state) => {
                 // Those behind them may be in segments, which takes no bytes. All have another turn.
                 let mut left: Vec<_> = records.into_iter().map(|(chunk, _)| chunk).collect();
-                while in_segments < at_once && self.shares() && left.len() < MOST_LOOKED_AT {
+                while in_segments < at_once && self.shared.is_set() && left.len() < MOST_LOOKED_AT {
                     let Some(chunk) = self.queue.next_cold() else { break };
-                    match self.found(&*chunk, &mut scratch, &mut last) {
+                    match self.shared.found(&*chunk, &mut scratch, &mut last) {
                         Some(stored) => {
                             in_segments += stored.disk_bytes();
                             self.moved.fetch_add(1, Relaxed);

@@ -8,7 +8,7 @@ pub(in crate::chunk) trait Movable: Send + Sync {
     /// What tells it from other chunks that live.
     fn address(&self) -> usize;
 
-    /// See [`Chunk::published`](crate::chunk::Chunk::published).
+    /// The number of its cells of all columns.
     fn published(&self) -> u64;
 
     /// True if its bytes are in memory and packed.

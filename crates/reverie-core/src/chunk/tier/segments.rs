@@ -2,9 +2,8 @@
 //!
 //! Segments belong to checkpoints. One that is removed while chunks are read from it stays open, and so do its bytes.
 
-use super::Tier;
 use super::files::{File, Place};
-use super::ledger::held;
+use super::ledger::{Ledger, held};
 use super::movable::Movable;
 use super::stored::{Columns, Record, Stored};
 use crate::disk::Input;
@@ -51,67 +50,71 @@ pub(crate) trait Segments: Send + Sync {
 }
 
 /// The segments that chunks are read from.
-#[derive(Default)]
 pub(super) struct Shared {
+    ledger: Arc<Ledger>,
+    /// Guards what is open. Segments are opened under it.
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
     of: Option<Weak<dyn Segments>>,
     open: HashMap<u64, Weak<File>>,
 }
 
-impl Tier {
+impl Shared {
+    pub(super) fn new(ledger: Arc<Ledger>) -> Self {
+        Self { ledger, state: Mutex::default() }
+    }
+
     /// Chunks that are in these segments are read from there from now on, instead of being written.
-    pub(crate) fn share(&self, segments: Weak<dyn Segments>) {
-        held(&self.parts.shared).of = Some(segments);
+    pub(super) fn set(&self, segments: Weak<dyn Segments>) {
+        held(&self.state).of = Some(segments);
     }
 
-    /// The place of these bytes of a segment, which `open` opens if no chunk is read from it.
-    pub(in crate::chunk) fn place(
-        &self,
-        at: InSegment,
-        open: impl FnOnce() -> Result<(PathBuf, Box<dyn Input>)>,
-    ) -> Result<Place> {
-        self.parts.place(at, open)
-    }
-
-    /// A chunk that is on the disk is in this segment now: it is read from there.
-    pub(in crate::chunk) fn follow(&self, chunk: &dyn Movable, saved: SavedChunk, last: &mut Columns) {
-        let Some(old) = chunk.stored() else { return };
-        let Some(bytes) = saved.bytes(old.saved_bytes(), old.was_packed()) else { return };
-        if old.place().is_at(bytes.segment, bytes.offset) || !old.is_checked() {
-            return;
-        }
-        let Some(segments) = self.parts.segments() else { return };
-        // It stays where it is if the segment cannot be opened.
-        if let Ok(place) = self.parts.place(bytes, || segments.open(bytes.segment)) {
-            chunk.store(old.saved_at(place, last));
-        }
-    }
-}
-
-impl super::Parts {
     /// True if chunks may be in segments.
-    pub(super) fn shares(&self) -> bool {
+    pub(super) fn is_set(&self) -> bool {
         self.segments().is_some()
     }
 
     fn segments(&self) -> Option<Arc<dyn Segments>> {
-        held(&self.shared).of.as_ref()?.upgrade()
+        held(&self.state).of.as_ref()?.upgrade()
     }
 
-    fn place(&self, at: InSegment, open: impl FnOnce() -> Result<(PathBuf, Box<dyn Input>)>) -> Result<Place> {
-        let mut shared = held(&self.shared);
-        let known = shared.open.get(&at.segment).and_then(Weak::upgrade);
+    /// The place of these bytes of a segment, which `open` opens if no chunk is read from it.
+    pub(super) fn place(
+        &self,
+        at: InSegment,
+        open: impl FnOnce() -> Result<(PathBuf, Box<dyn Input>)>,
+    ) -> Result<Place> {
+        let mut state = held(&self.state);
+        let known = state.open.get(&at.segment).and_then(Weak::upgrade);
         let file = match known {
             Some(file) => file,
             None => {
                 let (path, input) = open()?;
                 let file = Arc::new(File::segment(at.segment, path, input, Arc::clone(&self.ledger)));
-                shared.open.retain(|_, file| file.strong_count() > 0);
-                shared.open.insert(at.segment, Arc::downgrade(&file));
+                state.open.retain(|_, file| file.strong_count() > 0);
+                state.open.insert(at.segment, Arc::downgrade(&file));
                 file
             }
         };
-        drop(shared);
+        drop(state);
         Ok(Place::new(&file, at.offset, at.length))
+    }
+
+    /// A chunk that is on the disk is in this segment now: it is read from there.
+    pub(super) fn follow(&self, chunk: &dyn Movable, saved: SavedChunk, last: &mut Columns) {
+        let Some(old) = chunk.stored() else { return };
+        let Some(bytes) = saved.bytes(old.saved_bytes(), old.was_packed()) else { return };
+        if old.place().is_at(bytes.segment, bytes.offset) || !old.is_checked() {
+            return;
+        }
+        let Some(segments) = self.segments() else { return };
+        // It stays where it is if the segment cannot be opened.
+        if let Ok(place) = self.place(bytes, || segments.open(bytes.segment)) {
+            chunk.store(old.saved_at(place, last));
+        }
     }
 
     /// The form of a chunk in memory whose bytes are in a segment; `None` if they are not, or in another form.
@@ -125,9 +128,6 @@ impl super::Parts {
         Some(record.saved_at(place, last))
     }
 }
-
-/// Guards what is shared. Segments are opened under it.
-pub(super) type Guarded = Mutex<Shared>;
 
 #[cfg(test)]
 mod tests {

@@ -5,8 +5,7 @@
 //! of cells without a value. A chunk that was never in memory has the CRC-32 of its record until it is first read.
 
 use super::super::chooser::hole_bits;
-use super::super::codec::{Coding, Packed, RAW, Section};
-use super::super::saved::head_bytes;
+use super::super::codec::{Coding, Packed, RAW, Section, head_bytes};
 use super::super::slab::Slab;
 use super::files::Place;
 use crate::error::Result;
