@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help setup demo build-tests test test-rust test-python test-long test-python-long test-all test-isa mutants test-valgrind test-differential test-ported check check-source check-tests check-use lint types layers instructions examples bench \
-	bench-in-process bench-network bench-disk bench-timeline bench-smoke bench-learn train-bench fuzz docs screenshots site site-serve wheel test-wheel wheels fmt clean
+	bench-in-process bench-network bench-disk bench-timeline bench-smoke bench-learn train-bench fuzz docs screenshots site site-serve wheel test-wheel try-image wheels fmt clean
 
 export PATH := $(shell tools/rust_env.sh path)
 FOUND_RUSTUP_HOME := $(shell tools/rust_env.sh rustup-home)
@@ -176,6 +176,9 @@ test-wheel: wheel ## install that wheel into an empty environment without Rust, 
 
 wheel: setup ## one abi3 wheel under dist/
 	PATH="$$(dirname "$$(tools/uv.sh)"):$$PATH" .venv/bin/maturin build --release --locked --out dist
+
+try-image: setup ## execute deploy/Containerfile on a Debian of its own (root, debootstrap; FOLDER=where)
+	$(PY) tools/containerfile.py $(or $(FOLDER),.image)
 
 wheels: ## a release's sdist and wheels for x86-64 and aarch64, tried, under dist/release; PARTS="sdist x86_64 pythons" needs no root
 	tools/wheels.sh $(PARTS)

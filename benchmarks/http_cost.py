@@ -5,6 +5,10 @@ with one, in an order that changes from round to round. The reader is a process 
 the page reads, and scrapes the metrics each five seconds. For each round the file has the ratio of the calls per
 second, with the reader over without, and the same of the calls per second of processor time of this process, which has
 the server: that leaves out what other processes take from it. No figure counts alone, only the median of the ratios.
+
+`--threads` asks another question, which a busy machine answers as well: the processor time of the server's HTTP threads
+alone, as the kernel counts it, while the same thread inserts and draws. All work for readers is in these threads. A
+table's lock is held by them for a part of that time, so that it bounds what they take from other threads, too.
 """
 
 from __future__ import annotations
@@ -32,23 +36,39 @@ from .report import machine
 SCRAPE_SECONDS = 5.0
 
 
-def read(address: str) -> None:
-    """Reads events, and scrapes, until it is ended. Prints a line when it has the first event."""
+#: The name of the server's threads for readers.
+HTTP_THREADS = "reverie-http"
+#: What a reader does.
+READERS = ("page", "scrape", "both")
+
+
+def scrape(address: str) -> None:
+    with contextlib.closing(http.client.HTTPConnection(address)) as connection:
+        connection.request("GET", "/metrics", headers={"Accept": "application/openmetrics-text"})
+        connection.getresponse().read()
+
+
+def read(address: str, what: str) -> None:
+    """Reads events, scrapes, or both, until it is ended. Prints a line when it has read."""
+    if what == "scrape":
+        while True:
+            scrape(address)
+            print("read", flush=True)
+            time.sleep(SCRAPE_SECONDS)
     stream = http.client.HTTPConnection(address)
     stream.request("GET", "/api/events")
     events, next_scrape = stream.getresponse(), 0.0
     while events.readline():
         if time.monotonic() >= next_scrape:
             next_scrape = time.monotonic() + SCRAPE_SECONDS
-            with contextlib.closing(http.client.HTTPConnection(address)) as scrape:
-                scrape.request("GET", "/metrics", headers={"Accept": "application/openmetrics-text"})
-                scrape.getresponse().read()
+            if what == "both":
+                scrape(address)
             print("read", flush=True)
 
 
 @contextlib.contextmanager
-def reader(address: str) -> Iterator[None]:
-    command = [sys.executable, "-m", "benchmarks.http_cost", "--read", address]
+def reader(address: str, what: str = "both") -> Iterator[None]:
+    command = [sys.executable, "-m", "benchmarks.http_cost", "--read", address, "--what", what]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -96,17 +116,58 @@ def measure(transport: str, rounds: int, seconds: float, tables: int) -> dict[st
     return {"transport": transport, "tables": tables, "ratios": found}
 
 
+def processor_seconds() -> dict[bool, float]:
+    """Processor time of this process's threads since they began: of those for readers (True), and of the others."""
+    used = {True: 0.0, False: 0.0}
+    for task in Path("/proc/self/task").iterdir():
+        is_http = (task / "comm").read_text().startswith(HTTP_THREADS)
+        used[is_http] += int((task / "schedstat").read_text().split()[0]) / 1e9
+    return used
+
+
+def measure_threads(seconds: float, tables: int) -> dict[str, Any]:
+    """The share of one core that the HTTP threads use, for each kind of reader."""
+    made = [
+        Table(name, selectors.Prioritized(0.6), selectors.Fifo(), 100_000, rate_limiters.MinSize(1))
+        for name in ["t", *(f"t{number}" for number in range(1, tables))]
+    ]
+    rows = np.random.default_rng(1).random((64, 16), np.float32)
+    shares: dict[str, float] = {}
+    with Server(made, http=0, listen=False) as server:
+        client = server.client()
+        work(client, rows, 1.0)
+        for what in ("nothing", *READERS):
+            with contextlib.nullcontext() if what == "nothing" else reader(server.http_address, what):
+                before, began = processor_seconds(), time.perf_counter()
+                calls, _ = work(client, rows, seconds)
+                after, took = processor_seconds(), time.perf_counter() - began
+            shares[what] = (after[True] - before[True]) / took
+            others = (after[False] - before[False]) / took
+            print(
+                f"{tables} tables, {what}: HTTP threads {shares[what]:.4%} of one core, other threads {others:.1%}, "
+                f"{calls:.0f} calls a second",
+                flush=True,
+            )
+    return {"tables": tables, "seconds": seconds, "shares": shares}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--read", metavar="ADDRESS", help="be the reader of a server")
+    parser.add_argument("--what", choices=READERS, default="both", help="what the reader does")
+    parser.add_argument("--threads", action="store_true", help="the processor time of the HTTP threads instead")
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--seconds", type=float, default=6.0, help="of a turn")
     parser.add_argument("--tables", type=int, default=1)
     parser.add_argument("--out", type=Path, help="a JSON file")
     given = parser.parse_args()
     if given.read is not None:
-        return read(given.read)
+        return read(given.read, given.what)
     load = os.getloadavg()[0]
+    if given.threads:
+        measure_threads(given.seconds, given.tables)
+        print(f"load before: {load:.1f}")
+        return None
     parts = [measure(way, given.rounds, given.seconds, given.tables) for way in ("in-process", "shared-memory")]
     for part in parts:
         for kind, ratios in part["ratios"].items():

@@ -60,6 +60,11 @@ def describe(leaf: Any, path: str) -> tuple[np.dtype[Any], list[int]]:
 
 def _panic() -> None: ...
 def _tell() -> None: ...
+def _set_trace(context: tuple[int, int, bool] | None) -> tuple[int, int, bool] | None:
+    """Sets the trace of the requests that this thread makes: the ids of trace and span, and whether it is recorded.
+
+    Returns the one before.
+    """
 
 @final
 class Server:
@@ -106,6 +111,21 @@ class Server:
         insecure: bool,
     ) -> None:
         """Shows metrics and a page over HTTP, too; once, after `listen`."""
+
+    def note_spans(self) -> None:
+        """Starts to note the spans of traced requests; does nothing for a server that does not listen."""
+
+    def take_spans(self) -> list[dict[str, Any]]:
+        """Takes the spans of traced requests that are done, the oldest first.
+
+        Each has `trace` and `parent`, the ids of the client's span; `verb`, `tables`, `transport`; `began` and `ended`,
+        nanoseconds before now; `wait`, None or the reason, its sentence and seconds; and `error`, None or its kind and
+        text.
+        """
+
+    @property
+    def span_counts(self) -> tuple[int, int, int] | None:
+        """Spans noted and dropped, and requests whose trace was invalid; None where no spans are noted."""
 
     def publish(self, figures: str) -> None:
         """Shows the figures of a training run, as JSON, over HTTP; does nothing without an HTTP port."""

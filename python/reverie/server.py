@@ -18,6 +18,7 @@ from reverie import tls as pem
 from reverie.client import _LISTENING, Client
 from reverie.journal import Journal
 from reverie.pages import Page
+from reverie.spans import RequestSpans
 from reverie.tables import Table
 from reverie.tls import ServerTLS
 from reverie.tokens import Token
@@ -77,8 +78,12 @@ class Server:
             `tls` and `insecure` of this server, and off loopback it needs them as `host` does. None has no such port.
         shard: the number of this server among several that are one replay, `reverie.Client([...])`, from 0 to 63. It is
             part of the keys of its items.
+        tracing: makes an OpenTelemetry span of each request of a client with `tracing=True` whose trace is recorded,
+            with the time that it waited and the reason; see the guide "Watch a server". Needs `reverie[otel]`, and a
+            server that listens.
 
     Raises:
+        ImportError: for `tracing` without OpenTelemetry.
         ValueError: for no tables, two tables with one name, limits that can never work, and an address that is in use,
             or not safe.
         DamagedError: for a damaged checkpoint or journal; no item of it was used.
@@ -111,9 +116,14 @@ class Server:
         max_connections: int = 4096,
         http: str | int | None = None,
         shard: int = 0,
+        tracing: bool = False,
     ) -> None:
         if not listen and port is not None:
             raise ValueError(f"a server with listen=False has no port, got port={port}")
+        if tracing and not listen:
+            raise ValueError(
+                "tracing is for a server that listens; in this process, client(tracing=True) makes the spans"
+            )
         port = 0 if port is None else _checks.count("port", port, 0)
         grace = _checks.number("grace", grace)
         session_timeout = _checks.number("session_timeout", session_timeout)
@@ -159,6 +169,7 @@ class Server:
         self._stopped = threading.Event()
         self._host = host
         self._like: functools.partial[Client] | None = None
+        self._spans: RequestSpans | None = None
         try:
             if listen or http_place is not None:
                 token_text = tokens.text_of(token)
@@ -182,6 +193,8 @@ class Server:
                 _LISTENING[self.port] = self
                 if tls is None:
                     self._like = functools.partial(Client, self.address, token=token)
+            if tracing:
+                self._spans = RequestSpans(self)
             if http_place is not None:
                 self._listen_http(http_place, token_text, identity, client_ca, insecure=insecure)
         except BaseException:
@@ -219,14 +232,15 @@ class Server:
                 memory.network,
             )
 
-    def client(self, *, timeout: float | None = None) -> Client:
+    def client(self, *, timeout: float | None = None, tracing: bool = False) -> Client:
         """A client in this process, which calls the tables directly.
 
         Args:
             timeout: the default of every `timeout=` of this client and of its writers, in seconds.
+            tracing: makes an OpenTelemetry span of each call, as for `Client`.
         """
-        like = None if self._like is None else functools.partial(self._like, timeout=timeout)
-        return Client._of(self._native, self._tables, timeout, like)
+        like = None if self._like is None else functools.partial(self._like, timeout=timeout, tracing=tracing)
+        return Client._of(self._native, self._tables, timeout, like, tracing=tracing)
 
     def localhost_client(self) -> Client:
         """`client()`, under dm-reverb's name."""
@@ -323,6 +337,8 @@ class Server:
             return path
         finally:
             self._checkpoints.release()
+            if self._spans is not None:
+                self._spans.stop()
             self._stopped.set()
             # The log lines since the last call: perhaps no later call comes that would write them.
             _native._tell()

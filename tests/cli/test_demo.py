@@ -86,6 +86,15 @@ def test_a_demo_with_an_http_port_prints_the_address_of_its_page(demo, short_pre
 
 
 @pytest.mark.long
+def test_a_demo_with_a_token_opens_a_page_for_other_machines(demo, short_preset, tmp_path):
+    (tmp_path / "token").write_text("open sesame")
+    given = ["--http", "0.0.0.0:0", "--token-file", "token", "--insecure"]
+    result = demo("--preset", short_preset(target_return=8.0), *given)
+    assert result.exit_code == 0, result.stderr
+    assert re.search(r"^page and metrics: http://0\.0\.0\.0:[0-9]+/$", result.stdout, re.MULTILINE)
+
+
+@pytest.mark.long
 def test_a_demo_without_a_target_ends_with_its_last_step_and_exit_code_0(demo, tmp_path):
     text = (apex_dqn.presets / "CartPole-v1.toml").read_text()
     kept = [line for line in text.splitlines() if not line.startswith(("target_return", "max_env_steps"))]
@@ -112,6 +121,9 @@ def test_the_same_seed_prints_the_same_result_except_for_times(demo, short_prese
         (["--env", "Pendulum-v1"], ["Box(-2.0, 2.0, (1,), float32)", "continuous actions need", "CartPole-v1"]),
         (["--preset", "nowhere.toml"], ["nowhere.toml", "cannot be read"]),
         (["--http", "0.0.0.0:8080"], ["other machines can reach", "use 127.0.0.1"]),
+        (["--http", "0.0.0.0:8080", "--token-file", "none"], ["none: no such file"]),
+        (["--http", "0", "--tls-cert", "cert.pem"], ["--tls-cert and --tls-key belong together"]),
+        (["--token-file", "token"], ["--token-file is for the page of the run: give --http"]),
         (["--plot", "curve.pdf"], ["curve.pdf does not end in .png"]),
         (["--plot", "short.toml/curve.png"], ["the folder short.toml cannot be created"]),
     ],

@@ -15,6 +15,7 @@ pytest.importorskip("typer")
 import typer
 
 import reverie
+from reverie import spans
 from reverie.cli import connecting
 
 COMMAND = [sys.executable, "-c", "import reverie.cli; reverie.cli.main()"]
@@ -149,6 +150,7 @@ def test_every_flag_of_the_server_reaches_it(invoke, tmp_path, monkeypatch):
         raise ValueError("enough was seen")
 
     monkeypatch.setattr(reverie, "Server", server)
+    monkeypatch.setattr(spans, "provide", lambda: given.update(provided=True))
     (tmp_path / "token").write_text("open sesame\n")
     files = {name: tmp_path / name for name in ("cert", "key", "ca")}
     done = invoke(
@@ -156,7 +158,7 @@ def test_every_flag_of_the_server_reaches_it(invoke, tmp_path, monkeypatch):
          "--tls-cert", str(files["cert"]), "--tls-key", str(files["key"]), "--client-ca", str(files["ca"]),
          "--insecure", "--max-bytes", "12345", "--max-memory", "1.5GiB",
          "--disk", str(tmp_path / "disk"), "--memory", "8MB", "--disk-size", "2 gib", "--grace", "7.5", "--shard", "3",
-         "--max-connections", "17", "--session-timeout", "2.5", "--http", "0.0.0.0:9090",
+         "--max-connections", "17", "--session-timeout", "2.5", "--http", "0.0.0.0:9090", "--tracing",
          "--checkpoints", str(tmp_path / "kept"), "--checkpoint-every", "60",
          "--journal", str(tmp_path / "kept"), "--sync", "always", "--sync-interval", "0.25"],
     )  # fmt: skip
@@ -182,6 +184,8 @@ def test_every_flag_of_the_server_reaches_it(invoke, tmp_path, monkeypatch):
         "session_timeout": 2.5,
         "http": "0.0.0.0:9090",
         "shard": 3,
+        "tracing": True,
+        "provided": True,
     }
 
 

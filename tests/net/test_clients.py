@@ -88,7 +88,7 @@ def test_an_in_process_client_of_a_server_that_listens_pickles_as_its_address(un
 
 def test_a_client_that_is_unpickled_has_every_option_that_the_first_was_made_with():
     options = {"transport": "grpc", "token": "secret", "tls": None, "timeout": 3.0, "patience": 7.5, "grace": 0.25,
-               "max_in_flight_bytes": 1 << 20, "max_kept_bytes": 1 << 21}  # fmt: skip
+               "max_in_flight_bytes": 1 << 20, "max_kept_bytes": 1 << 21, "tracing": True}  # fmt: skip
     again = pickle.loads(pickle.dumps(Client("localhost:1", **options)))
     made, arguments = again.__reduce__()
     assert (made.func, made.args, made.keywords, arguments) == (Client, ("localhost:1",), options, ())

@@ -34,7 +34,7 @@ def exported(tmp_path_factory):
     """The labels of each series that an exporter with everything has, by its name; and the names of histograms."""
     folder = tmp_path_factory.mktemp("journal")
     everything = {"max_bytes": 10**9, "journal": Journal(folder / "journal"), "disk": folder / "disk"}
-    with Server([Table.queue("t", 9)], http=0, **everything) as server:
+    with Server([Table.queue("t", 9)], http=0, tracing=True, **everything) as server:
         server.client().insert(np.float32(1), {"t": 1.0})
         server.publish(
             {"agent": "a", "env": "e", "env_steps": 1, "updates": 1, "curve": [[1, 1, 1]], "policy_age_updates": 1}
@@ -210,6 +210,17 @@ def test_the_pods_files_are_where_its_volumes_are_and_it_is_probed_where_no_toke
     # Nothing but its volumes can be written.
     assert container["securityContext"]["readOnlyRootFilesystem"]
     assert objects["StatefulSet"]["spec"]["template"]["spec"]["securityContext"]["runAsNonRoot"]
+
+
+def test_kubernetes_schemas_accept_the_manifests():
+    validate = pytest.importorskip("kubernetes_validate")
+    for one in manifests().values():
+        validate.validate(one, "1.37", strict=True)
+    misspelt = manifests()["StatefulSet"]
+    (container,) = misspelt["spec"]["template"]["spec"]["containers"]
+    container["readynessProbe"] = container.pop("readinessProbe")
+    with pytest.raises(validate.ValidationError, match="readynessProbe"):
+        validate.validate(misspelt, "1.37", strict=True)
 
 
 def test_the_tables_of_the_manifests_can_be_made(tmp_path):

@@ -129,12 +129,13 @@ def test_the_metrics_are_those_of_the_guide_and_their_values_those_of_the_table(
     assert only(found, "reverie_sample_times_count", table="t") == 0
     families = set(re.findall(r"^# TYPE (\w+)", body, re.MULTILINE))
     named = set(re.findall(r"^\| `(reverie_\w+)", GUIDE.read_text(), re.MULTILINE))
-    # The journal and the disk tier have figures only where there is one.
+    # The journal, the disk tier and the spans have figures only where there are some.
     assert {name.removesuffix("_total").removesuffix("_info") for name in named} - families == {
         "reverie_journal_unsynced_bytes",
         "reverie_journal_sync_seconds",
         "reverie_checkpoint_age_seconds",
         "reverie_disk_bytes",
+        "reverie_spans",
     }
     assert families <= {name.removesuffix("_total").removesuffix("_info") for name in named}
 

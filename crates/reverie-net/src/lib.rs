@@ -24,6 +24,7 @@ mod mapping;
 // Messages, and the transfer of items.
 pub mod convert;
 pub mod items;
+pub mod trace;
 
 // Access to a server.
 pub mod endpoint;

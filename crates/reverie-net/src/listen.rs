@@ -3,6 +3,7 @@
 use crate::grpc::server::Front;
 use crate::local::Listener;
 use crate::open_files::{Room, make_room};
+use crate::server::spans::Spans;
 use crate::server::{Limits, Options, Shared};
 use crate::token;
 use reverie_core::table::Tables;
@@ -102,6 +103,11 @@ impl Server {
     /// The state of its connections.
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
+    }
+
+    /// The spans of its traced requests.
+    pub fn spans(&self) -> &Spans {
+        &self.shared.spans
     }
 
     /// The address it listens on.

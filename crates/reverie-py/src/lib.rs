@@ -32,6 +32,7 @@ mod reading;
 mod rows;
 mod sending;
 mod server;
+mod spans;
 mod structured;
 mod trajectory;
 mod transition;
@@ -48,6 +49,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     lines::gather();
     module.add_function(wrap_pyfunction!(enter::_panic, module)?)?;
     module.add_function(wrap_pyfunction!(lines::_tell, module)?)?;
+    module.add_function(wrap_pyfunction!(spans::_set_trace, module)?)?;
     module.add_class::<nest::PyStructure>()?;
     module.add_function(wrap_pyfunction!(nest::flatten, module)?)?;
     module.add_function(wrap_pyfunction!(array::describe, module)?)?;

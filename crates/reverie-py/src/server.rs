@@ -5,9 +5,11 @@ use crate::count::Count;
 use crate::enter::{Live, detached, quick};
 use crate::errors::signature;
 use crate::nest::Nest;
+use crate::spans;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use reverie_core::Error;
 use reverie_core::checkpoint::{Disk, Folder};
 use reverie_core::chunk::{Compression, TierOptions};
@@ -144,6 +146,26 @@ impl Server {
             }
             None => Ok(()),
         }
+    }
+
+    /// Starts to note the spans of traced requests; does nothing for a server that does not listen.
+    fn note_spans(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(listening) = self.listening.get() else { return Ok(()) };
+        listening.get(py)?.spans().start();
+        Ok(())
+    }
+
+    /// Takes the spans of traced requests that are done, the oldest first.
+    fn take_spans<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        self.listening.get().map_or(Ok(Vec::new()), |listening| spans::taken(py, listening.get(py)?))
+    }
+
+    /// The spans that were noted and dropped, and the requests whose trace was invalid; None if no spans are noted.
+    #[getter]
+    fn span_counts(&self, py: Python<'_>) -> PyResult<Option<(u64, u64, u64)>> {
+        let Some(listening) = self.listening.get() else { return Ok(None) };
+        let counts = listening.get(py)?.spans().counts();
+        Ok(counts.map(|counts| (counts.noted, counts.dropped, counts.invalid)))
     }
 
     /// The address of its HTTP port, `host:port`; None if it has none.

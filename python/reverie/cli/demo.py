@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from reverie.cli import page_flags
 from reverie.cli.common import (
     EXIT_INTERRUPTED,
     EXIT_NOT_REACHED,
@@ -30,13 +31,11 @@ def demo(
     plot: Annotated[
         Path | None, typer.Option(help="File for the learning curve, a .png (default: runs/demo-ENV-seed-N.png).")
     ] = None,
-    http: Annotated[
-        str | None,
-        typer.Option(
-            metavar="[HOST:]PORT",
-            help="Show the run to a browser on this port of this machine while it trains; port 0 picks a free port.",
-        ),
-    ] = None,
+    http: page_flags.Http = None,
+    token_file: page_flags.PageToken = None,
+    tls_cert: page_flags.PageCert = None,
+    tls_key: page_flags.PageKey = None,
+    insecure: page_flags.PageInsecure = False,
     preset: Annotated[
         Path | None,
         typer.Option(
@@ -59,10 +58,11 @@ def demo(
     from reverie.runners import StalledError, plan, train
     from reverie.runners.planning.page_address import page_address
 
+    shown = page_flags.page(http, token_file, tls_cert, tls_key, insecure=insecure)
     path = plot or Path("runs") / f"demo-{env.replace('/', '_')}-seed-{seed}.png"
     try:
         curve.check_writable(path)
-        page = None if http is None else page_address(http, "local")
+        page = None if shown is None else page_address(shown, "local")
         plan(agent, env, seed=seed, preset=preset)
     except (ValueError, OSError, MemoryError) as error:
         refuse(error)

@@ -17,7 +17,7 @@ from typing import Any
 import typer
 
 import reverie
-from reverie import _checks, _native
+from reverie import _checks, _native, spans
 from reverie.checkpointers import DefaultCheckpointer
 from reverie.cli import serve_flags as flags
 from reverie.cli import table_files
@@ -72,6 +72,7 @@ def serve(
     grace: flags.Grace = 5.0,
     session_timeout: flags.SessionTimeout = 60.0,
     http: flags.Http = None,
+    tracing: flags.Tracing = False,
     log_format: flags.LogLines = LogFormat.text,
     as_json: flags.Json = False,
 ) -> None:
@@ -89,6 +90,8 @@ def serve(
         if http is not None:
             _check_safe(_checks.host_and_port("--http", http)[0], token_file, tls_cert, insecure=insecure)
         checkpointer = _checkpointer(checkpoints, checkpoint_every, journal)
+        if tracing:
+            spans.provide()
         kept = _journal(ctx, journal, sync, sync_interval, checkpoint_every, journal_checkpoint_bytes)
         server = reverie.Server(
             [_one_table(ctx.params)] if tables is None else table_files.load(tables),
@@ -109,8 +112,9 @@ def serve(
             max_connections=max_connections,
             http=http,
             shard=shard or 0,
+            tracing=tracing,
         )
-    except (ValueError, TypeError, OSError, reverie.ReplayError) as error:
+    except (ImportError, ValueError, TypeError, OSError, reverie.ReplayError) as error:
         if log_format is LogFormat.text:
             refuse(error)
         _LOG.error("%s", in_one_line(error))

@@ -93,6 +93,13 @@ Http = Annotated[
         " picks a free port and prints it.",
     ),
 ]
+Tracing = Annotated[
+    bool,
+    typer.Option(
+        "--tracing",
+        help="Export an OpenTelemetry span of each traced request, as the variables OTEL_* say; OTLP by default.",
+    ),
+]
 LogLines = Annotated[
     LogFormat,
     typer.Option(metavar="FORMAT", help="The log on stderr: text, or json, an object with time and level per line."),

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import typer
 
 from reverie import agents
-from reverie.cli import log_choice, running, short_flags, sweep, train_request
+from reverie.cli import log_choice, page_flags, running, short_flags, sweep, train_request
 from reverie.cli import train_flags as flags
 from reverie.cli.common import (
     exit_code,
@@ -21,9 +20,6 @@ from reverie.cli.common import (
 )
 from reverie.cli.dry_run import show_plan
 from reverie.cli.train_request import TrainRequest
-from reverie.pages import Page
-from reverie.tls import ServerTLS
-from reverie.tokens import Token
 
 
 def train(
@@ -66,11 +62,11 @@ def train(
     log: flags.Log = None,
     project: flags.Project = None,
     tag: flags.Tags = None,
-    http: flags.Http = None,
-    token_file: flags.PageToken = None,
-    tls_cert: flags.PageCert = None,
-    tls_key: flags.PageKey = None,
-    insecure: flags.PageInsecure = False,
+    http: page_flags.Http = None,
+    token_file: page_flags.PageToken = None,
+    tls_cert: page_flags.PageCert = None,
+    tls_key: page_flags.PageKey = None,
+    insecure: page_flags.PageInsecure = False,
     dry_run: flags.DryRun = False,
     quiet: flags.Quiet = False,
     as_json: flags.Json = False,
@@ -108,7 +104,7 @@ def train(
         tags=None if tag is None else tuple(tag),
         quiet=quiet,
         to_stderr=as_json,
-        page=_page(http, token_file, tls_cert, tls_key, insecure=insecure),
+        page=page_flags.page(http, token_file, tls_cert, tls_key, insecure=insecure),
     )
     if seeds is not None:
         wanted = sweep.seeds_of(seeds)
@@ -123,20 +119,6 @@ def train(
     if as_json:
         print(json.dumps(running.as_object(result, folder)), flush=True)
     raise typer.Exit(exit_code(result.confirmed, result.topology.run.target_return))
-
-
-def _page(http: str | None, token: Path | None, cert: Path | None, key: Path | None, *, insecure: bool) -> Page | None:
-    """The page to open; ends the command for credentials without a page, and for a certificate without its key."""
-    if http is None:
-        given = {"--token-file": token, "--tls-cert": cert, "--tls-key": key, "--insecure": insecure or None}
-        without_page = [flag for flag, value in given.items() if value is not None]
-        if without_page:
-            refuse(f"{without_page[0]} is for the page of the run: give --http, or leave it out")
-        return None
-    if (cert is None) != (key is None):
-        refuse("--tls-cert and --tls-key belong together: give both or neither")
-    tls = None if cert is None or key is None else ServerTLS(cert, key)
-    return Page(http, None if token is None else Token.from_file(token), tls, insecure)
 
 
 def _refuse_conflicting_flags(given: Mapping[str, Any]) -> None:

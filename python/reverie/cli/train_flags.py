@@ -130,45 +130,6 @@ Tags = Annotated[
         rich_help_panel=_OUTPUT,
     ),
 ]
-Http = Annotated[
-    str | None,
-    typer.Option(
-        metavar="[HOST:]PORT",
-        help="Show the run, or the runs of --seeds, to browsers and monitoring on this port while it trains, on"
-        " 127.0.0.1 if there is no HOST; port 0 picks a free port and prints it.",
-        rich_help_panel=_OUTPUT,
-    ),
-]
-PageToken = Annotated[
-    Path | None,
-    typer.Option(
-        "--token-file",
-        metavar="FILE",
-        help="File with the token that readers of the page must show; needs --http.",
-        rich_help_panel=_OUTPUT,
-    ),
-]
-PageCert = Annotated[
-    Path | None,
-    typer.Option(
-        "--tls-cert",
-        metavar="FILE",
-        help="Certificate chain of the page, PEM; needs --http.",
-        rich_help_panel=_OUTPUT,
-    ),
-]
-PageKey = Annotated[
-    Path | None,
-    typer.Option("--tls-key", metavar="FILE", help="Key of that certificate, PEM.", rich_help_panel=_OUTPUT),
-]
-PageInsecure = Annotated[
-    bool,
-    typer.Option(
-        "--insecure",
-        help="Allow a page off loopback without TLS; the token is still required.",
-        rich_help_panel=_OUTPUT,
-    ),
-]
 Quiet = Annotated[
     bool,
     typer.Option(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Literal, Protocol, final, get_args
 
-from reverie import _checks, _native, rate_limiters, tls, tokens
+from reverie import _checks, _native, rate_limiters, spans, tls, tokens
 from reverie.client.append import WriterCalls
 from reverie.client.batch import BatchCalls
 from reverie.client.sample import SampleCalls
@@ -99,6 +99,8 @@ class Client(WriterCalls, SampleCalls, BatchCalls):
             `sync` is not "always" has them on the disk. A server that starts after a loss of power without them gets
             them again, once. Beyond the bound, the oldest are not kept; `info().kept_bytes` shows how many are. Of
             several servers, each has this bound.
+        tracing: makes an OpenTelemetry span of each call, under the caller's current span, and passes its ids on to the
+            server; see the guide "Watch a server". Writers and `batches` make none. Needs `reverie[otel]`.
 
     `transport`, `token`, `tls`, `patience`, `grace` and `max_kept_bytes` are for addresses: a `Client` in the list has
     its own.
@@ -107,6 +109,7 @@ class Client(WriterCalls, SampleCalls, BatchCalls):
         ValueError: for a malformed address, "in-process" where no server of this process listens, or a `Token` that
             cannot be read; for `rate_limiter`, `among` or `seed` with one address; for a list of no servers or more
             than 64, two servers with the same number, or tables with their own limits.
+        ImportError: for `tracing` without OpenTelemetry.
         UnavailableError, UnauthenticatedError, ProtocolError: raised by later calls over a network; with a list,
             UnavailableError if no server answers within `patience` seconds.
     """
@@ -129,6 +132,7 @@ class Client(WriterCalls, SampleCalls, BatchCalls):
         grace: float = 0.05,
         max_in_flight_bytes: int = 64 << 20,
         max_kept_bytes: int = 32 << 20,
+        tracing: bool = False,
     ) -> Client:
         """Checks the options; see the class."""
         if transport not in get_args(Transport):
@@ -144,22 +148,22 @@ class Client(WriterCalls, SampleCalls, BatchCalls):
             "max_kept_bytes": max_kept_bytes,
         }
         if not isinstance(server_address, str):
-            return cls._of_several(server_address, rate_limiter, among, seed, options)
+            return cls._of_several(server_address, rate_limiter, among, seed, options, tracing=tracing)
         given = {"rate_limiter": rate_limiter is not None, "among": among != (0, 1), "seed": seed is not None}
         for name in (name for name, is_given in given.items() if is_given):
             raise ValueError(f"{name} is for a list of servers; for one server, its table has the limits and the seeds")
-        like = functools.partial(cls, server_address, **options)
+        like = functools.partial(cls, server_address, **options, tracing=tracing)
         host, _, port = server_address.rpartition(":")
         server = _LISTENING.get(int(port)) if port.isdecimal() else None
         here = server is not None and (host == server.host or {host.strip("[]"), server.host} <= _LOOPBACK)
         if server is not None and here and transport in ("auto", "in-process"):
-            return cls._of(server._native, server.tables, timeout, like, max_in_flight_bytes)
+            return cls._of(server._native, server.tables, timeout, like, max_in_flight_bytes, tracing=tracing)
         if transport == "in-process":
             raise ValueError(
                 f"no server of this process listens at '{server_address}'; server.client() needs no address"
             )
         texts: dict[str, Any] = {"token": tokens.text_of(token), "tls": None if tls is None else _files(tls)}
-        self = super().__new__(cls, address=server_address, **{**options, **texts})
+        self = super().__new__(cls._kind(tracing), address=server_address, **{**options, **texts})
         self._own, self._like = None, like
         return self
 
@@ -171,6 +175,8 @@ class Client(WriterCalls, SampleCalls, BatchCalls):
         among: tuple[int, int],
         seed: int | None,
         options: dict[str, Any],
+        *,
+        tracing: bool,
     ) -> Client:
         """A client of several servers."""
         if not isinstance(servers, Sequence):
@@ -179,8 +185,10 @@ class Client(WriterCalls, SampleCalls, BatchCalls):
         names = [client.server_address or "in this process" for client in clients]
         seed = int.from_bytes(os.urandom(8), "little") if seed is None else _checks.count("seed", seed, 0)
         own = {name: options[name] for name in ("timeout", "max_in_flight_bytes")}
-        self = super().__new__(cls, shards=(list(clients), names, limiter, _among(among, limiter), seed), **own)
-        self._own, self._like = None, functools.partial(cls, clients, **own)
+        self = super().__new__(
+            cls._kind(tracing), shards=(list(clients), names, limiter, _among(among, limiter), seed), **own
+        )
+        self._own, self._like = None, functools.partial(cls, clients, **own, tracing=tracing)
         self._shards, self._limiter, self._random = clients, limiter, random.Random(seed)
         return self
 
@@ -192,11 +200,19 @@ class Client(WriterCalls, SampleCalls, BatchCalls):
         timeout: float | None,
         like: functools.partial[Client] | None,
         max_in_flight_bytes: int | None = None,
+        *,
+        tracing: bool = False,
     ) -> Client:
         """A client of tables in this process."""
-        self = super().__new__(cls, server, timeout=timeout, max_in_flight_bytes=max_in_flight_bytes)
+        self = super().__new__(cls._kind(tracing), server, timeout=timeout, max_in_flight_bytes=max_in_flight_bytes)
         self._own, self._like = tuple(tables), like
         return self
+
+    @classmethod
+    def _kind(cls, tracing: bool) -> type[Client]:
+        # Only a client that traces has the wrapped calls, so that the others cost nothing.
+        kind: Any = cls
+        return spans.traced(kind) if tracing else cls
 
     @property
     def clients(self) -> tuple[Client, ...]:

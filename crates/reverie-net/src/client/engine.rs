@@ -10,7 +10,8 @@ use crate::block::Pool;
 use crate::convert;
 use crate::items::Encoder;
 use crate::proto::client_message::Body as Asked;
-use crate::proto::{self, ClientMessage};
+use crate::proto::{self, ClientMessage, TracedRequest};
+use crate::trace::Unsent;
 use crate::way::client::Outlet;
 use bytes::Bytes;
 use reverie_core::table::{Keys, Promise, Ticket};
@@ -32,6 +33,7 @@ pub(super) struct Engine {
     /// The server is asked whether the kept inserts up to a position are on its disk.
     pub(super) question: Option<(u64, Ticket<()>)>,
     left: Left,
+    traced: Unsent,
     pub(super) ending: Ending,
     /// All numbers below were assigned and taken from the outbox.
     taken_below: u64,
@@ -89,6 +91,7 @@ impl Engine {
             keeps: false,
             question: None,
             left: Left::default(),
+            traced: Unsent::default(),
             ending: Ending::No,
             taken_below: 1,
             cancels: Vec::new(),
@@ -123,6 +126,7 @@ impl Engine {
         let mut left = std::mem::take(&mut self.left);
         let some = !left.is_empty();
         let mut unknown = false;
+        left.traced.drain(..).for_each(|(id, context)| self.traced.add(id, context));
         for insert in left.drain_inserts() {
             unknown |= self.tables.get(insert.table as usize).is_some_and(Option::is_none);
             self.inserts.push(insert);
@@ -320,11 +324,12 @@ impl Engine {
     /// Sends the next message: an insert that is planned already; else requests; else inserts.
     /// A planned insert goes first because its withdrawal must not overtake it.
     pub(super) fn send<O: Outlet>(&mut self, outlet: &mut O) -> Result<Said> {
-        let mut said = Said::Other;
+        let (mut said, mut traced) = (Said::Other, Vec::new());
         let body = if self.inserts.is_planned() {
             let insert = self.inserts.take(&mut self.encoder, outlet);
             if let Some(insert) = &insert {
                 said = Said::Insert;
+                traced = self.traced.of_inserts(insert);
                 self.round_trip.sent(insert.first_id, Instant::now());
             }
             insert.map(Asked::Insert)
@@ -332,11 +337,12 @@ impl Engine {
             if !waits {
                 said = Said::Patient;
             }
+            traced = self.traced.of_request(request.id);
             Some(Asked::Request(request))
         } else {
             self.cancels.pop().map(Asked::Cancel)
         };
-        self.post(outlet, body)?;
+        self.post(outlet, body, traced)?;
         Ok(said)
     }
 
@@ -346,20 +352,20 @@ impl Engine {
             true => self.inserts.take(&mut self.encoder, outlet).map(Asked::Insert),
             false => None,
         };
-        self.post(outlet, body)
+        self.post(outlet, body, Vec::new())
     }
 
     /// Sends the last message of a client that ends on purpose.
     pub(super) fn leave<O: Outlet>(&mut self, outlet: &mut O) -> Result<()> {
-        self.post(outlet, Some(Asked::Leave(proto::Leave {})))
+        self.post(outlet, Some(Asked::Leave(proto::Leave {})), Vec::new())
     }
 
-    fn post<O: Outlet>(&mut self, outlet: &mut O, body: Option<Asked>) -> Result<()> {
+    fn post<O: Outlet>(&mut self, outlet: &mut O, body: Option<Asked>, traced: Vec<TracedRequest>) -> Result<()> {
         let received = self.received();
         if body.is_none() && received.is_none() {
             return Ok(());
         }
-        outlet.send(ClientMessage { received, freed_slots: Vec::new(), body })
+        outlet.send(ClientMessage { received, freed_slots: Vec::new(), body, traced })
     }
 
     /// The report of what the server may forget; each answer is reported once on a connection.

@@ -6,6 +6,7 @@
 use super::answer::Answer;
 use super::described::Described;
 use crate::proto::request::Body;
+use crate::trace::TraceContext;
 use reverie_core::item::Item;
 use reverie_core::replay::Link;
 use reverie_core::table::{Desk, Inserts, Keys, Priority, Promise, Table, TableOptions, Ticket};
@@ -60,6 +61,8 @@ pub(super) struct Left {
     pub(super) withdrawn: Vec<u64>,
     /// Questions about the outcome of an insert: the question's number, the insert's number, the promise.
     pub(super) outcomes: Vec<(u64, u64, Promise<Keys>)>,
+    /// The traces of inserts and requests that belong to one, by their numbers.
+    pub(super) traced: Vec<(u64, TraceContext)>,
     /// The number of items in the inserts.
     items: usize,
 }
@@ -183,6 +186,7 @@ impl Outbox {
         let (ticket, promise) = Ticket::promised(self.clone(), id, false);
         let more = items.len();
         state.left.items += more;
+        state.left.traced.extend(TraceContext::current().map(|context| (id, context)));
         state.left.inserts.push(NewInsert { id, table: index, items, promise });
         let wake = match state.mood {
             Mood::Busy => false,
@@ -210,6 +214,7 @@ impl Outbox {
             answer.fail(Error::ClientClosed { address: self.address.clone() }, Vec::new());
             return ticket;
         }
+        state.left.traced.extend(TraceContext::current().map(|context| (id, context)));
         state.left.requests.push(NewRequest { id, body, timeout, patient, answer });
         let wake = match state.mood {
             Mood::Busy => false,

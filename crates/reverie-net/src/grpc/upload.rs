@@ -95,7 +95,8 @@ mod tests {
             let received = (below > 0).then(|| Received { below, ids: encode(&[1, below]), ..Default::default() });
             let bulk = Some(Bulk { place: Some(Place::Inline(vec![7; len].into())) });
             let insert = Insert { first_id, released: encode(&[5_u64, 6]), bulk, ..Default::default() };
-            let message = ClientMessage { received, freed_slots: vec![3], body: Some(Asked::Insert(insert)) };
+            let message =
+                ClientMessage { received, freed_slots: vec![3], body: Some(Asked::Insert(insert)), traced: Vec::new() };
             let mut upload = Upload::new(mpsc::channel(1).1);
             upload.push(message.clone());
             assert_eq!(upload.data.len(), len);

@@ -31,6 +31,11 @@ pub(super) fn info(watched: &Watched) -> Value {
         })),
         "received_bytes": watched.shared.as_ref().map(|shared| bytes(shared).0),
         "sent_bytes": watched.shared.as_ref().map(|shared| bytes(shared).1),
+        "spans": watched.shared.as_ref().and_then(|shared| shared.spans.counts()).map(|counts| json!({
+            "noted": counts.noted,
+            "dropped": counts.dropped,
+            "invalid": counts.invalid,
+        })),
         "checkpoint_age_seconds": watched.tables.checkpoint_age().map(|age| age.as_secs_f64()),
         "journal": watched.journal().map(|journal| json!({
             "sync": journal.sync,

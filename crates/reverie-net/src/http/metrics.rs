@@ -4,6 +4,7 @@ use super::figures::{age_bound, age_sum, times_bound};
 use super::run::Run;
 use super::watched::Watched;
 use crate::proto::ServerInfo;
+use crate::server::spans::Counts;
 use crate::server::{FINITE, Histogram, Latencies, Shared, Transport, Verb};
 use crate::way::ByteCounts;
 use prometheus_client::collector::Collector;
@@ -116,6 +117,9 @@ impl Collector for Scrape {
                 gauges(&mut to, "reverie_clients", "Connected clients", clients)?;
                 bytes(&mut to, "reverie_bytes_received", "Bytes that clients sent", shared, |of| &of.received)?;
                 bytes(&mut to, "reverie_bytes_sent", "Bytes that were sent to clients", shared, |of| &of.sent)?;
+                if let Some(counts) = shared.spans.counts() {
+                    spans(&mut to, counts)?;
+                }
                 requests(&mut to, &shared.latencies)
             }
         }
@@ -249,6 +253,13 @@ fn counters(
         family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(&value, None)?;
     }
     Ok(())
+}
+
+/// The spans of traced requests.
+fn spans(to: &mut DescriptorEncoder<'_>, counts: Counts) -> Result<(), Error> {
+    let outcomes = [("noted", counts.noted), ("dropped", counts.dropped), ("invalid", counts.invalid)];
+    let series = outcomes.map(|(outcome, count)| (vec![("outcome", outcome.to_owned())], count));
+    counters(to, "reverie_spans", "Spans of traced requests", series)
 }
 
 fn requests(to: &mut DescriptorEncoder<'_>, latencies: &Latencies) -> Result<(), Error> {

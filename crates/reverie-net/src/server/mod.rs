@@ -8,6 +8,7 @@
 
 mod later;
 mod latencies;
+pub mod spans;
 mod clients;
 mod options;
 mod reading;

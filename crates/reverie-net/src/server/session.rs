@@ -7,6 +7,7 @@ mod deliver;
 mod inserts;
 mod leases;
 mod requests;
+mod traced;
 mod weigh;
 
 use super::charges::Charge;
@@ -19,6 +20,7 @@ use super::memory::{MOST_REMEMBERED, Memory, Outcome};
 use super::pool::Leave;
 use super::samples::Answer;
 use super::shared::{Busy, Credit, SessionId, Shared, Undrained};
+use super::spans::OpenSpans;
 use super::unpacking::Room;
 use crate::convert;
 use crate::items::{self, Decoder, Episodes, Released};
@@ -56,6 +58,16 @@ pub(super) enum Finished {
     Draws(Answer, Option<u64>),
     /// Anything else.
     Reply(proto::Reply, Option<Stopwatch>),
+}
+
+impl Finished {
+    fn id(&self) -> u64 {
+        match self {
+            Self::Insert { id, .. } => *id,
+            Self::Draws(answer, _) => answer.id,
+            Self::Reply(reply, _) => reply.id,
+        }
+    }
 }
 
 /// Withdraws a waiting request.
@@ -98,6 +110,8 @@ pub(super) struct Session {
     pub(super) charge: Charge,
     /// What is shown of the client; of a session without a name it is shown nowhere.
     pub(super) figures: Arc<ClientFigures>,
+    /// The spans of its requests that belong to a trace.
+    pub(super) spans: OpenSpans,
     /// The bytes of draws that are still to be made or gathered.
     pub(super) asked_bytes: u64,
     stop: Later<()>,
@@ -162,6 +176,7 @@ impl Session {
             credit: Credit::new(shared),
             charge: Charge::new(&shared.charges),
             figures,
+            spans: OpenSpans::new(&shared.spans),
             asked_bytes: 0,
             stop: Box::pin(shared.stopping()),
             stopping: false,
@@ -221,7 +236,9 @@ impl Session {
                 Event::Unpacked(gathered) => self.unpacked(gathered),
                 Event::Stalled => self.say_goodbye(Error::Unavailable("the client does not read".to_owned()), false),
                 Event::Message(Some(Ok(message))) => {
-                    if let Err(error) = self.receive(message) {
+                    let received = self.receive(message);
+                    self.spans.handled();
+                    if let Err(error) = received {
                         self.say_goodbye(error, false);
                     }
                 }
@@ -382,6 +399,9 @@ impl Session {
         if !message.freed_slots.is_empty() {
             self.link.as_mut().map_or(Ok(()), |link| link.way.freed(&message.freed_slots))?;
         }
+        if !message.traced.is_empty() {
+            self.spans.announce(&message.traced);
+        }
         match message.body {
             None => Ok(()),
             Some(Asked::Hello(_) | Asked::Proof(_)) => Err(Error::Protocol("a second hello".to_owned())),
@@ -414,6 +434,7 @@ impl Session {
     }
 
     fn finished(&mut self, finished: Finished) {
+        self.spans.goes_on(finished.id());
         match finished {
             Finished::Insert { id, keys, late, stopwatch } => {
                 self.unwanted.remove(&id);
@@ -438,6 +459,7 @@ impl Session {
         if keep {
             self.memory.done(reply.id, Outcome::Reply(Box::new(reply.clone())));
         }
+        self.end_span(&reply);
         self.send(Body::Reply(reply));
     }
 

@@ -5,6 +5,7 @@ use super::checkpoints::Checkpoints;
 use super::clients::{self, ClientFigures, ClientView};
 use super::latencies::{Latencies, Transport};
 use super::pool::Pool;
+use super::spans::Spans;
 use super::unpacking::Turns;
 use super::{Limits, Options};
 use crate::admission::Admission;
@@ -56,6 +57,8 @@ pub struct Shared {
     pub(super) turns: Turns,
     /// The times that requests take.
     pub(crate) latencies: Latencies,
+    /// The spans of traced requests.
+    pub(crate) spans: Arc<Spans>,
     /// The bytes of each transport.
     bytes: [Arc<ByteCounts>; Transport::ALL.len()],
     incarnation: u64,
@@ -91,6 +94,7 @@ impl Shared {
             charges: Charges::new(options.limits.total_session_bytes),
             turns: Turns::new(),
             latencies: Latencies::default(),
+            spans: Arc::default(),
             bytes: Default::default(),
             // Never 0, the value of an absent field.
             incarnation: RandomState::new().hash_one("incarnation") | 1,

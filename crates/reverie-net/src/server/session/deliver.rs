@@ -99,9 +99,13 @@ impl Session {
         if let Some(stopwatch) = answer.stopwatch.take() {
             self.note_done(stopwatch, 1);
         }
-        if let Some(error) = &answer.error {
-            let reply = refusal(answer.id, error);
-            self.send(Body::Reply(reply));
+        match &answer.error {
+            None => self.spans.end(answer.id, None),
+            Some(error) => {
+                let reply = refusal(answer.id, error);
+                self.end_span(&reply);
+                self.send(Body::Reply(reply));
+            }
         }
         self.await_acknowledgement(answer);
     }

@@ -4,6 +4,7 @@ use super::super::latencies::{Stopwatch, Verb};
 use super::super::memory::Known;
 use super::super::samples::{Patience, wait};
 use super::super::session::{Cancel, Finished, Session};
+use super::super::spans;
 use crate::convert;
 use crate::items::Arrived;
 use crate::proto::server_message::Body;
@@ -106,6 +107,7 @@ impl Session {
             Some(table) => Arc::clone(table),
             None => return Err(Error::Protocol(format!("an insert into table number {number}"))),
         };
+        self.begin_insert_span(id, &table);
         let inserted = match self.id {
             Some(sender) => {
                 self.inserts.note_table(&table);
@@ -152,6 +154,9 @@ impl Session {
         stopwatch: Stopwatch,
     ) {
         self.inserts.add(id, number, bytes);
+        if self.spans.has(id) {
+            self.spans.waits(id, spans::insert_wait(&table, ticket.needs_commit()));
+        }
         // Without a session no client asks for it again.
         let ticket = if self.id.is_none() { ticket.withdrawn_on_drop() } else { ticket };
         let (sender, cancel) = oneshot::channel();
@@ -170,9 +175,13 @@ impl Session {
         self.cancels.remove(&id);
         let left = self.inserts.remove(id);
         match (keys, late) {
-            (Ok(keys), Some(_)) if left && keys.is_empty() => {}
-            // Its client gets no reply, as above. If it sends the insert again, the rest goes in.
-            (Ok(keys), Some(_)) if left => self.memory.inserted(id, vec![keys]),
+            (Ok(keys), Some(_)) if left => {
+                self.spans.abandon(id, "the client did not send it again on a new connection");
+                // Its client gets no reply, as above. If it sends the insert again, the rest goes in.
+                if !keys.is_empty() {
+                    self.memory.inserted(id, vec![keys]);
+                }
+            }
             (Ok(keys), None) => self.confirm(&mut Run { first: id, keys: vec![keys], stopwatch }),
             (Err(error), _) => self.refuse_insert(id, &error),
             (Ok(keys), Some(why)) => {
@@ -224,6 +233,7 @@ impl Session {
             return;
         }
         self.send_inserted(run.first, &run.keys);
+        self.spans.end_all(run.first, run.keys.len() as u64);
         self.note_done(run.stopwatch, run.keys.len() as u64);
         self.memory.inserted(run.first, std::mem::take(&mut run.keys));
     }

@@ -68,6 +68,7 @@ impl Session {
         }
         // Dropping the outcome ends its lease.
         self.memory.take(id);
+        self.spans.abandon(id, "the client did not wait for it");
         let done = proto::reply::Body::Done(proto::Done {});
         self.reply(proto::Reply { id, body: Some(done) }, false);
     }

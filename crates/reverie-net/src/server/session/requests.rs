@@ -6,6 +6,7 @@ use super::super::memory::{Known, Outcome};
 use super::super::reading::Reading;
 use super::super::samples::{Answer, DRAW_BYTES, Patience, cost, draw, wait};
 use super::super::session::{Cancel, Finished, Session};
+use super::super::spans;
 use crate::convert;
 use crate::proto::{self, Done, reply::Body, request};
 use futures_util::FutureExt;
@@ -44,6 +45,7 @@ impl Session {
         if self.waiting.len() + self.ready.len() - self.inserts.waiting() >= most {
             return Err(Error::Protocol(format!("more than {most} requests that wait")));
         }
+        self.begin_span(&request);
         let timeout = match timeout(request.timeout) {
             Ok(timeout) => timeout,
             Err(error) => {
@@ -86,6 +88,7 @@ impl Session {
     fn reply_once_durable(&mut self, reply: proto::Reply, barrier: Ticket<()>, stopwatch: Stopwatch) {
         let (sender, _) = oneshot::channel();
         let id = reply.id;
+        self.spans.waits(id, spans::journal());
         self.cancels.insert(id, Cancel { sender, consumes: false });
         self.waiting.push(Box::pin(async move {
             let durable = barrier.await;
@@ -119,10 +122,14 @@ impl Session {
         // A client without a session cannot acknowledge.
         let lessee = self.id.map(|sender| Lessee { sender, request: id });
         let patience = Patience::new(timeout, cancel);
+        let traced = self.traced_tables(id, &sample.parts);
         let mut drawn = Box::pin(draw(Arc::clone(&self.shared), id, sample, patience, lessee));
         // The draws can mostly be made at once. If not, the future is polled again among the others.
         if let Poll::Ready(answer) = drawn.poll_unpin(&mut Context::from_waker(Waker::noop())) {
             return self.answer(Answer { asked_bytes: asked, stopwatch: Some(stopwatch), ..answer });
+        }
+        if !traced.is_empty() {
+            self.spans.waits(id, spans::sample_wait(&traced, self.shared.tables.journal().is_some()));
         }
         self.cancels.insert(id, Cancel { sender, consumes });
         let connection = consumes.then_some(self.connection);
@@ -241,6 +248,7 @@ impl Session {
         let Some(table) = self.shared.tables.iter().next().cloned() else { return };
         let (sender, cancel) = oneshot::channel();
         self.cancels.insert(id, Cancel { sender, consumes: false });
+        self.spans.waits(id, spans::journal());
         let shared = Arc::clone(&self.shared);
         self.waiting.push(Box::pin(async move {
             let mut patience = Patience::new(timeout, cancel);
