@@ -3,7 +3,7 @@
 //! But for segments, they belong to one process: nothing reads them after its end, so that they are never synced, have no head, and are
 //! removed when a server starts with the folder.
 
-use super::ledger::{Ledger, held};
+use super::ledger::{Ledger, Unused, held};
 use crate::disk::{Disk, Input, Output, damaged, reading, storage};
 use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
@@ -110,7 +110,7 @@ impl Drop for File {
         if let Some(input) = self.input.take() {
             // The last handle of a segment that was removed frees its bytes: not in the thread that drops a chunk.
             let path = (!self.is_segment).then(|| std::mem::take(&mut self.path));
-            held(&self.ledger.unused).push((path, input));
+            held(&self.ledger.unused).push(Unused { path, input });
             self.ledger.wake();
         }
     }
@@ -216,7 +216,7 @@ impl Files {
         }
         let unused = std::mem::take(&mut *held(&self.ledger.unused));
         let any = !unused.is_empty();
-        for (path, input) in unused {
+        for Unused { path, input } in unused {
             // A file that cannot be removed stays until the next start; its bytes are not counted any more.
             let _ = path.map(|path| self.disk.remove(&path));
             drop(input);

@@ -14,6 +14,13 @@ pub(super) fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Files are compacted when all of them have this many times the bytes of chunks.
 const GARBAGE: f64 = 1.5;
 
+/// A file that no chunk refers to. Its last handle is closed by the mover, which may free many bytes.
+pub(super) struct Unused {
+    /// `None` for a segment, which is not the tier's to remove.
+    pub(super) path: Option<PathBuf>,
+    pub(super) input: Box<dyn Input>,
+}
+
 /// The counts of the files of one server, shared by its files.
 pub(super) struct Ledger {
     /// Bytes after which a file is full, while there are few files.
@@ -27,9 +34,8 @@ pub(super) struct Ledger {
     pub(super) chunks: AtomicU64,
     /// The mover waits for bytes to become free on the disk.
     pub(super) wants_room: AtomicBool,
-    /// Files that no chunk refers to: the mover removes them, as that takes time and chunks may be freed anywhere. Of a
-    /// segment it only releases the handle.
-    pub(super) unused: Mutex<Vec<(Option<PathBuf>, Box<dyn Input>)>>,
+    /// Files that no chunk refers to: the mover removes them, as that takes time and chunks may be freed anywhere.
+    pub(super) unused: Mutex<Vec<Unused>>,
     signal: Mutex<Signal>,
     wake: Condvar,
     /// A signal was given and not taken: saves the lock.
