@@ -26,6 +26,7 @@ __all__ = [
     "TrajectoryWriter",
     "TransitionWriter",
     "_panic",
+    "_set_trace",
     "_tell",
     "describe",
     "describe_checkpoint",

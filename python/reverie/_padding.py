@@ -53,9 +53,8 @@ def _placed(values: Any, real: npt.NDArray[np.bool_], value: float) -> Any:
         cells = values.new_full(shape, value)
         cells[real] = values
         return cells
-    import jax.numpy as jnp
-
-    return jnp.full(shape, value, values.dtype).at[np.nonzero(real)].set(values)
+    full = values.__array_namespace__().full  # JAX
+    return full(shape, value, dtype=values.dtype).at[np.nonzero(real)].set(values)
 
 
 def _filled(cells: Any, where: npt.NDArray[np.bool_], value: float) -> Any:
