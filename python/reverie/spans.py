@@ -133,9 +133,14 @@ class RequestSpans:
     def _export(self) -> bool:
         """Makes the spans that are done; false once there is no server."""
         server = self._server()
-        for request in [] if server is None else server._native.take_spans():
-            self._make(request, time.time_ns())
-        return server is not None
+        if server is None:
+            return False
+        # Their ages are those of now: after some thousands of spans it would be later.
+        requests, now = server._native.take_spans(), time.time_ns()
+        del server
+        for request in requests:
+            self._make(request, now)
+        return True
 
     def _make(self, request: Mapping[str, Any], now: int) -> None:
         from opentelemetry import trace
