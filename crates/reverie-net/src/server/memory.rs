@@ -235,7 +235,7 @@ impl Memory {
             *behind = gone.max(*behind);
             self.len -= received;
             *left -= received;
-            if end > self.below {
+            if end > self.below && *left > 0 {
                 // Runs are looked up by their first number, so the run stays whole until its last request was received.
                 return;
             }
@@ -257,6 +257,7 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use reverie_core::item::Key;
 
     fn keys(ids: std::ops::Range<u64>) -> Vec<Keys> {
@@ -309,6 +310,54 @@ mod tests {
         assert!([3, 4, 5].iter().all(|id| matches!(memory.go_on(*id), Err(Error::Protocol(_)))));
         memory.go_on(7).unwrap();
         assert!(matches!(memory.look_up(7), Known::No));
+    }
+
+    #[test]
+    fn keys_that_are_received_one_by_one_are_looked_at_once() {
+        let mut memory = Memory::default();
+        (1..=100).for_each(|id| _ = memory.look_up(id));
+        memory.inserted(1, keys(1..101));
+        for below in 2..=100 {
+            memory.received(below, &[]);
+            assert_eq!((memory.inserts[&1].behind, memory.len()), (below as usize - 1, 101 - below as usize));
+        }
+        // The run does not look further back than where it was, and is removed with its last key.
+        memory.received(101, &[]);
+        assert_eq!((memory.inserts.len(), memory.len(), memory.size_bytes()), (0, 0, 0));
+    }
+
+    proptest! {
+        #[test]
+        fn runs_know_what_a_plain_list_of_keys_knows(steps in prop::collection::vec((0_u8..4, 1_u64..40, 1_u64..9), 1..60)) {
+            let (mut memory, mut model) = (Memory::default(), BTreeMap::<u64, ()>::new());
+            let (mut next, mut below) = (1, 0);
+            for (step, number, count) in steps {
+                match step {
+                    0 => {
+                        // Every other run leaves a gap to the one before it.
+                        next += number % 2;
+                        (next..next + count).for_each(|id| _ = memory.look_up(id));
+                        memory.inserted(next, keys(next..next + count));
+                        model.extend((next..next + count).map(|id| (id, ())));
+                        next += count;
+                    }
+                    1 => {
+                        below = below.max(number.min(next));
+                        memory.received(below, &[]);
+                        model = model.split_off(&below);
+                    }
+                    _ => {
+                        let ids = [number, number + count];
+                        memory.received(0, &ids);
+                        ids.iter().for_each(|id| _ = model.remove(id));
+                    }
+                }
+                let known: Vec<u64> = (1..next).filter(|id| key(&mut memory, *id) == Some(*id as i64)).collect();
+                prop_assert_eq!(&known, &model.keys().copied().collect::<Vec<_>>());
+                prop_assert_eq!(memory.len(), model.len());
+                prop_assert_eq!(memory.size_bytes() == 0, model.is_empty());
+            }
+        }
     }
 
     #[test]
