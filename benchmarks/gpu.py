@@ -128,7 +128,7 @@ def precision_rows(options: argparse.Namespace, precision: str) -> dict[str, Any
         client.configure(TABLE, rate_limiter=reverie.rate_limiters.MinSize(1))
         with networks_on(options.device):
             learner: Any = apex_dqn.make_learner(FRAMES, config, client, seed=0, watch=Stopwatch())
-        ones = torch.ones(options.batch)
+        ones = torch.ones(options.batch, device=options.device)
         fixed = to_torch(client.sample_batch(TABLE, options.batch), options.device).data
 
         def bare_update() -> None:
