@@ -49,6 +49,7 @@ class SampleCalls(TableCalls):
         Raises:
             DeadlineExceededError, UnknownTableError, ClosedError.
             ValueError: for `num_samples` below 1, or timesteps of an item whose columns differ in length.
+            RaggedError: the cells of a sequence differ in size; `sample_batch(table, 1, ragged=)` reads such an item.
         """
         num_samples = _checks.count("num_samples", num_samples, 1)
         unpack = unpack_as_table_signature
