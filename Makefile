@@ -51,7 +51,7 @@ endif
 	cargo test --locked --quiet --workspace --exclude reverie-py --doc
 	cargo test --locked --quiet --workspace --exclude reverie-py --features reverie-core/shuttle --test interleavings
 
-# Needs neither .venv nor the extension: CI compiles it beside them.
+# Needs neither .venv nor the extension: CI compiles at the same time.
 build-tests:
 	cargo test --locked --workspace --exclude reverie-py --lib --bins --tests --no-run
 
@@ -108,7 +108,7 @@ types: setup ## mypy --strict, and the stubs against the built module
 	.venv/bin/mypy
 	.venv/bin/stubtest reverie._native
 
-layers: setup ## who may import whom, in Python and in Rust
+layers: setup ## which module may import which, in Python and in Rust
 	.venv/bin/lint-imports
 	tools/core_stays_pure.sh
 

@@ -37,7 +37,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=7, help="how often each peer has its turn in a row (%(default)s)")
     parser.add_argument("--seconds", type=float, default=0.5, help="how long a turn is (%(default)s)")
     parser.add_argument("--rows", default="", help="only rows whose name contains this")
-    parser.add_argument("--peers", default="", help="who takes part, by names and commas (all)")
+    parser.add_argument("--peers", default="", help="which take part, by names and commas (all)")
     parser.add_argument(
         "--before",
         type=Path,
@@ -138,7 +138,7 @@ def run_rows(
 
 
 def run_row(row: Row, workers: dict[str, Worker], rounds: int, seconds: float) -> dict[str, Any]:
-    """All who take part in a row are prepared first, then take turns; the order changes from round to round.
+    """All that take part in a row are prepared first, then take turns; the order changes from round to round.
 
     Two versions of one program differ by less than two processes of one version, whose memory lies elsewhere: against
     an earlier version each turn has a process of its own.

@@ -3,7 +3,7 @@
 Rows of inserts: threads insert one item or 64 per call. Without a journal, with one at each `sync`, and as plain files:
 as many bytes appended to one file without a sync, with an fsync by another thread every second, and an fsync after
 each. Contenders take turns, in an order that rotates from round to round, each with a fresh folder. A figure is the
-median over the rounds; a ratio is the median of the ratios of single rounds, with the least and the most beside it.
+median over the rounds; a ratio is the median of the ratios of single rounds, with the least and the most next to it.
 
 Other rows: a checkpoint, against dm-reverb's in its environment (`make bench-network` makes it); the start of a server
 from its journal, against reading the same files; the longest draw while another thread inserts and the journal syncs;

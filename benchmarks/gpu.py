@@ -99,7 +99,7 @@ def machine(device: str) -> dict[str, Any]:
 
 
 def write(path: Path, found: dict[str, Any]) -> None:
-    """JSON, in a file and for whoever reads the output."""
+    """The results as JSON, in a file and on the standard output."""
     path.write_text(json.dumps(found, indent=1) + "\n")
     print(json.dumps(found), flush=True)
 
@@ -124,7 +124,7 @@ def precision_rows(options: argparse.Namespace, precision: str) -> dict[str, Any
     with reverie.Server(apex_dqn.make_tables(FRAMES, config, seed=0), listen=False) as server:
         client = server.client()
         fill(client, options.items)
-        # What is measured is the learner alone: nobody has to insert for it.
+        # Only the learner is measured: no actor inserts while it runs.
         client.configure(TABLE, rate_limiter=reverie.rate_limiters.MinSize(1))
         with networks_on(options.device):
             learner: Any = apex_dqn.make_learner(FRAMES, config, client, seed=0, watch=Stopwatch())
@@ -250,7 +250,7 @@ def in_turns(ways: dict[str, Callable[[], Any]], options: argparse.Namespace) ->
 
 
 def settle(device: str) -> None:
-    """Wait until the device has done what it was told."""
+    """Wait until the device has done all queued work."""
     if device.startswith("cuda"):
         torch.cuda.synchronize(device)
 

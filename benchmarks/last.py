@@ -16,7 +16,7 @@ HEADER = "| row | peer | ours | theirs | ratio | rounds | target | reached |\n|-
 
 
 def write(readme: Path, results: Path) -> None:
-    """Write the section of the page anew. Raises ValueError where it has none."""
+    """Write the section of the page again. Raises ValueError where it has none."""
     page, count = SECTION.subn(lambda match: f"{BEGIN}\n\n{section(results)}\n{END}", readme.read_text())
     if count != 1:
         raise ValueError(f"{readme} has {count} sections between {BEGIN!r} and {END!r}, and needs one")

@@ -123,7 +123,7 @@ class Worker:
 
 
 def pong_frames(count: int) -> Path:
-    """A file with `count` real Pong frames, rendered once and kept beside the environments."""
+    """A file with `count` real Pong frames, rendered once and kept next to the environments."""
     path = VENVS / f"pong-{count}.npy"
     if not path.exists():
         print(f"==> rendering {count} Pong frames", file=sys.stderr, flush=True)

@@ -29,7 +29,7 @@ class Row:
     kind_of_ours: str = ""  # where our work goes by another name
     kinds_of_peers: dict[str, str] = field(default_factory=dict)  # and where a peer's does
     payload: int = 0  # bytes of the one float32 column, in network rows
-    transport: str = "in-process"  # that our client is told to take
+    transport: str = "in-process"  # that our client takes
     items: int = 1  # that one call moves
     piece_seconds: float = 0.02  # one timed piece: short enough that a median over pieces ignores a disturbed one
 

@@ -99,7 +99,7 @@ def measured(transport: str, count: int, seconds: float) -> dict[str, Any]:
 
 
 def asked(workers: list[Worker], *words: object) -> list[Any]:
-    """What all answer, who work at the same time."""
+    """The answers of all workers, which work at the same time."""
     for worker in workers:
         worker.ask(*words)
     return [worker.answer() for worker in workers]

@@ -65,7 +65,7 @@ def main() -> int:
     parser.add_argument("--runner", choices=("process", "local"), default="process", help="(%(default)s)")
     parser.add_argument("--num-actors", type=int, default=2, help="(%(default)s)")
     parser.add_argument("--num-shards", type=int, default=2, help="(%(default)s)")
-    parser.add_argument("--out", type=Path, help="a file for the JSON, beside what is printed")
+    parser.add_argument("--out", type=Path, help="a file for the JSON, in addition to what is printed")
     options = parser.parse_args()
     preset = apex_dqn.load_preset(options.env)
     config = dataclasses.replace(

@@ -6,7 +6,7 @@ files of chunks are compacted. In the middle a checkpoint is taken. With `--plai
 
 For each window of `--window` seconds: inserted items per second, and the 50th, 99th and 99.9th percentile and the
 longest of the draws' seconds. Beside them: syncs, the checkpoint, bytes written again by compaction. The figures go to
-a JSON file, and a picture beside it.
+a JSON file, and a picture next to it.
 """
 
 from __future__ import annotations

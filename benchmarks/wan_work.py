@@ -169,5 +169,5 @@ if __name__ == "__main__":
         serve(sys.argv[2])
     else:
         print(main(sys.argv[1], sys.argv[2], float(sys.argv[3])), flush=True)
-        # What is on its way is nobody's any more.
+        # No caller waits for what is on its way any more.
         os._exit(0)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the tests of what PyTorch and NumPy compute as on other processors: the libraries are told to use no more than an
+# Runs the tests of what PyTorch and NumPy compute as on other processors: the libraries are set to use no more than an
 # older instruction set, whose sums are added in another order.
 # usage: [LEVELS="default avx2"] tools/isa.sh [pytest's options]     without LEVELS: all that this processor has
 set -euo pipefail

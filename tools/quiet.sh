@@ -5,11 +5,11 @@ set -euo pipefail
 
 seconds=${1:-300}
 file=${2:-/proc/pressure/cpu}
-# The percentage of the last ten seconds in which somebody waited for a CPU.
+# The percentage of the last ten seconds in which a task waited for a CPU.
 pressure() { sed -n 's/^some avg10=\([0-9]*\)\..*/\1/p' "$file" 2>/dev/null || true; }
 
 ends=$((SECONDS + seconds))
-told=
+shown=
 while [ $SECONDS -lt $ends ]; do
     now=$(pressure)
     # A kernel that keeps no account: it is given a minute.
@@ -18,7 +18,7 @@ while [ $SECONDS -lt $ends ]; do
         exit 0
     fi
     [ "$now" -ge 25 ] || exit 0
-    [ -n "$told" ] || echo "==> waiting for a quiet machine: for $now % of the last seconds somebody waited for a CPU" >&2
-    told=yes
+    [ -n "$shown" ] || echo "==> waiting for a quiet machine: for $now % of the last seconds a task waited for a CPU" >&2
+    shown=yes
     sleep 1
 done

@@ -17,8 +17,8 @@ rustup-home)
     if holds_toolchain "${HOME:-}/.rustup"; then exit 0; fi
     # rustup's proxies lie in <home>/.cargo/bin and look for <home>/.rustup by $HOME alone.
     cargo=$(PATH="$path" command -v cargo || true)
-    beside="$(dirname "$(dirname "$(dirname "${cargo:-/}")")")/.rustup"
-    for folder in "$beside" "$owner/.rustup"; do
+    nearby="$(dirname "$(dirname "$(dirname "${cargo:-/}")")")/.rustup"
+    for folder in "$nearby" "$owner/.rustup"; do
         if holds_toolchain "$folder"; then
             echo "$folder"
             break

@@ -10,7 +10,7 @@ rustup_home=$(tools/rust_env.sh rustup-home)
 [ -z "$rustup_home" ] || export RUSTUP_HOME="$rustup_home"
 # A Python newer than 3.10 is asked of the machine, not fetched behind its owner's back.
 export UV_PYTHON_DOWNLOADS="${UV_PYTHON_DOWNLOADS:-never}"
-# The machine's own certificates: they know the proxy of whoever has one.
+# The machine's own certificates: they know the proxy where there is one.
 if [ -e /etc/ssl/certs/ca-certificates.crt ]; then export UV_SYSTEM_CERTS="${UV_SYSTEM_CERTS:-true}"; fi
 
 say() { printf '==> %s\n' "$*" >&2; }
@@ -40,7 +40,7 @@ native() {
     fi
     local uv
     uv=$(tools/uv.sh)
-    say "rust: building reverie._native in release mode (a few minutes at the first time, cargo tells how far it is)"
+    say "rust: building reverie._native in release mode (a few minutes at the first time, cargo shows its progress)"
     PATH="$(dirname "$uv"):$PATH" VIRTUAL_ENV="$PWD/.venv" .venv/bin/maturin develop --release --uv --locked
     touch .venv/.stamp-native
 }

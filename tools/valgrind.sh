@@ -1,6 +1,6 @@
 #!/bin/sh
-# The engine's tests of unsafe code under valgrind's memcheck: what is read before it was written, or beside what was
-# allocated, or after it was freed, and what nobody frees. Random sequences are few: each takes fifty times as long.
+# The engine's tests of unsafe code under valgrind's memcheck: what is read before it was written, or next to what was
+# allocated, or after it was freed, and what is never freed. Random sequences are few: each takes fifty times as long.
 set -eu
 cd "$(dirname "$0")/.."
 command -v valgrind >/dev/null || { echo "valgrind is missing: install your system's package of that name" >&2; exit 1; }

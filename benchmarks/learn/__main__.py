@@ -2,7 +2,7 @@
 
 Every (row, seed) that has a file under `benchmarks/results/learn` is left as it is; one that was interrupted goes on
 from its checkpoint under `runs/learn`. At the end, and after every run, docs/results.md and the agents'
-READMEs are written anew.
+READMEs are written again.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def _cells(runs: list[dict[str, Any]]) -> str:
 
 
 def with_cells(overview: str, results: Results) -> str:
-    """The list of agents, each line's last cell written anew where its environment was run."""
+    """The list of agents, each line's last cell written again where its environment was run."""
     rows = {(row.agent, row.env_id): name for name, row in ROWS.items() if row.group == TARGETS}
     lines, agent = overview.split("\n"), ""
     for index, line in enumerate(lines):

@@ -17,7 +17,7 @@ from . import readmes
 from .rows import ABLATIONS, APART, BASELINE, ROWS, TARGETS, UPDATES, Row
 
 MUST_REACH = 4
-"""Of five seeds, beside the interquartile mean."""
+"""Of five seeds, next to the interquartile mean."""
 
 HEAD = """\
 # Results
@@ -45,7 +45,7 @@ ABLATION_HEAD = """\
 CartPole-v1, its preset but for what the row names, {updates:,} updates each and no stop at the target. The learner does
 the same work in every row; with twice the actors it sees twice the environment steps. `{baseline}` is the preset
 itself, with the actors' own priorities, n = 3 and float32: what the rows below are compared with. "Mean of the curve"
-is the greedy return averaged over all 20 evaluations: who learns sooner, and holds it, has more.
+is the greedy return averaged over all 20 evaluations: an agent that learns sooner, and keeps it, has more.
 """
 
 

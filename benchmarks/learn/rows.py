@@ -65,7 +65,7 @@ def _targets() -> list[Row]:
 
 
 def _apart() -> list[Row]:
-    """Presets as they are: who is quicker decides what is learnt from what, and batches are drawn ahead."""
+    """Presets as they are: the quicker role decides what is learnt from what, and batches are drawn ahead."""
     targets = {row.name: row for row in _targets()}
 
     def apart(name: str, target: str, **changed: Any) -> Row:
@@ -86,7 +86,7 @@ def _apart() -> list[Row]:
 BASELINE = "actors-2"
 """Of the ablations: the preset as it is."""
 UPDATES = 5_000
-"""Of every ablation: the learner does the same work, whoever acts."""
+"""Of every ablation: the learner does the same work with any actor."""
 BATCH, ENVIRONMENTS = 128, 4
 
 
@@ -106,7 +106,7 @@ def _ablation(name: str, steps_per_update: int, *settings: str) -> Row:
 
 def _ablations() -> list[Row]:
     return [
-        # Horgan et al. 2018, figure 5: more actors beside the same learner bring more data for each of its updates.
+        # Horgan et al. 2018, figure 5: more actors with the same learner bring more data for each of its updates.
         # Two actors are the preset, with the actors' own priorities and n = 3: what the rows below are compared with.
         *(_ablation(f"actors-{n}", 2 * n, f"num_actors={n}", f"envs_per_actor={ENVIRONMENTS}") for n in (1, 2, 4, 8)),
         _ablation("priorities-max", 4, "first_priority=max"),

@@ -2,7 +2,7 @@
 
 CartPole: all train from the same seeds in turns, alone on the machine, each in a process of its own, and are judged by
 the same greedy evaluator at the same environment steps. The clock runs from the first environment step, evaluations
-included. Pong: rates alone, and a bare torch loop beside them. What is done is kept until the whole is: the same
+included. Pong: rates alone, and a bare torch loop next to them. What is done is kept until the whole is: the same
 command goes on where one was interrupted.
 """
 
@@ -154,7 +154,7 @@ def judge(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def summary(result: dict[str, Any]) -> str:
-    """One line for a person who waits."""
+    """One line of progress."""
     if result["confirmed_seconds"] is None:
         return f"not confirmed in {result['env_steps']:,} steps, {result['seconds']:.1f} s"
     return f"confirmed after {result['confirmed_steps']:,} steps, {result['confirmed_seconds']:.1f} s"
@@ -196,15 +196,15 @@ def shares(runs: list[dict[str, Any]]) -> list[str]:
     if not seconds:
         return []
     total = sum(seconds.values())
-    told = ", ".join(
+    shares = ", ".join(
         f"{activity} {100 * spent / total:.1f} %" for activity, spent in sorted(seconds.items(), key=lambda p: -p[1])
     )
     replay, appends = seconds["sample"] + seconds["update"], seconds["append"]
     learner, actors = replay + seconds["learn"], appends + seconds["act"] + seconds["env step"]
     return [
         "",
-        f"Time of reverie: {told}. Of the learner's {100 * replay / learner:.1f} % are calls of the replay, of the"
-        f" actors' {100 * appends / actors:.1f} %; in one process nobody waits.",
+        f"Time of reverie: {shares}. Of the learner's {100 * replay / learner:.1f} % are calls of the replay, of the"
+        f" actors' {100 * appends / actors:.1f} %; in one process no role waits.",
     ]
 
 

@@ -34,6 +34,6 @@ class Kept:
         return made
 
     def forget(self) -> None:
-        """Begin anew next time: for a run that is whole, or one that is not wanted."""
+        """Begin again next time: for a run that is whole, or one that is not wanted."""
         for path in self._folder.glob("*.json"):
             path.unlink()

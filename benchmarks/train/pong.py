@@ -85,7 +85,7 @@ def of_learner(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def summary(result: dict[str, Any]) -> str:
-    """One line for a person who waits."""
+    """One line of progress."""
     steps = result["env_steps_per_second"]
     acting = "" if steps is None else f"{steps:,.0f} environment steps/s, "
     return f"{acting}{result['samples_per_second']:,.0f} trained samples/s"
@@ -119,10 +119,10 @@ def table(document: dict[str, Any]) -> str:
     for name in ("reverie fp32", "reverie bf16"):
         if name in runs:
             shares = runs[name][-1]["shares"]
-            told = ", ".join(
+            shares = ", ".join(
                 f"{part} {100 * share:.1f} %" for part, share in sorted(shares.items(), key=lambda p: -p[1])
             )
-            out += ["", f"Time of {name}: {told}."]
+            out += ["", f"Time of {name}: {shares}."]
     return "\n".join(out)
 
 

@@ -36,8 +36,8 @@ def sent_to(port: int) -> int:
                 continue
             with socket.socket(fileno=os.dup(int(name))) as connection:
                 if connection.getpeername()[1] == port:
-                    told = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-                    total += struct.unpack_from("=Q", told, _BYTES_ACKED)[0]
+                    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+                    total += struct.unpack_from("=Q", info, _BYTES_ACKED)[0]
         except (OSError, IndexError):
             continue  # Closed meanwhile, or a socket of another kind.
     return total
@@ -70,7 +70,7 @@ def chunk_bytes(checkpoint: str) -> int:
 
 
 def serve(reverb: Any) -> None:
-    """A server in a process of its own, so that nothing is handed over beside the network: tells its port."""
+    """A server in a process of its own, so that nothing is handed over but by the network: prints its port."""
     # Two selectors: one that serves as both stops dm-reverb's table for good ("Key ... already inserted").
     first, oldest = reverb.selectors.Fifo(), reverb.selectors.Fifo()
     server = reverb.Server([reverb.Table("t", first, oldest, STEPS, reverb.rate_limiters.MinSize(1))])

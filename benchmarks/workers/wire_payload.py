@@ -55,7 +55,7 @@ class ServerProcess:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"the server {module} ended before it told its port")
+            raise RuntimeError(f"the server {module} ended before it printed its port")
         self.address = f"127.0.0.1:{int(line)}"
         atexit.register(self.close)
 

@@ -1,4 +1,4 @@
-//! What a client is told of a batch: refused, or arrays that can be laid out one behind another. The first byte of an
+//! The head of a batch as a client reads it: refused, or arrays that can be laid out one behind another. The first byte of an
 //! input is the number of draws.
 #![no_main]
 

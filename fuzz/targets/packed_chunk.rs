@@ -40,5 +40,5 @@ fuzz_target!(|input: &[u8]| {
             Err(other) => panic!("read as {other:?}"),
         }
     }
-    assert_eq!(whole.is_err(), apart.is_err(), "a column is damaged whoever reads it");
+    assert_eq!(whole.is_err(), apart.is_err(), "a column is damaged in each way of reading");
 });

@@ -25,9 +25,9 @@ __all__ = [
     "TrajectoryColumn",
     "TrajectoryWriter",
     "TransitionWriter",
+    "_deliver_logs",
     "_panic",
     "_set_trace",
-    "_tell",
     "describe",
     "describe_checkpoint",
     "flatten",
@@ -60,7 +60,7 @@ def describe(leaf: Any, path: str) -> tuple[np.dtype[Any], list[int]]:
     """The dtype and the shape that a leaf would have as a column."""
 
 def _panic() -> None: ...
-def _tell() -> None: ...
+def _deliver_logs() -> None: ...
 def _set_trace(context: tuple[int, int, bool] | None) -> tuple[int, int, bool] | None:
     """Sets the trace of the requests that this thread makes: the ids of trace and span, and whether it is recorded.
 
@@ -859,7 +859,7 @@ class TrajectoryColumn:
 
 @final
 class InsertOutcome:
-    """What became of an insert whose caller was told that it is not known; `UnknownOutcomeError.outcome`."""
+    """The outcome of an insert whose caller received that it is not known; `UnknownOutcomeError.outcome`."""
 
     def wait(self, timeout: float | None = None) -> npt.NDArray[np.int64]:
         """The keys of what is in, once the server was reached again; waits for that.

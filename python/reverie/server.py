@@ -222,7 +222,7 @@ class Server:
 
     def _log_memory(self, memory: _memory.Division) -> None:
         # After the log lines of the network's start.
-        _native._tell()
+        _native._deliver_logs()
         _LOG.info("%s %s", self.address, memory)
         if memory.memory < memory.tables + memory.network:
             _LOG.warning(
@@ -341,7 +341,7 @@ class Server:
                 self._spans.stop()
             self._stopped.set()
             # The log lines since the last call: perhaps no later call comes that would write them.
-            _native._tell()
+            _native._deliver_logs()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Blocks until `stop` is called, or until Ctrl-C raises KeyboardInterrupt.
@@ -357,7 +357,7 @@ class Server:
             raise ValueError(f"timeout must be None or at least 0 seconds, got {timeout}")
         end = time.monotonic() + seconds
         while not self._stopped.wait(max(0.0, min(_LOG_PERIOD, end - time.monotonic()))):
-            _native._tell()
+            _native._deliver_logs()
             if time.monotonic() >= end:
                 return False
         return True

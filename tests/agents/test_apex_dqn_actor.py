@@ -14,7 +14,7 @@ from reverie.agents.environments import describe
 
 
 class Shelf:
-    """A source of weights that somebody else fills."""
+    """A source of weights that the test fills."""
 
     def __init__(self):
         self.weights, self.asked = None, []

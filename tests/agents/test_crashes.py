@@ -159,13 +159,13 @@ def test_a_run_continues_after_a_crash_and_reports_it(crashing):
     events = []
     result = train(agent, env_id, preset=preset.path, run=run, on_event=events.append)
     assert result.env_steps >= 300
-    (told,) = [event for event in events if isinstance(event, EnvironmentRestarted)]
-    assert told.crash.error == "RuntimeError: the simulator is gone"
-    line = logs.as_line(told)
+    (reported,) = [event for event in events if isinstance(event, EnvironmentRestarted)]
+    assert reported.crash.error == "RuntimeError: the simulator is gone"
+    line = logs.as_line(reported)
     assert (line["event"], line["env_steps"], line["seed"]) == (
         "environment restarted",
-        told.env_steps,
-        told.crash.seed,
+        reported.env_steps,
+        reported.crash.seed,
     )
 
 

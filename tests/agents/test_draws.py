@@ -153,7 +153,7 @@ def test_draws_of_deleted_items_are_counted_and_the_others_join_the_next_batch(r
 
 
 def test_draws_of_an_incomplete_batch_join_the_next(replay, until):
-    # Half a batch more than one may be drawn: the second waits for inserts when it is given up.
+    # Half a batch more than one may be drawn: the second waits for inserts when it is abandoned.
     limiter = reverie.rate_limiters.RateLimiter(1.0, 1, BATCH * 1.5, float("inf"))
     client, draws = replay(items=3 * BATCH, limiter=limiter), ahead(2)
     until(lambda: draws.fetch(client, CPU))

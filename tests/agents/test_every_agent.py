@@ -329,9 +329,9 @@ def test_priorities_of_prefetched_batches_reach_the_drawn_items(name, stage, unt
         return priorities, figures
 
     def checking(table, keys, priorities):
-        obs, told = drawn[-1]
+        obs, reported = drawn[-1]
         assert (one.client.get(table, keys).data["obs"] == obs.numpy()).all()
-        assert (priorities == told).all()
+        assert (priorities == reported).all()
         return updates(table, keys, priorities)
 
     one.learner._update = noting

@@ -248,11 +248,11 @@ def test_the_command_writes_each_named_file_of_a_policy(reverie, tmp_path):
     names = {"--torchscript": "a.pt", "--exported-program": "b.pt2", "--safetensors": "c.safetensors"}
     result = reverie("export", "p.safetensors", *(one for pair in names.items() for one in pair), "--json")
     assert result.exit_code == 0, result.stderr
-    told = json.loads(result.stdout.splitlines()[-1])
-    assert (told["policy"], told["agent"]) == ("p.safetensors", "dqn")
-    assert [one["file"] for one in told["files"]] == list(names.values())
+    reported = json.loads(result.stdout.splitlines()[-1])
+    assert (reported["policy"], reported["agent"]) == ("p.safetensors", "dqn")
+    assert [one["file"] for one in reported["files"]] == list(names.values())
     assert {one.name for one in tmp_path.iterdir()} == {"p.safetensors", *names.values()}
-    assert all(one["size_bytes"] == (tmp_path / one["file"]).stat().st_size for one in told["files"])
+    assert all(one["size_bytes"] == (tmp_path / one["file"]).stat().st_size for one in reported["files"])
     obs = observations(policy.spec, 8)
     assert (load_policy("c.safetensors")(obs) == policy(obs)).all()
 

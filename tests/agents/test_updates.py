@@ -143,9 +143,9 @@ def stand_ins(name):
 def test_targets_use_the_target_networks_and_predictions_the_online_networks(name, setting):
     one = setting(name)
     one.learn()
-    told = one.learner.metrics()[LOSSES[name]]
+    reported = one.learner.metrics()[LOSSES[name]]
     noise = None if one.noise is None else one.noise.get_state()
-    assert told == pytest.approx(expected_loss(one, name, {}), rel=1e-4)
+    assert reported == pytest.approx(expected_loss(one, name, {}), rel=1e-4)
     for roles in stand_ins(name):
         if name == "sac" and "policy" in roles:
             continue
@@ -153,7 +153,7 @@ def test_targets_use_the_target_networks_and_predictions_the_online_networks(nam
             one.noise.set_state(noise)
         wrong = expected_loss(one, name, roles)
         unused = name in ("apex_dpg", "ddpg", "td3") and "policy" in roles  # the loss does not ask for it
-        assert (wrong == pytest.approx(told, rel=1e-3)) == unused, roles
+        assert (wrong == pytest.approx(reported, rel=1e-3)) == unused, roles
 
 
 @pytest.mark.parametrize("name", ["ddpg", "td3", "sac", "apex_dpg"])
@@ -176,8 +176,8 @@ def test_the_policy_loss_uses_the_updated_critics(name, setting):
             temperature = np.exp(one.before["temperature"].item())
             losses[kind] = (temperature * log_pi - judge(obs, a).amin(dim=0)).mean().item()
     metrics = one.learner.metrics()
-    told = -metrics["q"] if name == "apex_dpg" else metrics["policy_loss"]
-    assert told == pytest.approx(losses["after"], rel=1e-4, abs=1e-5)
+    reported = -metrics["q"] if name == "apex_dpg" else metrics["policy_loss"]
+    assert reported == pytest.approx(losses["after"], rel=1e-4, abs=1e-5)
     assert losses["before"] != pytest.approx(losses["after"], rel=1e-3, abs=1e-4)
 
 
@@ -198,8 +198,8 @@ def test_the_temperature_rises_and_falls_by_the_entropy_of_all_numbers_of_an_act
     first.learn()
     entropy = first.learner.metrics()["entropy"]
     assert abs(entropy) > 0.3, "else half of it could not be distinguished from all"
-    for beside, rises in ((0.1, True), (-0.1, False)):
-        one = setting("sac", action_size=2, entropy_per_action=entropy / 2 + beside)
+    for offset, rises in ((0.1, True), (-0.1, False)):
+        one = setting("sac", action_size=2, entropy_per_action=entropy / 2 + offset)
         assert (one.learn()["temperature"] > one.before["temperature"]) == rises
     fixed = setting("sac", temperature_learning_rate=0.0)
     assert fixed.learn()["temperature"] == fixed.before["temperature"]

@@ -46,7 +46,7 @@ def test_the_projection_is_that_of_a_slow_loop(bounds):
     np.testing.assert_allclose(found, expected, atol=1e-9)
     np.testing.assert_allclose(found.sum(axis=1), 1.0)
     wrong = slowly(values + width / 10 / 3, probabilities, v_min, v_max)
-    assert np.abs(found - wrong).max() > 0.1, "a third of a step beside is seen"
+    assert np.abs(found - wrong).max() > 0.1, "an error of a third of a step is seen"
 
 
 def test_a_hand_worked_target():

@@ -18,17 +18,17 @@ import pytest
 class Command:
     """A process that was asked for; the part of `subprocess.Popen` that the tests need."""
 
-    def __init__(self, told, stdout, stderr):
-        self._told, self.stdout, self.stderr = told, stdout, stderr
-        self.pid = int(told.readline())
+    def __init__(self, reported, stdout, stderr):
+        self._reported, self.stdout, self.stderr = reported, stdout, stderr
+        self.pid = int(reported.readline())
         self.returncode = None
 
     def wait(self, timeout):
         """The exit code, negative where a signal ended it."""
         if self.returncode is None:
-            if not select.select([self._told], [], [], timeout)[0]:
+            if not select.select([self._reported], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired("reverie", timeout)
-            self.returncode = int(self._told.readline())
+            self.returncode = int(self._reported.readline())
         return self.returncode
 
     def poll(self):
@@ -46,7 +46,7 @@ class Command:
         if self.poll() is None:
             self.send_signal(signal.SIGKILL)
             self.wait(200)
-        for file in (self._told, self.stdout, self.stderr):
+        for file in (self._reported, self.stdout, self.stderr):
             if file is not None:
                 file.close()
 
@@ -77,13 +77,13 @@ class Warm:
 
         for name, wanted in (("stdin", subprocess.DEVNULL), ("stdout", stdout), ("stderr", stderr)):
             place(name, wanted if terminal is None else terminal)
-        place("told", subprocess.PIPE)
+        place("reported", subprocess.PIPE)
         command = {"arguments": [str(one) for one in arguments], "folder": str(folder), "session": session}
         message = json.dumps({**command, "terminal": terminal is not None}).encode()
-        socket.send_fds(self.line, [message], [theirs[name] for name in ("stdin", "stdout", "stderr", "told")])
+        socket.send_fds(self.line, [message], [theirs[name] for name in ("stdin", "stdout", "stderr", "reported")])
         for one in theirs.values():
             os.close(one)
-        return Command(ours["told"], ours.get("stdout"), ours.get("stderr"))
+        return Command(ours["reported"], ours.get("stdout"), ours.get("stderr"))
 
     def close(self):
         self.line.close()

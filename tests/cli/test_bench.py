@@ -37,7 +37,7 @@ def test_the_text_output_is_a_table_of_the_requested_transports():
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         (["--transport", "pigeon"], "unknown transport 'pigeon': known are in-process, shared-memory, grpc"),
         (["--obs-shape", "4x"], "--obs-shape '4x'"),
@@ -46,7 +46,7 @@ def test_the_text_output_is_a_table_of_the_requested_transports():
         (["--batch-size", "30000"], "raise --capacity"),
     ],
 )
-def test_invalid_measurements_are_refused(arguments, told):
+def test_invalid_measurements_are_refused(arguments, reported):
     done = run(*arguments)
     assert done.returncode == 2
-    assert told in done.stderr, done.stderr
+    assert reported in done.stderr, done.stderr

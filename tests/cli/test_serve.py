@@ -209,8 +209,8 @@ def test_every_flag_of_the_table_is_refused_with_a_file(invoke):
     flags = {"--sampler": "fifo", "--remover": "lifo", "--min-size": "1", "--samples-per-insert": "1",
              "--error-buffer": "4", "--max-times-sampled": "0", "--priority-exponent": "0.6"}  # fmt: skip
     # Also one that says what it is without.
-    told = invoke("serve", "t.toml", *(word for flag in flags.items() for word in flag)).stderr
-    assert [flag for flag in flags if flag not in told] == []
+    reported = invoke("serve", "t.toml", *(word for flag in flags.items() for word in flag)).stderr
+    assert [flag for flag in flags if flag not in reported] == []
 
 
 @pytest.mark.long
@@ -305,12 +305,12 @@ def test_top_ends_with_1_and_a_line_when_its_server_dies(served):
                 continue
             assert json.loads(look)["address"] == hello["address"]
             process.send_signal(signal.SIGKILL)
-            _, told = top.communicate(timeout=200)
+            _, reported = top.communicate(timeout=200)
             break
         finally:
             top.kill()
     assert top.returncode == 1
-    lost, line = told.splitlines()
+    lost, line = reported.splitlines()
     assert f"the connection to {hello['address']} is lost" in lost
     assert line.startswith(f"reverie: info: the timeout passed; {hello['address']} could not be reached for ")
 
@@ -327,8 +327,8 @@ def test_info_prints_sizes_rates_and_waiting_requests_as_json_and_as_text(served
         client.insert_batch("replay", {"x": np.zeros((3, 2))})
         done = run("info", hello["address"], "--json", "--rate-seconds", "0.05", *PATIENT)
         assert done.returncode == 0, done.stderr
-        told = json.loads(done.stdout)
-        table = told["tables"]["replay"]
+        reported = json.loads(done.stdout)
+        table = reported["tables"]["replay"]
         assert (table["size"], table["inserts"], table["inserts_per_second"]) == (3, 3, 0.0)
         assert "5" in table["sample_reason"]
     text = invoke("info", hello["address"], "--rate-seconds", "0.05", *PATIENT)

@@ -155,8 +155,8 @@ def test_a_full_disk_for_log_or_plot_does_not_lose_the_result(reverie, monkeypat
     result = reverie("train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--json", *short)
     assert result.exit_code == 1, result.stderr
     assert json.loads(result.stdout)["env_steps"] >= 1300
-    told = [line for line in result.stderr.splitlines() if failing in line]
-    assert [line.count("No space left on device") for line in told] == [1], result.stderr
+    reported = [line for line in result.stderr.splitlines() if failing in line]
+    assert [line.count("No space left on device") for line in reported] == [1], result.stderr
 
 
 def test_a_folder_that_cannot_be_written_is_refused_in_a_line(reverie, tmp_path, short):

@@ -28,18 +28,18 @@ def wait_for_commands(line):
             os.close(one)
 
 
-def keep(stdin, stdout, stderr, told):
+def keep(stdin, stdout, stderr, reported):
     """Forks the command, and reports how it ends; returns in the command's process."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     command = os.fork()
     if command == 0:
-        os.close(told)
+        os.close(reported)
         return
     for one in (stdin, stdout, stderr):
         os.close(one)
-    os.write(told, f"{command}\n".encode())
+    os.write(reported, f"{command}\n".encode())
     _, status = os.waitpid(command, 0)
-    os.write(told, f"{os.waitstatus_to_exitcode(status)}\n".encode())
+    os.write(reported, f"{os.waitstatus_to_exitcode(status)}\n".encode())
     os._exit(0)
 
 

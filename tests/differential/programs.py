@@ -69,7 +69,7 @@ def priority_of(rng: random.Random) -> float:
 
 
 def of_inserts(rng: random.Random) -> Program:
-    """Single steps: what tables keep, give and let go."""
+    """Single steps: what tables keep, return and release."""
     tables = [table(rng, name) for name in NAMES[: rng.randint(1, 2)]]
     operations = []
     for step in range(rng.randint(20, 60)):

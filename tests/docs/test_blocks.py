@@ -117,10 +117,10 @@ def test_decisions_are_numbered_once_and_dated() -> None:
 
 def test_the_index_of_decisions_names_each_of_its_pages_by_its_title() -> None:
     folder = ROOT / "docs" / "decisions"
-    told = re.findall(r"^- \[(\d{4})\]\((\S+)\): (.*)$", (folder / "README.md").read_text(), re.MULTILINE)
-    assert sorted(page for _, page, _ in told) == sorted(page.name for page in folder.glob("0*.md"))
-    titles = {page: (folder / page).read_text().partition("\n")[0] for _, page, _ in told}
-    assert {page: title for number, page, words in told if (title := titles[page]) != f"# {number}: {words}"} == {}
+    reported = re.findall(r"^- \[(\d{4})\]\((\S+)\): (.*)$", (folder / "README.md").read_text(), re.MULTILINE)
+    assert sorted(page for _, page, _ in reported) == sorted(page.name for page in folder.glob("0*.md"))
+    titles = {page: (folder / page).read_text().partition("\n")[0] for _, page, _ in reported}
+    assert {page: title for number, page, words in reported if (title := titles[page]) != f"# {number}: {words}"} == {}
 
 
 def test_a_decision_fits_on_one_page() -> None:

@@ -28,11 +28,11 @@ def documented(of: str) -> dict[str, str]:
     return {name: kind for names, kind in ROW.findall(rows) for name in re.findall(r"`(\w+)`", names)}
 
 
-def misfits(told: dict[str, Any], of: str) -> list[str]:
+def misfits(reported: dict[str, Any], of: str) -> list[str]:
     """Names that only one side has, and values of another type than the page says."""
     wanted = documented(of)
-    wrong = [name for name, kind in wanted.items() if name in told and not is_one(told[name], kind)]
-    return sorted({*(told.keys() ^ wanted.keys()), *wrong})
+    wrong = [name for name, kind in wanted.items() if name in reported and not is_one(reported[name], kind)]
+    return sorted({*(reported.keys() ^ wanted.keys()), *wrong})
 
 
 def is_one(value: object, kind: str) -> bool:
@@ -52,7 +52,7 @@ def test_the_objects_that_json_prints_have_the_names_and_types_of_the_guide(comm
         done = CliRunner().invoke(app, [command[0], address, "--json", *command[1:]])
     assert done.exit_code == 0, done.output
     [line] = done.stdout.splitlines()
-    told = json.loads(line)
-    assert misfits(told, "of the server") == []
-    assert [misfits(figures, "of a table") for figures in told["tables"].values()] == [[], []]
-    assert misfits({**told["tables"]["t"], "size": None, "new": 1}, "of a table") == ["new", "size"]
+    reported = json.loads(line)
+    assert misfits(reported, "of the server") == []
+    assert [misfits(figures, "of a table") for figures in reported["tables"].values()] == [[], []]
+    assert misfits({**reported["tables"]["t"], "size": None, "new": 1}, "of a table") == ["new", "size"]

@@ -36,8 +36,8 @@ def test_the_page_of_the_benchmarks_tells_the_last_whole_run_of_each_suite(learn
     from benchmarks import last
 
     page = (ROOT / "benchmarks" / "README.md").read_text()
-    told = last.section(ROOT / "benchmarks" / "results")
-    assert told in page, "it differs: run python -m benchmarks.last"
+    reported = last.section(ROOT / "benchmarks" / "results")
+    assert reported in page, "it differs: run python -m benchmarks.last"
 
 
 def test_of_a_table_those_rows_are_told_that_ask_for_something_and_of_runs_the_newest_whole_one(
@@ -53,11 +53,11 @@ def test_of_a_table_those_rows_are_told_that_ask_for_something_and_of_runs_the_n
     ):
         (tmp_path / f"{name}.md").write_text(text + "\n")
     (tmp_path / "2026-01-02-0304-network-throughput.png").touch()
-    told = last.section(tmp_path)
-    assert told.startswith("**Network**, 2026-01-02 03:04: [all rows]")
-    assert asked in told
-    assert free not in told
-    assert "2026-01-02-0304-network-throughput.png)" in told
+    reported = last.section(tmp_path)
+    assert reported.startswith("**Network**, 2026-01-02 03:04: [all rows]")
+    assert asked in reported
+    assert free not in reported
+    assert "2026-01-02-0304-network-throughput.png)" in reported
     page = tmp_path / "README.md"
     page.write_text("no section")
     with pytest.raises(ValueError, match="has 0 sections"):

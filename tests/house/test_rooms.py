@@ -30,7 +30,7 @@ def sources_of(crate: str) -> dict[str, str]:
 
 
 def own_code(source: str) -> str:
-    """A source without comments, without who may see what, and without what is compiled for its tests alone."""
+    """A source without comments, without visibilities, and without what is compiled for its tests alone."""
     code = re.split(TESTS + r"mod \w+ \{", re.sub(r"//[^\n]*|\(in [\w:]+\)", "", source))[0]
     return re.sub(TESTS + r"(?:use|mod) [^;]*;", "", code)
 

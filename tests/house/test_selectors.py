@@ -73,9 +73,9 @@ def test_every_selector_is_the_same_after_the_binding_a_checkpoint_and_the_wire(
         client = reverie.Client(server.address, transport="grpc", timeout=200.0)
         client.insert_batch("t", {"x": np.arange(3.0)})
         assert len(client.sample_batch("t", 2).info.key) == 2
-        told = client.server_info()["t"].sampler_options
+        reported = client.server_info()["t"].sampler_options
         client.checkpoint()
-    assert told._for_engine() == selector._for_engine()
+    assert reported._for_engine() == selector._for_engine()
     from reverie import _native
 
     path = _native.latest_checkpoint(str(tmp_path))

@@ -26,7 +26,7 @@ def rustup_home(home: Path, path: Path, **extra: str) -> str:
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """A home under which somebody installed Rust."""
+    """A home under which Rust is installed."""
     home = tmp_path / "owner"
     executable(home / ".cargo" / "bin" / "cargo")
     (home / ".rustup" / "toolchains" / "stable").mkdir(parents=True)
@@ -69,7 +69,7 @@ def test_what_waits_for_a_quiet_machine_goes_on_once_it_is_and_says_so_meanwhile
     file = pressure(tmp_path / "cpu", 80)
     waiting = subprocess.Popen([quiet, "1000", file], stderr=subprocess.PIPE, text=True)
     assert waiting.stderr is not None
-    assert "for 80 % of the last seconds somebody waited for a CPU" in waiting.stderr.readline()
+    assert "for 80 % of the last seconds a task waited for a CPU" in waiting.stderr.readline()
     assert waiting.poll() is None
     pressure(file, 3)
     assert waiting.wait(timeout=200) == 0

@@ -53,8 +53,8 @@ def test_the_transport_of_a_client_and_its_reason_are_logged_at_first_connection
     with own_host.serve([uniform()], local=False) as address, caplog.at_level(logging.INFO, "reverie"):
         client = connect(address)
         reasons = {client.info(timeout=200).reason for _ in range(3)}
-    told = [line for line in caplog.messages if line.startswith(f"connected to {address}")]
-    assert [f"connected to {address} by grpc: {reason}" for reason in reasons] == told
+    reported = [line for line in caplog.messages if line.startswith(f"connected to {address}")]
+    assert [f"connected to {address} by grpc: {reason}" for reason in reasons] == reported
 
 
 @pytest.mark.parametrize("address", ["nowhere", "host:", ":12:", "host:99999", "host:0"])

@@ -15,7 +15,7 @@ SERVE = """
 import logging, sys, reverie
 logging.basicConfig(level=logging.INFO, stream=sys.stderr)
 server = reverie.Server([reverie.Table.queue("queue", 10)])
-reverie._native._tell()
+reverie._native._deliver_logs()
 print(server.address, flush=True)
 sys.stdin.read()
 """

@@ -1,4 +1,4 @@
-"""Datasets where this package stands in for dm-reverb beside TensorFlow: they are TensorFlow's, as programs expect."""
+"""Datasets where this package stands in for dm-reverb next to TensorFlow: they are TensorFlow's, as programs expect."""
 
 import gc
 import threading

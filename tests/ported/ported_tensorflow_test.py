@@ -181,8 +181,8 @@ def test_flat_tensors_are_inserted_in_the_structure_of_the_tables_signature():
 
 
 def test_specs_of_tensorflow_are_compared_with_those_that_a_server_tells(server):
-    told = reverb.Client(address(server)).server_info()["t"].signature
-    assert told == {"o": tf.TensorSpec((3, 2), tf.float32), "r": tf.TensorSpec((3,), tf.int64)}
-    assert told["o"] != tf.TensorSpec((3, 2), tf.float64)
-    assert told["o"] != tf.TensorSpec((3, 3), tf.float32)
-    assert told["o"] != tf.TensorSpec(None, tf.float32)
+    reported = reverb.Client(address(server)).server_info()["t"].signature
+    assert reported == {"o": tf.TensorSpec((3, 2), tf.float32), "r": tf.TensorSpec((3,), tf.int64)}
+    assert reported["o"] != tf.TensorSpec((3, 2), tf.float64)
+    assert reported["o"] != tf.TensorSpec((3, 3), tf.float32)
+    assert reported["o"] != tf.TensorSpec(None, tf.float32)

@@ -84,8 +84,8 @@ def test_a_count_that_is_not_an_int_is_a_type_error_that_names_it(client, name, 
 @pytest.mark.parametrize("count", [1 << 25, 10**12, 2**70])
 @pytest.mark.parametrize("call", COUNTS["batch_size"])
 def test_an_impossibly_large_batch_is_refused(client, call, count):
-    told = f"16777216, got {count}" if count < 2**63 else r"16777216, got 2\*\*63 - 1 or more"
-    with pytest.raises(ValueError, match=told):
+    reported = f"16777216, got {count}" if count < 2**63 else r"16777216, got 2\*\*63 - 1 or more"
+    with pytest.raises(ValueError, match=reported):
         next(call(client, count))
 
 

@@ -54,7 +54,7 @@ def test_sets_of_items_are_drawn_as_from_one_table(sharded, prioritized):
     weights = fill(client)
     observed = drawn(client, 10_000)
     assert surprise(observed, chances(weights)) < 5
-    # The twin: one item weighs a fifth more. And what a split by masses before the draws would give up: all alike.
+    # The twin: one item weighs a fifth more. And the twin of a split by masses before the draws: all alike.
     wrong = weights * np.where(np.arange(len(weights)) == 1, 1.2, 1.0)
     assert surprise(observed, chances(wrong)) > 5
     one = sharded([prioritized(sampler=selectors.Prioritized(1.0, seed=7))])
@@ -71,7 +71,7 @@ def test_the_same_over_every_way_and_with_the_probabilities_of_one_table(everywh
     np.testing.assert_allclose(batch.info.probability, (weights / weights.sum())[batch.data["x"]], rtol=1e-12)
     np.testing.assert_array_equal(batch.info.table_size, np.full(len(weights), len(weights)))
     np.testing.assert_array_equal(batch.info.priority, weights[batch.data["x"]])
-    # What shards drew and nobody was given does not count.
+    # Draws of shards that no caller received do not count.
     assert client.info().tables["t"].num_samples == 1_000 * TAKEN + len(weights)
     client.update_priorities("t", batch.info.key[batch.data["x"] != 3], np.zeros(5))
     assert 3 in client.sample_batch("t", 1, without_replacement=True).data["x"]

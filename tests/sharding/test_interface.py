@@ -67,7 +67,7 @@ def test_items_are_deleted_by_conditions_at_every_shard(three):
         client.delete("t")
     assert client.can_sample("t", 5)
     client.delete("t", client.query("t").key)
-    # Nothing that was heard before the delete is built upon.
+    # Nothing that was received before the delete is used.
     assert not client.can_sample("t")
 
 
@@ -95,7 +95,7 @@ def test_samples_come_one_by_one_from_all_shards_as_from_one_table(three):
     first = drawn[0]
     assert first.info.table_size == 9
     assert first.info.probability == pytest.approx(first.info.priority / priorities.sum())
-    # The first ones are of several shards: who stops early has not seen one only.
+    # The first ones are of several shards: a caller that stops early has not seen only one.
     assert len({sample.info.key >> 57 for sample in drawn[:30]}) == 3
     [step] = next(iter(client.sample("t")))
     assert step.data[0].shape == ()

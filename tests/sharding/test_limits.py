@@ -1,4 +1,4 @@
-"""One limiter over all shards: the ratio of their sums holds, and nobody is left standing."""
+"""One limiter over all shards: the ratio of their sums holds, and no caller waits for ever."""
 
 import threading
 

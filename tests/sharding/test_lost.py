@@ -101,7 +101,7 @@ def test_a_shard_that_starts_again_is_taken_back_and_its_old_keys_are_stale(
         port = int(address.rpartition(":")[2])
         client = joined([survivor.server_address, address], rate_limiter=limiter)
         old = [client.insert_batch("t", {"x": np.full(4, shard)}, shard=shard) for shard in range(2)]
-        # What was inserted counts once a draw has heard of it.
+        # What was inserted counts once a draw has received it.
         client.sample_batch("t", 10)
         kill(mortal)
         client.sample_batch("t", 10)

@@ -138,6 +138,7 @@ PAGES = {
             "reverie.agents.flat.*",
             "reverie.agents.layers.*",
             "reverie.agents.learning.*",
+            "reverie.agents.run_settings.*",
         ),
     ),
     "reference/stable-baselines3.md": Reference(

@@ -1,4 +1,4 @@
-//! What it costs to write chunks and to gather batches, beside the same bytes moved by one memcpy.
+//! What it costs to write chunks and to gather batches, next to the same bytes moved by one memcpy.
 #![allow(missing_docs)] // the functions that criterion_group! makes
 
 use criterion::measurement::WallTime;

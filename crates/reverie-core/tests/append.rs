@@ -39,7 +39,7 @@ impl Sink for Recorder {
     }
 
     fn wait_reason(&self, _table: &str) -> Ticket<String> {
-        Ticket::done(Ok("nobody waits".to_owned()))
+        Ticket::done(Ok("no request waits".to_owned()))
     }
 
     fn compression(&self, _table: &str) -> Result<Compression> {

@@ -1,4 +1,4 @@
-//! Chunks that are copied from elsewhere, and what is told of them to whoever copies them on.
+//! Chunks that are copied from elsewhere, and what a thread that copies them further learns of them.
 
 mod support;
 

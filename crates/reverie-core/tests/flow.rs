@@ -138,13 +138,13 @@ fn all_keys(tables: &Tables, name: &str) -> Vec<i64> {
     cut.iter().map(|(index, slot, _)| item::Key::new(0, slot.generation, index).get()).collect()
 }
 
-fn assert_empty(tables: &Tables, who: &str) {
+fn assert_empty(tables: &Tables, name: &str) {
     for table in tables.iter() {
         let info = table.info();
-        assert_eq!((info.size, info.bytes, info.num_episodes), (0, 0, 0), "{who}: table '{}'", table.name());
+        assert_eq!((info.size, info.bytes, info.num_episodes), (0, 0, 0), "{name}: table '{}'", table.name());
     }
     let meter = tables.bytes().0;
-    assert_eq!((meter.live_chunks(), meter.live_bytes()), (0, 0), "{who}");
+    assert_eq!((meter.live_chunks(), meter.live_bytes()), (0, 0), "{name}");
 }
 
 #[test]

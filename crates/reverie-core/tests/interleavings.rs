@@ -139,7 +139,7 @@ fn an_insert_that_waits_for_bytes_goes_on_whenever_they_are_freed() {
                 thread::spawn(move || t.insert(smallvec::smallvec![(late, Priority::Value(1.0))]))
             };
             take(&q, 1);
-            // Nobody looks again: who freed the bytes has seen to it.
+            // No thread looks again: the one that freed the bytes has served them.
             let mut ticket = producer.join().unwrap().unwrap();
             assert!(ticket.poll().is_some_and(|outcome| outcome.is_ok()));
         },

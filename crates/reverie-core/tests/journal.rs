@@ -1,4 +1,4 @@
-//! The thread of a journal: who waits for it, and what happens when the disk does not take what it writes.
+//! The thread of a journal: which requests wait for it, and what happens when the disk does not take what it writes.
 
 mod support;
 
@@ -38,7 +38,7 @@ fn what_was_acknowledged_is_there_after_the_end_of_the_process_and_with_always_a
         let is_there = lines(&names(Tail::None)) == lines(&now(&server));
         assert_eq!(is_there, syncs == Syncs::Always, "{syncs:?}");
         wait(server.journal.durable(true)).unwrap();
-        assert_eq!(lines(&names(Tail::None)), lines(&now(&server)), "{syncs:?}: who asks for the disk has it");
+        assert_eq!(lines(&names(Tail::None)), lines(&now(&server)), "{syncs:?}: a request for the disk has it");
         server.journal.stop().unwrap();
         assert_eq!(names(Tail::None), now(&server), "{syncs:?}: counts of draws, too, once it is stopped");
     }

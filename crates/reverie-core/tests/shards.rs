@@ -35,9 +35,9 @@ fn a_rationed_table_takes_what_it_is_granted_and_says_why_not_more() {
     assert!(table.can_insert(1) && !table.can_insert(2));
 
     table.reset().unwrap();
-    let anew = table.tally(Some((tally.incarnation, 9))).unwrap();
-    assert!(anew.incarnation != tally.incarnation);
-    assert_eq!((anew.ration, anew.counters), (Some(0), Counters::default()));
+    let again = table.tally(Some((tally.incarnation, 9))).unwrap();
+    assert!(again.incarnation != tally.incarnation);
+    assert_eq!((again.ration, again.counters), (Some(0), Counters::default()));
     table.configure(Change { limiter: Some(Limiter::min_size(1).unwrap()), ..Change::default() }).unwrap();
     assert_eq!(table.tally(None).unwrap().ration, None);
     table.close();
@@ -92,7 +92,7 @@ fn a_client_that_knows_a_table_learns_when_it_is_another() {
     table.insert(rows.inserts(&[1.0])).unwrap();
     assert_eq!(one.poll().unwrap().unwrap().counters.inserts, 1);
     assert!(three.poll().is_none(), "one insert is none of three");
-    // Another ration, and somebody who waits for one, are news whatever the inserts.
+    // Another ration, and a request that waits for one, are news whatever the inserts.
     table.insert(rows.inserts(&[1.0, 2.0])).unwrap();
     assert_eq!(three.poll().unwrap().unwrap().waiting_inserts, 1);
     let seen = table.tally(None).unwrap().seen(9);
@@ -102,7 +102,7 @@ fn a_client_that_knows_a_table_learns_when_it_is_another() {
     let mut reset = look(table.tally(None).unwrap().seen(9));
     table.reset().unwrap();
     assert_ne!(reset.poll().unwrap().unwrap().incarnation, known.incarnation);
-    // What is known already is told at once; a look that is withdrawn, or dropped, is none any more.
+    // What is known already is reported at once; a look that is withdrawn, or dropped, is none any more.
     assert!(look(known.seen(1)).is_done());
     let now = table.tally(None).unwrap();
     assert_eq!(look(now.seen(1)).cancel().unwrap(), now);

@@ -1,4 +1,4 @@
-//! The structured writer against definitions that look at everything anew, over random programs.
+//! The structured writer against definitions that look at everything again, over random programs.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! The shared table: who waits, who goes on, who is told why.
+//! The shared table: which requests wait, which go on, and with which reason.
 
 mod support;
 
@@ -360,7 +360,7 @@ fn inserts_wait_for_bytes_that_a_consumer_of_another_table_frees() {
     let size = q.info().size as usize;
     let draws = q.sample(sample(size)).unwrap().poll().unwrap().unwrap();
     drop(draws);
-    // The reader let go of its draws where no table sees it: whoever waits looks again.
+    // The reader released its draws where no table sees it: the request that waits looks again.
     assert!(in_queue.wait(Duration::from_millis(1)).is_some());
     assert!(in_table.wait(Duration::from_millis(1)).is_some());
 }

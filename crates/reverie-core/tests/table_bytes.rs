@@ -1,4 +1,4 @@
-//! Tables within a budget of bytes: who waits for bytes, who is refused, who goes on when they are freed.
+//! Tables within a budget of bytes: which requests wait for bytes, which are refused, which go on when bytes are freed.
 
 mod support;
 
@@ -81,7 +81,7 @@ fn an_insert_that_waits_is_refused_once_nothing_can_free_bytes_any_more() {
     let mut group = t.insert(big.items(5)).unwrap();
     assert!(!group.is_done());
     take(q, 1);
-    assert!(exhausted(group.poll().unwrap().err()), "three of five fit, and nobody consumes");
+    assert!(exhausted(group.poll().unwrap().err()), "three of five fit, and no consumer takes any");
     assert_eq!((t.info().size, t.info().pending_inserts), (3, 0));
     // The same where the limits change.
     t.delete(
@@ -150,7 +150,7 @@ fn what_a_request_holds_is_freed_outside_the_lock_however_it_ends() {
     clock.advance(std::time::Duration::from_secs(1));
     for table in [q, r] {
         let times = table.info().times;
-        assert!(times.inserts_blocked.max(times.samples_blocked).as_secs() <= 1, "nobody waits at a closed table");
+        assert!(times.inserts_blocked.max(times.samples_blocked).as_secs() <= 1, "no request waits at a closed table");
     }
 }
 

@@ -1,5 +1,5 @@
 //! What is drawn how often: every random selector against its exact distribution, and against one that is
-//! 5 % wrong and must be told from it.
+//! 5 % wrong and must be distinguished from it.
 
 use reverie_core::table::selector::{AnySelector, Selector, SelectorOptions};
 

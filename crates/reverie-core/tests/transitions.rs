@@ -183,7 +183,7 @@ fn run(
     (written, ended)
 }
 
-/// Every item has the priority that the writer was told, as no values were given.
+/// Every item has the priority that the writer was given, as no values were given.
 fn collect(items: &Inserts, written: &mut [Vec<Transition>]) {
     for (item, priority) in items {
         assert_eq!(*priority, Priority::Value(1.0));

@@ -126,7 +126,7 @@ fn write(sink: &Arc<dyn Sink>, items: usize, bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Waits for the oldest, for a while; lets go of what is done.
+/// Waits for the oldest, for a while; releases what is done.
 fn settle(waiting: &mut VecDeque<Ticket<Keys>>) -> Result<()> {
     let oldest = waiting.front_mut().expect("some wait");
     if oldest.wait(Duration::from_millis(10)).transpose()?.is_some() {

@@ -62,14 +62,14 @@ struct Group {
 #[derive(Debug, Default)]
 struct Ending {
     why: OnceLock<&'static str>,
-    told: Notify,
+    is_set: Notify,
 }
 
 impl Ending {
-    fn tell(&self, why: &'static str) {
+    fn set(&self, why: &'static str) {
         // The first reason counts.
         let _ = self.why.set(why);
-        self.told.notify_one();
+        self.is_set.notify_one();
     }
 }
 
@@ -80,7 +80,7 @@ impl Group {
         while self.len > most.max(1) {
             let Some((host, number)) = self.oldest() else { return };
             if let Some(ending) = self.remove(&host, number) {
-                ending.tell("it made way for newer ones");
+                ending.set("it made way for newer ones");
             }
         }
     }
@@ -198,7 +198,7 @@ impl Newcomer {
     /// Counts a request: a newcomer that makes too many is ended.
     pub(crate) fn asks(&self) {
         if !self.is_admitted() && self.requests.fetch_add(1, Ordering::Relaxed) >= MAX_REQUESTS {
-            self.ending.tell("it made too many requests without a session");
+            self.ending.set("it made too many requests without a session");
         }
     }
 
@@ -236,8 +236,8 @@ impl Newcomer {
     /// Resolves with the reason when it must end without a place.
     pub(crate) async fn is_over(&self) -> &'static str {
         tokio::select! {
-            () = self.ending.told.notified() => {}
-            () = tokio::time::sleep_until(self.deadline) => self.ending.tell("it asked for no session in time"),
+            () = self.ending.is_set.notified() => {}
+            () = tokio::time::sleep_until(self.deadline) => self.ending.set("it asked for no session in time"),
         }
         match self.is_admitted() {
             false => self.ending.why.get().copied().unwrap_or_default(),

@@ -292,8 +292,8 @@ fn items_on_a_body_are_of_its_episodes_too_by_this_servers_numbers() {
     assert_eq!(*same, item.episode, "the number that the item has for it");
     assert!(*other != item.episode && *other != u32::MAX);
     assert!(outcome(|_| ()).unwrap()[0].items[0].0.further_episodes().is_empty());
-    let nobody: Edit = |m| m.bodies = vec![proto::BodyDef { episodes: encode(&[0_u32]), ..body(&[5], &[0, 6]) }];
-    broken(nobody, "an episode without a number");
+    let none: Edit = |m| m.bodies = vec![proto::BodyDef { episodes: encode(&[0_u32]), ..body(&[5], &[0, 6]) }];
+    broken(none, "an episode without a number");
 }
 
 #[test]
@@ -347,7 +347,7 @@ fn what_a_connection_held_before_does_not_keep_it_from_its_bound() {
         let (chunks, released) = (vec![large(chunk)], encode(released));
         decoder.insert(proto::Insert { chunks, released, ..Default::default() }, &Bytes::new())
     };
-    // More than three quarters of the bound, and then one at a time beside them.
+    // More than three quarters of the bound, and then one at a time in addition.
     (0..50).for_each(|chunk| _ = take(chunk, &[]).unwrap());
     (50..150).for_each(|chunk| _ = take(chunk, &[chunk]).unwrap());
     (150..163).for_each(|chunk| _ = take(chunk, &[]).unwrap());

@@ -124,7 +124,7 @@ fn run(program: &[Act], compression: Compression, room: u64) {
     let packed = pipe.arrived.iter().flat_map(|arrived| &arrived.items).flat_map(|(item, _)| item.chunks());
     let packed = packed.filter(|chunk| chunk.packed().is_some()).count();
     assert!(packable || packed == 0);
-    // Nobody uses them any more: the server is told so.
+    // No item uses them any more: the server is notified.
     drop((expected, alive, writers));
     pipe.arrived.clear();
     for _ in 0..300 {

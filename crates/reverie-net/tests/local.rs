@@ -119,7 +119,7 @@ fn draws(table: &str, n: usize) -> SampleRequest {
 fn numbers(batch: &Arrays) -> Vec<f32> {
     let range = batch.layout.outputs[0].clone();
     assert!(range.end <= batch.block.len());
-    // SAFETY: the block has these bytes, and nobody writes them while it lives.
+    // SAFETY: the block has these bytes, and no process writes them while it lives.
     let bytes = unsafe { std::slice::from_raw_parts(batch.block.as_ptr().add(range.start), range.len()) };
     bytes.chunks_exact(4).map(|bytes| f32::from_ne_bytes(bytes.try_into().unwrap())).collect()
 }
@@ -192,7 +192,7 @@ fn say(what: &str) {
 #[tokio::test]
 #[ignore = "the other process of the tests in this file"]
 async fn the_other_process() {
-    // Where somebody runs every ignored test, there is nothing to do.
+    // Where every ignored test is run, there is nothing to do.
     let Ok(task) = std::env::var(TASK) else { return };
     let (task, address) = task.split_once(' ').unwrap();
     if task == "serve" {
@@ -343,7 +343,7 @@ async fn a_server_that_is_killed_takes_no_batch_away_and_the_next_start_cleans_u
     assert_rows(&held, 16);
     let late = client.draw(draws("replay", 16), Some(Duration::from_millis(100))).await?;
     assert!(matches!(late.error, Some(Error::Deadline(why)) if why.contains(&address)), "the server is named");
-    assert!(path.exists(), "nobody was there to remove it");
+    assert!(path.exists(), "no process was there to remove it");
     let (next, _, other_path) = serving(&base);
     assert!(!path.exists() && other_path.exists());
     assert_rows(&held, 16);
@@ -397,7 +397,7 @@ async fn a_socket_that_stays_away_ends_the_patience_with_what_to_do() {
     let (address, socket) = (server.address().to_string(), PathBuf::from(server.local_socket().unwrap()));
     fs::remove_file(&socket).unwrap();
     let (transport, grace) = (Transport::SharedMemory, Duration::from_millis(50));
-    let mut told = String::new();
+    let mut reason = String::new();
     // What it tells is of an attempt that was made: on a busy machine that takes time.
     for patience in [100, 1_000, 10_000, 100_000].map(Duration::from_millis) {
         let options = Options {
@@ -411,10 +411,10 @@ async fn a_socket_that_stays_away_ends_the_patience_with_what_to_do() {
         };
         let refused = Remote::new(options).unwrap().describe().await.map(drop).unwrap_err();
         assert!(matches!(&refused, Error::Unavailable(_)), "{refused}");
-        told = refused.to_string();
-        if told.contains("shared-memory") {
+        reason = refused.to_string();
+        if reason.contains("shared-memory") {
             break;
         }
     }
-    assert!(told.contains("transport='auto' would"), "{told}");
+    assert!(reason.contains("transport='auto' would"), "{reason}");
 }

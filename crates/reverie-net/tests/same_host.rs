@@ -113,28 +113,28 @@ async fn the_token_is_asked_for_on_the_socket_too_and_each_end_proves_that_it_kn
     Ok(())
 }
 
-/// Listens under the server's name, as whoever may write its directory can. What clients say is the thread's result.
+/// Listens under the server's name, as any process that may write its directory can. What clients say is the thread's result.
 fn listen_instead(server: &Server, answer: impl Fn(Vec<u8>) -> Said + Send + 'static) -> JoinHandle<Vec<u8>> {
     let path = server.local_socket().unwrap();
     fs::rename(path, PathBuf::from(path).with_extension("away")).unwrap();
     let listener = UnixListener::bind(path).unwrap();
     std::thread::spawn(move || {
-        let mut heard = vec![0; 4];
+        let mut received = vec![0; 4];
         // Servers that start look which sockets live, and say nothing.
         let mut stream = loop {
             let (mut stream, _) = listener.accept().unwrap();
-            if stream.read_exact(&mut heard).is_ok() {
+            if stream.read_exact(&mut received).is_ok() {
                 break stream;
             }
         };
-        let mut hello = vec![0; u32::from_le_bytes(heard[..4].try_into().unwrap()) as usize];
+        let mut hello = vec![0; u32::from_le_bytes(received[..4].try_into().unwrap()) as usize];
         stream.read_exact(&mut hello).unwrap();
-        heard.extend(&hello);
+        received.extend(&hello);
         let message = prost::Message::encode_to_vec(&ServerMessage { body: Some(answer(hello)) });
         stream.write_all(&[&(message.len() as u32).to_le_bytes()[..], &message].concat()).unwrap();
         // The rest of what the client says, until it ends the connection.
-        let _ = stream.read_to_end(&mut heard);
-        heard
+        let _ = stream.read_to_end(&mut received);
+        received
     })
 }
 
@@ -148,16 +148,16 @@ async fn a_process_that_listens_under_the_servers_name_is_not_given_the_token_no
         let impostor = listen_instead(&server, answer);
         let client = client(&server, Transport::Auto);
         client.describe().await?;
-        let (link, heard) = (client.link(), impostor.join().unwrap());
+        let (link, received) = (client.link(), impostor.join().unwrap());
         assert_eq!(link.transport, Some("grpc".into()));
         assert!(link.reason.contains("did not prove that it knows the token"), "{}", link.reason);
-        let heard_token = heard.windows(TOKEN.len()).any(|part| part == TOKEN.as_bytes());
-        assert!(!heard_token && heard.len() < 200, "{} bytes", heard.len());
+        let received_token = received.windows(TOKEN.len()).any(|part| part == TOKEN.as_bytes());
+        assert!(!received_token && received.len() < 200, "{} bytes", received.len());
     }
     Ok(())
 }
 
-/// Does something as the user nobody, which only root can; `None` where this is not root.
+/// Does something as the user `nobody`, which only root can; `None` where this is not root.
 fn as_nobody<T: Send + 'static>(does: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let nobody = rustix::process::Uid::from_raw(65534);
     let thread = std::thread::spawn(move || {

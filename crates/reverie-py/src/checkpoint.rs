@@ -1,8 +1,9 @@
 //! Checkpoints of a server's tables, and information about checkpoints on disk.
 
 use crate::count::Count;
-use crate::enter::{Deadline, Live, detached, finish, quick};
+use crate::enter::{Deadline, detached, finish, quick};
 use crate::handle::Handle;
+use crate::live::Live;
 use crate::options::options_dict;
 use crate::server::Server;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -187,7 +188,7 @@ pub fn take(client: &Handle, py: Python<'_>, deadline: Deadline) -> PyResult<Vec
     };
     let taken = finish(py, &mut ticket.into(), deadline.plus(replay.grace()), why)?;
     // The checkpoint may have left a warning.
-    crate::lines::tell(py)?;
+    crate::log_bridge::deliver(py)?;
     match taken {
         Ok(paths) => Ok(paths),
         Err(left) => Err(left.raise(py, "checkpoint", |_, _| Ok(()))),

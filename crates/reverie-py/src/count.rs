@@ -18,14 +18,14 @@ impl Count {
         match usize::try_from(self.0) {
             Ok(count) if (least..=most).contains(&count) => Ok(count),
             Ok(count) if count > most => {
-                Err(PyValueError::new_err(format!("{name} must be at most {most}, got {}", self.told())))
+                Err(PyValueError::new_err(format!("{name} must be at most {most}, got {}", self.text())))
             }
-            _ => Err(PyValueError::new_err(format!("{name} must be at least {least}, got {}", self.told()))),
+            _ => Err(PyValueError::new_err(format!("{name} must be at least {least}, got {}", self.text()))),
         }
     }
 
     /// The count for a message; one that did not fit is shown as a bound.
-    fn told(self) -> String {
+    fn text(self) -> String {
         match self.0 {
             i64::MAX => "2**63 - 1 or more".into(),
             i64::MIN => "-2**63 or less".into(),

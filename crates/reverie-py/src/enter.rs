@@ -1,10 +1,10 @@
 //! The gate: calls from Python into the engine that wait, lock or copy go through here.
 //!
 //! It decides whether the GIL is kept (`quick`: the work is shorter than getting the GIL back) or released (`detached`,
-//! `wait`), turns panics into exceptions, checks signals while it waits, and refuses handles that a fork carried into a
-//! child. No thread of the engine ever needs the GIL while it holds a table's lock.
+//! `wait`), turns panics into exceptions, and checks signals while it waits. No thread of the engine ever needs the GIL
+//! while it holds a table's lock.
 
-use crate::errors::{defect, exception, forked, raise};
+use crate::errors::{defect, exception, raise};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
@@ -14,7 +14,6 @@ use reverie_core::item::Item;
 use reverie_core::table::{COMMIT_GRACE, Ticket};
 use std::borrow::Borrow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -214,7 +213,7 @@ fn wait_with<S: Send + Sync, T: Send>(
             return done.map(Waited::Done).map_err(|error| raise(py, error));
         }
         py.check_signals()?;
-        crate::lines::tell(py)?;
+        crate::log_bridge::deliver(py)?;
         if deadline.limit.is_none() && start.elapsed() >= patience {
             let logger = PyModule::import(py, "logging")?.call_method1("getLogger", ("reverie",))?;
             let why = detached(py, || Ok(why(state)))?;
@@ -247,11 +246,11 @@ impl<T> Expired<T> {
     pub fn raise(self, py: Python<'_>, what: &str, more: impl FnOnce(T, &Bound<'_, PyDict>) -> PyResult<()>) -> PyErr {
         let Self { done, why, interrupt } = self;
         let Some(interrupt) = interrupt else { return late(py, what, &why, |with| more(done, with)) };
-        let told = PyDict::new(py);
-        let told_all = more(done, &told).and_then(|()| {
-            told.iter().try_for_each(|(name, value)| interrupt.value(py).setattr(name.cast::<PyString>()?, value))
+        let attributes = PyDict::new(py);
+        let all_set = more(done, &attributes).and_then(|()| {
+            attributes.iter().try_for_each(|(name, value)| interrupt.value(py).setattr(name.cast::<PyString>()?, value))
         });
-        told_all.err().unwrap_or(interrupt)
+        all_set.err().unwrap_or(interrupt)
     }
 }
 
@@ -308,12 +307,33 @@ pub fn locked<S: Send, T: Send>(
     bytes: usize,
     work: impl FnOnce(&mut S) -> Result<T> + Send,
 ) -> PyResult<T> {
+    locked_then(py, state, bytes, work, Ok)
+}
+
+/// As [`locked`], and goes on with the outcome once the lock is released: without a second entry.
+#[inline]
+pub fn locked_then<S: Send, M, T: Send>(
+    py: Python<'_>,
+    state: &Mutex<S>,
+    bytes: usize,
+    work: impl FnOnce(&mut S) -> Result<M> + Send,
+    then: impl FnOnce(M) -> Result<T> + Send,
+) -> PyResult<T> {
     if bytes <= QUICK_BYTES
-        && let Ok(mut state) = state.try_lock()
+        && let Ok(state) = state.try_lock()
     {
-        return quick(py, || work(&mut state));
+        // A panic in the work leaves the guard here: the lock is not poisoned.
+        let mut guard = Some(state);
+        return quick(py, || {
+            let made = guard.as_deref_mut().map(work).expect("the guard is held until here");
+            guard = None;
+            then(made?)
+        });
     }
-    detached(py, || work(&mut state.lock().unwrap_or_else(PoisonError::into_inner)))
+    detached(py, || {
+        let made = work(&mut state.lock().unwrap_or_else(PoisonError::into_inner));
+        then(made?)
+    })
 }
 
 /// The exception for a wait that reached its deadline.
@@ -329,78 +349,8 @@ pub fn late<'py>(
     })
 }
 
-static FORKS: AtomicU32 = AtomicU32::new(0);
-
 /// Panics behind the gate, for the gate's test.
 #[pyfunction]
 pub fn _panic(py: Python<'_>) -> PyResult<()> {
     detached(py, || panic!("a panic on request"))
-}
-
-/// Python calls this in a forked child before anything else runs there.
-#[pyfunction]
-fn _after_fork() {
-    FORKS.fetch_add(1, Ordering::Relaxed);
-}
-
-/// An engine object behind a Python handle, usable only in the process that created it.
-/// In a forked child it is leaked, not dropped: its threads do not exist there, and its locks may be held forever.
-pub struct Live<T> {
-    /// `Some` until the drop.
-    value: Option<T>,
-    forks: u32,
-    what: &'static str,
-}
-
-impl<T> Live<T> {
-    /// Marks a value as living in this process; `what` names it in errors.
-    pub fn new(value: T, what: &'static str) -> Self {
-        Self { value: Some(value), forks: FORKS.load(Ordering::Relaxed), what }
-    }
-
-    /// False in a forked child.
-    pub fn here(&self) -> bool {
-        self.forks == FORKS.load(Ordering::Relaxed)
-    }
-
-    /// The value, or ForkedError.
-    #[inline]
-    pub fn get(&self, py: Python<'_>) -> PyResult<&T> {
-        match &self.value {
-            Some(value) if self.here() => Ok(value),
-            _ => Err(forked(py, self.what)),
-        }
-    }
-}
-
-impl<T> Live<T> {
-    /// The value, to change; or ForkedError.
-    pub fn get_mut(&mut self, py: Python<'_>) -> PyResult<&mut T> {
-        let here = self.here();
-        match &mut self.value {
-            Some(value) if here => Ok(value),
-            _ => Err(forked(py, self.what)),
-        }
-    }
-}
-
-impl<T> Drop for Live<T> {
-    fn drop(&mut self) {
-        let value = self.value.take();
-        if self.here() {
-            drop(value);
-        } else {
-            std::mem::forget(value);
-        }
-    }
-}
-
-/// Adds the fork guard to the interpreter.
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    let py = module.py();
-    let hook = wrap_pyfunction!(_after_fork, module)?;
-    let keywords = PyDict::new(py);
-    keywords.set_item("after_in_child", hook)?;
-    PyModule::import(py, "os")?.call_method("register_at_fork", (), Some(&keywords))?;
-    Ok(())
 }

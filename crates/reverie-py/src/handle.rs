@@ -2,7 +2,8 @@
 
 use crate::batch::Batcher;
 use crate::count::Count;
-use crate::enter::{Deadline, Live, caught, quick, raised};
+use crate::enter::{Deadline, caught, quick, raised};
+use crate::live::Live;
 use crate::reach::{Reach, Reached};
 use crate::rows::Rows;
 use crate::server::Server;

@@ -1,7 +1,8 @@
 //! The outcome of an insert that was reported as unknown.
 
 use crate::array::column;
-use crate::enter::{Deadline, Live, finish};
+use crate::enter::{Deadline, finish};
+use crate::live::Live;
 use crate::reach::Reached;
 use pyo3::prelude::*;
 use reverie_core::replay::Replay;

@@ -47,7 +47,7 @@ pub struct Reader {
 
 impl Reader {
     /// A reader with another reader's schema as a hint.
-    pub fn beside(other: &Reader) -> Self {
+    pub fn with_hint_of(other: &Reader) -> Self {
         Self { hint: other.last.as_ref().map(|(_, schema)| Arc::clone(schema)), ..Self::default() }
     }
 

@@ -23,7 +23,8 @@ mod handle;
 mod info;
 mod inserts;
 mod intake;
-mod lines;
+mod log_bridge;
+mod live;
 mod nest;
 mod options;
 mod query;
@@ -45,10 +46,10 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     array::load(module.py())?;
-    enter::register(module)?;
-    lines::gather();
+    live::register(module)?;
+    log_bridge::gather();
     module.add_function(wrap_pyfunction!(enter::_panic, module)?)?;
-    module.add_function(wrap_pyfunction!(lines::_tell, module)?)?;
+    module.add_function(wrap_pyfunction!(log_bridge::_deliver_logs, module)?)?;
     module.add_function(wrap_pyfunction!(spans::_set_trace, module)?)?;
     module.add_class::<nest::PyStructure>()?;
     module.add_function(wrap_pyfunction!(nest::flatten, module)?)?;

@@ -1,8 +1,9 @@
 //! Access to a client's tables: in this process, over a network, or over several servers.
 
 use crate::count::Count;
-use crate::enter::{Asked, Deadline, Expired, Live, Waited, detached, finish, late, quick, wait};
+use crate::enter::{Asked, Deadline, Expired, Waited, detached, finish, late, quick, wait};
 use crate::errors::of_connection;
+use crate::live::Live;
 use crate::server::Server;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -189,7 +190,7 @@ impl Connection {
     }
 
     fn open(&self, py: Python<'_>) -> PyResult<Session> {
-        crate::lines::tell(py)?;
+        crate::log_bridge::deliver(py)?;
         let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
         if !session.here() {
             *session = Session::new(py, &self.options)?;
@@ -241,7 +242,7 @@ impl Several {
     }
 
     fn open(&self, py: Python<'_>) -> PyResult<Arc<Sharded>> {
-        crate::lines::tell(py)?;
+        crate::log_bridge::deliver(py)?;
         let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *session {
             Some(session) => {

@@ -33,7 +33,8 @@ impl Rows {
     /// A writer of rows for this table: single steps, or (`batched`) nests with a leading axis of rows.
     /// `sibling` is the writer of the other kind, if there is one.
     pub fn new(sink: Arc<dyn Sink>, table: &str, batched: bool, sibling: Option<&Rows>) -> Result<Self> {
-        let beside = sibling.and_then(|rows| rows.state.try_lock().ok().map(|state| Reader::beside(&state.reader)));
+        let reader =
+            sibling.and_then(|rows| rows.state.try_lock().ok().map(|state| Reader::with_hint_of(&state.reader)));
         let writer = RowWriter::new(Arc::clone(&sink), sink.compression(table)?, true);
         // `insert` is a name of dm-reverb's, whose tables may mix layouts.
         let writer = if batched { writer.of_alike() } else { writer };
@@ -41,7 +42,7 @@ impl Rows {
             table: table.to_owned(),
             batched,
             signature: sink.signature(table)?,
-            state: Mutex::new(State { reader: beside.unwrap_or_default(), writer }),
+            state: Mutex::new(State { reader: reader.unwrap_or_default(), writer }),
         })
     }
 

@@ -1,14 +1,17 @@
 //! The sending of items, common to all writers: it waits while too much is unconfirmed.
 
 use crate::count::Count;
-use crate::enter::{Deadline, Live, Waited, detached, late, locked, quick, wait};
+use crate::enter::{Deadline, Waited, detached, late, locked, locked_then, quick, wait};
 use crate::handle::Handle;
+use crate::live::Live;
 use crate::reach;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
+use reverie_core::Result;
 use reverie_core::append::{InFlight, Load, Pace};
+use reverie_core::item::Item;
 use reverie_core::replay::Replay;
-use reverie_core::table::{Inserts, Keys};
+use reverie_core::table::{Inserts, Keys, Priority};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -64,8 +67,29 @@ impl ItemSender {
         if items.is_empty() {
             return Ok(());
         }
-        let (size, replay) = (Load { items: items.len(), bytes: bytes as u64 }, self.replay.get(py)?);
-        quick(py, || self.in_flight.push(table, replay.insert(table, items)?, size))
+        let replay = self.replay.get(py)?;
+        quick(py, || self.push(&**replay, table, items, bytes))
+    }
+
+    /// Makes an item behind a lock, and sends it once the lock is released, without waiting. `make` also returns the
+    /// item's bytes.
+    pub fn send_made<S: Send>(
+        &self,
+        py: Python<'_>,
+        table: &str,
+        state: &Mutex<S>,
+        priority: Priority,
+        make: impl FnOnce(&mut S) -> Result<(Item, usize)> + Send,
+    ) -> PyResult<()> {
+        let replay = self.replay.get(py)?;
+        locked_then(py, state, 0, make, |(item, bytes)| {
+            self.push(&**replay, table, Inserts::from_iter([(item, priority)]), bytes)
+        })
+    }
+
+    fn push(&self, replay: &dyn Replay, table: &str, items: Inserts, bytes: usize) -> Result<()> {
+        let size = Load { items: items.len(), bytes: bytes as u64 };
+        self.in_flight.push(table, replay.insert(table, items)?, size)
     }
 
     /// Waits until the bytes in flight are within their bound; mostly this is a quick check.
@@ -105,7 +129,8 @@ impl ItemSender {
     }
 
     /// Waits until at most `num_items` items are unconfirmed; with `durable` also until the others are on the disk.
-    pub fn flush(&self, py: Python<'_>, num_items: usize, timeout: Option<f64>, durable: bool) -> PyResult<()> {
+    pub fn flush(&self, py: Python<'_>, num_items: Count, timeout: Option<f64>, durable: bool) -> PyResult<()> {
+        let num_items = num_items.at_least("block_until_num_items", 0)?;
         let (timeout, since) = (timeout.or(self.timeout), Instant::now());
         self.wait_until(py, "flush", Load::items(num_items), timeout)?;
         if !durable {
@@ -138,7 +163,7 @@ impl ItemSender {
     }
 
     /// Waits for at most `slice`. Of several errors the first counts.
-    fn poll(&self, target: Load, slice: Duration) -> Option<reverie_core::Result<()>> {
+    fn poll(&self, target: Load, slice: Duration) -> Option<Result<()>> {
         let done = self.in_flight.wait(target.into(), slice);
         if let Some(Err(_)) = done {
             let _ = self.in_flight.remove_confirmed();

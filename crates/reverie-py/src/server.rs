@@ -2,8 +2,9 @@
 
 use crate::array::dtype_from;
 use crate::count::Count;
-use crate::enter::{Live, detached, quick};
+use crate::enter::{detached, quick};
 use crate::errors::signature;
+use crate::live::Live;
 use crate::nest::Nest;
 use crate::spans;
 use pyo3::exceptions::{PyTypeError, PyValueError};

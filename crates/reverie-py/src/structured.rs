@@ -3,9 +3,10 @@
 use crate::array::{Cell, Fresh, read};
 use crate::client::Client;
 use crate::count::Count;
-use crate::enter::{Live, locked, quick, reading};
+use crate::enter::{locked, quick, reading};
 use crate::errors::signature;
 use crate::intake::Columns;
+use crate::live::Live;
 use crate::nest::{Flattener, Nest, PyStructure, Unflattener};
 use crate::sending::ItemSender;
 use crate::trajectory::{busy, closed};
@@ -255,7 +256,6 @@ impl StructuredWriter {
         timeout: Option<f64>,
         durable: bool,
     ) -> PyResult<()> {
-        let block_until_num_items = block_until_num_items.at_least("block_until_num_items", 0)?;
         self.sending.flush(py, block_until_num_items, timeout, durable)
     }
 

@@ -16,7 +16,6 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use reverie_core::append::{Cells, ItemColumn, StepWriter, WriterOptions};
 use reverie_core::spec::{ColumnSpec, Schema, Structure};
-use reverie_core::table::Inserts;
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex};
 
@@ -197,12 +196,11 @@ impl TrajectoryWriter {
             columns.push(column.item.clone());
         }
         let structure = &nest.structure;
-        let (item, bytes) = locked(py, &self.steps, 0, |steps| {
+        self.sending.send_made(py, table, &self.steps, priority, |steps| {
             let item = steps.item(structure, &columns)?;
             let bytes = columns.iter().map(|c| c.cells.len() * steps.cell_bytes(c.column)).sum();
             Ok((item, bytes))
-        })?;
-        self.sending.send(py, table, Inserts::from_iter([(item, priority)]), bytes)
+        })
     }
 
     #[pyo3(signature = (block_until_num_items, timeout, durable=false))]
@@ -213,7 +211,6 @@ impl TrajectoryWriter {
         timeout: Option<f64>,
         durable: bool,
     ) -> PyResult<()> {
-        let block_until_num_items = block_until_num_items.at_least("block_until_num_items", 0)?;
         self.sending.flush(py, block_until_num_items, timeout, durable)
     }
 

@@ -207,7 +207,6 @@ impl TransitionWriter {
     #[pyo3(signature = (block_until_num_items=Count::of(0), *, timeout=None, durable=false),
         text_signature = "($self, block_until_num_items=0, *, timeout=None, durable=False)")]
     fn flush(&self, py: Python<'_>, block_until_num_items: Count, timeout: Option<f64>, durable: bool) -> PyResult<()> {
-        let block_until_num_items = block_until_num_items.at_least("block_until_num_items", 0)?;
         self.sending.flush(py, block_until_num_items, timeout, durable)
     }
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from reverie import _native
+from reverie.adapters.batches import converted
 from reverie.types import Batch
 
 try:
@@ -43,22 +42,7 @@ def to_jax(batch: Batch, device: Any = None) -> Batch:
     Columns of bytes and str stay NumPy too: JAX has no arrays of text.
     """
 
-    def convert(nest: Any) -> Any:
-        if nest is None:
-            return None
-        leaves, structure = _native.flatten(nest)
-        return structure.unflatten([leaf if leaf.dtype.kind in "SU" else to_array(leaf, device) for leaf in leaves])
-
-    return dataclasses.replace(
-        batch,
-        data=convert(batch.data),
-        mask=convert(batch.mask),
-        lengths=convert(batch.lengths),
-        is_first=convert(batch.is_first),
-        start=convert(batch.start),
-        loss_mask=convert(batch.loss_mask),
-        _weights_as=functools.partial(_float32, device=device),
-    )
+    return converted(batch, functools.partial(to_array, device=device), functools.partial(_float32, device=device))
 
 
 def _float32(array: np.ndarray[Any, Any], device: Any) -> jax.Array:

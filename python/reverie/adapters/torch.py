@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from reverie import _native
+from reverie.adapters.batches import converted
 from reverie.types import Batch
 
 try:
@@ -82,24 +82,8 @@ def to_torch(batch: Batch, device: torch.device | str | None = None, *, pinned: 
     tensors of text.
     """
 
-    def convert(nest: Any) -> Any:
-        if nest is None:
-            return None
-        leaves, structure = _native.flatten(nest)
-        return structure.unflatten(
-            [leaf if leaf.dtype.kind in "SU" else to_tensor(leaf, device, pinned=pinned) for leaf in leaves]
-        )
-
-    return dataclasses.replace(
-        batch,
-        data=convert(batch.data),
-        mask=convert(batch.mask),
-        lengths=convert(batch.lengths),
-        is_first=convert(batch.is_first),
-        start=convert(batch.start),
-        loss_mask=convert(batch.loss_mask),
-        _weights_as=weights_as(device, pinned=pinned),
-    )
+    to_tensor_there = functools.partial(to_tensor, device=device, pinned=pinned)
+    return converted(batch, to_tensor_there, weights_as(device, pinned=pinned))
 
 
 def weights_as(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from reverie.agents.atari import Ends, Lives
 from reverie.agents.core import (
     ActingSettings,
+    ActorRole,
     Crash,
     EnvironmentCrashedError,
     Policy,
@@ -208,16 +209,14 @@ class ReplayActor(EnvActor):
         weights: WeightSource,
         policy: Policy,
         *,
-        index: int,
-        seed: int,
-        watch: Stopwatch,
         priority_eps: float = 0.0,
         priority_clip: float = 0.0,
         priority: float | Literal["max"] = 1.0,
+        **role: Unpack[ActorRole],
     ) -> None:
         frames = spec.frame_stack is not None
         self._lives = Lives(config.envs_per_actor, spec.obs_shape, spec.obs_dtype) if frames else None
-        super().__init__(spec, config, weights, index=index, seed=seed, watch=watch)
+        super().__init__(spec, config, weights, **role)
         self._acting_policy, self._weights_period = policy, config.weights_period
         self._discount = config.discount
         self._max_in_flight = 2 * config.inserts_per_act
@@ -226,7 +225,7 @@ class ReplayActor(EnvActor):
         if isinstance(config, HindsightSettings) and config.her:
             goal_functions(self._envs, spec.env_id)  # raises where it has none
             self._hindsight = Hindsight(spec, config, self.num_envs, self._rng)
-        self._client, self._table, self._new_priority = client, config.table_of(index), priority
+        self._client, self._table, self._new_priority = client, config.table_of(role["index"]), priority
         self._writer = client.transition_writer(
             self._table,
             n_step=config.n_step,

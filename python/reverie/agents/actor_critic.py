@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from reverie.agents.continuous import ActionScale
-from reverie.agents.core import Weights
 from reverie.agents.distributions import Categorical, distribution_of, log_softmax
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.inputs import front
 from reverie.agents.layers import InitialisesItself, MlpTorso, initialised
+from reverie.agents.network_policy import NetworkPolicy
 
 
 class LogSigma(InitialisesItself):
@@ -113,7 +113,7 @@ class Drawn(NamedTuple):
     """`[N]`, of the observations."""
 
 
-class ActorCriticPolicy:
+class ActorCriticPolicy(NetworkPolicy):
     """Takes the most probable action, of continuous ones the mean; actors draw.
 
     Networks, tables and losses have continuous actions in units in which the environment's bounds are `[-1, 1]`. A draw
@@ -121,18 +121,9 @@ class ActorCriticPolicy:
     """
 
     def __init__(self, network: FlatNetwork[Any], spec: EnvSpec) -> None:
-        self._network, self.distribution = network, distribution_of(spec)
+        super().__init__(network)
+        self.distribution = distribution_of(spec)
         self._scale = ActionScale(spec) if spec.num_actions is None else None
-
-    @property
-    def module(self) -> nn.Module:
-        """Policy and value network."""
-        module: nn.Module = self._network.module
-        return module
-
-    def load(self, weights: Weights) -> None:
-        """Load weights. Raises ValueError for an array of another length."""
-        self._network.load(weights.flat)
 
     @torch.inference_mode()
     def drawn(self, observations: NDArray[Any], rng: np.random.Generator) -> Drawn:

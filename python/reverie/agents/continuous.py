@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -17,12 +17,13 @@ from torch import Tensor, nn
 
 from reverie.agents import checks, replay
 from reverie.agents.acting import Choice, ReplayActor
-from reverie.agents.core import Stopwatch, Weights, WeightSource
+from reverie.agents.core import ActorRole, WeightSource
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.inputs import front, front_sizes
-from reverie.agents.layers import LayerNorm, MlpTorso, ParallelLinear, num_parameters
+from reverie.agents.layers import LayerNorm, MlpTorso, ParallelLinear, initialised, num_parameters
 from reverie.agents.learning import priorities_of
+from reverie.agents.network_policy import NetworkPolicy
 from reverie.agents.random_layers import Draw, Dropout, drawing
 from reverie.agents.replay import MaybePrioritizedSettings, ReplaySettings
 
@@ -123,22 +124,13 @@ def some_of(q: Tensor, count: int, draw: Draw) -> Tensor:
     return q.index_select(0, draw(q.shape[:1]).topk(count).indices)
 
 
-class GreedyActions:
+class GreedyActions(NetworkPolicy):
     """The actions of a policy network, without noise. `noise_sigma` is for `sample` only."""
 
     def __init__(self, spec: EnvSpec, network: FlatNetwork[Any], noise_sigma: float = 0.1) -> None:
-        self._network, self._noise_sigma = network, noise_sigma
+        super().__init__(network)
+        self._noise_sigma = noise_sigma
         self._scale = ActionScale(spec)
-
-    @property
-    def module(self) -> nn.Module:
-        """The network of the weights."""
-        module: nn.Module = self._network.module
-        return module
-
-    def load(self, weights: Weights) -> None:
-        """Load weights. Raises ValueError for an array of another length."""
-        self._network.load(weights.flat)
 
     @torch.inference_mode()
     def actions(self, observations: NDArray[Any]) -> NDArray[np.float32]:
@@ -157,6 +149,27 @@ class GreedyActions:
     def forward(self, observations: Tensor) -> Tensor:
         """Actions `[N, A]` in the environment's units."""
         return self._scale.to_env_tensor(self._network.module(observations))
+
+
+def make_tanh_policy(spec: EnvSpec, hidden: tuple[int, ...], *, seed: int, trainable: bool) -> FlatNetwork[TanhPolicy]:
+    """Actions `[B, A]` in `[-1, 1]` of observations `[B, ...]`."""
+    return FlatNetwork(initialised(lambda: TanhPolicy(spec, hidden), seed), trainable=trainable)
+
+
+def make_critic(spec: EnvSpec, hidden: tuple[int, ...], *, seed: int, trainable: bool) -> FlatNetwork[Critics]:
+    """Q-values `[1, B]` of observations and actions in `[-1, 1]`."""
+    return FlatNetwork(initialised(lambda: Critics(spec, hidden, 1), seed), trainable=trainable)
+
+
+def make_critics(
+    spec: EnvSpec, hidden: tuple[int, ...], config: EnsembleSettings, *, seed: int, trainable: bool
+) -> FlatNetwork[Critics]:
+    """Q-values `[k, B]` of observations and actions in `[-1, 1]`."""
+
+    def make() -> Critics:
+        return Critics(spec, hidden, config.num_critics, layer_norm=config.layer_norm, dropout=config.dropout)
+
+    return FlatNetwork(initialised(make, seed), trainable=trainable)
 
 
 def with_noise(rng: np.random.Generator, actions: NDArray[np.float32], sigma: float) -> NDArray[np.float32]:
@@ -208,23 +221,22 @@ class NoisySettings(MaybePrioritizedSettings):
         checks.widths(self, "policy_hidden", "critic_hidden")
 
 
+class GreedyTanhPolicy(GreedyActions):
+    """The actions of a deterministic policy network."""
+
+    def __init__(self, spec: EnvSpec, config: NoisySettings) -> None:
+        network = make_tanh_policy(spec, config.policy_hidden, seed=0, trainable=False)
+        super().__init__(spec, network, config.noise_sigma)
+
+
 class GaussianActor(ReplayActor):
     """An actor with uniform actions at first, then the policy's with independent Gaussian noise, clipped to bounds."""
 
     def __init__(
-        self,
-        spec: EnvSpec,
-        config: NoisySettings,
-        client: Any,
-        weights: WeightSource,
-        policy: GreedyActions,
-        *,
-        index: int,
-        seed: int,
-        watch: Stopwatch,
+        self, spec: EnvSpec, config: NoisySettings, client: Any, weights: WeightSource, **role: Unpack[ActorRole]
     ) -> None:
-        first = config.new_item_priority
-        super().__init__(spec, config, client, weights, policy, index=index, seed=seed, watch=watch, priority=first)
+        policy, first = GreedyTanhPolicy(spec, config), config.new_item_priority
+        super().__init__(spec, config, client, weights, policy, **role, priority=first)
         self._policy, self._scale, self._size = policy, ActionScale(spec), spec.action_size
         self._sigma, self._random_steps = config.noise_sigma, config.random_steps // config.num_actors
 

@@ -8,15 +8,15 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from reverie.agents.actions import Enumeration
-from reverie.agents.core import Weights
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
+from reverie.agents.network_policy import NetworkPolicy
 
 
-class QPolicy:
+class QPolicy(NetworkPolicy):
     """Takes `argmax_a q(s, a)`; actors explore around `q_values`. `epsilon` is for `sample` only."""
 
     def __init__(
@@ -28,18 +28,9 @@ class QPolicy:
         spec: EnvSpec | None = None,
     ) -> None:
         """`spec` is needed for actions that are vectors of choices, whose combinations it numbers."""
-        self._network, self._precision, self._epsilon = network, precision, epsilon
+        super().__init__(network)
+        self._precision, self._epsilon = precision, epsilon
         self.enumeration = Enumeration(() if spec is None else spec.action_sizes)
-
-    @property
-    def module(self) -> nn.Module:
-        """The network of q-values."""
-        module: nn.Module = self._network.module
-        return module
-
-    def load(self, weights: Weights) -> None:
-        """Load weights. Raises ValueError for an array of another length."""
-        self._network.load(weights.flat)
 
     @torch.inference_mode()
     def q_values(self, observations: NDArray[Any]) -> NDArray[np.float32]:

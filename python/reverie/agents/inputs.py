@@ -149,13 +149,6 @@ class NetworkError(ValueError):
     """The factory of `EnvSettings.network` cannot be used. The text names it."""
 
 
-def parts_of(spec: EnvSpec, observations: Tensor) -> dict[str, Tensor]:
-    """The arrays `[B, K, *shape]` of observations by name, K frames each (1 without a stack)."""
-    return dict(
-        zip((leaf.name for leaf in spec.parts), split(spec.parts, spec.frames_per_stack, observations), strict=True)
-    )
-
-
 class RunningMoments(InitialisesItself):
     """Count, mean and variance of numbers so far, merged batch by batch (Chan et al. 1979, equation 2.1).
 

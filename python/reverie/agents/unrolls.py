@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from reverie.agents.acting import EnvActor
 from reverie.agents.actor_critic import ActorCriticPolicy
 from reverie.agents.atari import Lives
-from reverie.agents.core import ActingSettings, Stopwatch, WeightSource
+from reverie.agents.core import ActingSettings, ActorRole, WeightSource
 from reverie.agents.environments import EnvSpec
 from reverie.errors import DeadlineExceededError
 
@@ -106,15 +106,12 @@ class UnrollActor(EnvActor):
         weights: WeightSource,
         policy: ActorCriticPolicy,
         table: str,
-        *,
-        index: int,
-        seed: int,
-        watch: Stopwatch,
+        **role: Unpack[ActorRole],
     ) -> None:
         frames = spec.frame_stack is not None
         self._lives = Lives(config.envs_per_actor, spec.obs_shape, spec.obs_dtype) if frames else None
         self._policy = policy
-        super().__init__(spec, config, weights, index=index, seed=seed, watch=watch)
+        super().__init__(spec, config, weights, **role)
         self._client, self._table = client, table
         self._discount = config.discount
         self._rows = UnrollRows(self.num_envs, config.unroll_length)

@@ -27,7 +27,7 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, without its end."""
-        # Attributes of lines of the network; see lines.rs.
+        # Attributes of lines of the network; see log_bridge.rs.
         happened = getattr(record, "happened", record.created)
         line = {
             "time": datetime.fromtimestamp(happened, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),

@@ -150,7 +150,7 @@ def _run(server: reverie.Server, stop: threading.Event, manager: ServiceManager)
     if manager.watchdog_seconds is not None:
         period = min(period, manager.watchdog_seconds / 6)
     while not stop.wait(period):
-        _native._tell()
+        _native._deliver_logs()
         if manager.is_due:
             client.info()  # returns only if each table can be locked
             manager.alive()
@@ -174,7 +174,7 @@ def _page(server: reverie.Server, cert: Path | None) -> str:
 
 
 def _stop(server: reverie.Server, *, saves: bool) -> None:
-    _native._tell()  # the lines of before
+    _native._deliver_logs()  # the lines of before
     _LOG.info("stopping")
     if saves:
         try:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import enum
 import functools
-from collections.abc import Iterator, Sequence
-from typing import Literal, cast, overload
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, TypeVar, cast, overload
 
 from reverie import _checks, _native
 from reverie.client.table import TableCalls
@@ -25,6 +25,8 @@ from reverie.writers import (
     VectorWriter,
     Writer,
 )
+
+StepsT = TypeVar("StepsT", SequenceWriter, EpisodeWriter)
 
 
 class WriterCalls(TableCalls):
@@ -181,24 +183,8 @@ class WriterCalls(TableCalls):
         `priority=None` is "max" if the table's sampler is `Prioritized`, so that each item is soon drawn once (Schaul
         et al. 2016, algorithm 1), else 1.
         """
-        with self._at(shard, timeout) as (client, timeout):
-            tables = client._tables(timeout)
-            make = functools.partial(
-                SequenceWriter,
-                client,
-                table,
-                length,
-                period,
-                burn_in,
-                head=head,
-                tail=tail,
-                priority=_first_priority(tables, table) if priority is None else priority,
-                compression=_common_compression(tables),
-                max_in_flight_bytes=client._share(max_in_flight_bytes, num_envs),
-                timeout=timeout,
-                variable=_variable_cells([of for of in tables if of.name == table]),
-            )
-            return make() if num_envs is None else VectorWriter(make, num_envs, timeout)
+        make = functools.partial(SequenceWriter, length=length, period=period, burn_in=burn_in, head=head, tail=tail)
+        return self._steps_writer(make, table, num_envs, priority, max_in_flight_bytes, timeout, shard)
 
     @overload
     def episode_writer(
@@ -243,20 +229,32 @@ class WriterCalls(TableCalls):
         `priority=None` is "max" if the table's sampler is `Prioritized`, so that each item is soon drawn once (Schaul
         et al. 2016, algorithm 1), else 1.
         """
+        make = functools.partial(EpisodeWriter, max_length=max_length)
+        return self._steps_writer(make, table, num_envs, priority, max_in_flight_bytes, timeout, shard)
+
+    def _steps_writer(
+        self,
+        make: Callable[..., StepsT],
+        table: str,
+        num_envs: int | None,
+        priority: float | Literal["max"] | None,
+        max_in_flight_bytes: int | None,
+        timeout: float | None,
+        shard: int | None,
+    ) -> StepsT | VectorWriter[StepsT]:
         with self._at(shard, timeout) as (client, timeout):
             tables = client._tables(timeout)
-            make = functools.partial(
-                EpisodeWriter,
+            make_one = functools.partial(
+                make,
                 client,
                 table,
-                max_length=max_length,
                 priority=_first_priority(tables, table) if priority is None else priority,
                 compression=_common_compression(tables),
                 max_in_flight_bytes=client._share(max_in_flight_bytes, num_envs),
                 timeout=timeout,
                 variable=_variable_cells([of for of in tables if of.name == table]),
             )
-            return make() if num_envs is None else VectorWriter(make, num_envs, timeout)
+            return make_one() if num_envs is None else VectorWriter(make_one, num_envs, timeout)
 
     def transition_writer(
         self,

@@ -147,6 +147,12 @@ class RemoteTable:
         return type(self), (self.client, self.name)
 
 
+def check_alone(**options: Any) -> None:
+    """Raises ValueError for options that the table of a server has."""
+    for name in (name for name, value in options.items() if value is not None):
+        raise ValueError(f"{name} is an option of the table in this process; the table of the server has its own")
+
+
 def check_prioritized(table: RemoteTable) -> None:
     """Raises ValueError for a table whose sampler has no priorities: all weights would be 1."""
     if not isinstance(table.sampler, selectors.Prioritized):

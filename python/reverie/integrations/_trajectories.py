@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from reverie.integrations._replay_table import LocalTable, RemoteTable
 
-__all__ = ["FrameStack", "Trajectory"]
+__all__ = ["FrameStack", "Trajectory", "copied", "equal"]
 
 #: An observation of one environment: an array, or a dict of arrays.
 Observation = Any
@@ -93,7 +93,7 @@ class Trajectory:
                 further columns.
             ended: the episode ends with this step.
         """
-        if self._newest is None or not _equal(observation, self._newest):
+        if self._newest is None or not equal(observation, self._newest):
             self.cut()
             self._append(self._frames(observation), rest)
         start = self._count
@@ -104,7 +104,7 @@ class Trajectory:
         if ended:
             self.cut()
         else:
-            self._newest = _copy(next_observation)
+            self._newest = copied(next_observation)
 
     def _complete(self) -> None:
         """Handles the oldest step without an item, which has `n_steps` steps now."""
@@ -127,7 +127,7 @@ class Trajectory:
         """The frames of the next observation that are not stored yet: one, where it continues the stack."""
         frames = self._frames(next_observation)
         before = self._frames(observation)[1:]
-        continues = all(_equal(old, new) for old, new in zip(before, frames, strict=False))
+        continues = all(equal(old, new) for old, new in zip(before, frames, strict=False))
         return frames[-1:] if continues else frames
 
     def _append(self, frames: list[Observation], rest: dict[str, Any]) -> None:
@@ -155,13 +155,15 @@ class Trajectory:
         return column[end - 1] if self._stack.length == 1 else column[end - self._stack.length : end]
 
 
-def _equal(one: Observation, other: Observation) -> bool:
+def equal(one: Observation, other: Observation) -> bool:
+    """Whether two observations, of the same structure, are equal."""
     if isinstance(one, dict):
-        return all(_equal(part, other[name]) for name, part in one.items())
+        return all(equal(part, other[name]) for name, part in one.items())
     return np.array_equal(one, other)
 
 
-def _copy(observation: Observation) -> Observation:
+def copied(observation: Observation) -> Observation:
+    """A copy of an observation's arrays."""
     if isinstance(observation, dict):
-        return {name: _copy(part) for name, part in observation.items()}
+        return {name: copied(part) for name, part in observation.items()}
     return np.array(observation)

@@ -409,19 +409,19 @@ def test_an_empty_insert_makes_no_items_and_does_not_ask_the_limiter(connect):
 def test_a_deadline_error_is_raised_only_if_some_insert_is_missing(connect):
     client = connect()
     client.info()
-    told, complete = 0, []
+    reported, complete = 0, []
     for number in range(20):
         try:
-            told += len(client.insert_batch("t", {"x": np.full(3, number)}, timeout=0))
+            reported += len(client.insert_batch("t", {"x": np.full(3, number)}, timeout=0))
         except reverie.DeadlineExceededError as late:
-            told, complete = told + len(late.partial), [*complete, len(late.partial) == 3]
+            reported, complete = reported + len(late.partial), [*complete, len(late.partial) == 3]
         try:
             client.insert({"x": number}, {"t": 1.0}, timeout=0)
-            told += 1
+            reported += 1
         except reverie.DeadlineExceededError as late:
             complete.append(late.partial != [])
     assert not any(complete)
-    assert client.info().tables["t"].num_inserts == told
+    assert client.info().tables["t"].num_inserts == reported
 
 
 @pytest.mark.long

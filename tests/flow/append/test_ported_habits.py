@@ -197,7 +197,7 @@ def test_a_writer_that_does_not_validate_leaves_out_what_the_signature_does_not_
             with pytest.raises(reverie.SignatureError):
                 writer.create_item("t", 1.0, wrong)
         with pytest.raises(reverie.UnknownTableError):
-            writer.create_item("nobody", 1.0, whole)
+            writer.create_item("unknown", 1.0, whole)
 
 
 @pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")

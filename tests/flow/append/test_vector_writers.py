@@ -127,32 +127,32 @@ class OfOne:
     now = 0.0
 
     def __init__(self, error=None):
-        self.error, self.told, self._num_sent = error, [], 0
+        self.error, self.calls, self._num_sent = error, [], 0
 
     def _check_room(self):
         pass
 
     def append(self, data):
-        self.told.append(data["x"].item())
+        self.calls.append(data["x"].item())
         if self.error is not None:
             raise self.error
 
     def _end(self):
-        self.told.append("end")
+        self.calls.append("end")
         self._num_sent += 1
 
     def flush(self, *, timeout):
-        self.told.append(timeout)
+        self.calls.append(timeout)
         OfOne.now += 2.0
 
     def close(self):
-        self.told.append("closed")
+        self.calls.append("closed")
 
 
 def of_many(errors, timeout=None):
     given = iter(errors)
     writer = VectorWriter(lambda: OfOne(next(given)), len(errors), timeout)
-    return writer, [each.told for each in writer.writers]
+    return writer, [each.calls for each in writer.writers]
 
 
 @pytest.fixture
@@ -163,44 +163,44 @@ def clock(monkeypatch):
 
 @pytest.mark.usefixtures("clock")
 def test_all_environments_have_one_deadline_together():
-    writer, told = of_many([None] * 4, timeout=7.0)
+    writer, calls = of_many([None] * 4, timeout=7.0)
     writer.flush(timeout=5.0)
     writer.flush()
-    assert told == [[5.0, 7.0], [3.0, 5.0], [1.0, 3.0], [0.0, 1.0]]
-    writer, told = of_many([None] * 2)
+    assert calls == [[5.0, 7.0], [3.0, 5.0], [1.0, 3.0], [0.0, 1.0]]
+    writer, calls = of_many([None] * 2)
     writer.flush()
-    assert told == [[None], [None]]
+    assert calls == [[None], [None]]
 
 
 def test_a_timeout_in_one_environment_is_raised_after_the_step_is_written_in_all():
     late = [reverie.DeadlineExceededError(str(env)) for env in range(3)]
-    writer, told = of_many([None, late[1], late[2]])
+    writer, calls = of_many([None, late[1], late[2]])
     with pytest.raises(reverie.DeadlineExceededError, match=r"^1"):
         writer.append({"x": np.arange(3)}, ended=np.array([False, True, True]))
-    assert told == [[0], [1, "end"], [2, "end"]]
+    assert calls == [[0], [1, "end"], [2, "end"]]
 
 
 @pytest.mark.usefixtures("clock")
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "calls"),
     [
         (None, [9.0, "closed"]),
         (RuntimeError("the environment broke"), [9.0, "closed"]),
         (reverie.ClosedError("the table"), ["closed"]),
     ],
 )
-def test_leaving_the_block_waits_for_the_items_unless_the_replay_itself_failed(error, told):
-    writer, [heard] = of_many([None], timeout=9.0)
+def test_leaving_the_block_waits_for_the_items_unless_the_replay_itself_failed(error, calls):
+    writer, [received] = of_many([None], timeout=9.0)
     raised = contextlib.nullcontext() if error is None else pytest.raises(type(error))
     with raised, writer:
         if error is not None:
             raise error
-    assert heard == told
+    assert received == calls
 
 
 def test_a_block_whose_last_wait_fails_is_still_closed():
-    writer, [heard] = of_many([None])
+    writer, [received] = of_many([None])
     writer.writers[0].flush = lambda *, timeout: 1 / 0
     with pytest.raises(ZeroDivisionError), writer:
         pass
-    assert heard == ["closed"]
+    assert received == ["closed"]

@@ -289,23 +289,23 @@ def test_one_server_at_a_time_saves_in_a_folder(begin):
 
 
 def test_a_checkpoint_at_a_stop_has_all_confirmed_inserts(begin, until, tmp_path):
-    server, told, ended = begin([per(max_size=10**7)]), [], threading.Event()
+    server, reported, ended = begin([per(max_size=10**7)]), [], threading.Event()
     client = server.client()
 
     def insert():
         with contextlib.suppress(reverie.ClosedError):
             while True:
-                told.extend(client.insert_batch("per", {"x": np.zeros(3)}).tolist())
+                reported.extend(client.insert_batch("per", {"x": np.zeros(3)}).tolist())
         ended.set()
 
     threading.Thread(target=insert, daemon=True).start()
-    until(lambda: len(told) > 30)
+    until(lambda: len(reported) > 30)
     path = server.stop(checkpoint=True)
     until(ended.is_set)
     assert [path] == [str(found) for found in (tmp_path / "saved").glob("*.checkpoint")]
     assert server.stop(checkpoint=True) is None
     again = begin([per(max_size=10**7)])
-    assert again.client().query("per").key.tolist() == told
+    assert again.client().query("per").key.tolist() == reported
 
 
 def test_a_server_that_takes_no_checkpoint_makes_no_folder():

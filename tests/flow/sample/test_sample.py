@@ -26,7 +26,7 @@ def test_large_arrays_keep_their_values_while_referenced(connect):
     client = connect()
     rows = np.random.default_rng(0).random((64, 5000))
     keys = client.insert_batch("t", {"x": rows})
-    for _ in range(3):  # Storage that was let go of is used again, but never twice at once.
+    for _ in range(3):  # Storage that was released is used again, but never twice at once.
         client.get("t", keys[:32])
     held = [client.get("t", keys[i : i + 32]).data["x"][:, :10] for i in range(8)]
     for i, array in enumerate(held):

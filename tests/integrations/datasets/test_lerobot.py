@@ -16,7 +16,7 @@ CAMERA = "observation.images.top"
 
 
 def gray(episode, frame):
-    """The brightness of a frame: frames of an episode and of both episodes can be told apart."""
+    """The brightness of a frame: frames of an episode and of both episodes can be distinguished."""
     return 20 + 100 * episode + 20 * frame
 
 

@@ -362,20 +362,20 @@ def test_training_continues_when_a_checkpoint_cannot_be_written(tmp_path, monkey
 
 
 def test_folders_may_be_text_a_runs_folder_is_its_newest_checkpoint_and_nothing_is_saved_twice(tmp_path):
-    told = []
+    reported = []
     short = dataclasses.replace(SHORT, max_env_steps=600, evaluate_every=300, checkpoint_every=300)
     train(
         agents.find("dqn"),
         "CartPole-v1",
         run=short,
-        on_event=told.append,
+        on_event=reported.append,
         checkpoint_folder=str(tmp_path / "checkpoints"),
     )
-    saved = [event.env_steps for event in told if isinstance(event, Saved)]
+    saved = [event.env_steps for event in reported if isinstance(event, Saved)]
     assert len(saved) == len(set(saved)) == 2, "one that was due at the end is that of the end"
     longer = dataclasses.replace(short, max_env_steps=900)
-    train(agents.find("dqn"), "CartPole-v1", run=longer, on_event=told.append, resume=str(tmp_path))
-    started = [event.env_steps for event in told if isinstance(event, Started)]
+    train(agents.find("dqn"), "CartPole-v1", run=longer, on_event=reported.append, resume=str(tmp_path))
+    started = [event.env_steps for event in reported if isinstance(event, Started)]
     assert started == [0, saved[-1]]
 
 

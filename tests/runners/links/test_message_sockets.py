@@ -20,7 +20,7 @@ def line():
     theirs.close()
 
 
-def heard(end, until, count):
+def received(end, until, count):
     """The next messages, once so many have come in."""
     messages = []
 
@@ -46,7 +46,7 @@ def test_messages_arrive_whole_and_in_order_both_ways_however_large(line, until)
     thread.start()
     for message in ("first", LARGE, None):
         ours.send(message)
-    first, large, last = heard(ours, until, 3)
+    first, large, last = received(ours, until, 3)
     thread.join()
     assert (first, last) == ("first", None)
     assert (large == LARGE).all()
@@ -57,11 +57,11 @@ def test_a_partial_message_is_not_waited_for_and_arrives_with_its_last_byte(line
     ours, theirs = line
     data = pickle.dumps({"a": 1})
     packed = struct.pack("!Q", len(data)) + data
-    told = []
+    sent = []
     for i in range(len(packed)):
         assert (ours.receive(), i) == (([], False), i)
         theirs.sendall(packed[i : i + 1])
-        told.append(i)
+        sent.append(i)
     theirs.sendall(packed)
     assert ours.receive() == ([{"a": 1}, {"a": 1}], False)
 

@@ -146,15 +146,15 @@ def test_cached_files_count_as_available_memory_of_a_control_group(monkeypatch, 
         folder, stat = "/sys/fs/cgroup/memory", {**stat, "inactive_file": 3, "active_file": 4}
     else:
         names, folder = ("memory.max", "memory.current"), "/sys/fs/cgroup"
-    told = {
+    reported = {
         "/proc/meminfo": f"MemTotal: {64 * 2**20} kB\nMemAvailable: {32 * 2**20} kB",
         f"{folder}/{names[0]}": str(8 * gib),
         f"{folder}/{names[1]}": str(7 * gib),
         f"{folder}/memory.stat": "\n".join(f"{name} {value}" for name, value in stat.items()),
     }
-    monkeypatch.setattr(memory, "_read", lambda path: told.get(path, ""))
+    monkeypatch.setattr(memory, "_read", lambda path: reported.get(path, ""))
     assert available_memory() == 7 * gib
-    told["/proc/meminfo"] = f"MemAvailable: {2**20} kB"
+    reported["/proc/meminfo"] = f"MemAvailable: {2**20} kB"
     assert available_memory() == gib
 
 

@@ -102,9 +102,9 @@ def places(monkeypatch):
     monkeypatch.setattr(on_ray.Cluster, "start", starting)
 
     def listening(stage, timeout):
-        told = listen(stage, timeout)
-        seen.update({str(name): report for name, report in told if isinstance(report, Ready)})
-        return told
+        reported = listen(stage, timeout)
+        seen.update({str(name): report for name, report in reported if isinstance(report, Ready)})
+        return reported
 
     monkeypatch.setattr(on_ray.Cluster, "listen", listening)
     return seen
@@ -217,7 +217,7 @@ def test_a_learner_on_cuda_is_placed_with_the_gpu_and_too_many_gpus_are_refused_
         assert ray.wait([host.__ray_ready__.remote()], timeout=0)[0] == []
         go.touch()
         assert ray.get(host.__ray_call__.remote(where)) == (cluster.other.node_id, [0])
-        # The newest weights are known beside the supervisor, and go with no other node.
+        # The newest weights are known outside the supervisor, and are lost with no other node.
         assert ray.get(stage._parameters._actor.__ray_call__.remote(where)) == (cluster.head_node.node_id, [])
         assert {kind: stage.placed(setup).run.device for kind, setup in setups.items()} == {
             "learner": "cuda",
@@ -299,9 +299,9 @@ def test_a_stopped_process_is_noticed_with_the_command_that_resumes_it(cluster, 
     try:
         name = RoleName("evaluator", alone=True)
         stage.start(Setup(name, apex_dqn, topology.env, CONFIG, RUN, num_shards=1, seed=0))
-        told = []
-        until(lambda: told.extend(stage.listen(0.1)) or told)
-        ((_, ready),) = told
+        reported = []
+        until(lambda: reported.extend(stage.listen(0.1)) or reported)
+        ((_, ready),) = reported
         assert stage.why_stopped(name) == ""
         os.kill(ready.pid, signal.SIGSTOP)
         until(lambda: stage.listen(0.1) == [] and stage.why_stopped(name) != "")
@@ -337,8 +337,8 @@ def test_an_unreachable_role_or_one_with_lost_reports_is_killed_and_reported_as_
     monkeypatch.setattr(ray, "wait", lambda refs, **options: (refs, []))
     monkeypatch.setattr(ray, "get", Mock(side_effect=error))
     monkeypatch.setattr(ray, "kill", killed.append)
-    ((who, report),) = stage.listen(0)
-    assert (who, type(report)) == (name, Died)
+    ((role, report),) = stage.listen(0)
+    assert (role, type(report)) == (name, Died)
     assert (killed, stage._running) == (["host"], {})
 
 

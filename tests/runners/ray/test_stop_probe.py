@@ -44,8 +44,8 @@ def test_a_node_is_checked_once_at_a_time_and_its_last_answer_holds_until_the_ne
     assert [probe.why_stopped() for _ in range(3)] == [""] * 3
     assert len(asked) == 1
     asked[0].append("10.0.0.9")
-    told = "is stopped (kill -CONT 7 on 10.0.0.9 resumes it)"
-    assert [probe.why_stopped() for _ in range(3)] == [told] * 3
+    reported = "is stopped (kill -CONT 7 on 10.0.0.9 resumes it)"
+    assert [probe.why_stopped() for _ in range(3)] == [reported] * 3
     assert len(asked) == 2
     asked[1].append("")
     assert probe.why_stopped() == ""

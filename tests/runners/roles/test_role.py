@@ -67,10 +67,10 @@ class Line:
     """A link that records reports."""
 
     def __init__(self):
-        self.told = []
+        self.reported = []
 
     def send(self, report):
-        self.told.append(report)
+        self.reported.append(report)
 
     def commands(self):
         return [Stop()]
@@ -94,7 +94,7 @@ def test_only_roles_with_transient_failures_are_restarted(monkeypatch, torch_thr
     monkeypatch.setitem(role_loop.ROLES, kind, Broken)
     line = Line()
     role_loop.run_role(setup_of(kind), line)
-    (failed,) = line.told
+    (failed,) = line.reported
     assert isinstance(failed, Failed)
     assert (failed.error, failed.text, failed.transient) == (type(error).__name__, str(error), transient)
 
@@ -136,7 +136,7 @@ def test_a_role_retries_its_start_while_its_shard_does_not_respond(monkeypatch, 
     line = Line()
     role_loop.run_role(setup_of("actor"), line)
     assert len(attempts) == 9
-    assert [type(report) for report in line.told] == [Ready]
+    assert [type(report) for report in line.reported] == [Ready]
 
 
 def test_a_draw_from_a_shard_that_stalls_briefly_is_not_lost():

@@ -18,11 +18,11 @@ LACKS = "asks for 1 GPU, and the Ray cluster has 0, 0 of them free"
 
 def test_a_role_that_lacks_something_is_reported_early_and_repeatedly_and_a_slow_one_later():
     awaiting = AbsenceReporter(300.0)
-    told = []
+    seen = []
     for second in range(100):
         awaited = {LEARNER: Absence(float(second), LACKS), ACTOR: Absence(float(second))}
-        told += [(second, event.role, event.reason) for event in awaiting.check(awaited, 7, None)]
-    assert told == [
+        seen += [(second, event.role, event.reason) for event in awaiting.check(awaited, 7, None)]
+    assert seen == [
         (2, "learner", LACKS),
         (30, "actor 1", ""),
         (32, "learner", LACKS),
@@ -68,11 +68,11 @@ def test_a_role_that_lacks_something_times_out_with_advice_and_a_slow_one_does_n
 
 def test_a_stopped_or_silent_role_is_reported_and_does_not_time_out():
     awaiting, stopped = AbsenceReporter(300.0), "is stopped (kill -CONT 7 resumes it)"
-    told = []
+    seen = []
     for second in (1, 2, 29, 30, 1_000):
         awaited = {LEARNER: Absence(float(second), stopped, begun=True), ACTOR: Absence(float(second), begun=True)}
-        told += [(second, event.role, event.reason, event.begun) for event in awaiting.check(awaited, 7, None)]
-    assert told == [
+        seen += [(second, event.role, event.reason, event.begun) for event in awaiting.check(awaited, 7, None)]
+    assert seen == [
         (2, "learner", stopped, True),
         (30, "actor 1", "", True),
         (1_000, "learner", stopped, True),

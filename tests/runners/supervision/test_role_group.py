@@ -37,6 +37,7 @@ from reverie.runners.supervision.absences import Absence
 from reverie.runners.supervision.latest_reports import LatestReports
 from reverie.runners.supervision.listening_clock import ListeningClock
 from reverie.runners.supervision.role_group import EVALUATOR, RoleGroup
+from reverie.runners.supervision.role_setups import RoleSetups
 from reverie.sharding import shard_table
 
 LEARNER = RoleName("learner", alone=True)
@@ -49,7 +50,7 @@ class Scripted:
     weights = None
 
     def __init__(self):
-        self.started, self.told, self.killed, self.next, self.moves = [], [], [], [], []
+        self.started, self.sent, self.killed, self.next, self.moves = [], [], [], [], []
         self.stops = {}
 
     def serving(self, name, storage, before):
@@ -65,11 +66,11 @@ class Scripted:
         self.started.append(setup)
 
     def send(self, name, command):
-        self.told.append((name, command))
+        self.sent.append((name, command))
 
     def listen(self, timeout):
-        told, self.next = self.next, []
-        return told
+        reported, self.next = self.next, []
+        return reported
 
     def kill(self, name):
         self.killed.append(name)
@@ -101,11 +102,11 @@ def made(agent, storage=ReplayStorage(), **changes):  # noqa: B008 - it is froze
     )
     crew.start_shards()
 
-    def hear(name, report):
+    def receive(name, report):
         stage.next.append((name, report))
         crew.listen(0)
 
-    return crew, stage, hear, restarted
+    return crew, stage, receive, restarted
 
 
 def make_table():
@@ -123,33 +124,33 @@ def here(address=None):
 
 
 def test_a_relocated_learner_still_gets_its_unanswered_commands():
-    crew, stage, hear, _ = made(apex_dqn)
-    hear(SHARD, here("a:1"))
+    crew, stage, receive, _ = made(apex_dqn)
+    receive(SHARD, here("a:1"))
     crew.start_others()
     for name in (LEARNER, EVALUATOR, *crew.actors):
-        hear(name, here())
-    hear(SHARD, Died("killed"))
-    hear(SHARD, here("b:2"))
-    assert (LEARNER, Save(-1)) in stage.told
+        receive(name, here())
+    receive(SHARD, Died("killed"))
+    receive(SHARD, here("b:2"))
+    assert (LEARNER, Save(-1)) in stage.sent
     # A checkpoint falls due before it has answered.
     crew.ask(LEARNER, Save(7))
-    hear(LEARNER, State(-1, {"version": 3}))
+    receive(LEARNER, State(-1, {"version": 3}))
     again = stage.newest(LEARNER)
     assert (again.generation, again.state, again.endpoints) == (1, {"version": 3}, (Endpoint("b:2"),))
-    stage.told.clear()
-    hear(LEARNER, here())
-    assert stage.told == [(LEARNER, Save(7))]
+    stage.sent.clear()
+    receive(LEARNER, here())
+    assert stage.sent == [(LEARNER, Save(7))]
 
 
 def test_a_shard_with_a_journal_must_continue_it_once_it_was_ready(tmp_path):
     storage = ReplayStorage(journal=Journal(tmp_path), samples={"replay": 7})
-    crew, stage, hear, restarted = made(apex_dqn, storage)
-    hear(SHARD, Died("killed"))  # before its journal had begun
+    crew, stage, receive, restarted = made(apex_dqn, storage)
+    receive(SHARD, Died("killed"))  # before its journal had begun
     assert stage.newest(SHARD).serving.storage == storage
-    hear(SHARD, dataclasses.replace(here("a:1"), lost={"replay": 5}))
+    receive(SHARD, dataclasses.replace(here("a:1"), lost={"replay": 5}))
     assert crew.lost(0) == {"replay": 5}
-    hear(SHARD, State(1, tables="there"))
-    hear(SHARD, Died("killed"))
+    receive(SHARD, State(1, tables="there"))
+    receive(SHARD, Died("killed"))
     # Its limits have moved already: draws are not counted as lost again.
     expected = dataclasses.replace(storage, continues=True, samples={}, lost={"replay": 5})
     assert stage.newest(SHARD).serving.storage == expected
@@ -184,31 +185,31 @@ def test_a_learner_of_several_shards_has_the_lost_draws_of_all_of_them():
 
 
 def test_an_answer_to_an_older_command_does_not_answer_a_newer_one():
-    crew, stage, hear, restarted = made(apex_dqn)
-    hear(SHARD, here("a:1"))
+    crew, stage, receive, restarted = made(apex_dqn)
+    receive(SHARD, here("a:1"))
     crew.start_others()
-    hear(LEARNER, here())
+    receive(LEARNER, here())
     crew.ask(LEARNER, Save(3))
     crew.ask(LEARNER, Save(4))
-    hear(LEARNER, State(3, {"version": 1}))
-    hear(LEARNER, Died("killed"))
-    stage.told.clear()
-    hear(LEARNER, here())
-    assert stage.told == [(LEARNER, Save(4))]
-    hear(LEARNER, State(4, {"version": 1}))
-    hear(LEARNER, Died("killed"))
-    stage.told.clear()
-    hear(LEARNER, here())
-    assert stage.told == []
+    receive(LEARNER, State(3, {"version": 1}))
+    receive(LEARNER, Died("killed"))
+    stage.sent.clear()
+    receive(LEARNER, here())
+    assert stage.sent == [(LEARNER, Save(4))]
+    receive(LEARNER, State(4, {"version": 1}))
+    receive(LEARNER, Died("killed"))
+    stage.sent.clear()
+    receive(LEARNER, here())
+    assert stage.sent == []
     assert restarted == [LEARNER, LEARNER]
 
 
 def test_roles_that_are_still_starting_restart_with_a_shards_new_address():
-    crew, stage, hear, restarted = made(apex_dqn)
-    hear(SHARD, here("a:1"))
+    crew, stage, receive, restarted = made(apex_dqn)
+    receive(SHARD, here("a:1"))
     crew.start_others()
-    hear(SHARD, Died("killed"))
-    hear(SHARD, here("b:2"))
+    receive(SHARD, Died("killed"))
+    receive(SHARD, here("b:2"))
     for name in (LEARNER, *crew.actors):
         assert stage.newest(name).endpoints == (Endpoint("b:2"),)
         assert name in stage.killed
@@ -219,13 +220,13 @@ def test_roles_that_are_still_starting_restart_with_a_shards_new_address():
 
 
 def test_a_shard_that_returns_to_its_address_restarts_no_other_role():
-    crew, stage, hear, restarted = made(apex_dqn)
-    hear(SHARD, here("a:1"))
+    crew, stage, receive, restarted = made(apex_dqn)
+    receive(SHARD, here("a:1"))
     crew.start_others()
     for name in (LEARNER, EVALUATOR, *crew.actors):
-        hear(name, here())
-    hear(SHARD, Died("killed"))
-    hear(SHARD, here("a:1"))
+        receive(name, here())
+    receive(SHARD, Died("killed"))
+    receive(SHARD, here("a:1"))
     assert (restarted, stage.killed, stage.moves) == ([SHARD], [], [])
 
 
@@ -237,42 +238,42 @@ def test_an_evaluator_that_ends_at_every_evaluation_ends_the_run_and_one_that_en
     monkeypatch.setattr(
         "reverie.runners.supervision.role_group.SHORT_LIFE_SECONDS", 0.0
     )  # as where an evaluation takes long
-    crew, _, hear, restarted = made(apex_dqn)
-    hear(SHARD, here("a:1"))
+    crew, _, receive, restarted = made(apex_dqn)
+    receive(SHARD, here("a:1"))
     crew.start_others()
     weights = Weights(0, np.zeros(1, np.float32))
     failed = Failed("EnvironmentCrashedError", "a game that broke", "where it broke", True)
     for number in range(12):
-        hear(EVALUATOR, here())
+        receive(EVALUATOR, here())
         crew.ask(EVALUATOR, Evaluate(2 * number, weights, False))
-        hear(EVALUATOR, judged(2 * number))
+        receive(EVALUATOR, judged(2 * number))
         crew.ask(EVALUATOR, Evaluate(2 * number + 1, weights, False))
-        hear(EVALUATOR, failed)
-        hear(EVALUATOR, Died("it ended"))
+        receive(EVALUATOR, failed)
+        receive(EVALUATOR, Died("it ended"))
     assert restarted == [EVALUATOR] * 12
     for _ in range(4):
-        hear(EVALUATOR, here())
-        hear(EVALUATOR, failed)
-        hear(EVALUATOR, Died("it ended"))
-    hear(EVALUATOR, here())
-    hear(EVALUATOR, failed)
+        receive(EVALUATOR, here())
+        receive(EVALUATOR, failed)
+        receive(EVALUATOR, Died("it ended"))
+    receive(EVALUATOR, here())
+    receive(EVALUATOR, failed)
     with pytest.raises(RoleError, match=r"5 times without a finished evaluation, .*: a game that broke") as caught:
-        hear(EVALUATOR, Died("it ended"))
+        receive(EVALUATOR, Died("it ended"))
     assert (caught.value.role, caught.value.traceback) == ("evaluator", "where it broke")
 
 
 def test_learners_follow_restarted_parameter_shards_even_while_starting():
-    crew, stage, hear, _ = made(gorila)
+    crew, stage, receive, _ = made(gorila)
     first, second = crew.learners
     zero, one = crew.parameters
     for name in crew.all_shards:
-        hear(name, here("a:1"))
+        receive(name, here("a:1"))
     crew.start_others()
-    hear(first, here())
-    hear(zero, Died("killed"))
+    receive(first, here())
+    receive(zero, Died("killed"))
     for name in (zero, one):
-        hear(name, here())
-    assert (first, Follow([1, 1], 1)) in stage.told
+        receive(name, here())
+    assert (first, Follow([1, 1], 1)) in stage.sent
     assert first not in stage.killed
     assert stage.killed == [one, second]
     assert (stage.newest(second).parameters, stage.newest(second).epoch) == ([1, 1], 1)
@@ -280,14 +281,14 @@ def test_learners_follow_restarted_parameter_shards_even_while_starting():
 
 def test_a_role_that_does_not_end_in_time_is_killed_before_the_run_continues(monkeypatch):
     monkeypatch.setattr(supervisor, "END_SECONDS", 0.0)
-    crew, stage, hear, restarted = made(apex_dqn)
-    hear(SHARD, here("a:1"))
+    crew, stage, receive, restarted = made(apex_dqn)
+    receive(SHARD, here("a:1"))
     crew.start_others()
     first, second = crew.actors
     for name in (first, second):
-        hear(name, here())
+        receive(name, here())
     crew.ask(first, Stop())
-    hear(first, Died("it ended"))
+    receive(first, Died("it ended"))
     course = object.__new__(supervisor.Supervisor)
     course._roles = crew
     course._end(crew.actors)
@@ -312,25 +313,25 @@ def clock(monkeypatch):
 
 def begun(agent):
     """A crew whose roles are all there."""
-    crew, stage, hear, restarted = made(agent)
-    hear(SHARD, here("a:1"))
+    crew, stage, receive, restarted = made(agent)
+    receive(SHARD, here("a:1"))
     crew.start_others()
     for name in (LEARNER, EVALUATOR, *crew.actors):
-        hear(name, here())
-    return crew, stage, hear, restarted
+        receive(name, here())
+    return crew, stage, receive, restarted
 
 
 def test_a_role_that_does_not_report_is_awaited_and_an_evaluator_may_play_for_hours(clock):
-    crew, _, hear, _ = begun(apex_dqn)
+    crew, _, receive, _ = begun(apex_dqn)
     served = Served({}, "")
     for _ in range(29):
         clock(crew, 1)
-        hear(SHARD, served)
+        receive(SHARD, served)
     assert crew.awaited() == {}
     clock(crew, 1)
-    hear(SHARD, served)
+    receive(SHARD, served)
     assert crew.awaited() == {name: Absence(30.0, begun=True) for name in (LEARNER, *crew.actors)}
-    hear(LEARNER, Learnt(1, {}, {}))
+    receive(LEARNER, Learnt(1, {}, {}))
     clock(crew, 1)
     assert set(crew.awaited()) == set(crew.actors)
     clock(crew, 1_000)
@@ -373,36 +374,27 @@ def test_time_in_which_the_supervisor_was_suspended_does_not_count_as_a_stall(cl
 
 
 def test_late_reports_of_a_replaced_role_are_not_taken_for_those_of_its_replacement():
-    crew, stage, hear, restarted = begun(apex_dqn)
-    hear(SHARD, Died("killed"))
-    hear(SHARD, here("b:2"))
-    heard = []
-    crew._on_report = lambda name, report: heard.append(report)
+    crew, stage, receive, restarted = begun(apex_dqn)
+    receive(SHARD, Died("killed"))
+    receive(SHARD, here("b:2"))
+    reports = []
+    crew._on_report = lambda name, report: reports.append(report)
     # Its answer lets it begin elsewhere; what comes behind it in the same turn is of the one before.
     stage.next = [(LEARNER, State(-1, {"version": 3})), (LEARNER, Learnt(9, {}, {})), (LEARNER, Died("killed"))]
     crew.listen(0)
     assert (stage.newest(LEARNER).generation, restarted) == (1, [SHARD])
-    assert [type(report) for report in heard] == [State]
-    hear(LEARNER, here())
-    hear(LEARNER, Learnt(4, {}, {}))
-    assert type(heard[-1]) is Learnt
+    assert [type(report) for report in reports] == [State]
+    receive(LEARNER, here())
+    receive(LEARNER, Learnt(4, {}, {}))
+    assert type(reports[-1]) is Learnt
 
 
 def test_a_resumed_run_gives_tables_new_seeds_and_actors_the_same():
     topology = plan(apex_dqn, "CartPole-v1", runner="process")
 
     def seeds(state):
-        crew = RoleGroup(
-            Scripted(),
-            apex_dqn,
-            topology,
-            [ReplayStorage()],
-            state=state,
-            on_report=lambda *what: None,
-            on_restart=lambda *what: None,
-            on_move=lambda *what: None,
-        )
-        return crew._seed(SHARD, 0), crew._seed(crew.actors[0], 0)
+        setups = RoleSetups(apex_dqn, topology, state)
+        return setups.seed(SHARD, 0), setups.seed(RoleName("actor", 0), 0)
 
     (start, actor), (once, one), (later, two) = (
         seeds(state) for state in (None, {"env_steps": 500}, {"env_steps": 900})

@@ -132,17 +132,17 @@ class Theatre:
 
     def listen(self, timeout):
         self.now += 1.0
-        told, self.coming = self.coming, []
+        reported, self.coming = self.coming, []
         for name in [one for one in self.roles if one not in self.ended]:
             if name.kind == "shard":
-                told.append((name, Served(FIGURES, "")))
+                reported.append((name, Served(FIGURES, "")))
             if name.kind == "actor":
                 self.steps[name] += 1
-                told.append((name, Acted(self.steps[name], self.version, {"env_steps": self.steps[name]})))
+                reported.append((name, Acted(self.steps[name], self.version, {"env_steps": self.steps[name]})))
             if name.kind == "learner" and name not in self.held:
                 self.versions[name] += 1
-                told.append((name, Learnt(self.versions[name], {}, {})))
-        return told
+                reported.append((name, Learnt(self.versions[name], {}, {})))
+        return reported
 
 
 @pytest.fixture
@@ -192,10 +192,12 @@ def test_checkpoints_wait_for_a_stalled_evaluator_for_evaluation_seconds_and_it_
     assert 90 <= saved[0] <= 96
     assert all(0 <= steps % 60 <= 4 for steps in saved[1:-1])
     assert len(saved) >= 4
-    (told, *_) = of_kind(events, RoleAwaited)
-    assert (told.role, told.begun) == ("evaluator", True)
-    assert told.reason == "has not finished an evaluation, and checkpoints no longer wait for it (evaluation_seconds)"
-    assert 20 < told.seconds < 24
+    (reported, *_) = of_kind(events, RoleAwaited)
+    assert (reported.role, reported.begun) == ("evaluator", True)
+    assert (
+        reported.reason == "has not finished an evaluation, and checkpoints no longer wait for it (evaluation_seconds)"
+    )
+    assert 20 < reported.seconds < 24
 
 
 def test_a_run_resumed_from_a_checkpoint_within_an_evaluation_makes_that_evaluation(perform):

@@ -141,8 +141,8 @@ fn shift(row: &mut Row, theirs: Duration, ours: Duration) {
 }
 
 fn differences(was: &TableOptions, now: &TableOptions, into: &mut Vec<Difference>) {
-    type Tell = fn(&TableOptions) -> String;
-    let told: [(&'static str, Tell); 8] = [
+    type Show = fn(&TableOptions) -> String;
+    let shown: [(&'static str, Show); 8] = [
         ("sampler", |options| options.sampler.to_string()),
         ("remover", |options| options.remover.to_string()),
         ("max_size", |options| options.max_size.to_string()),
@@ -160,8 +160,8 @@ fn differences(was: &TableOptions, now: &TableOptions, into: &mut Vec<Difference
         ("max_bytes", |options| options.max_bytes.map_or("None".to_owned(), |bytes| bytes.to_string())),
         ("compression", |options| options.compression.to_string()),
     ];
-    for (option, tell) in told {
-        let (was, now_is) = (tell(was), tell(now));
+    for (option, show) in shown {
+        let (was, now_is) = (show(was), show(now));
         if was != now_is {
             into.push(Difference::Option { table: now.name.clone(), option, was, now: now_is });
         }

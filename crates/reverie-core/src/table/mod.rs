@@ -31,9 +31,10 @@ pub use types::tally::{Seen, Tally};
 pub use types::why::{InsertReason, MOST_REPORTED, SampleReason, Waiting, Why};
 pub use waiting::driven::Withdrawal;
 pub use waiting::durable::{COMMIT_GRACE, Durable};
+pub use waiting::promise::Promise;
 pub use waiting::shared::SharedTable;
 pub use waiting::spares::Spared;
 pub use waiting::tables::{Checkpointer, Cuts, Tables};
-pub use waiting::ticket::{Desk, Promise, Ticket};
+pub use waiting::ticket::{Desk, Ticket};
 
 pub use crate::sample::Lease;

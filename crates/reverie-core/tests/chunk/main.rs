@@ -1,4 +1,4 @@
-//! Chunks: what is written is read, whoever reads and however it is stored, and every byte is accounted for.
+//! Chunks: what is written is read, by each reader and in each form, and every byte is accounted for.
 
 mod accounts;
 mod blocks;

@@ -1,4 +1,4 @@
-//! A file system that stops where it is told to, and what may be left of it then.
+//! A file system that stops where a test says, and what may be left of it then.
 
 use reverie_core::checkpoint::{Disk, Input, Output};
 use std::collections::{BTreeMap, HashSet};
@@ -90,7 +90,7 @@ impl FakeDisk {
         self.0.lock().unwrap()
     }
 
-    /// Counts an operation; from the one that was told on, none works.
+    /// Counts an operation; from the chosen one on, none works.
     fn operation(&self) -> io::Result<MutexGuard<'_, State>> {
         let mut state = self.state();
         state.operations += 1;

@@ -151,7 +151,7 @@ pub(super) fn doing(body: Option<&Body>) -> String {
         Some(Body::Reset(table)) => format!("resetting '{table}'"),
         Some(Body::Configure(configure)) => format!("configuring '{}'", configure.table),
         Some(Body::Info(_)) => "asking for the server's figures".to_owned(),
-        Some(Body::Why(table)) => format!("asking who waits at '{table}'"),
+        Some(Body::Why(table)) => format!("asking which requests wait at '{table}'"),
         Some(Body::Grant(grant)) => format!("asking what '{}' holds", grant.table),
         Some(Body::Durable(_)) => "asking whether the journal is on the disk".to_owned(),
         Some(Body::Checkpoint(_)) => "asking for a checkpoint".to_owned(),

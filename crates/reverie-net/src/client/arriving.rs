@@ -30,7 +30,7 @@ impl Heads {
         }
         let known = self.0.iter().rev().find(|(number, _)| *number == batch.head);
         let (_, head) = known
-            .ok_or_else(|| Error::Protocol(format!("a batch of the head {}, which was never told", batch.head)))?;
+            .ok_or_else(|| Error::Protocol(format!("a batch of the head {}, which was never sent", batch.head)))?;
         Ok(Arc::clone(head))
     }
 }

@@ -138,15 +138,15 @@ impl Dial {
 
     /// The error for a client that accepts shared memory only.
     fn insists(&self, error: Error) -> Error {
-        let told = |why: String| {
+        let with_advice = |why: String| {
             let address = &self.address;
             format!(
                 "transport='shared-memory' cannot be had with {address}: {why}; transport='auto' would go over gRPC"
             )
         };
         match error {
-            Error::Unavailable(why) => Error::Unavailable(told(why)),
-            Error::InvalidArgument(why) => Error::InvalidArgument(told(why)),
+            Error::Unavailable(why) => Error::Unavailable(with_advice(why)),
+            Error::InvalidArgument(why) => Error::InvalidArgument(with_advice(why)),
             error => error,
         }
     }

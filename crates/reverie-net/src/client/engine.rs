@@ -3,9 +3,10 @@
 use super::arriving::Heads;
 use super::inserts::{Inserts, Withdrawal, unknown_outcome};
 use super::kept::Kept;
-use super::outbox::{Ending, Left, Mood, Outbox};
+use super::outbox::{Ending, Mood, Outbox};
 use super::requests::Requests;
 use super::round_trip::RoundTrip;
+use super::work::QueuedWork;
 use crate::block::Pool;
 use crate::convert;
 use crate::items::Encoder;
@@ -32,7 +33,7 @@ pub(super) struct Engine {
     pub(super) keeps: bool,
     /// The server is asked whether the kept inserts up to a position are on its disk.
     pub(super) question: Option<(u64, Ticket<()>)>,
-    left: Left,
+    left: QueuedWork,
     traced: Unsent,
     pub(super) ending: Ending,
     /// All numbers below were assigned and taken from the outbox.
@@ -90,7 +91,7 @@ impl Engine {
             kept: Kept::new(max_kept_bytes),
             keeps: false,
             question: None,
-            left: Left::default(),
+            left: QueuedWork::default(),
             traced: Unsent::default(),
             ending: Ending::No,
             taken_below: 1,
@@ -237,7 +238,7 @@ impl Engine {
         }
         let (address, trouble, outage) = (self.outbox.address(), &self.trouble, self.outage);
         let patience = self.patience;
-        let (told, returned) = self.requests.expire(now, outage, patience, |waited, what| {
+        let (withdrawn, returned) = self.requests.expire(now, outage, patience, |waited, what| {
             let seconds = waited.as_secs_f64();
             let Some(begun) = outage else {
                 return Error::Deadline(format!(
@@ -261,7 +262,7 @@ impl Engine {
             ))
         });
         if outage.is_none() {
-            self.cancels.extend(told.into_iter().map(|id| proto::Cancel { id, insert: false }));
+            self.cancels.extend(withdrawn.into_iter().map(|id| proto::Cancel { id, insert: false }));
             self.returned.extend(returned);
         }
         for index in (0..self.abandon.len()).rev() {

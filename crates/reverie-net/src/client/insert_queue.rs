@@ -1,6 +1,6 @@
 //! Unconfirmed inserts into one table.
 
-use super::outbox::NewInsert;
+use super::work::NewInsert;
 use crate::items::{self, ITEM_BYTES};
 use reverie_core::Result;
 use reverie_core::table::{Inserts as Items, Keys, Promise};

@@ -4,7 +4,7 @@
 
 use super::insert_queue::{InsertQueue, State, Use};
 use super::kept::{Kept, KeptInsert};
-use super::outbox::NewInsert;
+use super::work::NewInsert;
 use crate::items::{self, Encoder, Pushed};
 use crate::proto;
 use crate::way::client::Outlet;

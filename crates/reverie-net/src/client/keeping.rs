@@ -66,7 +66,7 @@ impl Engine {
         self.doubt_the_rest();
     }
 
-    /// Reports to those who ask for the disk that an earlier server may have lost what it confirmed.
+    /// Reports to the requests for the disk that an earlier server may have lost what it confirmed.
     fn doubt_the_rest(&mut self) {
         if self.kept.take_uncovered() {
             let error = format!(

@@ -15,15 +15,18 @@ mod insert_queue;
 mod inserts;
 mod keeping;
 mod kept;
+mod known_tables;
 mod outbox;
 mod pipeline;
 mod read_ahead;
 mod remote;
 mod replay;
+mod request;
 mod requests;
 mod round_trip;
 pub(crate) mod runtime;
 mod task;
+mod work;
 
 pub use described::Described;
 pub use pipeline::Pipeline;

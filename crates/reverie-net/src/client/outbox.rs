@@ -5,6 +5,8 @@
 
 use super::answer::Answer;
 use super::described::Described;
+use super::known_tables::KnownTables;
+use super::work::{NewInsert, NewRequest, QueuedWork, crosses};
 use crate::proto::request::Body;
 use crate::trace::TraceContext;
 use reverie_core::item::Item;
@@ -33,57 +35,6 @@ pub(super) enum Mood {
     Sleeping,
 }
 
-/// An insert on its way to the task.
-pub(super) struct NewInsert {
-    pub(super) id: u64,
-    /// Index in the client's own list of tables.
-    pub(super) table: u32,
-    pub(super) items: Inserts,
-    pub(super) promise: Promise<Keys>,
-}
-
-/// A request on its way to the task.
-pub(super) struct NewRequest {
-    pub(super) id: u64,
-    /// `None` if the answer comes with the connection.
-    pub(super) body: Option<Body>,
-    pub(super) timeout: Option<Duration>,
-    /// No caller waits for the answer: it may be sent together with later work, within a nap.
-    pub(super) patient: bool,
-    pub(super) answer: Answer,
-}
-
-/// The work that callers left for the task.
-#[derive(Default)]
-pub(super) struct Left {
-    pub(super) inserts: Vec<NewInsert>,
-    pub(super) requests: Vec<NewRequest>,
-    pub(super) withdrawn: Vec<u64>,
-    /// Questions about the outcome of an insert: the question's number, the insert's number, the promise.
-    pub(super) outcomes: Vec<(u64, u64, Promise<Keys>)>,
-    /// The traces of inserts and requests that belong to one, by their numbers.
-    pub(super) traced: Vec<(u64, TraceContext)>,
-    /// The number of items in the inserts.
-    items: usize,
-}
-
-impl Left {
-    pub(super) fn is_empty(&self) -> bool {
-        self.inserts.is_empty() && self.requests.is_empty() && self.withdrawn.is_empty() && self.outcomes.is_empty()
-    }
-
-    /// Takes the inserts out.
-    pub(super) fn drain_inserts(&mut self) -> impl Iterator<Item = NewInsert> {
-        self.items = 0;
-        self.inserts.drain(..)
-    }
-}
-
-/// True if the last `more` of `all` made it reach `enough`, so that the task is woken once.
-fn crosses(all: usize, more: usize, enough: usize) -> bool {
-    all >= enough && all - more < enough
-}
-
 /// Whether and how the client ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Ending {
@@ -96,14 +47,11 @@ pub(super) enum Ending {
 }
 
 struct State {
-    left: Left,
+    left: QueuedWork,
     next_id: u64,
     mood: Mood,
     ending: Ending,
-    /// Empty tables made from the server's description: they refuse the items that the server's tables would refuse.
-    /// In the client's order; tables are only added.
-    tables: Vec<Table>,
-    described: Option<Arc<Described>>,
+    tables: KnownTables,
     link: Link,
     outage: Option<String>,
     /// The server reported that inserts wait for their tables.
@@ -140,12 +88,11 @@ impl Outbox {
             max_kept_bytes: 0,
         };
         let state = State {
-            left: Left::default(),
+            left: QueuedWork::default(),
             next_id: 1,
             mood: Mood::Sleeping,
             ending: Ending::No,
-            tables: Vec::new(),
-            described: None,
+            tables: KnownTables::new(address),
             link,
             outage: None,
             held: false,
@@ -247,13 +194,11 @@ impl Outbox {
 
     /// Reads the server's description of a table.
     pub(super) fn options<T>(&self, table: &str, read: impl FnOnce(&Table) -> T) -> Result<T> {
-        let state = self.lock();
-        let index = state.find(&self.address, table)?;
-        Ok(read(&state.tables[index]))
+        self.lock().tables.get(table).map(read)
     }
 
     pub(super) fn described(&self) -> Option<Arc<Described>> {
-        self.lock().described.clone()
+        self.lock().tables.described()
     }
 
     pub(super) fn end(&self, ending: Ending) {
@@ -309,7 +254,7 @@ impl Outbox {
     // The functions below are for the task.
 
     /// Moves the queued work into `left`, which is empty before. If there is none, the mood becomes `idle`.
-    pub(super) fn take(&self, left: &mut Left, idle: Mood) -> (Ending, u64) {
+    pub(super) fn take(&self, left: &mut QueuedWork, idle: Mood) -> (Ending, u64) {
         let mut state = self.lock();
         if state.left.is_empty() {
             state.mood = idle;
@@ -351,28 +296,14 @@ impl Outbox {
         self.lock().held = held;
     }
 
-    /// Stores the server's description; returns for each of its tables the index in the client's list.
+    /// See [`KnownTables::describe`].
     pub(super) fn describe(&self, version: String, tables: Vec<TableOptions>) -> Result<Vec<usize>> {
-        let mut state = self.lock();
-        let mut numbers = Vec::with_capacity(tables.len());
-        for options in &tables {
-            let table = Table::new(options.clone(), 0)?;
-            let known = state.tables.iter().position(|known| known.options().name == options.name);
-            numbers.push(known.unwrap_or(state.tables.len()));
-            match known {
-                Some(known) => state.tables[known] = table,
-                None => state.tables.push(table),
-            }
-        }
-        if state.described.is_none() {
-            state.described = Some(Arc::new(Described { version, tables }));
-        }
-        Ok(numbers)
+        self.lock().tables.describe(version, tables)
     }
 
     /// All table names, as an error lists them.
     pub(super) fn table_names(&self) -> Vec<String> {
-        self.lock().tables.iter().map(|table| table.options().name.clone()).collect()
+        self.lock().tables.names()
     }
 }
 
@@ -383,28 +314,12 @@ impl State {
         id
     }
 
-    fn find(&self, address: &str, table: &str) -> Result<usize> {
-        if let Some(index) = self.tables.iter().position(|known| known.options().name == table) {
-            return Ok(index);
-        }
-        match &self.described {
-            None => Err(Error::Unavailable(format!("{address} has not been asked for its tables yet"))),
-            Some(_) => Err(Error::UnknownTable {
-                name: table.to_owned(),
-                known: self.tables.iter().map(|known| known.options().name.clone()).collect(),
-            }),
-        }
-    }
-
     fn check(&mut self, address: &str, table: &str, items: &[(Item, Priority)]) -> Result<u32> {
-        let index = self.find(address, table)?;
+        let index = self.tables.find(table)?;
         if self.ending == Ending::Now {
             return Err(Error::ClientClosed { address: address.to_owned() });
         }
-        let checker = &mut self.tables[index];
-        for (item, priority) in items {
-            checker.check(item, if let Priority::Value(value) = priority { *value } else { 0.0 })?;
-        }
+        self.tables.check(index, items)?;
         Ok(index as u32)
     }
 }

@@ -2,8 +2,8 @@
 
 use super::answer::{Answer, doing};
 use super::answer_time::AnswerTime;
-use super::arriving::Arriving;
-use super::outbox::NewRequest;
+use super::request::{Request, is_for_the_disk};
+use super::work::NewRequest;
 use crate::proto::{self, reply};
 use reverie_core::batch::Arrays;
 use reverie_core::sample::Drawn;
@@ -32,70 +32,6 @@ pub(super) struct Requests {
     /// Thousands of requests may be in flight, and each turn of the task asks: so it is computed again only when it is
     /// over.
     soonest: Option<Instant>,
-}
-
-pub(super) struct Request {
-    body: Option<proto::request::Body>,
-    /// `None` if no caller waits any more; the server's last reply is still expected.
-    answer: Option<Answer>,
-    since: Instant,
-    /// The caller's timeout.
-    timeout: Option<Duration>,
-    /// The server's latest time to answer; the caller is answered one grace period later, whatever the server does.
-    due: Option<Instant>,
-    withdrawn: bool,
-    /// When it was sent, on any connection.
-    sent: Option<Instant>,
-    /// Its draws have no caller any more: the server is asked to take them back, and reports when it has.
-    returning: bool,
-    batches: Vec<Drawn>,
-    pub(super) arriving: Option<Arriving>,
-    patient: bool,
-}
-
-impl Request {
-    /// True if the server may hold draws for it that must not be lost.
-    pub(super) fn may_hold_draws(&self) -> bool {
-        self.sent.is_some() && matches!(self.body, Some(proto::request::Body::Sample(_)))
-    }
-
-    /// True if the server answers without waiting.
-    fn is_answered_at_once(&self) -> bool {
-        use proto::request::Body;
-        matches!(self.body, Some(Body::Mutate(_) | Body::Delete(_) | Body::Can(_) | Body::Info(_) | Body::Why(_)))
-    }
-
-    fn deadline(&self) -> Option<Instant> {
-        self.timeout.map(|timeout| self.since + timeout)
-    }
-
-    pub(super) fn fail(&mut self, error: Error) {
-        if let Some(answer) = self.answer.take() {
-            answer.fail(error, std::mem::take(&mut self.batches));
-        }
-    }
-
-    fn withdraw(&mut self) {
-        if let Some(answer) = self.answer.take() {
-            answer.withdraw(std::mem::take(&mut self.batches));
-        }
-    }
-
-    /// Marks its draws as returned to the server; returns the request's number.
-    pub(super) fn take_back(&mut self, id: u64) -> u64 {
-        (self.returning, self.answer) = (true, None);
-        id
-    }
-
-    /// True if its draws have no caller any more.
-    pub(super) fn is_returning(&self) -> bool {
-        self.returning
-    }
-
-    /// True if a caller waits for it.
-    pub(super) fn is_wanted(&self) -> bool {
-        self.answer.as_ref().is_some_and(Answer::is_awaited)
-    }
 }
 
 impl Requests {
@@ -297,7 +233,7 @@ impl Requests {
     pub(super) fn next_timer(&self, outage: Option<Instant>, patience: Duration) -> Option<Instant> {
         match outage {
             None => self.soonest,
-            Some(outage) => self.wanted().map(|request| request.give_up(outage, patience, self.grace())).min(),
+            Some(outage) => self.wanted().map(|request| request.fails_at(outage, patience, self.grace())).min(),
         }
     }
 
@@ -315,12 +251,12 @@ impl Requests {
         silent: impl Fn(Duration, &str) -> Error,
     ) -> (Vec<u64>, Vec<u64>) {
         let grace = self.grace();
-        let (mut told, mut returned) = (Vec::new(), Vec::new());
+        let (mut withdrawn, mut returned) = (Vec::new(), Vec::new());
         let mut forgotten = Vec::new();
         for (id, request) in &mut self.all {
             let due = match outage {
                 None => request.due.map(|due| due + grace),
-                Some(outage) => Some(request.give_up(outage, patience, grace)),
+                Some(outage) => Some(request.fails_at(outage, patience, grace)),
             };
             if request.answer.is_none() || due.is_none_or(|due| due > now) {
                 continue;
@@ -330,7 +266,7 @@ impl Requests {
                 false => {
                     let what = doing(request.body.as_ref());
                     request.fail(silent(now - request.since, &what));
-                    told.extend((!request.may_hold_draws()).then_some(*id));
+                    withdrawn.extend((!request.may_hold_draws()).then_some(*id));
                 }
             }
             request.returning = request.may_hold_draws();
@@ -344,7 +280,7 @@ impl Requests {
         let returning = &returned;
         self.unsent.retain(|id| !returning.contains(id));
         self.soonest = self.wanted().filter_map(|request| Some(request.due? + grace)).min();
-        (told, returned)
+        (withdrawn, returned)
     }
 
     /// Marks all requests as unsent after the connection was lost; drops those that no caller waits for.
@@ -388,20 +324,6 @@ impl Requests {
     }
 }
 
-/// True if a caller asks whether the disk has what was done.
-fn is_for_the_disk(body: Option<&proto::request::Body>) -> bool {
-    matches!(body, Some(proto::request::Body::Durable(proto::Durable { later: false })))
-}
-
 fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     one.into_iter().chain(other).min()
-}
-
-impl Request {
-    /// The time at which the caller gets the error that there is no connection.
-    fn give_up(&self, outage: Instant, patience: Duration, grace: Duration) -> Instant {
-        let patient = self.since.max(outage) + patience;
-        let by = self.deadline().or(self.due.map(|due| due + grace));
-        by.map_or(patient, |by| by.min(patient))
-    }
 }

@@ -250,14 +250,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_lost_connection_is_logged_unless_the_client_was_closed_meanwhile() {
-        for (ending, told) in [(Ending::No, 1), (Ending::Now, 0)] {
+        for (ending, expected) in [(Ending::No, 1), (Ending::Now, 0)] {
             let lines = Arc::new(AtomicUsize::new(0));
             let outbox = Outbox::new("replay.test:8000");
             let mut engine = Engine::new(Arc::clone(&outbox), (Duration::ZERO, Duration::ZERO), 0);
             outbox.end(ending);
             let lose = || lose(&mut engine, &Error::Unavailable("the server closed the connection".to_owned()));
             tracing::subscriber::with_default(Lines(Arc::clone(&lines)), lose);
-            assert_eq!(lines.load(Ordering::Relaxed), told, "{ending:?}");
+            assert_eq!(lines.load(Ordering::Relaxed), expected, "{ending:?}");
         }
     }
 }

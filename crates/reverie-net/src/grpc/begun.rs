@@ -1,5 +1,6 @@
 //! A connection whose first byte was read, to detect the peer's protocol.
 
+use super::write_through::write_through;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -45,28 +46,4 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Begun<IO> {
     }
 }
 
-impl<IO: AsyncWrite + Unpin> AsyncWrite for Begun<IO> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(context)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(context, slices)
-    }
-}
+write_through!([IO: AsyncWrite + Unpin] Begun<IO>, io);

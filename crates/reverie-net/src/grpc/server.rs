@@ -155,7 +155,7 @@ impl Front {
 
     fn log_refusal(&self, peer: &str, why: impl std::fmt::Display) {
         if let Some(more) = self.shared.refusals.allows() {
-            tracing::warn!("{peer} is refused, and told: {why}{more}");
+            tracing::warn!("{peer} is refused: {why}{more}");
         }
     }
 
@@ -219,7 +219,7 @@ impl Front {
             self.log_refusal(peer, &error);
             return Ok(status(&error).into_http().map(Answered::Routed));
         }
-        let request = if request.uri().path() == SESSION { Asked::beside(request) } else { self.counted(request) };
+        let request = if request.uri().path() == SESSION { Asked::set_aside(request) } else { self.counted(request) };
         Ok(Answer::fill(self.routes.call(request).await?))
     }
 

@@ -44,7 +44,7 @@ pub(super) struct Asked(Arc<Mutex<Option<Incoming>>>);
 
 impl Asked {
     /// Splits the body off the request and stores it in the request's extensions.
-    pub(super) fn beside(request: http::Request<Incoming>) -> http::Request<Body> {
+    pub(super) fn set_aside(request: http::Request<Incoming>) -> http::Request<Body> {
         let (mut parts, body) = request.into_parts();
         parts.extensions.insert(Self(Arc::new(Mutex::new(Some(body)))));
         http::Request::from_parts(parts, Body::empty())

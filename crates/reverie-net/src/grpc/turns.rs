@@ -5,10 +5,11 @@
 //! touching fresh pages takes longer than the copy.
 
 use super::connector::Stream;
-use std::io::{self, IoSlice};
+use super::write_through::write_through;
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, ReadBuf};
 
 /// Bytes that are read before the other tasks run.
 /// A batch of small cells is a frame of about this size, and one of large cells several frames of a megabyte.
@@ -45,31 +46,7 @@ impl<S: Stream> AsyncRead for Turns<S> {
     }
 }
 
-impl<S: Stream> AsyncWrite for Turns<S> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
-    }
-}
+write_through!([S: Stream] Turns<S>, stream);
 
 #[cfg(test)]
 mod tests {
@@ -108,6 +85,6 @@ mod tests {
         }
         assert!(got == sent);
         assert_eq!(waited, [TURN, 2 * TURN, 3 * TURN]);
-        assert_eq!(woken.0.load(Ordering::Relaxed), 3, "who waits of its own is woken by itself");
+        assert_eq!(woken.0.load(Ordering::Relaxed), 3, "a task that waits for itself is woken by itself");
     }
 }

@@ -101,8 +101,8 @@ mod tests {
             upload.push(message.clone());
             assert_eq!(upload.data.len(), len);
             let sent = [&upload.together[..], &upload.data].concat();
-            let told = u32::from_be_bytes(sent[1..5].try_into().unwrap()) as usize;
-            assert_eq!((sent[0], told), (0, sent.len() - 5));
+            let length = u32::from_be_bytes(sent[1..5].try_into().unwrap()) as usize;
+            assert_eq!((sent[0], length), (0, sent.len() - 5));
             assert!(ClientMessage::decode(&sent[5..]).unwrap() == message);
         }
     }

@@ -154,11 +154,11 @@ impl Decoder {
         if count > MAX_ITEMS {
             return Err(broken(format!("{count} items in one message; {MAX_ITEMS} are allowed")));
         }
-        let told = runs.iter().try_fold((0_u64, 0_u64, 0_u64), |(requests, skipped, items), run| {
+        let counts = runs.iter().try_fold((0_u64, 0_u64, 0_u64), |(requests, skipped, items), run| {
             let (requests, more) = (requests + u64::from(run.requests), u64::from(run.requests) * u64::from(run.items));
             (run.items > 0).then_some((requests, skipped + u64::from(run.skipped), items.checked_add(more)?))
         });
-        let Some((requests, skipped, _)) = told.filter(|(.., items)| *items == count as u64) else {
+        let Some((requests, skipped, _)) = counts.filter(|(.., items)| *items == count as u64) else {
             return Err(broken(format!("requests of other items than the {count} that there are")));
         };
         let last = first_id.checked_add(requests + skipped);

@@ -46,10 +46,10 @@ impl Shared {
         self.news.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, tell: impl FnOnce(&mut News)) {
+    fn update(&self, change: impl FnOnce(&mut News)) {
         let waker = {
             let mut news = self.news();
-            tell(&mut news);
+            change(&mut news);
             news.waker.take()
         };
         if let Some(waker) = waker {
@@ -261,11 +261,11 @@ impl LocalInlet {
                     _ => Some(ring::Outlet::open(slot, &self.reader.descriptor()?)?),
                 };
                 self.traffic.without_insert_slot.store(ring.is_none(), Ordering::Relaxed);
-                self.shared.tell(|news| news.ring = Some(ring));
+                self.shared.update(|news| news.ring = Some(ring));
                 Ok(None)
             }
             Some(server_message::Body::Consumed(consumed)) => {
-                self.shared.tell(|news| news.consumed = Some(*consumed));
+                self.shared.update(|news| news.consumed = Some(*consumed));
                 Ok(None)
             }
             Some(server_message::Body::Batch(batch)) => {

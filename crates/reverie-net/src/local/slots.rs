@@ -270,7 +270,7 @@ mod tests {
         slots.freed(0).unwrap();
         let again = slots.take(1000).unwrap().give();
         assert_eq!((again.slot, again.fresh), (0, false));
-        assert!(slots.take(1000).unwrap().give().fresh, "the client was not told of it yet");
+        assert!(slots.take(1000).unwrap().give().fresh, "the client has not received it yet");
     }
 
     #[test]

@@ -184,7 +184,7 @@ async fn bulk_bytes_of_inserts_go_within_the_message_until_there_is_a_slot_and_t
         flush(&mut *way).await;
     };
     let all = async { tokio::join!(sending, reading, server) };
-    tokio::time::timeout(Duration::from_secs(200), all).await.expect("nobody waits for ever");
+    tokio::time::timeout(Duration::from_secs(200), all).await.expect("no request waits for ever");
     assert!(!through_slot[0] && through_slot[1..].iter().all(|slot| *slot), "{through_slot:?}");
 }
 
@@ -340,7 +340,7 @@ async fn a_client_that_does_not_read_is_waited_for_without_more_being_queued() {
 
 #[tokio::test]
 async fn no_server_listens_where_one_was() {
-    let base = Base::new("nobody");
+    let base = Base::new("none");
     let path = base.0.join("gone.sock");
     drop(UnixStream::connect(&path));
     for path in [path.as_path(), Path::new("/nowhere/at/all.sock")] {

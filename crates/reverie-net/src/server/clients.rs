@@ -63,7 +63,7 @@ impl ClientFigures {
     pub(super) fn connected(&self, transport: Transport, peer: String) {
         *self.connection() = Connection { transport: Some(transport), peer };
         self.connections.fetch_add(1, Relaxed);
-        self.heard();
+        self.received();
     }
 
     pub(super) fn lost(&self) {
@@ -72,7 +72,7 @@ impl ClientFigures {
     }
 
     /// Notes that a message has arrived.
-    pub(super) fn heard(&self) {
+    pub(super) fn received(&self) {
         self.seen.store(self.since.elapsed().as_micros() as u64, Relaxed);
     }
 
@@ -122,7 +122,7 @@ mod tests {
             figures.queues(bytes);
         }
         advance(Duration::from_secs(3)).await;
-        all[3].heard();
+        all[3].received();
         all[2].lost();
         all[2].holds(6, 2);
         advance(Duration::from_secs(1)).await;

@@ -259,7 +259,7 @@ impl Shared {
     }
 
     /// Notes that a session's client was notified of the lost outcomes.
-    pub(super) fn told(&self, id: &SessionId) {
+    pub(super) fn notified(&self, id: &SessionId) {
         self.tables.forgotten().remove(id);
     }
 

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 /// A transport whose client reads when the test says so.
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Script>>);
+struct ScriptedWay(Arc<Mutex<Script>>);
 
 #[derive(Default)]
 struct Script {
@@ -45,7 +45,7 @@ fn size(message: &ServerMessage) -> u64 {
     if let Some(Body::Part(part)) = &message.body { part.data.len() as u64 } else { 1 }
 }
 
-impl Told {
+impl ScriptedWay {
     fn script(&self) -> MutexGuard<'_, Script> {
         self.0.lock().unwrap()
     }
@@ -81,7 +81,7 @@ impl Told {
     }
 }
 
-impl Way for Told {
+impl Way for ScriptedWay {
     fn transport(&self) -> &'static str {
         "shared-memory"
     }
@@ -183,21 +183,21 @@ fn row(tables: &Arc<Tables>, item_bytes: usize) -> Inserts {
 }
 
 /// Connects the session of that name; returns whether the hello says that its outcomes are lost.
-async fn connect_as(shared: &Arc<Shared>, name: u8) -> (Told, bool) {
-    let told = Told::default();
-    told.hello();
-    if let Some(Asked::Hello(hello)) = &mut told.script().messages[0].body {
+async fn connect_as(shared: &Arc<Shared>, name: u8) -> (ScriptedWay, bool) {
+    let way = ScriptedWay::default();
+    way.hello();
+    if let Some(Asked::Hello(hello)) = &mut way.script().messages[0].body {
         hello.session = vec![name; 16];
     }
-    Arc::clone(shared).welcome(Box::new(told.clone())).await;
+    Arc::clone(shared).welcome(Box::new(way.clone())).await;
     settle().await;
-    let Some(Body::Hello(hello)) = told.read().unwrap().body else { panic!("no hello") };
-    (told, hello.forgot)
+    let Some(Body::Hello(hello)) = way.read().unwrap().body else { panic!("no hello") };
+    (way, hello.forgot)
 }
 
-async fn connect(shared: &Arc<Shared>, told: &Told) {
-    told.hello();
-    Arc::clone(shared).welcome(Box::new(told.clone())).await;
+async fn connect(shared: &Arc<Shared>, way: &ScriptedWay) {
+    way.hello();
+    Arc::clone(shared).welcome(Box::new(way.clone())).await;
     settle().await;
 }
 
@@ -211,19 +211,19 @@ async fn settle() {
 #[tokio::test]
 async fn batches_that_are_not_read_stay_within_the_sessions_bound() {
     let limits = Limits { session_batch_bytes: 10_000, ..Limits::default() };
-    let (shared, told) = (shared(2900, limits, None), Told::default());
-    connect(&shared, &told).await;
-    (1..=8).for_each(|id| told.ask(id, 1));
+    let (shared, way) = (shared(2900, limits, None), ScriptedWay::default());
+    connect(&shared, &way).await;
+    (1..=8).for_each(|id| way.ask(id, 1));
     settle().await;
-    let batches = |told: &Told| {
-        told.script().queued.iter().filter(|message| matches!(message.body, Some(Body::Batch(_)))).count()
+    let batches = |way: &ScriptedWay| {
+        way.script().queued.iter().filter(|message| matches!(message.body, Some(Body::Batch(_)))).count()
     };
-    assert_eq!(batches(&told), 3, "three fit");
+    assert_eq!(batches(&way), 3, "three fit");
     for _ in 0..24 {
-        told.read();
+        way.read();
         settle().await;
     }
-    let Script { most, bytes, ref queued, .. } = *told.script();
+    let Script { most, bytes, ref queued, .. } = *way.script();
     assert!(most <= 10_000 + 10, "{most} bytes");
     assert_eq!((queued.len(), bytes), (0, 0), "all were sent in the end");
 }
@@ -234,20 +234,20 @@ async fn sessions_take_their_turns_at_the_servers_bound() {
     let shared = shared(100_000, limits, None);
     let mut all = Vec::new();
     for name in 0..3 {
-        let told = Told::default();
-        told.hello();
-        if let Some(Asked::Hello(hello)) = &mut told.script().messages[0].body {
+        let way = ScriptedWay::default();
+        way.hello();
+        if let Some(Asked::Hello(hello)) = &mut way.script().messages[0].body {
             hello.session = vec![name; 16];
         }
-        Arc::clone(&shared).welcome(Box::new(told.clone())).await;
-        told.ask(1, 1);
+        Arc::clone(&shared).welcome(Box::new(way.clone())).await;
+        way.ask(1, 1);
         settle().await;
-        all.push(told);
+        all.push(way);
     }
-    let has = |told: &Told| told.script().bytes > 1000;
+    let has = |way: &ScriptedWay| way.script().bytes > 1000;
     for turn in 0..3 {
         let holders: Vec<usize> = (0..3).filter(|at| has(&all[*at])).collect();
-        assert_eq!(holders, [turn], "one batch fits, and who asked first is first");
+        assert_eq!(holders, [turn], "one batch fits, and the client that asked first is first");
         while all[turn].read().is_some() {}
         settle().await;
     }
@@ -255,19 +255,19 @@ async fn sessions_take_their_turns_at_the_servers_bound() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_reads_nothing_for_a_minute_is_let_go() {
-    let (shared, told) = (shared(1000, Limits::default(), None), Told::default());
-    connect(&shared, &told).await;
-    while told.read().is_some() {}
+    let (shared, way) = (shared(1000, Limits::default(), None), ScriptedWay::default());
+    connect(&shared, &way).await;
+    while way.read().is_some() {}
     tokio::time::sleep(Duration::from_secs(3600)).await;
-    assert!(!told.script().closed, "who has nothing to read may be silent");
-    (1..4).for_each(|id| told.ask(id, 1));
+    assert!(!way.script().closed, "a client with nothing to read may be silent");
+    (1..4).for_each(|id| way.ask(id, 1));
     for _ in 0..5 {
         tokio::time::sleep(Duration::from_secs(29)).await;
-        let closed = told.script().closed;
-        assert!(!closed && told.read().is_some(), "a slow reader is served");
+        let closed = way.script().closed;
+        assert!(!closed && way.read().is_some(), "a slow reader is served");
     }
     tokio::time::sleep(Duration::from_secs(61)).await;
-    assert!(told.script().closed);
+    assert!(way.script().closed);
 }
 
 #[tokio::test(start_paused = true)]
@@ -275,9 +275,9 @@ async fn a_stop_gives_clients_the_grace_time_to_read_what_they_asked_for_and_no_
     let limits = Limits { session_batch_bytes: 1500, ..Limits::default() };
     let grace = Duration::from_secs(7);
     for reads in [true, false] {
-        let (shared, told) = (shared(1000, limits, None), Told::default());
-        connect(&shared, &told).await;
-        (1..=3).for_each(|id| told.ask(id, 1));
+        let (shared, way) = (shared(1000, limits, None), ScriptedWay::default());
+        connect(&shared, &way).await;
+        (1..=3).for_each(|id| way.ask(id, 1));
         settle().await;
         let start = tokio::time::Instant::now();
         let stopping = tokio::spawn({
@@ -287,7 +287,7 @@ async fn a_stop_gives_clients_the_grace_time_to_read_what_they_asked_for_and_no_
         settle().await;
         assert!(!stopping.is_finished(), "one batch fits, two are still to be sent");
         let mut read = Vec::new();
-        while let Some(message) = told.read().filter(|_| reads) {
+        while let Some(message) = way.read().filter(|_| reads) {
             read.push(message);
             settle().await;
         }
@@ -320,27 +320,27 @@ async fn a_client_that_returns_to_a_restarted_server_after_its_sessions_ended_is
         }
         assert!(connect_as(&shared, 9).await.1);
         let known = |name| !table.arrivals(&[name; 16]).is_empty();
-        assert_eq!((known(3), known(9)), (true, false), "who is there is still known");
+        assert_eq!((known(3), known(9)), (true, false), "a connected client is still known");
     }
 }
 
 #[tokio::test]
 async fn a_panic_ends_its_session_only_and_its_name_is_free_again() {
-    let (shared, told, other) = (shared(10, Limits::default(), None), Told::default(), Told::default());
+    let (shared, way, other) = (shared(10, Limits::default(), None), ScriptedWay::default(), ScriptedWay::default());
     other.hello();
     if let Some(Asked::Hello(hello)) = &mut other.script().messages[0].body {
         hello.session = vec![9; 16];
     }
     Arc::clone(&shared).welcome(Box::new(other.clone())).await;
-    connect(&shared, &told).await;
-    told.script().panics = true;
-    let waker = told.script().waker.take();
+    connect(&shared, &way).await;
+    way.script().panics = true;
+    let waker = way.script().waker.take();
     waker.unwrap().wake();
     settle().await;
     assert_eq!(shared.sessions().len(), 1, "the other one");
-    let told = Told::default();
-    connect(&shared, &told).await;
-    let Some(Body::Hello(hello)) = told.read().unwrap().body else { panic!("no hello") };
+    let way = ScriptedWay::default();
+    connect(&shared, &way).await;
+    let Some(Body::Hello(hello)) = way.read().unwrap().body else { panic!("no hello") };
     assert!(!hello.resumed, "another session");
     other.ask(1, 1);
     settle().await;
@@ -351,15 +351,15 @@ async fn a_panic_ends_its_session_only_and_its_name_is_free_again() {
 async fn what_waits_in_a_session_that_panics_does_not_go_in_and_what_is_in_stays_known() {
     let shared = shared(10, Limits::default(), None);
     let table = Arc::clone(shared.tables.get("a").unwrap());
-    let (told, _) = connect_as(&shared, 3).await;
+    let (way, _) = connect_as(&shared, 3).await;
     let sent = |number| Sent { sender: [3; 16], number };
     let change = |limiter| reverie_core::table::Change { limiter: Some(limiter), ..Default::default() };
     assert!(table.insert_sent(row(&shared.tables, 10), sent(1), Keys::new()).unwrap().is_done());
     table.configure(change(Limiter::queue(1).unwrap())).unwrap();
     let waits = table.insert_sent(row(&shared.tables, 10), sent(2), Keys::new()).unwrap();
     assert!(!waits.is_done());
-    told.script().panics = true;
-    told.ask(1, 1);
+    way.script().panics = true;
+    way.ask(1, 1);
     settle().await;
     assert_eq!(table.info().pending_inserts, 0, "it was taken out of the queue");
     table.configure(change(Limiter::min_size(1).unwrap())).unwrap();
@@ -372,68 +372,68 @@ async fn a_way_that_brings_no_token_is_asked_to_prove_that_it_knows_it_and_is_sh
     for (token, prover, admitted) in
         [("wrong", Prover::Client, false), ("secret", Prover::Server, false), ("secret", Prover::Client, true)]
     {
-        let told = Told::default();
-        told.hello();
-        let welcome = tokio::spawn(Arc::clone(&shared).welcome(Box::new(told.clone())));
+        let way = ScriptedWay::default();
+        way.hello();
+        let welcome = tokio::spawn(Arc::clone(&shared).welcome(Box::new(way.clone())));
         settle().await;
-        let Some(Body::Challenge(challenge)) = told.read().unwrap().body else { panic!("no challenge") };
+        let Some(Body::Challenge(challenge)) = way.read().unwrap().body else { panic!("no challenge") };
         let server_nonce = challenge.nonce.as_slice().try_into().unwrap();
         let exchange = Exchange { session: &[3; 16], client_nonce: &[5; NONCE_BYTES], server_nonce };
         assert!(Token::new("secret").is_proven(Prover::Server, &exchange, &challenge.proof));
-        told.say(Asked::Proof(proto::Proof { proof: Token::new(token).proof(prover, &exchange) }));
+        way.say(Asked::Proof(proto::Proof { proof: Token::new(token).proof(prover, &exchange) }));
         welcome.await.unwrap();
         settle().await;
-        let first = told.read().unwrap().body;
+        let first = way.read().unwrap().body;
         assert_eq!(matches!(first, Some(Body::Hello(_))), admitted, "{token}: {first:?}");
-        assert_eq!(told.script().closed, !admitted);
+        assert_eq!(way.script().closed, !admitted);
     }
 }
 
 #[tokio::test]
 async fn a_client_that_answers_a_challenge_with_anything_else_is_refused() {
     let shared = shared(10, Limits::default(), Some("secret"));
-    let told = Told::default();
-    told.hello();
-    told.ask(1, 1);
-    Arc::clone(&shared).welcome(Box::new(told.clone())).await;
-    assert!(matches!(told.read().unwrap().body, Some(Body::Challenge(_))));
-    let Some(Body::Goodbye(goodbye)) = told.read().unwrap().body else { panic!("it is let in") };
+    let way = ScriptedWay::default();
+    way.hello();
+    way.ask(1, 1);
+    Arc::clone(&shared).welcome(Box::new(way.clone())).await;
+    assert!(matches!(way.read().unwrap().body, Some(Body::Challenge(_))));
+    let Some(Body::Goodbye(goodbye)) = way.read().unwrap().body else { panic!("it is admitted") };
     assert!(matches!(goodbye.reason.unwrap().kind, Some(proto::error_detail::Kind::Unauthenticated(_))));
-    assert!(told.script().closed);
+    assert!(way.script().closed);
 }
 
 #[tokio::test]
 async fn outcomes_that_are_never_received_are_remembered_up_to_a_bound_and_received_ones_do_not_count() {
     for receives in [true, false] {
-        let (shared, told) = (shared(10, Limits::default(), None), Told::default());
-        connect(&shared, &told).await;
+        let (shared, way) = (shared(10, Limits::default(), None), ScriptedWay::default());
+        connect(&shared, &way).await;
         for id in 1..=MOST_REMEMBERED as u64 + 1 {
             let mutate = proto::Mutate { table: "a".to_owned(), ..Default::default() };
             let body = Some(request::Body::Mutate(mutate));
-            told.say(Asked::Request(proto::Request { id, timeout: None, body }));
+            way.say(Asked::Request(proto::Request { id, timeout: None, body }));
             let received = receives.then(|| proto::Received { below: id, ..Default::default() });
-            told.script().messages.back_mut().unwrap().received = received;
+            way.script().messages.back_mut().unwrap().received = received;
         }
-        while !told.script().messages.is_empty() {
+        while !way.script().messages.is_empty() {
             settle().await;
         }
         settle().await;
-        let last = told.script().queued.pop_back().unwrap().body;
+        let last = way.script().queued.pop_back().unwrap().body;
         let is_ended =
             matches!(&last, Some(Body::Goodbye(goodbye)) if format!("{goodbye:?}").contains("never received"));
-        assert_eq!((is_ended, told.script().closed), (!receives, !receives), "{last:?}");
+        assert_eq!((is_ended, way.script().closed), (!receives, !receives), "{last:?}");
     }
 }
 
 #[tokio::test]
 async fn a_stop_takes_what_has_arrived_and_not_all_that_a_client_goes_on_sending() {
     let shared = shared(8, Limits::default(), None);
-    let told = Told::default();
-    connect(&shared, &told).await;
+    let way = ScriptedWay::default();
+    connect(&shared, &way).await;
     // There is one thread: all of it has arrived when the session is notified of the stop.
-    (1..=300).for_each(|id| told.ask(id, 1));
+    (1..=300).for_each(|id| way.ask(id, 1));
     shared.stop(Duration::from_secs(200)).await;
-    let script = told.script();
+    let script = way.script();
     let is_batch = |message: &&ServerMessage| matches!(message.body, Some(Body::Batch(_)));
     let batches = script.queued.iter().filter(is_batch).count();
     assert!((256..300).contains(&batches), "{batches} of 300 were answered");

@@ -116,7 +116,7 @@ impl Shared {
     fn refuse(&self, mut way: Box<dyn Way>, reason: ErrorDetail) {
         if let Some(more) = self.refusals.allows() {
             let why = convert::error::decode(reason.clone());
-            tracing::warn!("{} is refused, and told: {why}{more}", way.peer());
+            tracing::warn!("{} is refused: {why}{more}", way.peer());
         }
         let goodbye = proto::Goodbye { reason: Some(reason), stopping: false };
         way.send(ServerMessage { body: Some(Body::Goodbye(goodbye)) });

@@ -207,7 +207,7 @@ impl Draws<'_> {
                 Err(error) => (Vec::new(), Some(error)),
             };
             if let Some(tally) = batches.last().and_then(Drawn::tally) {
-                table.heard(shard, tally, asked_at);
+                table.received(shard, tally, asked_at);
             }
             round.drawn.extend(batches.into_iter().map(|drawn| (shard, drawn)));
             round.note(table, shard, error);

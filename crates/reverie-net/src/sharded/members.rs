@@ -192,7 +192,7 @@ impl Members {
         let taken = (0..self.len()).find(|other| *other != shard && state[*other].number == Some(number));
         if let Some(other) = taken {
             return Err(Error::InvalidArgument(format!(
-                "{} and {} are both shard {number}: their keys cannot be told apart; start each with a number of its \
+                "{} and {} are both shard {number}: their keys cannot be distinguished; start each with a number of its \
                  own, Server(..., shard=i) or `reverie serve --shard i`",
                 self.name(other),
                 self.name(shard)

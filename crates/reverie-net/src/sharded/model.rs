@@ -47,7 +47,7 @@ struct Shard {
     /// The largest ration that may be in force at the shard.
     ration: u64,
     /// The ration that was last sent to it and is not confirmed yet.
-    told: Option<u64>,
+    announced: Option<u64>,
     /// Draws of this incarnation that the shard counted and no caller received.
     discarded: u64,
     /// The bounds of its clock's offset.
@@ -100,7 +100,7 @@ impl Model {
     ///
     /// Counters of another incarnation count from their present values: those of a checkpoint were counted before they
     /// were lost, and a new shard admits nothing before its first tally.
-    pub fn heard(&mut self, shard: usize, tally: Tally) {
+    pub fn received(&mut self, shard: usize, tally: Tally) {
         let (shard, forgets) = (&mut self.shards[shard], self.among_others);
         let known = shard.tally.map(|tally| tally.incarnation);
         if known.is_some_and(|known| known != tally.incarnation) {
@@ -110,7 +110,7 @@ impl Model {
                 shard.past = Counters { inserts: shard.inserts(), samples: shard.samples(), deletes: 0 };
                 shard.start = tally.counters;
             }
-            (shard.told, shard.discarded, shard.clocks) = (None, 0, Clocks::default());
+            (shard.announced, shard.discarded, shard.clocks) = (None, 0, Clocks::default());
         }
         shard.tally = Some(tally);
         shard.present = true;
@@ -219,8 +219,8 @@ impl Model {
     }
 
     /// Takes in a reading of a shard's clock, taken between these two times of the client's clock.
-    pub fn heard_clock(&mut self, shard: usize, asked: Duration, answered: Duration, shown: Duration) {
-        self.shards[shard].clocks.heard(asked, answered, shown);
+    pub fn received_clock(&mut self, shard: usize, asked: Duration, answered: Duration, shown: Duration) {
+        self.shards[shard].clocks.add(asked, answered, shown);
     }
 
     /// The number of seconds by which the shard's clock is ahead of the client's; 0 without a reading.

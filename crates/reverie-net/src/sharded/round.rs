@@ -50,7 +50,7 @@ impl Round {
             };
             for drawn in batches {
                 if let Some(tally) = drawn.tally() {
-                    table.heard(shard, tally, asked_at);
+                    table.received(shard, tally, asked_at);
                 }
                 round.drawn.push((shard, drawn));
             }
@@ -58,7 +58,7 @@ impl Round {
         }
         for (shard, outcome) in tallies {
             match outcome {
-                Ok(tally) => table.heard(shard, tally, asked_at),
+                Ok(tally) => table.received(shard, tally, asked_at),
                 Err(error) => round.note(table, shard, Some(error)),
             }
         }

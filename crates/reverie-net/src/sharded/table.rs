@@ -66,7 +66,7 @@ impl Watcher for Table {
             let (asked, replay) = (self.began.elapsed(), self.members.replay(shard));
             let tally = tokio::time::timeout(LAST_LOOK, replay.tally(&self.name, None)).await;
             let tally = tally.unwrap_or_else(|_| Err(Error::Unavailable(replay.no_response_reason(LAST_LOOK))))?;
-            self.heard(shard, tally, asked);
+            self.received(shard, tally, asked);
             self.ring();
             Ok(())
         }
@@ -107,13 +107,13 @@ impl Table {
     }
 
     /// Takes in a tally that was asked for at this time, unless the server was lost meanwhile.
-    pub(super) fn heard(&self, shard: usize, tally: Tally, asked: Duration) {
+    pub(super) fn received(&self, shard: usize, tally: Tally, asked: Duration) {
         let mut model = self.model();
         if self.members.is_lost(shard) {
             return;
         }
-        model.heard(shard, tally);
-        model.heard_clock(shard, asked, self.now(), tally.now);
+        model.received(shard, tally);
+        model.received_clock(shard, asked, self.now(), tally.now);
     }
 
     /// Makes the next draws ask the servers first.
@@ -190,7 +190,7 @@ impl Table {
         let mut failed = None;
         for (shard, outcome) in end.all(tickets).await {
             match outcome {
-                Ok(tally) => self.heard(shard, tally, asked),
+                Ok(tally) => self.received(shard, tally, asked),
                 Err(error) if self.members.missed(shard, &error) => {}
                 Err(error) => failed = failed.or(Some(error)),
             }

@@ -26,7 +26,7 @@ async fn a_client_connects_at_the_first_call_and_reports_what_the_server_is() {
     let client = fake.client(SECOND);
     assert_eq!((client.link().transport, client.link().connected), (None, false));
     tokio::time::sleep(SECOND).await;
-    assert_eq!(fake.inside.attempts.load(Ordering::SeqCst), 0, "nobody has asked for anything");
+    assert_eq!(fake.inside.attempts.load(Ordering::SeqCst), 0, "no caller has asked for anything");
     let (described, _talk) = tokio::join!(client.describe(), fake.session());
     let described = described.unwrap().unwrap();
     assert_eq!((described.version.as_str(), described.tables[0].name.as_str()), ("1.2.3", "replay"));
@@ -52,7 +52,7 @@ async fn a_batch_arrives_in_parts_and_its_head_is_known_afterwards() {
     let request = talk.request().await;
     send_batch(&talk, request.id, 64, 999, 1, false).await;
     assert_batch(&second.await.unwrap(), 64);
-    // The server was told that it need not keep the first.
+    // The server was notified that it need not keep the first.
     assert_eq!(talk.received.last().map(|received| received.below), Some(request.id));
 }
 
@@ -76,7 +76,7 @@ async fn a_deadline_holds_while_the_server_takes_nothing() {
     let client = fake.client(100 * SECOND);
     let _talk = connected(&fake, &client).await;
     let mut rows = Rows::new(&client);
-    // More than the connection holds of what nobody reads.
+    // More than the connection holds of what the peer does not read.
     let _inserts: Vec<_> = (0..3000).map(|_| client.insert("replay", rows.inserts()).unwrap()).collect();
     tokio::time::sleep(SECOND).await;
     // The client's task wakes for each of these, and in the end sleeps with one in its hands.
@@ -231,7 +231,7 @@ async fn requests_fail_when_patience_ends_and_succeed_when_the_server_is_there()
     fake.refuse();
     let client = fake.client(3 * SECOND);
     let start = Instant::now();
-    let Err(Error::Unavailable(text)) = client.info().await else { panic!("nobody is there") };
+    let Err(Error::Unavailable(text)) = client.info().await else { panic!("no server is there") };
     assert!((3 * SECOND..4 * SECOND).contains(&start.elapsed()), "{:?}", start.elapsed());
     assert!(text.contains(ADDRESS) && text.contains("the server's figures") && text.contains("refused"), "{text}");
     assert!(fake.inside.attempts.load(Ordering::SeqCst) > 5, "it was tried again and again");
@@ -391,7 +391,7 @@ async fn a_client_whose_first_question_was_withdrawn_is_heard_at_its_second() {
     tokio::time::sleep(SECOND).await;
     let sample = client.draw(draws(4), None);
     let session = tokio::time::timeout(10 * SECOND, fake.session());
-    let mut talk = session.await.expect("nobody heard the second question");
+    let mut talk = session.await.expect("no server received the second question");
     let id = talk.request().await.id;
     send_batch(&talk, id, 4, 100_000, 0, true).await;
     assert_batch(&sample.await.unwrap(), 4);

@@ -97,7 +97,7 @@ impl Fake {
         self.session_with(true, false).await
     }
 
-    /// The same of a server that knows the session or not, and says of it that it let go of what it did.
+    /// The same of a server that knows the session or not, and reports that it has forgotten what it did.
     pub async fn session_with(&self, resumed: bool, forgot: bool) -> Talk {
         let talk = std::future::poll_fn(|context| self.sessions.lock().unwrap().poll_recv(context)).await.unwrap();
         let hello = proto::ServerHello {
@@ -123,7 +123,7 @@ impl Fake {
 
 impl Talk {
     pub async fn say(&self, body: Body) {
-        // A client that is gone hears nothing.
+        // A client that is gone receives nothing.
         let _ = self.answers.send(Ok(ServerMessage { body: Some(body) })).await;
     }
 

@@ -130,7 +130,7 @@ async fn over_tls_the_server_shows_its_certificate_and_asks_for_the_clients() {
     };
     let host = Host::with(vec![table("a")], Options { tls: tls(None), ..with_token() });
     over_tls(&host, trust(&authority)).await.unwrap();
-    assert!(over_tls(&host, trust(&other)).await.is_err(), "signed by somebody else");
+    assert!(over_tls(&host, trust(&other)).await.is_err(), "signed by another authority");
     assert!(over_tls(&host, trust(&authority).domain_name("elsewhere")).await.is_err(), "another name");
     let plain = Endpoint::from_shared(format!("http://{}", host.server.address())).unwrap().connect().await;
     let plain = async { ReplayClient::new(plain?).describe(describe(Some("Bearer secret"))).await.map_err(Into::into) };
@@ -142,5 +142,5 @@ async fn over_tls_the_server_shows_its_certificate_and_asks_for_the_clients() {
     over_tls(&host, trust(&authority).identity(identity(authority.issue("client", true)))).await.unwrap();
     assert!(over_tls(&host, trust(&authority)).await.is_err(), "no certificate");
     let foreign = trust(&authority).identity(identity(other.issue("client", true)));
-    assert!(over_tls(&host, foreign).await.is_err(), "a certificate of somebody else's");
+    assert!(over_tls(&host, foreign).await.is_err(), "another client's certificate");
 }

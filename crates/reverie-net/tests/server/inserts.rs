@@ -93,7 +93,7 @@ async fn a_client_learns_when_its_inserts_begin_to_wait_for_their_tables_and_whe
     let other = session.insert(1, &[4.0]);
     session.inserted(other, 1).await;
     assert_eq!(session.held, [true], "once, and not before");
-    for told in [&[true][..], &[true, false]] {
+    for expected in [&[true][..], &[true, false]] {
         let id = session.ask(sample("a", 1), None);
         let (mut confirmed, mut drawn) = (false, false);
         while !(confirmed && drawn) {
@@ -109,6 +109,6 @@ async fn a_client_learns_when_its_inserts_begin_to_wait_for_their_tables_and_whe
         // What was said before this answer is known.
         let id = session.ask(request::Body::Info(proto::InfoRequest {}), None);
         session.reply(id).await;
-        assert_eq!(session.held, told);
+        assert_eq!(session.held, expected);
     }
 }

@@ -70,7 +70,7 @@ async fn an_insert_that_waits_goes_on_without_its_connection() {
         }
     }
     assert_eq!(host.tables.get("a").unwrap().info().counters.inserts, 2, "and not a third time");
-    assert_eq!(session.held.first(), Some(&true), "a new connection is told that it waits");
+    assert_eq!(session.held.first(), Some(&true), "a new connection receives that it waits");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -87,7 +87,7 @@ async fn draws_of_a_consuming_table_are_given_again_until_they_were_received() {
     session.ask_again(id, sample("a", 2), None);
     let same = session.whole(id).await;
     assert_eq!((same.values(), same.keys()), (batch.values(), batch.keys()));
-    assert!(same.message.new_head.is_none() && same.message.head == 1, "heads begin anew with a connection");
+    assert!(same.message.new_head.is_none() && same.message.head == 1, "heads begin again with a connection");
     session.received(id + 1, &[]);
     let info = session.ask(request::Body::Info(proto::InfoRequest {}), None);
     session.reply(info).await;
@@ -166,25 +166,25 @@ async fn a_forgotten_session_with_outcomes_is_reported_until_its_client_sends_a_
     let limits = Limits { linger: Duration::ZERO, ..Limits::default() };
     let host = Host::with(vec![table("a")], Options { limits, ..options() });
     // Comes back when the session before is gone.
-    let anew = async |name: u8| loop {
+    let reconnected = async |name: u8| loop {
         let (session, hello) = Session::open(host.client().await, [name; 16]).await;
         if !hello.resumed {
             return (session, hello.forgot);
         }
     };
-    let (session, forgot) = anew(1).await;
+    let (session, forgot) = reconnected(1).await;
     assert!(!forgot);
     session.lose();
-    let (mut session, forgot) = anew(1).await;
+    let (mut session, forgot) = reconnected(1).await;
     assert!(!forgot, "nothing was done, there is nothing to forget");
     let first = session.insert(0, &[1.0]);
     session.inserted(first, 1).await;
     session.lose();
-    let (session, forgot) = anew(1).await;
+    let (session, forgot) = reconnected(1).await;
     assert!(forgot);
-    assert!(!anew(2).await.1, "another client is another session");
+    assert!(!reconnected(2).await.1, "another client is another session");
     session.lose();
-    let (mut session, forgot) = anew(1).await;
+    let (mut session, forgot) = reconnected(1).await;
     assert!(forgot, "it may not have read the hello before");
     let first = session.insert(0, &[2.0]);
     session.inserted(first, 1).await;
@@ -192,7 +192,7 @@ async fn a_forgotten_session_with_outcomes_is_reported_until_its_client_sends_a_
     let info = session.ask(request::Body::Info(proto::InfoRequest {}), None);
     assert!(matches!(session.reply(info).await, reply::Body::Info(_)));
     session.lose();
-    assert!(!anew(1).await.1, "it was told, and has had all outcomes since");
+    assert!(!reconnected(1).await.1, "it was notified, and has had all outcomes since");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -217,7 +217,11 @@ async fn a_stop_forgets_no_client_so_that_a_last_checkpoint_knows_what_is_in_of_
         |table: &str, name: u8| known(table, name).iter().map(|(id, keys)| (*id, keys.len())).collect::<Vec<_>>();
     assert_eq!((numbers("a", 1), numbers("b", 2)), (vec![(id, 2)], vec![(whole, 1)]));
     assert_eq!(known("b", 2)[0].1[0].get(), keys[0]);
-    assert_eq!(host.tables.forgotten().names(), Vec::<[u8; 16]>::new(), "whoever comes back is not told to give up");
+    assert_eq!(
+        host.tables.forgotten().names(),
+        Vec::<[u8; 16]>::new(),
+        "a client that comes back is not asked to abandon anything"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -262,7 +266,7 @@ async fn what_waits_since_an_earlier_connection_takes_no_credit_of_the_new_one()
     session.take_id(300);
     let other = session.insert(1, &[3.0]);
     session.inserted(other, 1).await;
-    assert_eq!(session.held, [true], "who comes back is told what waits, before anything is sent again");
+    assert_eq!(session.held, [true], "a client that comes back receives what waits, before anything is sent again");
     // One of them goes in, and the others are still of that connection.
     let id = session.ask(sample("a", 1), None);
     let (mut confirmed, mut drawn) = (false, false);

@@ -94,7 +94,7 @@ async fn at_the_deadline_come_the_draws_that_were_made_and_the_reason() {
     }
     host.fill("a", [3.0]);
     let id = session.ask(sample("a", 1), Some(0.0));
-    assert_eq!(session.whole(id).await.values(), [3.0], "nobody stands in the queue any more");
+    assert_eq!(session.whole(id).await.values(), [3.0], "no request is in the queue any more");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -111,7 +111,7 @@ async fn a_request_that_is_withdrawn_gives_the_draws_that_were_made() {
     assert!(matches!(session.refusal(id).await, Kind::Deadline(_)));
     host.fill("a", [2.0]);
     let id = session.ask(sample("a", 1), Some(0.0));
-    assert_eq!(session.whole(id).await.values(), [2.0], "nobody stands in the queue any more");
+    assert_eq!(session.whole(id).await.values(), [2.0], "no request is in the queue any more");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -1,4 +1,4 @@
-//! A server, and a client that says what it is told to.
+//! A server, and a client that sends what a test says.
 
 use prost::Message;
 use reverie_core::append::{Cells, RowWriter, Sink};

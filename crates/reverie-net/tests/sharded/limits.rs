@@ -1,4 +1,4 @@
-//! One limiter over several shards: how many inserts each may let in, while it holds for their sum and nobody stalls.
+//! One limiter over several shards: how many inserts each may admit, while it holds for their sum and no writer stalls.
 
 use crate::support::{shards, tally};
 use proptest::prelude::*;
@@ -26,9 +26,9 @@ fn a_limiter_without_an_upper_end_lets_any_number_in() {
     let counters = Counters { inserts: 1 << 40, samples: 0, deletes: 0 };
     assert_eq!(Limiter::min_size(5).unwrap().most_inserts(&counters), None);
     let mut two = Model::new(2, Limiter::min_size(5).unwrap(), 1);
-    two.heard(0, Tally { ration: Some(0), incarnation: 9, ..tally(0.0, 0, 0) });
-    two.heard(1, tally(0.0, 0, 0));
-    assert_eq!(two.rations(&[0, 0]), [Some((9, i64::MAX as u64)), None], "one that limits itself is told nothing");
+    two.received(0, Tally { ration: Some(0), incarnation: 9, ..tally(0.0, 0, 0) });
+    two.received(1, tally(0.0, 0, 0));
+    assert_eq!(two.rations(&[0, 0]), [Some((9, i64::MAX as u64)), None], "one that limits itself receives nothing");
 }
 
 /// A shard, as far as the limiter goes: what a rationed table does, without items.
@@ -73,7 +73,7 @@ impl Server {
     }
 }
 
-/// Model, and the one who samples them.
+/// Model, and the client that samples them.
 struct World {
     shards: Model,
     servers: Vec<Server>,
@@ -104,7 +104,7 @@ impl World {
             if let Some((incarnation, ration)) = rations[shard] {
                 server.grant(incarnation, ration);
             }
-            self.shards.heard(shard, server.tally());
+            self.shards.received(shard, server.tally());
         }
     }
 
@@ -116,7 +116,7 @@ impl World {
         let split = self.shards.split(allowed).unwrap();
         for (shard, count) in split.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
             self.servers[shard].counters.samples += count;
-            self.shards.heard(shard, self.servers[shard].tally());
+            self.shards.received(shard, self.servers[shard].tally());
         }
         allowed
     }
@@ -140,7 +140,7 @@ enum Step {
     Exchange { reached: u64 },
     Draw { wanted: u64 },
     Lose { shard: usize },
-    Return { shard: usize, anew: bool },
+    Return { shard: usize, restarted: bool },
 }
 
 fn steps(shards: usize, failures: bool) -> impl Strategy<Value = Vec<Step>> {
@@ -149,7 +149,7 @@ fn steps(shards: usize, failures: bool) -> impl Strategy<Value = Vec<Step>> {
         4 => any::<u64>().prop_map(|reached| Step::Exchange { reached }),
         4 => (1_u64..64).prop_map(|wanted| Step::Draw { wanted }),
         u32::from(failures) => (0..shards).prop_map(|shard| Step::Lose { shard }),
-        u32::from(failures) => (0..shards, any::<bool>()).prop_map(|(shard, anew)| Step::Return { shard, anew }),
+        u32::from(failures) => (0..shards, any::<bool>()).prop_map(|(shard, restarted)| Step::Return { shard, restarted }),
     ];
     prop::collection::vec(step, 0..120)
 }
@@ -163,13 +163,13 @@ fn play(world: &mut World, step: &Step) {
             world.up[shard] = false;
             world.shards.lost(shard);
         }
-        Step::Return { shard, anew } if !world.up[shard] => {
+        Step::Return { shard, restarted } if !world.up[shard] => {
             world.up[shard] = true;
-            if anew {
+            if restarted {
                 let Server { incarnation, mass, waiting, .. } = world.servers[shard];
                 world.servers[shard] = Server { incarnation: incarnation + 1, mass, waiting, ..Server::default() };
             }
-            world.shards.heard(shard, world.servers[shard].tally());
+            world.shards.received(shard, world.servers[shard].tally());
         }
         Step::Return { .. } => {}
     }
@@ -224,7 +224,7 @@ proptest! {
                 step => play(&mut world, step),
             }
         }
-        (0..shards).for_each(|shard| play(&mut world, &Step::Return { shard, anew: false }));
+        (0..shards).for_each(|shard| play(&mut world, &Step::Return { shard, restarted: false }));
         // Some shards have no writer: what they were given must come to the others.
         let writes: Vec<usize> = (0..shards).filter(|shard| idle & (1 << shard) == 0 || *shard == 0).collect();
         world.servers.iter_mut().for_each(|server| server.waiting = 0);
@@ -239,7 +239,7 @@ proptest! {
             let admitted = world.admit();
             inserted += admitted;
             still = if admitted + world.draw(16) > 0 { 0 } else { still + 1 };
-            prop_assert!(still < 4, "nobody goes on: {:?} {:?}", world.servers, world.shards);
+            prop_assert!(still < 4, "no writer goes on: {:?} {:?}", world.servers, world.shards);
         }
         prop_assert!(inserted > 100, "{inserted} inserts in 2000 turns");
     }

@@ -34,12 +34,12 @@ fn a_lost_shard_counts_for_the_ratio_and_not_for_the_distribution() {
     two.lost(1);
     assert_eq!(two.chances(), Some(vec![1.0, 0.0]));
     assert_eq!(two.counters(), Counters { inserts: 40, samples: 0, deletes: 30 });
-    two.heard(1, tally(3.0, 0, 30));
+    two.received(1, tally(3.0, 0, 30));
     assert_eq!(two.counters(), Counters { inserts: 40, samples: 0, deletes: 0 });
     // Another incarnation, which starts from a checkpoint of 20 items: they were counted.
-    two.heard(1, Tally { incarnation: 2, ..tally(2.0, 0, 20) });
+    two.received(1, Tally { incarnation: 2, ..tally(2.0, 0, 20) });
     assert_eq!(two.counters(), Counters { inserts: 40, samples: 0, deletes: 10 });
-    two.heard(1, Tally { incarnation: 2, ..tally(2.0, 0, 25) });
+    two.received(1, Tally { incarnation: 2, ..tally(2.0, 0, 25) });
     assert_eq!(two.counters(), Counters { inserts: 45, samples: 0, deletes: 10 });
 }
 
@@ -48,9 +48,9 @@ fn corrected(then: &[Tally], now: &[Tally], draws: u64, keeps: bool) -> Vec<f64>
     let mut of = shards(then);
     let mut counts = vec![0; then.len()];
     for _ in 0..draws / 50 {
-        then.iter().enumerate().for_each(|(shard, tally)| of.heard(shard, *tally));
+        then.iter().enumerate().for_each(|(shard, tally)| of.received(shard, *tally));
         let split = of.split(50).unwrap();
-        now.iter().enumerate().for_each(|(shard, tally)| of.heard(shard, *tally));
+        now.iter().enumerate().for_each(|(shard, tally)| of.received(shard, *tally));
         let Kept { counts: kept, again, .. } = of.keep(&split).unwrap();
         assert_eq!(kept.iter().chain(&again).sum::<u64>(), 50);
         let given =
@@ -95,25 +95,25 @@ fn draws_by_masses_of_before_are_spread_by_those_of_now() {
 fn draws_that_reach_no_caller_count_as_none() {
     let mut two = shards(&[tally(1.0, 0, 10), tally(1.0, 0, 10)]);
     let drawn = |samples| Tally { counters: Counters { inserts: 10, samples, deletes: 0 }, ..tally(1.0, 0, 10) };
-    two.heard(0, drawn(8));
+    two.received(0, drawn(8));
     two.discard(0, 3);
     assert_eq!((two.counters().samples, two.discarded(0)), (5, 3));
     // Those of an incarnation that is gone stay out of its counts.
-    two.heard(0, Tally { incarnation: 2, ..drawn(0) });
+    two.received(0, Tally { incarnation: 2, ..drawn(0) });
     assert_eq!((two.counters().samples, two.discarded(0)), (5, 0));
 }
 
 #[test]
 fn so_many_inserts_of_one_shard_as_nothing_can_change_before() {
     let mut two = Model::new(2, Limiter::min_size(101).unwrap(), 1);
-    two.heard(0, tally(0.0, 0, 0));
-    two.heard(1, tally(0.0, 0, 0));
+    two.received(0, tally(0.0, 0, 0));
+    two.received(1, tally(0.0, 0, 0));
     assert_eq!(two.patience(), 51);
-    two.heard(1, tally(60.0, 0, 60));
+    two.received(1, tally(60.0, 0, 60));
     assert_eq!(two.patience(), 21);
     two.lost(0);
     assert_eq!(two.patience(), 41);
-    two.heard(1, tally(101.0, 0, 101));
+    two.received(1, tally(101.0, 0, 101));
     assert_eq!(two.patience(), 1);
 }
 
@@ -124,9 +124,9 @@ fn clients_of_one_limiter_count_alike_whenever_they_began() {
         counters: Counters { inserts: 10, samples, deletes: 0 },
         ..tally(1.0, 0, 10)
     };
-    let counters = |of: fn(Model) -> Model, heard: &[Tally]| {
+    let counters = |of: fn(Model) -> Model, tallies: &[Tally]| {
         let mut one = of(Model::new(1, Limiter::min_size(1).unwrap(), 3));
-        heard.iter().for_each(|tally| one.heard(0, *tally));
+        tallies.iter().for_each(|tally| one.received(0, *tally));
         one.counters()
     };
     let (early, late) = ([counted(70, 1), counted(5, 2)], [counted(5, 2)]);

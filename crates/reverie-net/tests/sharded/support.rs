@@ -31,7 +31,7 @@ pub fn tally(total: f64, zeros: u64, size: u64) -> Tally {
 /// The model of shards with these tallies, and a limiter that never delays.
 pub fn shards(tallies: &[Tally]) -> Model {
     let mut shards = Model::new(tallies.len(), Limiter::min_size(1).unwrap(), 3);
-    tallies.iter().enumerate().for_each(|(shard, tally)| shards.heard(shard, *tally));
+    tallies.iter().enumerate().for_each(|(shard, tally)| shards.received(shard, *tally));
     shards
 }
 

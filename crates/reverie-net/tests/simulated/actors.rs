@@ -200,7 +200,7 @@ async fn sample(world: &World) {
 /// Takes all that the queue is given, with deadlines and without, and gives requests up at any moment: nothing may be
 /// lost, and nothing come twice.
 async fn consume(world: &World) {
-    // In a third of the simulations it is told of outages in the midst of them.
+    // In a third of the simulations it is notified of outages during them.
     let patience = if world.seed.is_multiple_of(3) { 3 } else { 100_000 };
     let client = world.client(Duration::from_secs(patience));
     let mut random = random(world.seed, 30);

@@ -40,7 +40,7 @@ pub struct World {
     /// The tables of each life of the server.
     lives: Mutex<Vec<Arc<Tables>>>,
     next_value: AtomicU64,
-    /// Values that a writer was told are in, with their keys and how often its server had been restarted.
+    /// Values that a writer knows are in, with their keys and how often its server had been restarted.
     confirmed: Mutex<Vec<Confirmed>>,
     consumed: Mutex<HashMap<i64, u64>>,
     /// What was consumed in the present life of the server.
@@ -61,7 +61,7 @@ pub struct World {
     /// Inserts that were taken back, and of how many of them it was not known at first whether they are in.
     pub withdrawn: AtomicU64,
     pub unknown: AtomicU64,
-    /// Requests for draws of the queue that were given up.
+    /// Requests for draws of the queue that were withdrawn.
     pub abandoned: AtomicU64,
     /// Values whose withdrawal was confirmed, and by which life of the server at the soonest: they must be in none from
     /// there on. One that was crashed may have taken a value without being able to tell.
@@ -243,7 +243,7 @@ impl World {
         self.consumed_here.lock().unwrap().insert(value);
     }
 
-    /// True where the writers are through, and the consumer has all that they were told is in the queue.
+    /// True where the writers are through, and the consumer has all that they know is in the queue.
     fn is_consumed(&self) -> bool {
         let (confirmed, consumed) = (self.confirmed.lock().unwrap(), self.consumed.lock().unwrap());
         let mut queued = confirmed.iter().filter(|confirmed| confirmed.table == "queue");

@@ -43,7 +43,7 @@ impl Sink for Bare {
     }
 
     fn wait_reason(&self, _table: &str) -> Ticket<String> {
-        Ticket::done(Ok("nobody waits".to_owned()))
+        Ticket::done(Ok("no request waits".to_owned()))
     }
 
     fn compression(&self, _table: &str) -> Result<Compression> {
@@ -223,7 +223,7 @@ impl Writers {
         self.transitions.append(&step).unwrap()
     }
 
-    /// Closes all chunks and lets go of them.
+    /// Closes all chunks and releases them.
     pub fn close(&mut self) {
         self.rows.close();
         self.steps.end_episode(true);

@@ -4,8 +4,8 @@
 
 use super::dtype::descr;
 use super::numbers::Number;
-use crate::enter::Live;
 use crate::errors::raise;
+use crate::live::Live;
 use numpy::PY_ARRAY_API;
 use numpy::npyffi::flags::NPY_ARRAY_CARRAY;
 use numpy::npyffi::objects::_PyArray_GET_ITEM_DATA;

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from reverie.agents.acting import Choice, ReplayActor
 from reverie.agents.apex_dpg.config import ApexDpgConfig
 from reverie.agents.apex_dpg.networks import GreedyPolicy
 from reverie.agents.continuous import ActionScale
-from reverie.agents.core import Stopwatch, WeightSource
+from reverie.agents.core import ActorRole, WeightSource
 from reverie.agents.environments import EnvSpec
 
 
@@ -19,15 +19,7 @@ class Actor(ReplayActor):
     """Sends `|R_n + Gamma_n Q(s_{t+n}, pi(s_{t+n})) - Q(s_t, a_t)|` as first priorities."""
 
     def __init__(
-        self,
-        spec: EnvSpec,
-        config: ApexDpgConfig,
-        client: Any,
-        weights: WeightSource,
-        *,
-        index: int,
-        seed: int,
-        watch: Stopwatch,
+        self, spec: EnvSpec, config: ApexDpgConfig, client: Any, weights: WeightSource, **role: Unpack[ActorRole]
     ) -> None:
         self._policy = GreedyPolicy(spec, config)
         super().__init__(
@@ -36,9 +28,7 @@ class Actor(ReplayActor):
             client,
             weights,
             self._policy,
-            index=index,
-            seed=seed,
-            watch=watch,
+            **role,
             priority_eps=config.priority_eps,
             priority_clip=config.priority_clip,
         )

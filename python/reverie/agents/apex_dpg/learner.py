@@ -11,8 +11,7 @@ from torch import Tensor
 
 from reverie.agents.apex_dpg.config import ApexDpgConfig
 from reverie.agents.apex_dpg.loss import critic_loss, policy_loss
-from reverie.agents.apex_dpg.networks import make_critic, make_policy_network
-from reverie.agents.continuous import follow
+from reverie.agents.continuous import follow, make_critic, make_tanh_policy
 from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
@@ -30,10 +29,10 @@ class Learner(NetworkLearner):
         self._counts = {"priorities_applied": 0, "priorities_stale": 0}
         self._config = config
         self._policy, self._policy_target = (
-            make_policy_network(spec, config, seed=seed_of(seed, 0), trainable=t) for t in (True, False)
+            make_tanh_policy(spec, config.policy_hidden, seed=seed_of(seed, 0), trainable=t) for t in (True, False)
         )
         self._critic, self._critic_target = (
-            make_critic(spec, config, seed=seed_of(seed, 1), trainable=t) for t in (True, False)
+            make_critic(spec, config.critic_hidden, seed=seed_of(seed, 1), trainable=t) for t in (True, False)
         )
         self._networks = {
             "policy": self._policy,

@@ -30,16 +30,6 @@ class PolicyAndCritic(nn.Module):
         return actions
 
 
-def make_policy_network(spec: EnvSpec, config: ApexDpgConfig, *, seed: int, trainable: bool) -> FlatNetwork[TanhPolicy]:
-    """Actions `[B, A]` in `[-1, 1]` of observations `[B, ...]`."""
-    return FlatNetwork(initialised(lambda: TanhPolicy(spec, config.policy_hidden), seed), trainable=trainable)
-
-
-def make_critic(spec: EnvSpec, config: ApexDpgConfig, *, seed: int, trainable: bool) -> FlatNetwork[Critics]:
-    """Q-values `[1, B]` of observations and actions in `[-1, 1]`."""
-    return FlatNetwork(initialised(lambda: Critics(spec, config.critic_hidden, 1), seed), trainable=trainable)
-
-
 class GreedyPolicy(GreedyActions):
     """The policy network's actions. Its weights are those of policy and critic, one behind the other."""
 

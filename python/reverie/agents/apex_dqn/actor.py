@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from reverie.agents.acting import Choice, ReplayActor
 from reverie.agents.apex_dqn.config import ApexDqnConfig, epsilon_alone, epsilon_ladder
 from reverie.agents.apex_dqn.networks import GreedyPolicy
-from reverie.agents.core import Stopwatch, WeightSource
+from reverie.agents.core import ActorRole, WeightSource
 from reverie.agents.discrete import epsilon_greedy
 from reverie.agents.environments import EnvSpec
 
@@ -23,15 +23,7 @@ class Actor(ReplayActor):
     """
 
     def __init__(
-        self,
-        spec: EnvSpec,
-        config: ApexDqnConfig,
-        client: Any,
-        weights: WeightSource,
-        *,
-        index: int,
-        seed: int,
-        watch: Stopwatch,
+        self, spec: EnvSpec, config: ApexDqnConfig, client: Any, weights: WeightSource, **role: Unpack[ActorRole]
     ) -> None:
         self._policy = GreedyPolicy(spec, config)
         super().__init__(
@@ -40,16 +32,15 @@ class Actor(ReplayActor):
             client,
             weights,
             self._policy,
-            index=index,
-            seed=seed,
-            watch=watch,
+            **role,
             priority_eps=config.priority_eps,
             priority_clip=config.priority_clip,
             priority="max" if config.first_priority == "max" else 1.0,
         )
         n = config.envs_per_actor
         total = config.num_actors * n
-        self.epsilons = epsilon_ladder(total, config.epsilon_base, config.epsilon_alpha)[index * n : (index + 1) * n]
+        first = role["index"] * n
+        self.epsilons = epsilon_ladder(total, config.epsilon_base, config.epsilon_alpha)[first : first + n]
         self._alone = total == 1
         self._config = config
         self._num_actions = spec.num_actions or 0

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from reverie.agents.agent import Agent
-from reverie.agents.d4pg.actor import Actor
+from reverie.agents.continuous import GaussianActor, GreedyTanhPolicy
 from reverie.agents.d4pg.config import D4pgConfig, memory
 from reverie.agents.d4pg.learner import Learner
-from reverie.agents.d4pg.networks import GreedyPolicy
 from reverie.agents.replay import maybe_prioritized_tables, needs
 
 agent = Agent(
@@ -20,8 +19,8 @@ agent = Agent(
     memory=memory,
     make_tables=maybe_prioritized_tables,
     make_learner=Learner,
-    make_actor=Actor,
-    make_policy=GreedyPolicy,
+    make_actor=GaussianActor,
+    make_policy=GreedyTanhPolicy,
     any_space=True,
     compiles=True,
 )

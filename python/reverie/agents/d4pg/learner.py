@@ -9,11 +9,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from reverie.agents.continuous import follow
+from reverie.agents.continuous import follow, make_tanh_policy
 from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.d4pg.config import D4pgConfig
 from reverie.agents.d4pg.loss import critic_loss, policy_loss
-from reverie.agents.d4pg.networks import make_critic, make_policy_network
+from reverie.agents.d4pg.networks import make_critic
 from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
 from reverie.agents.learning import NetworkLearner, adam, descend, float32, priorities_of
@@ -29,7 +29,7 @@ class Learner(NetworkLearner):
         super().__init__(client, watch=watch, draws=Draws(TABLE, config.batch_size))
         self._config = config
         self._policy, self._policy_target = (
-            make_policy_network(spec, config, seed=seed_of(seed, 0), trainable=t) for t in (True, False)
+            make_tanh_policy(spec, config.policy_hidden, seed=seed_of(seed, 0), trainable=t) for t in (True, False)
         )
         self._critic, self._critic_target = (
             make_critic(spec, config, seed=seed_of(seed, 1), trainable=t) for t in (True, False)

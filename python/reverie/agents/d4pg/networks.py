@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from reverie.agents.continuous import GreedyActions, TanhPolicy
 from reverie.agents.d4pg.config import D4pgConfig
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
@@ -39,18 +38,6 @@ class CategoricalCritic(nn.Module):
         return torch.matmul(p, support(config.v_min, config.v_max, config.num_atoms, p.device))
 
 
-def make_policy_network(spec: EnvSpec, config: D4pgConfig, *, seed: int, trainable: bool) -> FlatNetwork[TanhPolicy]:
-    """Actions `[B, A]` in `[-1, 1]` of observations `[B, ...]`."""
-    return FlatNetwork(initialised(lambda: TanhPolicy(spec, config.policy_hidden), seed), trainable=trainable)
-
-
 def make_critic(spec: EnvSpec, config: D4pgConfig, *, seed: int, trainable: bool) -> FlatNetwork[CategoricalCritic]:
     """The critic."""
     return FlatNetwork(initialised(lambda: CategoricalCritic(spec, config), seed), trainable=trainable)
-
-
-class GreedyPolicy(GreedyActions):
-    """The policy network's actions."""
-
-    def __init__(self, spec: EnvSpec, config: D4pgConfig) -> None:
-        super().__init__(spec, make_policy_network(spec, config, seed=0, trainable=False), config.noise_sigma)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from reverie.agents.agent import Agent
-from reverie.agents.ddpg.actor import Actor
+from reverie.agents.continuous import GaussianActor, GreedyTanhPolicy
 from reverie.agents.ddpg.config import DdpgConfig, memory
 from reverie.agents.ddpg.learner import Learner
-from reverie.agents.ddpg.networks import GreedyPolicy
 from reverie.agents.replay import maybe_prioritized_tables, needs
 
 agent = Agent(
@@ -20,8 +19,8 @@ agent = Agent(
     memory=memory,
     make_tables=maybe_prioritized_tables,
     make_learner=Learner,
-    make_actor=Actor,
-    make_policy=GreedyPolicy,
+    make_actor=GaussianActor,
+    make_policy=GreedyTanhPolicy,
     any_space=True,
     compiles=True,
 )

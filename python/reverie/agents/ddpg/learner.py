@@ -9,11 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from reverie.agents.continuous import critics_priorities, follow
+from reverie.agents.continuous import critics_priorities, follow, make_critic, make_tanh_policy
 from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.ddpg.config import DdpgConfig
 from reverie.agents.ddpg.loss import critic_loss, critic_target, policy_loss
-from reverie.agents.ddpg.networks import make_critic, make_policy_network
 from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
 from reverie.agents.learning import NetworkLearner, adam, descend, float32
@@ -29,10 +28,10 @@ class Learner(NetworkLearner):
         super().__init__(client, watch=watch, draws=Draws(TABLE, config.batch_size))
         self._config = config
         self._policy, self._policy_target = (
-            make_policy_network(spec, config, seed=seed_of(seed, 0), trainable=t) for t in (True, False)
+            make_tanh_policy(spec, config.policy_hidden, seed=seed_of(seed, 0), trainable=t) for t in (True, False)
         )
         self._critic, self._critic_target = (
-            make_critic(spec, config, seed=seed_of(seed, 1), trainable=t) for t in (True, False)
+            make_critic(spec, config.critic_hidden, seed=seed_of(seed, 1), trainable=t) for t in (True, False)
         )
         self._networks = {
             "policy": self._policy,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 from numpy.typing import NDArray
 
 from reverie.agents.acting import Choice, ReplayActor
-from reverie.agents.core import Stopwatch, WeightSource
+from reverie.agents.core import ActorRole, WeightSource
 from reverie.agents.discrete import epsilon_greedy, falling_epsilon
 from reverie.agents.dqn.config import DqnConfig
 from reverie.agents.dqn.networks import GreedyPolicy
@@ -18,18 +18,10 @@ class Actor(ReplayActor):
     """Every environment explores with the same epsilon, which falls with the run's environment steps."""
 
     def __init__(
-        self,
-        spec: EnvSpec,
-        config: DqnConfig,
-        client: Any,
-        weights: WeightSource,
-        *,
-        index: int,
-        seed: int,
-        watch: Stopwatch,
+        self, spec: EnvSpec, config: DqnConfig, client: Any, weights: WeightSource, **role: Unpack[ActorRole]
     ) -> None:
         self._policy = GreedyPolicy(spec, config)
-        super().__init__(spec, config, client, weights, self._policy, index=index, seed=seed, watch=watch)
+        super().__init__(spec, config, client, weights, self._policy, **role)
         self._config = config
         self._num_actions = spec.num_actions or 0
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reverie.agents.core import Stopwatch, WeightSource
+from reverie.agents.core import ActorRole, WeightSource
 from reverie.agents.environments import EnvSpec
 from reverie.agents.impala.config import TABLE, ImpalaConfig
 from reverie.agents.impala.networks import GreedyPolicy
@@ -24,18 +24,10 @@ class Actor(UnrollActor):
     """
 
     def __init__(
-        self,
-        spec: EnvSpec,
-        config: ImpalaConfig,
-        client: Any,
-        weights: WeightSource,
-        *,
-        index: int,
-        seed: int,
-        watch: Stopwatch,
+        self, spec: EnvSpec, config: ImpalaConfig, client: Any, weights: WeightSource, **role: Unpack[ActorRole]
     ) -> None:
         policy = GreedyPolicy(spec, config)
-        super().__init__(spec, config, client, weights, policy, TABLE, index=index, seed=seed, watch=watch)
+        super().__init__(spec, config, client, weights, policy, TABLE, **role)
 
     def _take_weights(self) -> None:
         if self._rows.empty:

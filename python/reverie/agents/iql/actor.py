@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reverie.agents.acting import Choice, ReplayActor
 from reverie.agents.continuous import ActionScale
-from reverie.agents.core import Crash, Stopwatch, WeightSource
+from reverie.agents.core import ActorRole, Crash, Stopwatch, WeightSource
 from reverie.agents.environments import EnvSpec, UnsupportedEnvironmentError
 from reverie.agents.iql.config import IqlConfig
 from reverie.agents.iql.networks import GreedyPolicy
@@ -25,18 +25,10 @@ class Player(ReplayActor):
     """Plays the environment by draws from the policy."""
 
     def __init__(
-        self,
-        spec: EnvSpec,
-        config: IqlConfig,
-        client: Any,
-        weights: WeightSource,
-        *,
-        index: int,
-        seed: int,
-        watch: Stopwatch,
+        self, spec: EnvSpec, config: IqlConfig, client: Any, weights: WeightSource, **role: Unpack[ActorRole]
     ) -> None:
         self._policy = GreedyPolicy(spec, config)
-        super().__init__(spec, config, client, weights, self._policy, index=index, seed=seed, watch=watch)
+        super().__init__(spec, config, client, weights, self._policy, **role)
         self._scale = ActionScale(spec)
 
     def _choose(self, obs: NDArray[Any]) -> Choice:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reverie.agents.core import Stopwatch, WeightSource
+from reverie.agents.core import ActorRole, WeightSource
 from reverie.agents.environments import EnvSpec
 from reverie.agents.ppo.config import TABLE, PpoConfig
 from reverie.agents.ppo.networks import RecurrentPolicy, make_policy
@@ -27,18 +27,10 @@ class Actor(UnrollActor):
     """
 
     def __init__(
-        self,
-        spec: EnvSpec,
-        config: PpoConfig,
-        client: Any,
-        weights: WeightSource,
-        *,
-        index: int,
-        seed: int,
-        watch: Stopwatch,
+        self, spec: EnvSpec, config: PpoConfig, client: Any, weights: WeightSource, **role: Unpack[ActorRole]
     ) -> None:
         policy = make_policy(spec, config)
-        super().__init__(spec, config, client, weights, policy, TABLE, index=index, seed=seed, watch=watch)
+        super().__init__(spec, config, client, weights, policy, TABLE, **role)
 
     def _take_weights(self) -> None:
         if self._pull(self._policy):

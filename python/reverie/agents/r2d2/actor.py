@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from reverie.agents.acting import EnvActor
 from reverie.agents.apex_dqn.config import epsilon_alone, epsilon_ladder
-from reverie.agents.core import Stopwatch, WeightSource
+from reverie.agents.core import ActorRole, WeightSource
 from reverie.agents.discrete import epsilon_greedy
 from reverie.agents.environments import EnvSpec
 from reverie.agents.inputs import reward_deviation
@@ -126,23 +126,16 @@ class Actor(EnvActor):
     """
 
     def __init__(
-        self,
-        spec: EnvSpec,
-        config: R2d2Config,
-        client: Any,
-        weights: WeightSource,
-        *,
-        index: int,
-        seed: int,
-        watch: Stopwatch,
+        self, spec: EnvSpec, config: R2d2Config, client: Any, weights: WeightSource, **role: Unpack[ActorRole]
     ) -> None:
         self._policy = GreedyPolicy(spec, config)
-        super().__init__(spec, config, weights, index=index, seed=seed, watch=watch)
+        super().__init__(spec, config, weights, **role)
         n, total = config.envs_per_actor, config.num_actors * config.envs_per_actor
-        self.epsilons = epsilon_ladder(total, config.epsilon_base, config.epsilon_alpha)[index * n : (index + 1) * n]
+        first = role["index"] * n
+        self.epsilons = epsilon_ladder(total, config.epsilon_base, config.epsilon_alpha)[first : first + n]
         self._alone = total == 1
         self._config = config
-        self._sequences = [Sequences(client, config.table_of(index), config) for _ in range(n)]
+        self._sequences = [Sequences(client, config.table_of(role["index"]), config) for _ in range(n)]
 
     def _begin(self, seed: int) -> None:
         super()._begin(seed)

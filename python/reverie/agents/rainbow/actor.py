@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 from numpy.typing import NDArray
 
 from reverie.agents.acting import Choice, ReplayActor
-from reverie.agents.core import Stopwatch, WeightSource
+from reverie.agents.core import ActorRole, WeightSource
 from reverie.agents.discrete import falling_epsilon
 from reverie.agents.environments import EnvSpec
 from reverie.agents.rainbow.config import RainbowConfig
@@ -18,21 +18,11 @@ class Actor(ReplayActor):
     """Every environment has noise of its own in each step."""
 
     def __init__(
-        self,
-        spec: EnvSpec,
-        config: RainbowConfig,
-        client: Any,
-        weights: WeightSource,
-        *,
-        index: int,
-        seed: int,
-        watch: Stopwatch,
+        self, spec: EnvSpec, config: RainbowConfig, client: Any, weights: WeightSource, **role: Unpack[ActorRole]
     ) -> None:
         self._policy = GreedyPolicy(spec, config)
         first = config.new_item_priority
-        super().__init__(
-            spec, config, client, weights, self._policy, index=index, seed=seed, watch=watch, priority=first
-        )
+        super().__init__(spec, config, client, weights, self._policy, **role, priority=first)
         self._config = config
 
     def _choose(self, obs: NDArray[Any]) -> Choice:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reverie.agents.acting import Choice, ReplayActor
 from reverie.agents.continuous import ActionScale
-from reverie.agents.core import Stopwatch, WeightSource
+from reverie.agents.core import ActorRole, WeightSource
 from reverie.agents.environments import EnvSpec
 from reverie.agents.sac.config import SacConfig
 from reverie.agents.sac.networks import GreedyPolicy
@@ -19,21 +19,11 @@ class Actor(ReplayActor):
     """Uniform actions at first, then the policy's own."""
 
     def __init__(
-        self,
-        spec: EnvSpec,
-        config: SacConfig,
-        client: Any,
-        weights: WeightSource,
-        *,
-        index: int,
-        seed: int,
-        watch: Stopwatch,
+        self, spec: EnvSpec, config: SacConfig, client: Any, weights: WeightSource, **role: Unpack[ActorRole]
     ) -> None:
         self._policy = GreedyPolicy(spec, config)
         first = config.new_item_priority
-        super().__init__(
-            spec, config, client, weights, self._policy, index=index, seed=seed, watch=watch, priority=first
-        )
+        super().__init__(spec, config, client, weights, self._policy, **role, priority=first)
         self._scale, self._size = ActionScale(spec), spec.action_size
         self._random_steps = config.random_steps // config.num_actors
 

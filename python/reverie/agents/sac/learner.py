@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from reverie.agents.continuous import critics_priorities, follow, judged, some_of
+from reverie.agents.continuous import critics_priorities, follow, judged, make_critics, some_of
 from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
@@ -19,7 +19,7 @@ from reverie.agents.learning import NetworkLearner, adam, descend, float32
 from reverie.agents.replay import TABLE
 from reverie.agents.sac.config import SacConfig
 from reverie.agents.sac.loss import critics_loss, policy_loss, soft_target, squashed_gaussian, temperature_loss
-from reverie.agents.sac.networks import make_critics, make_policy_network
+from reverie.agents.sac.networks import make_policy_network
 
 
 class Temperature(nn.Module):
@@ -41,7 +41,7 @@ class Learner(NetworkLearner):
         self._target_entropy = config.entropy_per_action * spec.action_size
         self._policy = make_policy_network(spec, config, seed=seed_of(seed, 0), trainable=True)
         self._critics, self._critics_target = (
-            make_critics(spec, config, seed=seed_of(seed, 1), trainable=t) for t in (True, False)
+            make_critics(spec, config.critic_hidden, config, seed=seed_of(seed, 1), trainable=t) for t in (True, False)
         )
         self._temperature = FlatNetwork(Temperature(config.initial_temperature), trainable=True)
         self._networks = {

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from reverie.agents.continuous import Critics, GreedyActions, torso
+from reverie.agents.continuous import GreedyActions, torso
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.layers import initialised
@@ -40,17 +40,6 @@ class GaussianPolicy(nn.Module):
 def make_policy_network(spec: EnvSpec, config: SacConfig, *, seed: int, trainable: bool) -> FlatNetwork[GaussianPolicy]:
     """The stochastic policy."""
     return FlatNetwork(initialised(lambda: GaussianPolicy(spec, config.policy_hidden), seed), trainable=trainable)
-
-
-def make_critics(spec: EnvSpec, config: SacConfig, *, seed: int, trainable: bool) -> FlatNetwork[Critics]:
-    """Q-values `[k, B]` of observations and actions in `[-1, 1]`."""
-
-    def make() -> Critics:
-        return Critics(
-            spec, config.critic_hidden, config.num_critics, layer_norm=config.layer_norm, dropout=config.dropout
-        )
-
-    return FlatNetwork(initialised(make, seed), trainable=trainable)
 
 
 class GreedyPolicy(GreedyActions):

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from reverie.agents.agent import Agent
+from reverie.agents.continuous import GaussianActor, GreedyTanhPolicy
 from reverie.agents.replay import maybe_prioritized_tables, needs
-from reverie.agents.td3.actor import Actor
 from reverie.agents.td3.config import Td3Config, memory
 from reverie.agents.td3.learner import Learner
-from reverie.agents.td3.networks import GreedyPolicy
 
 agent = Agent(
     name="td3",
@@ -20,8 +19,8 @@ agent = Agent(
     memory=memory,
     make_tables=maybe_prioritized_tables,
     make_learner=Learner,
-    make_actor=Actor,
-    make_policy=GreedyPolicy,
+    make_actor=GaussianActor,
+    make_policy=GreedyTanhPolicy,
     any_space=True,
     compiles=True,
 )

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from reverie.agents.continuous import critics_priorities, follow, judged, some_of
+from reverie.agents.continuous import critics_priorities, follow, judged, make_critics, make_tanh_policy, some_of
 from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
@@ -17,7 +17,6 @@ from reverie.agents.learning import NetworkLearner, adam, descend, float32
 from reverie.agents.replay import TABLE
 from reverie.agents.td3.config import Td3Config
 from reverie.agents.td3.loss import clipped_double_q_target, critics_loss, policy_loss, smoothed
-from reverie.agents.td3.networks import make_critics, make_policy_network
 
 
 class Learner(NetworkLearner):
@@ -29,10 +28,10 @@ class Learner(NetworkLearner):
         super().__init__(client, watch=watch, draws=Draws(TABLE, config.batch_size))
         self._config = config
         self._policy, self._policy_target = (
-            make_policy_network(spec, config, seed=seed_of(seed, 0), trainable=t) for t in (True, False)
+            make_tanh_policy(spec, config.policy_hidden, seed=seed_of(seed, 0), trainable=t) for t in (True, False)
         )
         self._critics, self._critics_target = (
-            make_critics(spec, config, seed=seed_of(seed, 1), trainable=t) for t in (True, False)
+            make_critics(spec, config.critic_hidden, config, seed=seed_of(seed, 1), trainable=t) for t in (True, False)
         )
         self._networks = {
             "policy": self._policy,

@@ -15,7 +15,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from reverie import _checks, selectors
 from reverie.client import Client
-from reverie.integrations._replay_table import LocalTable, RemoteTable, check_prioritized
+from reverie.integrations._replay_table import LocalTable, RemoteTable, check_alone, check_prioritized
 from reverie.integrations._trajectories import FrameStack, Trajectory
 from reverie.integrations.stable_baselines3.samples import PrioritizedSamples
 from reverie.tables import Compression
@@ -110,7 +110,7 @@ class ReplayBuffer(sb3.ReplayBuffer):
                 self._empty,
             )
         else:
-            self._check_alone(seed=seed, compression=compression)
+            check_alone(seed=seed, compression=compression)
             self._table = self._remote(RemoteTable(server, table))
         self.buffer_size = max(self._table.max_size // n_envs, 1)
         self._trajectories = self._new_trajectories()
@@ -196,12 +196,6 @@ class ReplayBuffer(sb3.ReplayBuffer):
     def _remote(self, table: RemoteTable) -> RemoteTable:
         """Checks the table of a server."""
         return table
-
-    @staticmethod
-    def _check_alone(**options: Any) -> None:
-        """Raises ValueError for options that the table of a server has."""
-        for name in (name for name, value in options.items() if value is not None):
-            raise ValueError(f"{name} is an option of the table in this process; the table of the server has its own")
 
     def _extras(self, info: dict[str, Any]) -> dict[str, Any]:
         """Further columns of a step."""
@@ -299,7 +293,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         self, *args: Any, alpha: float | None = None, beta: float = 0.4, priority_eps: float = 1e-6, **options: Any
     ) -> None:
         if options.get("server") is not None:
-            self._check_alone(alpha=alpha)
+            check_alone(alpha=alpha)
         self.alpha, self.beta, self.priority_eps = alpha, beta, priority_eps
         super().__init__(*args, **options)
 

@@ -8,6 +8,7 @@ import numpy as np
 from tianshou.data import Batch
 
 from reverie.client import Client
+from reverie.integrations._trajectories import copied, equal
 
 __all__ = ["StepWindows", "nest_of"]
 
@@ -40,12 +41,12 @@ class StepWindows:
             obs, obs_next: before and after the step; copied.
             rest: `act`, `rew`, `terminated` and `truncated`.
         """
-        if not self._begins and not _equal(obs, self._newest):
+        if not self._begins and not equal(obs, self._newest):
             self.cut()
         if self._begins:
             self._writer.append({"obs": obs, **rest})
         self._writer.append({"obs": obs_next, **rest})
-        self._open, self._begins, self._newest = self._open + 1, False, _copy(obs_next)
+        self._open, self._begins, self._newest = self._open + 1, False, copied(obs_next)
         if self._open == self._n_step:
             self._send()
         if rest["terminated"] or rest["truncated"]:
@@ -72,13 +73,3 @@ class StepWindows:
 
 def _last(column: Any, count: int) -> Any:
     return {name: _last(part, count) for name, part in column.items()} if isinstance(column, dict) else column[-count:]
-
-
-def _equal(one: Any, other: Any) -> bool:
-    if isinstance(one, dict):
-        return all(_equal(part, other[name]) for name, part in one.items())
-    return np.array_equal(one, other)
-
-
-def _copy(value: Any) -> Any:
-    return {name: _copy(part) for name, part in value.items()} if isinstance(value, dict) else np.array(value)

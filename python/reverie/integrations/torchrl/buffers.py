@@ -12,7 +12,7 @@ from torchrl.data.replay_buffers.utils import _reduce
 
 from reverie import _checks, selectors
 from reverie.client import Client
-from reverie.integrations._replay_table import LocalTable, RemoteTable, check_prioritized
+from reverie.integrations._replay_table import LocalTable, RemoteTable, check_alone, check_prioritized
 from reverie.integrations.torchrl.parts import TableSampler, TableStorage, TableWriter
 from reverie.tables import Compression
 
@@ -81,7 +81,7 @@ class ReplayBuffer(TensorDictReplayBuffer):  # type: ignore[misc]
                 }
             )
         else:
-            _check_alone(max_size=max_size, compression=compression, seed=seed)
+            check_alone(max_size=max_size, compression=compression, seed=seed)
             items = self._remote(RemoteTable(server, table))
         super().__init__(
             storage=TableStorage(items, batch_dims, device),
@@ -188,7 +188,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         if not 0.0 <= beta <= 1.0:
             raise ValueError(f"beta must be between 0 and 1, got {beta}")
         if options.get("server") is not None:
-            _check_alone(alpha=alpha)
+            check_alone(alpha=alpha)
         self._alpha, self._weights = alpha, (beta, eps, reduction)
         super().__init__(max_size, **options)
 
@@ -211,9 +211,3 @@ _ONE_PART = (
 def _same(data: Any) -> Any:
     """TorchRL's collate function, for a batch that is one already."""
     return data
-
-
-def _check_alone(**options: Any) -> None:
-    """Raises ValueError for options that the table of a server has."""
-    for name in (name for name, value in options.items() if value is not None):
-        raise ValueError(f"{name} is an option of the table in this process; the table of the server has its own")

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any
 
 from reverie.agents.agent import Agent
-from reverie.agents.core import seed_of
 from reverie.runners.links.messages import (
     Acted,
     Bundled,
@@ -31,7 +30,6 @@ from reverie.runners.links.messages import (
     RoleName,
     Save,
     Serving,
-    Setup,
     State,
     Stop,
 )
@@ -41,6 +39,7 @@ from reverie.runners.planning.topology import Topology
 from reverie.runners.reports.events import RoleError
 from reverie.runners.supervision.absences import Absence
 from reverie.runners.supervision.listening_clock import ListeningClock
+from reverie.runners.supervision.role_setups import RoleSetups
 from reverie.runners.supervision.role_status import RoleStatus
 from reverie.runners.supervision.stage import Stage
 
@@ -84,7 +83,7 @@ class RoleGroup:
         self.parameters = [RoleName("parameter shard", i) for i in range(needs.num_parameter_shards)]
         self.shards = [RoleName("shard", i) for i in range(0 if needs.bundled else topology.num_shards)]
         self.actors = [RoleName("actor", i) for i in range(0 if needs.bundled else topology.num_actors)]
-        self._agent, self._resumed = agent, state
+        self._setups = RoleSetups(agent, topology, state)
         self._storages = list(storages)
         """Of each server, as its next process is to start."""
         self._on_report, self._on_restart, self._on_move = on_report, on_restart, on_move
@@ -109,21 +108,6 @@ class RoleGroup:
         """Start learners, evaluator and actors, once the shards are ready."""
         for name in (*self.learners, EVALUATOR, *self.actors):
             self._add(name)
-
-    def _resumed_state(self, name: RoleName) -> dict[str, Any] | None:
-        """The state that a role of a resumed run starts from."""
-        state, kind, index = self._resumed, name.kind, name.index
-        if state is None or kind in ("shard", "evaluator"):
-            return None
-        actor = state["actors"][index] if kind in ("actor", "bundle") else None
-        if kind == "actor" or not self.parameters:
-            return actor if kind == "actor" else state["learner"]
-        shared = self._agent.parameters
-        assert shared is not None
-        if kind == "parameter shard":
-            return shared.shard_state(self.topology.env, self.topology.config, state["learner"], index)
-        learner = shared.learner_state(state["learner"], index)
-        return {"learner": learner, "actor": actor} if kind == "bundle" else learner
 
     def ask(self, name: RoleName, command: Command) -> None:
         """Send a command; if the role is replaced before it answers, the command is sent again to its replacement."""
@@ -209,23 +193,11 @@ class RoleGroup:
                 member.answered = True
 
     def _add(self, name: RoleName) -> None:
-        topology, state = self.topology, self._resumed_state(name)
-        setup = Setup(
-            name=name,
-            agent=self._agent,
-            env=topology.env,
-            config=topology.config,
-            run=replace(topology.run, prefetch=topology.prefetch),
-            num_shards=topology.num_shards,
-            seed=self._seed(name, 0),
-            state=state,
-            compiling=topology.compiling if name.kind == "learner" else None,
-        )
-        resumed = self._resumed is not None and name != EVALUATOR
-        self.members[name] = RoleStatus(setup, state=state, state_of="its checkpoint" if resumed else "nothing")
-        if resumed:
-            self.members[name].table_of = "the table of its checkpoint"
-        self._start(self.members[name])
+        setup = self._setups.first(name)
+        member = self.members[name] = RoleStatus(setup, state=setup.state)
+        if self._setups.resumes(name):
+            member.state_of, member.table_of = "its checkpoint", "the table of its checkpoint"
+        self._start(member)
 
     def _start(self, member: RoleStatus) -> None:
         name = member.setup.name
@@ -274,22 +246,9 @@ class RoleGroup:
         """Restart a role from its last known state."""
         name, generation = member.setup.name, member.setup.generation + 1
         member.setup = replace(
-            member.setup, generation=generation, seed=self._seed(name, generation), state=member.state
+            member.setup, generation=generation, seed=self._setups.seed(name, generation), state=member.state
         )
         self._start(member)
-
-    def _seed(self, name: RoleName, generation: int) -> int:
-        """A role's seed: as in one process, unless the role was restarted or the run was resumed."""
-        kinds = {"shard": 0, "parameter shard": 1, "learner": 1, "actor": 2, "evaluator": 3, "bundle": 4}
-        path = [kinds[name.kind]]
-        if name.kind == "parameter shard":
-            return seed_of(self.topology.seed, *path)  # ranges of one network, after every restart
-        if name.kind in ("shard", "actor", "bundle") or (name.kind == "learner" and name.index > 0):
-            path.append(name.index)
-        if name.kind in ("shard", "bundle") and self._resumed is not None:
-            # A table's random state is not in its checkpoint: draws must not repeat those of the start.
-            path.append(self._resumed["env_steps"])
-        return seed_of(self.topology.seed, *path, *([generation] if generation else []))
 
     def _on_ready(self, name: RoleName, member: RoleStatus, ready: Ready) -> None:
         member.ready = ready

@@ -1,8 +1,8 @@
 //! The work that is left after a table's lock is released: wake threads, drop items.
 
 use super::insert_queue::PendingInsert;
+use super::promise::OutcomeCell;
 use super::sample_queue::PendingSample;
-use super::ticket::Cell;
 use crate::error::Result;
 use crate::sample::Draws;
 use crate::sync::Arc;
@@ -13,9 +13,9 @@ use crate::table::types::tally::Tally;
 /// The work that remains after a table's lock is released: complete the waiters, drop items.
 #[derive(Default)]
 pub(super) struct After {
-    pub(super) keys: Vec<(Arc<Cell<Keys>>, Result<Keys>)>,
-    pub(super) draws: Vec<(Arc<Cell<Draws>>, PendingSample, Result<()>)>,
-    pub(super) tallies: Vec<(Arc<Cell<Tally>>, Tally)>,
+    pub(super) keys: Vec<(Arc<OutcomeCell<Keys>>, Result<Keys>)>,
+    pub(super) draws: Vec<(Arc<OutcomeCell<Draws>>, PendingSample, Result<()>)>,
+    pub(super) tallies: Vec<(Arc<OutcomeCell<Tally>>, Tally)>,
     pub(super) items: Dropped,
     pub(super) emptied: Vec<Emptied>,
     pub(super) late: Vec<PendingInsert>,

@@ -145,7 +145,7 @@ impl Budget {
                 return;
             }
             self.starving.store(true, Ordering::SeqCst);
-            // Bytes that were freed before this are counted by now; who frees bytes later sees the mark.
+            // Bytes that were freed before this are counted by now; a thread that frees bytes later sees the mark.
             fence(Ordering::SeqCst);
             if self.each(|table| table.serve_waiting()) {
                 continue;

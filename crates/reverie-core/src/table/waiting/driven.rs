@@ -180,7 +180,7 @@ mod tests {
     }
 
     /// A request of two steps that adds their outcomes, and returns the first if it is withdrawn.
-    fn sum() -> (Ticket<u32>, Vec<super::super::ticket::Promise<u32>>) {
+    fn sum() -> (Ticket<u32>, Vec<super::super::promise::Promise<u32>>) {
         let (first, one) = Ticket::promised(Arc::new(Silent), 1, false);
         let (second, other) = Ticket::promised(Arc::new(Silent), 2, false);
         let withdrawal = Withdrawal::default();

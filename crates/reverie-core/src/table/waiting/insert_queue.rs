@@ -1,8 +1,8 @@
 //! Inserts that wait for their table, in order of arrival, and the number of their items: no call visits all of them.
 
 use super::copies::Copy;
+use super::promise::OutcomeCell;
 use super::senders::Origin;
-use super::ticket::Cell;
 use crate::error::Error;
 use crate::item::Item;
 use crate::sync::Arc;
@@ -17,7 +17,7 @@ pub(super) struct PendingInsert {
     pub(super) keys: Keys,
     pub(super) origin: Option<Origin>,
     pub(super) since: Duration,
-    pub(super) cell: Arc<Cell<Keys>>,
+    pub(super) cell: Arc<OutcomeCell<Keys>>,
     /// Set for a copy, for which no caller waits.
     pub(super) copy: Option<Copy>,
 }

@@ -9,6 +9,7 @@ mod copies;
 pub(super) mod durable;
 mod held;
 mod insert_queue;
+pub(super) mod promise;
 mod queues;
 mod reason;
 mod sample_queue;

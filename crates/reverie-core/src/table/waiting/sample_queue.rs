@@ -1,6 +1,6 @@
 //! The queue of requests for draws, in order of arrival, and requests that wait for the table to change.
 
-use super::ticket::Cell;
+use super::promise::OutcomeCell;
 use crate::sample::{Draws, Lease, Lender, SampleRequest};
 use crate::sync::Arc;
 use crate::table::types::tally::{Seen, Tally};
@@ -13,7 +13,7 @@ pub(super) struct PendingSample {
     pub(super) request: SampleRequest,
     pub(super) draws: Draws,
     pub(super) since: Duration,
-    pub(super) cell: Arc<Cell<Draws>>,
+    pub(super) cell: Arc<OutcomeCell<Draws>>,
     /// The table that leased draws are returned to.
     pub(super) lender: Weak<dyn Lender>,
 }
@@ -37,7 +37,7 @@ impl PendingSample {
 pub(super) struct PendingLook {
     pub(super) id: u64,
     pub(super) seen: Seen,
-    pub(super) cell: Arc<Cell<Tally>>,
+    pub(super) cell: Arc<OutcomeCell<Tally>>,
 }
 
 /// Requests for draws, in order of arrival.

@@ -20,10 +20,11 @@ use super::budget::Budget;
 use super::copies::Copying;
 use super::durable::Durable;
 use super::insert_queue::{InsertQueue, PendingInsert};
+use super::promise::OutcomeCell;
 use super::queues::{DRAWS_AT_ONCE, MEASURED_EVERY, Rest, State};
 use super::sample_queue::{PendingSample, SampleQueue};
 use super::senders::Senders;
-use super::ticket::{Cell, Ticket};
+use super::ticket::Ticket;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::item::Item;
@@ -221,7 +222,7 @@ impl SharedTable {
                 }
                 return Ok(Ticket::done(Ok(keys)));
             }
-            let (id, cell) = (state.take_id(), Cell::new());
+            let (id, cell) = (state.take_id(), OutcomeCell::new());
             let cell_of = Arc::clone(&cell);
             let pending = PendingInsert { id, items, next, keys, origin, since: now, cell: cell_of, copy: None };
             state.inserts.put(pending);
@@ -248,7 +249,7 @@ impl SharedTable {
             if draws.done() == request.num_samples {
                 return Ok(None);
             }
-            let (id, cell) = (state.take_id(), Cell::new());
+            let (id, cell) = (state.take_id(), OutcomeCell::new());
             let (lender, draws) = (self.lender(), std::mem::take(&mut draws));
             state.samples.push_back(PendingSample { id, request, draws, since: now, cell: Arc::clone(&cell), lender });
             Ok(Some((id, cell)))

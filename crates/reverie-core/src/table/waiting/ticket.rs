@@ -1,69 +1,12 @@
 //! A request that was made: done, or waiting as data at the table or connection that will complete it.
 
-use crate::error::{Error, Result};
-use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock};
+use super::promise::{OutcomeCell, Promise};
+use crate::error::Result;
+use crate::sync::Arc;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-
-/// Receives the outcome of a waiting request. It is filled outside the table's lock.
-pub(super) struct Cell<T> {
-    /// Guards the outcome only; held for a move, never during other work.
-    state: Mutex<CellState<T>>,
-    arrived: Condvar,
-}
-
-struct CellState<T> {
-    outcome: Option<Result<T>>,
-    waker: Option<Waker>,
-    /// Threads that are parked: a wake-up without one would still be a system call.
-    parked: usize,
-}
-
-impl<T> Cell<T> {
-    pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self {
-            state: Mutex::new(CellState { outcome: None, waker: None, parked: 0 }),
-            arrived: Condvar::new(),
-        })
-    }
-
-    pub(super) fn fill(&self, outcome: Result<T>) {
-        let (waker, parked) = {
-            let mut state = lock(&self.state);
-            state.outcome = Some(outcome);
-            (state.waker.take(), state.parked > 0)
-        };
-        if parked {
-            self.arrived.notify_all();
-        }
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-
-    fn take(&self) -> Option<Result<T>> {
-        lock(&self.state).outcome.take()
-    }
-
-    /// Parks this thread, at most for `timeout`; may return early.
-    fn parked<'a>(
-        &'a self,
-        mut state: MutexGuard<'a, CellState<T>>,
-        timeout: Option<Duration>,
-    ) -> MutexGuard<'a, CellState<T>> {
-        state.parked += 1;
-        let mut state = match timeout {
-            Some(timeout) => {
-                self.arrived.wait_timeout(state, timeout).unwrap_or_else(|poisoned| poisoned.into_inner()).0
-            }
-            None => self.arrived.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner()),
-        };
-        state.parked -= 1;
-        state
-    }
-}
 
 /// The holder of waiting requests: a table, or a connection to a server that has it.
 pub trait Desk<T>: Send + Sync {
@@ -74,35 +17,6 @@ pub trait Desk<T>: Send + Sync {
 
     /// A caller waits: checks again for requests that only the passing of time unblocks.
     fn retry(&self) {}
-}
-
-/// The other end of a waiting ticket: its holder completes the request, once.
-///
-/// If it is dropped first, as when its holder panics, the ticket fails with `Unavailable`: no ticket waits for ever.
-pub struct Promise<T>(Option<Arc<Cell<T>>>);
-
-impl<T> Promise<T> {
-    /// False if the ticket was dropped: no caller would get the outcome.
-    pub fn is_awaited(&self) -> bool {
-        self.0.as_ref().is_some_and(|cell| Arc::strong_count(cell) > 1)
-    }
-
-    /// Sets the outcome, and wakes the thread or task that waits for it.
-    pub fn fill(mut self, outcome: Result<T>) {
-        if let Some(cell) = self.0.take() {
-            cell.fill(outcome);
-        }
-    }
-}
-
-impl<T> Drop for Promise<T> {
-    fn drop(&mut self) {
-        if let Some(cell) = self.0.take() {
-            cell.fill(Err(Error::Unavailable(
-                "the request was dropped before it was answered, which is a defect".to_owned(),
-            )));
-        }
-    }
 }
 
 /// A request that is done or waits.
@@ -123,7 +37,7 @@ enum State<T> {
 struct Waiting<T> {
     desk: Arc<dyn Desk<T>>,
     id: u64,
-    cell: Arc<Cell<T>>,
+    cell: Arc<OutcomeCell<T>>,
     withdraw_on_drop: bool,
 }
 
@@ -206,7 +120,7 @@ impl<T> Ticket<T> {
         Self { state: State::Done(outcome) }
     }
 
-    pub(super) fn waiting(desk: Arc<dyn Desk<T>>, id: u64, cell: Arc<Cell<T>>, withdraw_on_drop: bool) -> Self {
+    pub(super) fn waiting(desk: Arc<dyn Desk<T>>, id: u64, cell: Arc<OutcomeCell<T>>, withdraw_on_drop: bool) -> Self {
         Self { state: State::Waiting(Waiting { desk, id, cell, withdraw_on_drop }) }
     }
 
@@ -215,8 +129,8 @@ impl<T> Ticket<T> {
     /// A withdrawal calls `desk` with this number. With `withdraw_on_drop`, dropping the waiting ticket withdraws it,
     /// too.
     pub fn promised(desk: Arc<dyn Desk<T>>, id: u64, withdraw_on_drop: bool) -> (Self, Promise<T>) {
-        let cell = Cell::new();
-        (Self::waiting(desk, id, Arc::clone(&cell), withdraw_on_drop), Promise(Some(cell)))
+        let cell = OutcomeCell::new();
+        (Self::waiting(desk, id, Arc::clone(&cell), withdraw_on_drop), Promise::of(cell))
     }
 
     /// The same ticket, whose request is withdrawn when it is dropped.
@@ -231,7 +145,7 @@ impl<T> Ticket<T> {
     pub fn is_done(&self) -> bool {
         match &self.state {
             State::Done(_) => true,
-            State::Waiting(waiting) => lock(&waiting.cell.state).outcome.is_some(),
+            State::Waiting(waiting) => waiting.cell.is_filled(),
             State::Pending(pending) => pending.is_done(),
             State::Taken => false,
         }
@@ -263,11 +177,7 @@ impl<T> Ticket<T> {
     pub fn is_done_or_wakes(&self, waker: &Waker) -> bool {
         match &self.state {
             State::Done(_) => true,
-            State::Waiting(waiting) => {
-                let mut state = lock(&waiting.cell.state);
-                state.waker = Some(waker.clone());
-                state.outcome.is_some()
-            }
+            State::Waiting(waiting) => waiting.cell.is_filled_or_wakes(waker),
             State::Pending(pending) => pending.is_done_or_wakes(waker),
             State::Taken => false,
         }
@@ -276,12 +186,7 @@ impl<T> Ticket<T> {
     /// Parks this thread until the outcome is set, at most for `timeout`; does not take the outcome. May return early.
     pub fn park(&self, timeout: Duration) {
         match &self.state {
-            State::Waiting(waiting) => {
-                let state = lock(&waiting.cell.state);
-                if state.outcome.is_none() && !timeout.is_zero() {
-                    drop(waiting.cell.parked(state, Some(timeout)));
-                }
-            }
+            State::Waiting(waiting) => waiting.cell.park(timeout),
             State::Pending(pending) => pending.park(timeout),
             State::Done(_) | State::Taken => {}
         }
@@ -341,10 +246,7 @@ impl<T> Ticket<T> {
         self.withdraw();
         if let State::Waiting(waiting) = &self.state {
             // Its outcome was put into the cell or is about to be.
-            let mut state = lock(&waiting.cell.state);
-            while state.outcome.is_none() {
-                state = waiting.cell.parked(state, None);
-            }
+            waiting.cell.park_until_filled();
         }
         self.poll().unwrap_or_else(|| Ok(T::default()))
     }
@@ -376,6 +278,7 @@ impl<T: Unpin> Future for Ticket<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Error;
 
     struct Silent;
 

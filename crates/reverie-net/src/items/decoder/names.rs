@@ -30,7 +30,7 @@ pub(super) struct Names {
     known: HashMap<u64, Known>,
     limits: Limits,
     /// Bytes of bodies and forms.
-    beside: u64,
+    others: u64,
     /// Bytes of chunks that no table referred to when they were last looked at.
     chunks: u64,
     /// The names of the chunks that are counted in `chunks`; some may be released by now.
@@ -60,7 +60,7 @@ impl Names {
         Self {
             known: HashMap::new(),
             limits,
-            beside: 0,
+            others: 0,
             chunks: 0,
             loose: Vec::new(),
             pace: Pace::default(),
@@ -105,7 +105,7 @@ impl Names {
 
     fn counted(&mut self) -> u64 {
         let chunks = self.chunks.saturating_add(self.released.bytes());
-        chunks.saturating_add(self.beside)
+        chunks.saturating_add(self.others)
     }
 
     /// See [`super::Decoder::settle`].
@@ -220,12 +220,12 @@ impl Names {
 
     /// Counts bytes of bodies and forms.
     pub(super) fn hold(&mut self, bytes: u64) -> Result<()> {
-        self.beside = self.beside.saturating_add(bytes);
+        self.others = self.others.saturating_add(bytes);
         self.check(0)
     }
 
     pub(super) fn give_back(&mut self, bytes: u64) {
-        self.beside = self.beside.saturating_sub(bytes);
+        self.others = self.others.saturating_sub(bytes);
     }
 
     /// Releases a chunk or body; an unknown number is ignored.

@@ -176,12 +176,12 @@ impl Session {
             Ok(asked) => asked,
             Err(error) => return self.reply(refusal(id, &error), false),
         };
-        let told = move |tally: Result<Tally>| match tally {
+        let reply_with = move |tally: Result<Tally>| match tally {
             Ok(tally) => proto::Reply { id, body: Some(Body::Tally(convert::table::encode_tally(&tally))) },
             Err(error) => refusal(id, &error),
         };
         if let Some(tally) = ticket.poll() {
-            return self.reply(told(tally), false);
+            return self.reply(reply_with(tally), false);
         }
         let (sender, cancel) = oneshot::channel();
         self.cancels.insert(id, Cancel { sender, consumes: false });
@@ -189,7 +189,7 @@ impl Session {
             let mut patience = Patience::new(timeout, cancel);
             // The table's state at the deadline is an answer, too.
             let tally = wait(&table, ticket, &mut patience, false).await.unwrap_or_else(|(tally, _)| tally);
-            Finished::Reply(told(tally), None)
+            Finished::Reply(reply_with(tally), None)
         }));
     }
 

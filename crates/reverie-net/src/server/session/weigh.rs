@@ -4,7 +4,7 @@ use super::Session;
 use reverie_core::{Error, Result};
 
 impl Session {
-    /// Counts the bytes that the session uses, also for those who watch it. `ResourceExhausted` if they are too many.
+    /// Counts the bytes that the session uses, also for its figures. `ResourceExhausted` if they are too many.
     pub(super) fn weigh(&mut self) -> Result<()> {
         let weighed = self.count();
         let lent = self.link.as_ref().map_or(0, |link| link.way.lent_bytes());

@@ -25,30 +25,30 @@ async fn a_batch_that_is_unpacked_holds_up_no_other_and_ends_when_it_is_withdraw
         };
         tokio::time::timeout(Duration::from_secs(200), waited).await.expect("it never comes about");
     }
-    let (shared, told) = (shared(10, Limits::default(), None), Told::default());
+    let (shared, way) = (shared(10, Limits::default(), None), ScriptedWay::default());
     let key = insert_packed(&shared, 10, 400_000);
-    told.hello();
-    Arc::clone(&shared).welcome(Box::new(told.clone())).await;
+    way.hello();
+    Arc::clone(&shared).welcome(Box::new(way.clone())).await;
     let get = |id| {
         let get = proto::Get { table: "a".to_owned(), keys: crate::convert::numbers::encode(&[key]), reading: None };
-        told.say(Asked::Request(proto::Request { id, timeout: None, body: Some(request::Body::Get(get)) }));
+        way.say(Asked::Request(proto::Request { id, timeout: None, body: Some(request::Body::Get(get)) }));
     };
     let held = shared.turns.hold();
     (1..=2).for_each(get);
     until(|| shared.turns.num_threads() == 1).await;
-    told.ask(3, 1);
+    way.ask(3, 1);
     let batch = |id| {
         let of = |message: &ServerMessage| matches!(&message.body, Some(Body::Batch(batch)) if batch.id == id);
-        told.script().queued.iter().any(of)
+        way.script().queued.iter().any(of)
     };
     until(|| batch(3)).await;
-    told.say(Asked::Cancel(proto::Cancel { id: 1, insert: false }));
+    way.say(Asked::Cancel(proto::Cancel { id: 1, insert: false }));
     let refused = |message: &ServerMessage| matches!(&message.body, Some(Body::Reply(reply)) if reply.id == 1);
-    until(|| told.script().queued.iter().any(refused)).await;
+    until(|| way.script().queued.iter().any(refused)).await;
     assert!(!batch(1) && !batch(2));
     drop(held);
     until(|| batch(2) && shared.turns.num_threads() == 0).await;
-    assert!(!batch(1), "nobody wants it");
+    assert!(!batch(1), "no request wants it");
 }
 
 #[tokio::test]
@@ -59,8 +59,8 @@ async fn messages_that_are_never_whole_are_counted_over_all_connections() {
     for name in 1..=3 {
         all.push(connect_as(&shared, name).await.0);
     }
-    let sends = |told: &Told, bytes| {
-        let mut script = told.script();
+    let sends = |way: &ScriptedWay, bytes| {
+        let mut script = way.script();
         script.unfinished = bytes;
         script.waker.take().into_iter().for_each(Waker::wake);
     };

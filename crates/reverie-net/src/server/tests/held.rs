@@ -26,8 +26,8 @@ fn left(table: &SharedTable) -> (u64, u64, u64) {
     (info.size, info.leased, info.counters.samples)
 }
 
-fn report(told: &Told, received: proto::Received) {
-    let mut script = told.script();
+fn report(way: &ScriptedWay, received: proto::Received) {
+    let mut script = way.script();
     script.messages.push_back(ClientMessage { received: Some(received), ..Default::default() });
     script.waker.take().into_iter().for_each(Waker::wake);
 }
@@ -39,8 +39,8 @@ async fn a_client_that_reconnects_acknowledges_the_draws_that_it_received_before
     report(&other, proto::Received { before: 100, ..Default::default() });
     settle().await;
     assert_eq!(left(&table), (1, 1, 1), "another client acknowledges nothing of it");
-    let (told, _) = connect_as(&shared, CLIENT).await;
-    report(&told, proto::Received { before: REQUEST + 1, ..Default::default() });
+    let (way, _) = connect_as(&shared, CLIENT).await;
+    report(&way, proto::Received { before: REQUEST + 1, ..Default::default() });
     settle().await;
     assert_eq!(left(&table), (1, 0, 1));
 }
@@ -48,12 +48,12 @@ async fn a_client_that_reconnects_acknowledges_the_draws_that_it_received_before
 #[tokio::test]
 async fn a_request_that_is_sent_again_after_a_restart_gets_the_draws_that_it_had() {
     let (shared, table) = restarted();
-    let (told, _) = connect_as(&shared, CLIENT).await;
-    told.ask(REQUEST, 1);
+    let (way, _) = connect_as(&shared, CLIENT).await;
+    way.ask(REQUEST, 1);
     settle().await;
-    assert!(matches!(told.script().queued.front().unwrap().body, Some(Body::Batch(_))));
+    assert!(matches!(way.script().queued.front().unwrap().body, Some(Body::Batch(_))));
     assert_eq!(left(&table), (1, 1, 1), "the same item is leased again, and the other is still there");
-    report(&told, proto::Received { below: REQUEST + 1, ..Default::default() });
+    report(&way, proto::Received { below: REQUEST + 1, ..Default::default() });
     settle().await;
     assert_eq!(left(&table), (1, 0, 1));
 }
@@ -61,9 +61,9 @@ async fn a_request_that_is_sent_again_after_a_restart_gets_the_draws_that_it_had
 #[tokio::test]
 async fn a_request_that_is_returned_after_a_restart_leaves_its_draws_to_others() {
     let (shared, table) = restarted();
-    let (told, _) = connect_as(&shared, CLIENT).await;
+    let (way, _) = connect_as(&shared, CLIENT).await;
     let returned = crate::convert::numbers::encode(&[REQUEST]);
-    report(&told, proto::Received { returned, ..Default::default() });
+    report(&way, proto::Received { returned, ..Default::default() });
     settle().await;
     assert_eq!(left(&table), (2, 0, 0));
 }

@@ -10,7 +10,7 @@ pub(super) struct Clocks {
 
 impl Clocks {
     /// The shard's clock read `shown` at some time between `asked` and `answered` of the client's clock.
-    pub(super) fn heard(&mut self, asked: Duration, answered: Duration, shown: Duration) {
+    pub(super) fn add(&mut self, asked: Duration, answered: Duration, shown: Duration) {
         let ahead = |own: Duration| shown.as_secs_f64() - own.as_secs_f64();
         let (least, most) = (ahead(answered), ahead(asked));
         let both = self.bounds.map(|(l, m)| (l.max(least), m.min(most)));
@@ -35,10 +35,10 @@ mod tests {
     fn the_shortest_round_trips_say_what_a_clock_shows_until_it_has_drifted() {
         let mut clocks = Clocks::default();
         // 100 s ahead; first the response takes 2 s, then the request takes 1 s.
-        clocks.heard(at(10.0), at(12.0), at(110.0));
-        clocks.heard(at(20.0), at(21.0), at(121.0));
+        clocks.add(at(10.0), at(12.0), at(110.0));
+        clocks.add(at(20.0), at(21.0), at(121.0));
         assert!((clocks.ahead() - 100.0).abs() < 1e-9, "{clocks:?}");
-        clocks.heard(at(30.0), at(30.5), at(140.25));
+        clocks.add(at(30.0), at(30.5), at(140.25));
         assert!((clocks.ahead() - 110.0).abs() < 1e-9, "{clocks:?}");
     }
 }

@@ -9,10 +9,10 @@ impl Shard {
     /// The ration that may be in force: the larger of the reported one and the one sent since, until that is reported.
     pub(super) fn settle(&mut self) {
         let says = self.tally.and_then(|tally| tally.ration).unwrap_or(0);
-        if self.told == Some(says) {
-            self.told = None;
+        if self.announced == Some(says) {
+            self.announced = None;
         }
-        self.ration = says.max(self.told.unwrap_or(0));
+        self.ration = says.max(self.announced.unwrap_or(0));
     }
 
     /// The inserts that it may still admit.
@@ -35,8 +35,8 @@ impl Model {
         let promised: u64 = self.shards.iter().fold(so_far, |all, shard| all.saturating_add(shard.unused()));
         let targets = self.targets(most.map_or(UNLIMITED, |most| most.saturating_sub(so_far)), wants);
         let mut free = most.map_or(UNLIMITED, |most| most.saturating_sub(promised));
-        let mut told = vec![None; self.shards.len()];
-        for ((shard, target), told) in self.shards.iter_mut().zip(targets).zip(&mut told) {
+        let mut sent = vec![None; self.shards.len()];
+        for ((shard, target), sent) in self.shards.iter_mut().zip(targets).zip(&mut sent) {
             let Some((tally, says)) = shard.here().and_then(|tally| Some((*tally, tally.ration?))) else { continue };
             let mut ration = match most {
                 None => UNLIMITED,
@@ -47,14 +47,14 @@ impl Model {
                 free -= more;
                 ration = shard.ration + more;
             }
-            if ration == says && shard.told.is_none() {
+            if ration == says && shard.announced.is_none() {
                 continue;
             }
-            shard.told = Some(ration);
+            shard.announced = Some(ration);
             shard.ration = shard.ration.max(ration);
-            *told = Some((tally.incarnation, ration));
+            *sent = Some((tally.incarnation, ration));
         }
-        told
+        sent
     }
 
     /// Distributes inserts: first to shards where some wait, then evenly.

@@ -1,9 +1,8 @@
 //! Any of the selectors, without a virtual call.
 
-use super::fifo::Fifo;
+use super::by_age::{Fifo, Lifo};
 use super::heap::Heap;
 use super::interface::{Pick, Selector};
-use super::lifo::Lifo;
 use super::prioritized::Prioritized;
 use super::uniform::Uniform;
 use crate::error::Result;

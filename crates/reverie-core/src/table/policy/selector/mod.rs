@@ -4,10 +4,9 @@
 //! give the same picks, one by one or many at once.
 
 mod any;
-mod fifo;
+mod by_age;
 mod heap;
 mod interface;
-mod lifo;
 mod linked;
 mod prioritized;
 mod random;
@@ -16,10 +15,9 @@ mod uniform;
 
 pub use crate::table::types::selector::{Mass, SelectorOptions};
 pub use any::AnySelector;
-pub use fifo::Fifo;
+pub use by_age::{Fifo, Lifo};
 pub use heap::Heap;
 pub use interface::{Pick, Selector};
-pub use lifo::Lifo;
 pub use prioritized::Prioritized;
 pub(super) use random::Random;
 pub use uniform::Uniform;

@@ -8,8 +8,8 @@ use crate::table::types::inserts::{Keys, Priority};
 use crate::table::waiting::budget::Budget;
 use crate::table::waiting::copies::{Copy, CopyTarget, Copying};
 use crate::table::waiting::insert_queue::PendingInsert;
+use crate::table::waiting::promise::OutcomeCell;
 use crate::table::waiting::queues::State;
-use crate::table::waiting::ticket::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -124,7 +124,7 @@ impl State {
                 continue;
             }
             let (id, items) = (self.take_id(), smallvec::SmallVec::new().into_iter());
-            let (next, copy, cell) = (Some(next), Some(copy), Cell::new());
+            let (next, copy, cell) = (Some(next), Some(copy), OutcomeCell::new());
             self.inserts.put(PendingInsert { id, items, next, keys, origin: None, since: now, cell, copy });
         }
         refused

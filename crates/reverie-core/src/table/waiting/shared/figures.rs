@@ -7,8 +7,9 @@ use crate::spec::Signature;
 use crate::sync::{Arc, lock};
 use crate::table::types::info::TableInfo;
 use crate::table::types::tally::{Seen, Tally};
+use crate::table::waiting::promise::OutcomeCell;
 use crate::table::waiting::sample_queue::PendingLook;
-use crate::table::waiting::ticket::{Cell, Ticket};
+use crate::table::waiting::ticket::Ticket;
 use std::time::Duration;
 
 impl SharedTable {
@@ -89,7 +90,7 @@ impl SharedTable {
             if state.differs(&seen) {
                 return Ok(Ticket::done(Ok(state.tally(now))));
             }
-            let (id, cell) = (state.take_id(), Cell::new());
+            let (id, cell) = (state.take_id(), OutcomeCell::new());
             state.looks.push(PendingLook { id, seen, cell: Arc::clone(&cell) });
             Ok(Ticket::waiting(self.clone(), id, cell, true))
         })

@@ -1,29 +1,39 @@
-//! First in, first out.
+//! Selection by the order of insertion: first in, first out, and last in, first out.
 
 use super::interface::{Pick, Selector, check_finite};
 use super::linked::Linked;
 use crate::error::Result;
 
 /// Picks the item inserted longest ago, with probability 1. Priorities have no effect.
+pub type Fifo = ByAge<false>;
+
+/// Picks the item inserted last, with probability 1. Priorities have no effect.
+pub type Lifo = ByAge<true>;
+
+/// Picks the oldest item, or the newest.
 #[derive(Clone, Debug)]
-pub struct Fifo {
+pub struct ByAge<const NEWEST: bool> {
     order: Linked,
 }
 
-impl Fifo {
+impl<const NEWEST: bool> ByAge<NEWEST> {
     /// A selector without items.
     pub fn new() -> Self {
         Self { order: Linked::new() }
     }
+
+    fn next(&self) -> Option<u32> {
+        if NEWEST { self.order.newest() } else { self.order.oldest() }
+    }
 }
 
-impl Default for Fifo {
+impl<const NEWEST: bool> Default for ByAge<NEWEST> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Selector for Fifo {
+impl<const NEWEST: bool> Selector for ByAge<NEWEST> {
     fn check(&self, priority: f64) -> Result<()> {
         check_finite(priority)
     }
@@ -46,7 +56,7 @@ impl Selector for Fifo {
     }
 
     fn draw(&mut self) -> Option<Pick> {
-        self.order.oldest().map(|slot| Pick { slot, probability: 1.0 })
+        self.next().map(|slot| Pick { slot, probability: 1.0 })
     }
 
     fn len(&self) -> usize {
@@ -58,7 +68,7 @@ impl Selector for Fifo {
     }
 
     fn smallest_probability(&mut self) -> Option<f64> {
-        self.order.oldest().map(|_| 1.0)
+        self.next().map(|_| 1.0)
     }
 
     fn max_slot(&mut self) -> Option<u32> {

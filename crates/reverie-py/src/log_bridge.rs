@@ -90,12 +90,12 @@ pub fn gather() {
 /// Passes the waiting lines to Python's logger "reverie". A log line's parts are attributes of its record, too, for
 /// formatters: `target`, `happened` (seconds since 1970), `sentence` (without the fields) and `fields`.
 #[inline]
-pub fn tell(py: Python<'_>) -> PyResult<()> {
-    if WAITING.load(Ordering::Acquire) { deliver(py) } else { Ok(()) }
+pub fn deliver(py: Python<'_>) -> PyResult<()> {
+    if WAITING.load(Ordering::Acquire) { deliver_waiting(py) } else { Ok(()) }
 }
 
 #[cold]
-fn deliver(py: Python<'_>) -> PyResult<()> {
+fn deliver_waiting(py: Python<'_>) -> PyResult<()> {
     // No thread holds it for long; a fork may have left it locked.
     let Ok(mut lines) = LINES.try_lock() else { return Ok(()) };
     WAITING.store(false, Ordering::Release);
@@ -122,6 +122,6 @@ fn deliver(py: Python<'_>) -> PyResult<()> {
 
 /// Delivers waiting lines; for threads that wait outside the engine.
 #[pyfunction]
-pub fn _tell(py: Python<'_>) -> PyResult<()> {
-    tell(py)
+pub fn _deliver_logs(py: Python<'_>) -> PyResult<()> {
+    deliver(py)
 }

@@ -1,0 +1,86 @@
+//! A request that waits for its answer.
+
+use super::answer::Answer;
+use super::arriving::Arriving;
+use crate::proto;
+use reverie_core::Error;
+use reverie_core::sample::Drawn;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A request, and what has arrived of its answer.
+pub(super) struct Request {
+    pub(super) body: Option<proto::request::Body>,
+    /// `None` if no caller waits any more; the server's last reply is still expected.
+    pub(super) answer: Option<Answer>,
+    pub(super) since: Instant,
+    /// The caller's timeout.
+    pub(super) timeout: Option<Duration>,
+    /// The server's latest time to answer; the caller is answered one grace period later, whatever the server does.
+    pub(super) due: Option<Instant>,
+    pub(super) withdrawn: bool,
+    /// When it was sent, on any connection.
+    pub(super) sent: Option<Instant>,
+    /// Its draws have no caller any more: the server is asked to take them back, and reports when it has.
+    pub(super) returning: bool,
+    pub(super) batches: Vec<Drawn>,
+    pub(super) arriving: Option<Arriving>,
+    pub(super) patient: bool,
+}
+
+impl Request {
+    /// True if the server may hold draws for it that must not be lost.
+    pub(super) fn may_hold_draws(&self) -> bool {
+        self.sent.is_some() && matches!(self.body, Some(proto::request::Body::Sample(_)))
+    }
+
+    /// True if the server answers without waiting.
+    pub(super) fn is_answered_at_once(&self) -> bool {
+        use proto::request::Body;
+        matches!(self.body, Some(Body::Mutate(_) | Body::Delete(_) | Body::Can(_) | Body::Info(_) | Body::Why(_)))
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.timeout.map(|timeout| self.since + timeout)
+    }
+
+    pub(super) fn fail(&mut self, error: Error) {
+        if let Some(answer) = self.answer.take() {
+            answer.fail(error, std::mem::take(&mut self.batches));
+        }
+    }
+
+    pub(super) fn withdraw(&mut self) {
+        if let Some(answer) = self.answer.take() {
+            answer.withdraw(std::mem::take(&mut self.batches));
+        }
+    }
+
+    /// Marks its draws as returned to the server; returns the request's number.
+    pub(super) fn take_back(&mut self, id: u64) -> u64 {
+        (self.returning, self.answer) = (true, None);
+        id
+    }
+
+    /// True if its draws have no caller any more.
+    pub(super) fn is_returning(&self) -> bool {
+        self.returning
+    }
+
+    /// True if a caller waits for it.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.answer.as_ref().is_some_and(Answer::is_awaited)
+    }
+
+    /// The time at which the caller gets the error that there is no connection.
+    pub(super) fn fails_at(&self, outage: Instant, patience: Duration, grace: Duration) -> Instant {
+        let patient = self.since.max(outage) + patience;
+        let by = self.deadline().or(self.due.map(|due| due + grace));
+        by.map_or(patient, |by| by.min(patient))
+    }
+}
+
+/// True if a caller asks whether the disk has what was done.
+pub(super) fn is_for_the_disk(body: Option<&proto::request::Body>) -> bool {
+    matches!(body, Some(proto::request::Body::Durable(proto::Durable { later: false })))
+}

@@ -1,0 +1,58 @@
+//! The work that callers queue for the connection's task.
+
+use super::answer::Answer;
+use crate::proto::request::Body;
+use crate::trace::TraceContext;
+use reverie_core::table::{Inserts, Keys, Promise};
+use std::time::Duration;
+
+/// An insert on its way to the task.
+pub(super) struct NewInsert {
+    pub(super) id: u64,
+    /// Index in the client's own list of tables.
+    pub(super) table: u32,
+    pub(super) items: Inserts,
+    pub(super) promise: Promise<Keys>,
+}
+
+/// A request on its way to the task.
+pub(super) struct NewRequest {
+    pub(super) id: u64,
+    /// `None` if the answer comes with the connection.
+    pub(super) body: Option<Body>,
+    pub(super) timeout: Option<Duration>,
+    /// No caller waits for the answer: it may be sent together with later work, within a nap.
+    pub(super) patient: bool,
+    pub(super) answer: Answer,
+}
+
+/// The work that callers queued since the task last looked.
+#[derive(Default)]
+pub(super) struct QueuedWork {
+    pub(super) inserts: Vec<NewInsert>,
+    pub(super) requests: Vec<NewRequest>,
+    pub(super) withdrawn: Vec<u64>,
+    /// Questions about the outcome of an insert: the question's number, the insert's number, the promise.
+    pub(super) outcomes: Vec<(u64, u64, Promise<Keys>)>,
+    /// The traces of inserts and requests that belong to one, by their numbers.
+    pub(super) traced: Vec<(u64, TraceContext)>,
+    /// The number of items in the inserts.
+    pub(super) items: usize,
+}
+
+impl QueuedWork {
+    pub(super) fn is_empty(&self) -> bool {
+        self.inserts.is_empty() && self.requests.is_empty() && self.withdrawn.is_empty() && self.outcomes.is_empty()
+    }
+
+    /// Takes the inserts out.
+    pub(super) fn drain_inserts(&mut self) -> impl Iterator<Item = NewInsert> {
+        self.items = 0;
+        self.inserts.drain(..)
+    }
+}
+
+/// True if the last `more` of `all` made it reach `enough`, so that the task is woken once.
+pub(super) fn crosses(all: usize, more: usize, enough: usize) -> bool {
+    all >= enough && all - more < enough
+}

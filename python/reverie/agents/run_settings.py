@@ -1,0 +1,102 @@
+"""The settings of a run: how long it trains, how it is evaluated and saved, and where its replay is."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from reverie.agents import checks
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """The settings of a preset that belong to the run and not to the algorithm."""
+
+    target_return: float | None
+    """The mean return at which a greedy evaluation reaches the target; None has no target, and trains to the end."""
+    max_env_steps: int
+    """Training ends here, whether the target was reached or not."""
+    evaluate_every: int
+    """Environment steps between two greedy evaluations."""
+    threads: int = 1
+    """Torch threads of the learner; actors use one."""
+    screening_episodes: int = 10
+    """Greedy episodes for every point of the learning curve."""
+    confirmation_episodes: int = 20
+    """Greedy episodes on other seeds, played when the target is reached and at the end: the reported result."""
+    checkpoint_every: int = 10_000
+    """Environment steps between two checkpoints, if the run keeps any."""
+    evaluation_seconds: float = 300.0
+    """With several processes: an evaluation that takes longer is reported, and checkpoints no longer wait for it."""
+    device: str = "cpu"
+    """The device of learner and policies: "cpu", "cuda", or one of several GPUs as "cuda:1"."""
+    compile: str = "auto"
+    """Whether the learner's updates on the CPU are compiled: "off", "on" (from the second update on, and an error if
+    they cannot be), or "auto": while it learns, and without it if that fails. See `reverie.runners.planning`."""
+    prefetch: int | None = None
+    """Batches that a thread of the engine draws ahead while the learner learns; 0 draws each on demand. None is 2 if
+    learner, actors and replay are separate processes and draws delete nothing from the table, else 0: in one process
+    learning and acting take turns, so that the same seed gives the same run."""
+    gpus_per_actor: float = 0.0
+    """The share of a GPU that each actor and the evaluator request for their policies, on Ray with device "cuda", where
+    the learner has a GPU of its own. 0: their policies compute on the CPU."""
+    replay_disk: str | None = None
+    """A folder to which the replay's chunks move when they do not fit in `replay_memory`, see `reverie.Server(disk=)`;
+    None keeps all in memory. Each server of the run has a folder of its own in it."""
+    replay_memory: int | None = None
+    """Bytes of memory for the chunks of all servers of the run together; only with `replay_disk`, and then None is what
+    `reverie.Server` takes."""
+    replay_disk_bytes: int | None = None
+    """Bytes of the files of all servers in `replay_disk` together; None is what the disk has."""
+    replay_journal: str | None = None
+    """Where the run's servers keep a journal, see `reverie.Journal`, so that a killed run continues with the replay it
+    had. "run": with the tables in the folder of its checkpoints; else a folder, in which each run has its own. None,
+    and "off" for a resumed run, have no journal: a killed run continues with the tables of its newest checkpoint."""
+    replay_journal_sync: str | None = None
+    """When the journal waits for the disk: "os", "interval" or "always"; only with `replay_journal`, and then None is
+    "interval"."""
+
+    def __post_init__(self) -> None:
+        checks.at_least_one(self, "max_env_steps", "evaluate_every", "threads", "checkpoint_every")
+        checks.at_least_one(self, "screening_episodes", "confirmation_episodes")
+        checks.above_zero(self, "evaluation_seconds")
+        if self.prefetch is not None:
+            checks.not_negative(self, "prefetch")
+        checks.one_of(self, "compile", ("off", "auto", "on"))
+        for name in ("replay_memory", "replay_disk_bytes"):
+            if getattr(self, name) is not None:
+                checks.at_least_one(self, name)
+                if self.replay_disk is None:
+                    raise ValueError(f"{name} is {getattr(self, name)} and there is no replay_disk: give it a folder")
+        if self.replay_journal == "":
+            raise ValueError('replay_journal is empty, and must be "run" or a folder')
+        if self.replay_journal_sync is not None:
+            checks.one_of(self, "replay_journal_sync", ("os", "interval", "always"))
+            if self.replay_journal in (None, "off"):
+                raise ValueError(
+                    f"replay_journal_sync is {self.replay_journal_sync} and there is no replay_journal: give one"
+                )
+        if self.target_return is not None and math.isnan(self.target_return):
+            raise ValueError("target_return is nan, and must be a number: no return reaches it")
+        if not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
+            raise ValueError(f'device is {self.device!r}, and must be "cpu", "cuda" or "cuda:N"')
+        if not 0 <= self.gpus_per_actor <= 1:
+            raise ValueError(f"gpus_per_actor is {self.gpus_per_actor}, and must be a share from 0 to 1")
+        if self.gpus_per_actor and self.device == "cpu":
+            raise ValueError(f'gpus_per_actor is {self.gpus_per_actor} and device "cpu": ask for device "cuda" too')
+
+    def server_disk(self, seed: int, index: int, num_servers: int) -> dict[str, Any]:
+        """The arguments `disk`, `memory_bytes` and `disk_bytes` of the run's server `index`."""
+        if self.replay_disk is None:
+            return {}
+        share = {"memory_bytes": self.replay_memory, "disk_bytes": self.replay_disk_bytes}
+        shares = {name: None if size is None else max(1, size // num_servers) for name, size in share.items()}
+        # Seeds of a sweep may run at the same time.
+        return {"disk": os.path.join(self.replay_disk, f"seed-{seed}-server-{index}"), **shares}
+
+    def reached_by(self, mean_return: float) -> bool:
+        """Whether this mean return reaches the target. Without a target none does."""
+        return self.target_return is not None and mean_return >= self.target_return

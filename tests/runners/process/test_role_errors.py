@@ -1,0 +1,119 @@
+"""Roles of a run that fail or stall."""
+
+import inspect
+import re
+
+import pytest
+
+pytest.importorskip("torch")
+
+from process_runs import ENDLESS, SHORT, of_kind
+
+from reverie.runners import (
+    RoleAwaited,
+    RoleError,
+    RoleRestarted,
+    StoppedError,
+)
+from reverie.runners import train as train_run
+from reverie.runners.reports import logs
+from reverie.runners.supervision import role_group
+
+# In one worker: the fork server, which imports PyTorch, is one for all of them.
+pytestmark = pytest.mark.xdist_group("processes")
+
+
+AGENT = """
+import dataclasses
+import os
+from reverie.agents.dqn import agent as dqn
+
+def make_actor(spec, config, client, weights, *, index, seed, watch):
+    actor = dqn.make_actor(spec, config, client, weights, index=index, seed=seed, watch=watch)
+    def broken():
+        {body}
+    actor.act = broken
+    return actor
+
+agent = dataclasses.replace(dqn, make_actor=make_actor)
+"""
+
+
+@pytest.fixture
+def broken_agent(tmp_path, monkeypatch):
+    """A function that makes an agent of DQN whose actors do something else than to act."""
+
+    def make(name, body):
+        (tmp_path / f"{name}.py").write_text(AGENT.format(body=body))
+        monkeypatch.syspath_prepend(tmp_path)
+        return __import__(name).agent
+
+    return make
+
+
+def test_a_role_that_keeps_failing_ends_the_run_with_its_error(broken_agent, monkeypatch):
+    monkeypatch.setattr(role_group, "SHORT_LIFE_SECONDS", 3000.0)  # of which a slow start is a part
+    agent = broken_agent("agent_that_exits", "os._exit(3)")
+    with pytest.raises(RoleError, match=r"actor 0: it ended 5 times within 3000 s .*: it ended with exit code 3"):
+        train_run(agent, "CartPole-v1", runner="process", run=SHORT)
+
+
+def test_the_end_of_a_role_is_reported_even_if_a_child_holds_its_pipe(broken_agent, monkeypatch, tmp_path):
+    """Such a child, as of environments in separate processes, is a copy with every file open."""
+    monkeypatch.setattr(role_group, "SHORT_LIVES", 1)
+    gone = tmp_path / "gone"
+    outlives = f"while not os.path.exists({str(gone)!r}): __import__('time').sleep(0.01)"
+    body = f"""if os.fork():
+            os._exit(3)
+        {outlives}
+        os._exit(0)"""
+    agent = broken_agent("agent_with_a_child", body)
+    try:
+        with pytest.raises(RoleError, match=r"actor 0: .*: it ended with exit code 3"):
+            train_run(agent, "CartPole-v1", runner="process", run=ENDLESS)
+    finally:
+        gone.touch()
+
+
+def test_an_error_in_a_role_ends_the_run_at_once_with_its_traceback(broken_agent):
+    agent = broken_agent("agent_with_a_defect", "raise ValueError('no such thing')")
+    events = []
+    with pytest.raises(RoleError, match=r"actor 0: ValueError: no such thing") as caught:
+        train_run(agent, "CartPole-v1", runner="process", run=SHORT, on_event=events.append)
+    assert (caught.value.role, caught.value.error) == ("actor 0", "ValueError")
+    assert inspect.getfile(agent.make_actor) in caught.value.traceback
+    assert of_kind(events, RoleRestarted) == []
+
+
+def test_a_role_that_stalls_within_a_message_is_named_and_blocks_no_other(broken_agent, tmp_path):
+    body = """from reverie.runners.links import message_sockets
+        import signal
+        def half(end, message):
+            end._socket.sendall(message_sockets._LENGTH.pack(100) + b"half")
+            os.kill(os.getpid(), signal.SIGSTOP)
+        message_sockets.RoleSocket.send = half
+        return 0"""
+    agent = broken_agent("agent_that_stands_still", body)
+    log = logs.JsonLines(tmp_path / logs.LOG)
+    seen = []
+
+    def on_event(event):
+        log(event)
+        seen.append(event)
+
+    with pytest.raises(StoppedError, match="after 0 environment steps; nothing was saved"):
+        train_run(
+            agent,
+            "CartPole-v1",
+            runner="process",
+            run=ENDLESS,
+            on_event=on_event,
+            checkpoint_folder=tmp_path,
+            should_stop=lambda: bool(of_kind(seen, RoleAwaited)),
+        )
+    log.close()
+    awaited = of_kind(seen, RoleAwaited)[-1]
+    assert (awaited.role, awaited.begun) == ("actor 0", True)
+    assert re.fullmatch(r"is stopped \(kill -CONT \d+ resumes it\)", awaited.reason)
+    (line,) = [line for line in logs._lines(tmp_path / logs.LOG) if line["event"] == "role awaited"]
+    assert (line["role"], line["reason"], line["begun"]) == ("actor 0", awaited.reason, True)
