@@ -109,9 +109,12 @@ def command(out, *more):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("runner", ["local", "process"])
-def test_a_run_whose_processes_are_all_killed_continues_with_what_was_acknowledged(tmp_path, until, runner):
+@pytest.mark.parametrize(
+    ("runner", "disk"), [("local", ()), ("process", ()), ("process", ("--disk", "spill", "--memory", "64KiB"))]
+)
+def test_a_run_whose_processes_are_all_killed_continues_with_what_was_acknowledged(tmp_path, until, runner, disk):
     out, notes = tmp_path / "run", tmp_path / "recorded"
+    disk = [str(tmp_path / flag) if flag == "spill" else flag for flag in disk]
     notes.mkdir()
     environment = {**os.environ, "RECORDED": str(notes)}
 
@@ -122,12 +125,12 @@ def test_a_run_whose_processes_are_all_killed_continues_with_what_was_acknowledg
         """Acknowledged steps that no checkpoint has, of which the file of counts has some."""
         assert child.poll() is None, (tmp_path / "first.log").read_text()
         found = checkpoints.checkpoint_files.all_in(out / "checkpoints")
-        if not found or int(found[-1].name) < 400:
+        if not found or int(found[-1].name) < (2000 if disk else 400):
             return False
         counts = actor_counts.load(out / "checkpoints" / "replay-1") or []
         return sum(one["env_steps"] for one in counts) > int(found[-1].name) + 40
 
-    options = ["--runner", runner, "--max-steps", "1000000000", "--journal"]
+    options = ["--runner", runner, "--max-steps", "1000000000", "--journal", *disk]
     with (tmp_path / "first.log").open("w") as log:
         child = subprocess.Popen(
             command(out, *options), cwd=HERE, env=environment, stdout=log, stderr=log, start_new_session=True
@@ -140,13 +143,15 @@ def test_a_run_whose_processes_are_all_killed_continues_with_what_was_acknowledg
     saved = int(checkpoints.checkpoint_files.all_in(out / "checkpoints")[-1].name)
     acknowledged = recorded(notes)
     info, stored = read_journal(out / "checkpoints" / "replay-1", tmp_path / "copy")
+    # The tier's own files: chunks that a checkpoint has in one piece are read from there.
+    assert bool(list((tmp_path / "spill").rglob("*.chunks"))) == bool(disk)
     assert len(acknowledged) > saved
     assert acknowledged <= stored
     assert info.num_inserts == info.current_size >= len(acknowledged)
 
     goal = info.num_inserts + 600
     done = subprocess.run(
-        command(out, "--runner", runner, "--max-steps", str(goal), "--journal", "--resume"),
+        command(out, "--runner", runner, "--max-steps", str(goal), "--journal", "--resume", *disk),
         cwd=HERE,
         env=environment,
         capture_output=True,
@@ -242,6 +247,33 @@ def test_a_killed_run_continues_with_the_steps_of_its_journal_and_makes_the_lost
     assert state["learner"]["draws"]["given"] == draws["samples"]["replay"] - draws["lost"]["replay"]
     acts = before["actors"][0]["acts"]
     assert state["actors"][0]["acts"] > acts + (600 - before["env_steps"]) // 8 - 8
+
+
+@pytest.mark.long
+def test_a_killed_run_whose_replay_is_mostly_on_the_disk_continues_with_every_item(tmp_path, monkeypatch):
+    seen = []
+    stop = reverie.Server.stop
+
+    def stopped(self):
+        seen.append(self.client().info().disk)
+        stop(self)
+
+    # More than the open chunks of eight environments, and much less than the replay.
+    disk = {"replay_disk": str(tmp_path / "spill"), "replay_memory": 64 << 10}
+    run = dataclasses.replace(RUN, max_env_steps=2200, **disk)
+    with monkeypatch.context() as patch:
+        patch.setattr(reverie.Server, "stop", stopped)
+        steps, _ = killed_at(tmp_path / "run", 2000, patch, run=run)
+    assert seen[0].num_moved > 10
+    assert seen[0].num_chunks > 5
+    info, stored = read_journal(tmp_path / "run" / "replay-1", tmp_path / "copy")
+    assert info.num_inserts == info.current_size >= steps - 16
+    began = []
+    train_here(tmp_path / "run", run=run, resume=True, on_event=began.append)
+    assert began[0].env_steps == steps
+    after, stored_after = read_journal(tmp_path / "run" / "replay-1", tmp_path / "copy of the end")
+    assert stored <= stored_after
+    assert after.num_inserts > info.num_inserts
 
 
 @pytest.mark.long

@@ -3,29 +3,48 @@
 mod support;
 
 use reverie_core::checkpoint::{Store, latest, list, load, verify};
-use reverie_core::chunk::{Compression, Meter, Restorer};
+use reverie_core::chunk::{Compression, Meter, Restorer, TierOptions};
+use reverie_core::clock::{Clock, ManualClock};
 use reverie_core::error::Error;
 use reverie_core::table::{TableOptions, Tables};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use support::disk::{CRASHES, FakeDisk};
-use support::saving::{KEEP, NOW, ROOT, contents, insert, save, store, write_steps};
+use support::saving::{KEEP, NOW, ROOT, Steps, contents, insert, save, store, write_steps};
 use support::{Rows, options, tables};
 
 /// Two tables small enough to be saved a thousand times.
 fn small() -> (Arc<Tables>, Vec<TableOptions>) {
     let all = vec![options("rows", 6), options("steps", 4)];
-    let (tables, _) = tables(all.clone());
-    (tables, all)
+    (made(&all, None), all)
+}
+
+/// The tables; with a disk tier that gives chunks so many bytes of memory. Its own files are on a disk that never stops.
+fn made(all: &[TableOptions], memory_bytes: Option<u64>) -> Arc<Tables> {
+    let Some(memory_bytes) = memory_bytes else { return tables(all.to_vec()).0 };
+    let tier = TierOptions { folder: PathBuf::from("/tier"), memory_bytes, ..TierOptions::default() };
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    Arc::new(Tables::with_disk(all.to_vec(), None, Some((tier, Arc::new(FakeDisk::default()))), &clock, 7).unwrap())
 }
 
 fn fill(tables: &Arc<Tables>, from: i32) {
+    fill_rows(tables, from);
+    write_steps(tables, "steps", Compression::Zstd, 3 + from as u64);
+}
+
+fn fill_rows(tables: &Arc<Tables>, from: i32) {
     let mut rows = Rows::new(tables);
     for value in from..from + 4 {
         insert(tables, "rows", [(rows.item(f64::from(value)), f64::from(value))]);
         rows.close();
     }
-    write_steps(tables, "steps", Compression::Zstd, 3 + from as u64);
+}
+
+/// The same with large chunks, of which the last stay in the tables.
+fn fill_large(tables: &Arc<Tables>, from: i32) {
+    fill_rows(tables, from);
+    let mut steps = Steps::of_width(tables, "steps", Compression::None, 130);
+    (0..8 + from).for_each(|_| steps.step());
 }
 
 fn all_contents(tables: &Tables) -> String {
@@ -34,7 +53,11 @@ fn all_contents(tables: &Tables) -> String {
 
 /// What a server that starts on this disk has, and its tables; an error where the newest checkpoint is refused.
 fn start(disk: &FakeDisk, all: &[TableOptions]) -> Result<(Arc<Tables>, bool), Error> {
-    let (tables, _) = tables(all.to_vec());
+    start_with(disk, all, None)
+}
+
+fn start_with(disk: &FakeDisk, all: &[TableOptions], memory_bytes: Option<u64>) -> Result<(Arc<Tables>, bool), Error> {
+    let tables = made(all, memory_bytes);
     let Some(path) = latest(disk, Path::new(ROOT))? else { return Ok((tables, false)) };
     load(disk, &path, tables.bytes().0)?.restore(&tables, NOW)?;
     Ok((tables, true))
@@ -47,13 +70,26 @@ fn tight(disk: &FakeDisk) -> Store {
 
 #[test]
 fn a_machine_that_stops_anywhere_in_a_checkpoint_leaves_the_old_one_or_the_new_one_whole() {
-    let (tables, all) = small();
+    stops_anywhere(None);
+}
+
+#[test]
+fn a_machine_that_stops_anywhere_in_a_checkpoint_of_chunks_on_the_disk_leaves_the_old_one_or_the_new_one_whole() {
+    stops_anywhere(Some(10_000));
+}
+
+fn stops_anywhere(memory_bytes: Option<u64>) {
+    let (_, all) = small();
+    let tables = made(&all, memory_bytes);
+    let fill = if memory_bytes.is_some() { fill_large } else { fill };
+    let tier = |tables: &Tables| tables.bytes().0.tier_info().unwrap_or_default();
     let disk = FakeDisk::default();
     fill(&tables, 0);
     tight(&disk).save(&tables, NOW).unwrap();
     let old = all_contents(&tables);
     fill(&tables, 4);
     let new = all_contents(&tables);
+    assert_eq!(tier(&tables).stored > 4096, memory_bytes.is_some(), "{:?}", tier(&tables));
     let (mut stopped, mut seen) = (0, [0, 0]);
     loop {
         let disk = disk.copy();
@@ -64,8 +100,8 @@ fn a_machine_that_stops_anywhere_in_a_checkpoint_leaves_the_old_one_or_the_new_o
         let finished = matches!(&outcome, Ok(saved) if saved.left_behind.is_none());
         for (names, tail) in CRASHES {
             let left = disk.after_crash(names, tail);
-            let (restored, any) =
-                start(&left, &all).unwrap_or_else(|error| panic!("{stopped} {names:?} {tail:?}: {error}"));
+            let (restored, any) = start_with(&left, &all, memory_bytes)
+                .unwrap_or_else(|error| panic!("{stopped} {names:?} {tail:?}: {error}"));
             assert!(any, "{stopped} {names:?} {tail:?}: no checkpoint");
             let got = all_contents(&restored);
             assert!(got == old || got == new, "{stopped} {names:?} {tail:?}: neither the old nor the new");

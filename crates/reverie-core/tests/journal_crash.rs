@@ -4,8 +4,10 @@ mod support;
 
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use reverie_core::append::Sink;
 use reverie_core::checkpoint::{Keep, Store};
-use reverie_core::chunk::Compression;
+use reverie_core::chunk::{Compression, TierInfo, TierOptions};
+use reverie_core::clock::{Clock, ManualClock};
 use reverie_core::item::Key;
 use reverie_core::journal::{HeldLease, JournalEnd, Log, Recovered, recover};
 use reverie_core::sample::{Lease, SampleRequest};
@@ -13,6 +15,7 @@ use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Change, Inserts, Keys, Lessee, Priority, Sender, Sent, SharedTable, TableOptions, Tables};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use support::cases::cases;
 use support::disk::{FakeDisk, Names, Pages, Tail};
 use support::saving::{NOW, ROOT, Steps, contents, insert};
 use support::{Rows, options, queue, tables};
@@ -54,9 +57,11 @@ fn all_contents(tables: &Tables) -> String {
     tables.iter().zip(sent).map(of).collect()
 }
 
-fn store(disk: &FakeDisk, segment_bytes: u64) -> Arc<Store> {
+fn store(disk: &FakeDisk, tables: &Tables, segment_bytes: u64) -> Arc<Store> {
     let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), Keep { count: 1, max_age: None }).unwrap();
-    Arc::new(store.with_segment_bytes(segment_bytes))
+    let store = Arc::new(store.with_segment_bytes(segment_bytes));
+    store.share(tables);
+    store
 }
 
 /// A server with a journal.
@@ -71,12 +76,20 @@ struct Server {
     leases: Vec<(Lessee, Vec<i64>, Lease)>,
 }
 
+/// The tables; with a disk tier that gives chunks so many bytes of memory. Its own files are on a disk that never stops.
+fn made(memory_bytes: Option<u64>) -> Arc<Tables> {
+    let Some(memory_bytes) = memory_bytes else { return tables(all()).0 };
+    let tier = TierOptions { folder: PathBuf::from("/tier"), memory_bytes, ..TierOptions::default() };
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    Arc::new(Tables::with_disk(all(), None, Some((tier, Arc::new(FakeDisk::default()))), &clock, 7).unwrap())
+}
+
 impl Server {
     /// Starts on what the disk has.
-    fn start(disk: &FakeDisk) -> reverie_core::Result<Self> {
-        let (tables, _) = tables(all());
+    fn start(disk: &FakeDisk, memory_bytes: Option<u64>) -> reverie_core::Result<Self> {
+        let tables = made(memory_bytes);
         let recovered = recover(disk, Path::new(ROOT), tables.bytes().0)?;
-        let store = store(disk, 900);
+        let store = store(disk, &tables, 900);
         let mut from = JournalEnd::default();
         let mut leases = Vec::new();
         if let Some(Recovered { checkpoint, leases: held, end, .. }) = recovered {
@@ -92,9 +105,16 @@ impl Server {
             }
         }
         let log = Log::begin(Arc::clone(&tables), store, from, || NOW)?;
-        let (rows, steps) = (Rows::new(&tables), Steps::new(&tables, "steps", Compression::None));
-        let packed = Steps::new(&tables, "packed", Compression::Zstd);
+        // Chunks that a start leaves on the disk have more than 4 KiB.
+        let width = if memory_bytes.is_some() { 130 } else { 64 };
+        let (rows, steps) = (Rows::new(&tables), Steps::of_width(&tables, "steps", Compression::None, width));
+        let packed = Steps::of_width(&tables, "packed", Compression::Zstd, width);
         Ok(Self { tables, log, rows, steps, packed, sent: 0, leases })
+    }
+
+    /// The figures of its disk tier: zeros without one.
+    fn tier(&self) -> TierInfo {
+        self.tables.bytes().0.tier_info().unwrap_or_default()
     }
 
     /// Everything that must come back, with the draws that clients hold.
@@ -148,6 +168,8 @@ impl Server {
                     .collect();
                 self.sent += 1;
                 let sent = Sent { sender: SENDERS[random.next_u32() as usize % 2], number: self.sent };
+                // Makes room for them, if chunks move to the disk.
+                drop(Sink::insert(&*self.tables, name, Inserts::new()).unwrap());
                 drop(table.insert_sent(items, sent, Keys::new()).unwrap());
             }
             3 => insert(&self.tables, "per", [(self.rows.item(value), value)]).clear(),
@@ -194,6 +216,8 @@ struct History {
     /// The last of them that a killed process has at least, and the last that a stopped machine has.
     written: usize,
     synced: usize,
+    /// Some chunk was read where a checkpoint has it.
+    shared: bool,
     /// The disk did not stop before the end of the program.
     finished: bool,
 }
@@ -201,10 +225,13 @@ struct History {
 /// Runs a program of random operations until the disk stops. `known` are its states if it ran before.
 fn run(server: &mut Server, random: &mut impl RngCore, acts: usize, known: Option<&History>) -> History {
     let mut history = History { states: vec![server.contents()], ..History::default() };
+    // Chunks on the disk are read where the last checkpoint has them.
+    let saves_of = if server.tier().memory_bytes > 0 { 6 } else { 20 };
     for _ in 0..acts {
         server.act(random);
+        history.shared |= server.tier().shared > 0;
         let commits = random.next_u32() % 3;
-        let (saves, syncs) = (random.next_u32().is_multiple_of(20), random.next_u32().is_multiple_of(3));
+        let (saves, syncs) = (random.next_u32().is_multiple_of(saves_of), random.next_u32().is_multiple_of(3));
         if commits == 0 && !saves {
             continue;
         }
@@ -232,8 +259,8 @@ fn run(server: &mut Server, random: &mut impl RngCore, acts: usize, known: Optio
 }
 
 /// Checks what a server that starts on this disk has; returns the server.
-fn check(left: &FakeDisk, history: &History, least: usize, place: &str) -> Server {
-    let server = Server::start(left).unwrap_or_else(|error| panic!("{place}: {error}"));
+fn check(left: &FakeDisk, memory_bytes: Option<u64>, history: &History, least: usize, place: &str) -> Server {
+    let server = Server::start(left, memory_bytes).unwrap_or_else(|error| panic!("{place}: {error}"));
     let got = server.contents();
     let found = history.states.iter().rposition(|state| *state == got);
     assert!(found.is_some(), "{place}: no state of the tables:\n{got}\nwanted\n{}", history.states[least]);
@@ -243,13 +270,38 @@ fn check(left: &FakeDisk, history: &History, least: usize, place: &str) -> Serve
     server
 }
 
-fn crash_points(seed: u64) -> u64 {
+/// What the crashes of some programs had.
+#[derive(Clone, Copy, Debug, Default)]
+struct Found {
+    crashes: u64,
+    /// Chunks that the programs moved to the disk.
+    moved: u64,
+    /// Programs that read chunks where a checkpoint has them.
+    shared: u64,
+    /// Starts that left chunks where the journal has them.
+    left: u64,
+}
+
+impl std::iter::Sum for Found {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |all, one| Self {
+            crashes: all.crashes + one.crashes,
+            moved: all.moved + one.moved,
+            shared: all.shared + one.shared,
+            left: all.left + one.left,
+        })
+    }
+}
+
+/// Stops a program after every so many operations of the disk.
+fn crash_points(seed: u64, memory_bytes: Option<u64>, every: usize) -> Found {
     let random = || Xoshiro256PlusPlus::seed_from_u64(seed);
-    let whole = run(&mut Server::start(&FakeDisk::default()).unwrap(), &mut random(), ACTS, None);
-    let mut points = 0;
-    for stop in 0.. {
+    let mut first = Server::start(&FakeDisk::default(), memory_bytes).unwrap();
+    let whole = run(&mut first, &mut random(), ACTS, None);
+    let mut found = Found { moved: first.tier().moved, shared: whole.shared.into(), ..Found::default() };
+    for stop in (0..).step_by(every) {
         let disk = FakeDisk::default();
-        let (mut random, mut server) = (random(), Server::start(&disk).unwrap());
+        let (mut random, mut server) = (random(), Server::start(&disk, memory_bytes).unwrap());
         disk.stop_after(stop);
         let history = run(&mut server, &mut random, ACTS, Some(&whole));
         for (names, tail) in POWER_LOSSES.into_iter().chain([KILLED]) {
@@ -257,18 +309,18 @@ fn crash_points(seed: u64) -> u64 {
             let place = format!("seed {seed}, stopped after {stop}, {names:?} {tail:?}");
             let killed = matches!((names, tail), (Names::All, Tail::All));
             let least = if killed { history.written } else { history.synced };
-            let mut server = check(&left, &history, least, &place);
-            points += 1;
+            let mut server = check(&left, memory_bytes, &history, least, &place);
+            (found.crashes, found.left) = (found.crashes + 1, found.left + u64::from(server.tier().shared > 0));
             if killed && stop % 5 == 0 {
                 server.sent = 1000;
                 // And the journal that goes on there is as good.
                 let history = run(&mut server, &mut random.clone(), 6, None);
                 let left = left.after_crash(Names::All, Tail::All);
-                check(&left, &history, history.written, &format!("{place}, and once more"));
+                check(&left, memory_bytes, &history, history.written, &format!("{place}, and once more"));
             }
         }
         if history.finished {
-            return points;
+            return found;
         }
     }
     unreachable!("a program ends");
@@ -277,7 +329,7 @@ fn crash_points(seed: u64) -> u64 {
 /// The program goes on after a sync of the disk failed; returns whether one did.
 fn failed_sync(seed: u64, after: u64, pages: Pages) -> bool {
     let disk = FakeDisk::default();
-    let (mut random, mut server) = (Xoshiro256PlusPlus::seed_from_u64(seed), Server::start(&disk).unwrap());
+    let (mut random, mut server) = (Xoshiro256PlusPlus::seed_from_u64(seed), Server::start(&disk, None).unwrap());
     disk.fail_sync(after, pages);
     let mut history = run(&mut server, &mut random, ACTS, None);
     if !disk.has_failed_sync() {
@@ -294,7 +346,7 @@ fn failed_sync(seed: u64, after: u64, pages: Pages) -> bool {
         for (names, tail) in [(Names::Synced, Tail::None), (Names::All, Tail::Half), KILLED] {
             let killed = matches!((names, tail), (Names::All, Tail::All));
             let least = if killed { history.written } else { history.synced };
-            check(&disk.after_crash(names, tail), &history, least, &format!("{place}, {names:?} {tail:?}"));
+            check(&disk.after_crash(names, tail), None, &history, least, &format!("{place}, {names:?} {tail:?}"));
         }
     }
     true
@@ -310,9 +362,23 @@ fn what_is_reported_as_on_the_disk_after_a_sync_that_failed_is_there_whether_its
 
 #[test]
 fn a_machine_that_stops_at_any_operation_of_the_disk_loses_nothing_acknowledged_and_brings_nothing_back_twice() {
-    let usual = if std::env::var_os("CI").is_some() { 2 } else { 1 };
-    let seeds = std::env::var("REVERIE_CRASHES").map_or(usual, |seeds| seeds.parse().expect("a number of programs"));
-    let points: u64 = (0..seeds).map(crash_points).sum();
-    println!("{points} crashes");
-    assert!(points > 200 * seeds, "{points}");
+    let programs = programs().unwrap_or(if std::env::var_os("CI").is_some() { 2 } else { 1 });
+    let found: Found = (0..programs).map(|seed| crash_points(seed, None, 1)).sum();
+    println!("{} crashes", found.crashes);
+    assert!(found.crashes > 200 * programs, "{found:?}");
+}
+
+/// The number of programs, if a long run asks for it.
+fn programs() -> Option<u64> {
+    std::env::var("REVERIE_CRASHES").ok().map(|programs| programs.parse().expect("a number of programs"))
+}
+
+#[test]
+fn a_machine_that_stops_while_chunks_move_to_the_disk_loses_nothing_acknowledged() {
+    let (programs, every) = programs().map_or((1, 5 * cases(24) as usize), |programs| (programs, 5));
+    // Less than what a program uses, and more than what its writers and the heads of its chunks do.
+    let found: Found = (1..=programs).map(|seed| crash_points(seed, Some(20_000), every)).sum();
+    println!("{found:?}");
+    assert!(found.crashes > 30 * programs && found.moved > 0, "{found:?}");
+    assert!(found.shared > 0 && found.left > 0, "{found:?}");
 }

@@ -6,7 +6,6 @@ use super::segments::{Segments, Unsynced};
 use crate::chunk::{Chunk, SavedChunk};
 use crate::disk::Disk;
 use crate::error::Result;
-use smallvec::SmallVec;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::BuildHasherDefault;
 use std::path::PathBuf;
@@ -22,7 +21,7 @@ pub(crate) struct ChunkLog {
     pub(crate) segments: Segments,
     next_number: u64,
     /// Grows with each [`ChunkLog::rotate`].
-    epoch: u64,
+    epoch: u32,
     /// By address. The weak references prevent the reuse of the addresses.
     chunks: HashMap<usize, OnDisk, BuildHasherDefault<AddressHasher>>,
     /// Above so many chunks, those that are gone are forgotten.
@@ -34,24 +33,46 @@ pub(crate) struct ChunkLog {
     written: Vec<usize>,
 }
 
-/// A chunk on the disk.
-#[derive(Clone)]
+/// A chunk on the disk. There is one for each chunk of the tables: what most of them do not have is in `grows`.
 pub(crate) struct OnDisk {
     chunk: Weak<Chunk>,
     /// The number that commits refer to it by.
     number: u64,
     /// The number of saved cells, see [`Chunk::published`].
     cells: u64,
+    /// The first record, or the only one.
+    first: Place,
+    grows: Option<Box<Grows>>,
     /// See [`ChunkLog::epoch`]. A commit cannot rely on a record of an earlier one, which the next recovery may not read.
-    epoch: u64,
+    epoch: u32,
     /// No failed checkpoint takes it back.
     settled: bool,
     /// The record has the packed form of the chunk.
     packed: bool,
-    /// One for a chunk that was written at once.
-    parts: SmallVec<[Place; 1]>,
-    /// Where the next part of a chunk that may still grow begins.
+}
+
+/// A chunk that was not full when it was written first.
+#[derive(Default)]
+struct Grows {
+    /// The records behind the first.
+    more: Vec<Place>,
+    /// Where the next part begins, unless the chunk is full.
     next: Option<Box<[u32]>>,
+}
+
+impl OnDisk {
+    fn more(&self) -> &[Place] {
+        self.grows.as_ref().map_or(&[], |grows| &grows.more)
+    }
+
+    fn parts(&self) -> impl Iterator<Item = &Place> {
+        std::iter::once(&self.first).chain(self.more())
+    }
+
+    fn parts_mut(&mut self) -> impl DoubleEndedIterator<Item = &mut Place> {
+        let more = self.grows.as_mut().map_or(&mut [][..], |grows| &mut grows.more);
+        std::iter::once(&mut self.first).chain(more)
+    }
 }
 
 impl ChunkLog {
@@ -86,9 +107,9 @@ impl ChunkLog {
     pub(crate) fn adopt(&mut self, chunk: &Weak<Chunk>, place: Place) {
         let Some((cells, packed)) = chunk.upgrade().map(|chunk| (chunk.published(), chunk.is_packed())) else { return };
         let number = self.take_number();
-        let parts = SmallVec::from_iter([place]);
+        let (chunk_ref, epoch) = (chunk.clone(), self.epoch);
         let on_disk =
-            OnDisk { chunk: chunk.clone(), number, cells, epoch: self.epoch, settled: true, packed, parts, next: None };
+            OnDisk { chunk: chunk_ref, number, cells, first: place, grows: None, epoch, settled: true, packed };
         self.chunks.insert(chunk.as_ptr() as usize, on_disk);
     }
 
@@ -104,10 +125,8 @@ impl ChunkLog {
 
     fn find_at(&self, address: usize, published: u64) -> Option<(&OnDisk, Place)> {
         let known = self.chunks.get(&address)?;
-        match known.parts[..] {
-            [place] if !place.is_waiting() && known.cells == published => Some((known, place)),
-            _ => None,
-        }
+        let is_whole = known.more().is_empty() && !known.first.is_waiting() && known.cells == published;
+        is_whole.then_some((known, known.first))
     }
 
     /// The bytes of the chunk at this address, if all its cells, of which there are so many, are in one record that stays.
@@ -123,7 +142,7 @@ impl ChunkLog {
     /// That has the cells of a cut if the chunk was found or appended after the cut. Panics if it was not.
     pub(crate) fn first_part(&self, chunk: &Arc<Chunk>) -> (u64, Place) {
         let known = self.chunks.get(&(Arc::as_ptr(chunk) as usize)).expect("the chunk was found or appended");
-        (known.number, known.parts[0])
+        (known.number, known.first)
     }
 
     /// Appends a chunk as one record; returns the bytes of the record.
@@ -143,11 +162,11 @@ impl ChunkLog {
                     chunk: Arc::downgrade(chunk),
                     number,
                     cells,
+                    first: place,
+                    grows: None,
                     epoch: self.epoch,
                     settled: false,
                     packed: content.is_packed(),
-                    parts: [place].into(),
-                    next: None,
                 },
             );
             place
@@ -163,7 +182,7 @@ impl ChunkLog {
     ///
     /// The errors are those of [`Chunk::save`].
     pub(crate) fn put(&mut self, chunk: &Arc<Chunk>) -> Result<u64> {
-        let Some(known) = self.chunks.get(&(Arc::as_ptr(chunk) as usize)) else {
+        let Some(known) = self.chunks.get_mut(&(Arc::as_ptr(chunk) as usize)) else {
             let number = self.take_number();
             self.put_whole(chunk, number)?;
             return Ok(number);
@@ -177,7 +196,7 @@ impl ChunkLog {
             return Ok(number);
         }
         let content = chunk.content()?;
-        let more = known.next.as_ref().and_then(|from| {
+        let more = known.grows.as_ref().and_then(|grows| grows.next.as_ref()).and_then(|from| {
             let fill = |out: &mut Vec<u8>| {
                 out.extend(number.to_le_bytes());
                 out.push(1);
@@ -187,9 +206,9 @@ impl ChunkLog {
         });
         match more {
             Some((place, next)) => {
-                let mut parts = known.parts.clone();
-                parts.push(place);
-                self.place_grown(chunk, number, parts, next, false);
+                let (first, mut grows) = (known.first, known.grows.take().unwrap_or_default());
+                grows.more.push(place);
+                self.place_grown(chunk, number, (first, Some(grows)), next, false);
             }
             // A packed chunk replaces the parts that were written while it was raw.
             None => _ = self.put_whole(chunk, number)?,
@@ -205,7 +224,7 @@ impl ChunkLog {
             content.save_from(&[], out)
         };
         let (place, next) = self.waiting.append(Kind::Part, fill).expect("a chunk has a first part");
-        self.place_grown(chunk, number, [place].into(), next, content.is_packed());
+        self.place_grown(chunk, number, (place, None), next, content.is_packed());
         Ok(place)
     }
 
@@ -213,21 +232,24 @@ impl ChunkLog {
         &mut self,
         chunk: &Arc<Chunk>,
         number: u64,
-        parts: SmallVec<[Place; 1]>,
+        (first, grows): (Place, Option<Box<Grows>>),
         next: Vec<u32>,
         packed: bool,
     ) {
         let cells = next.iter().map(|cells| u64::from(*cells)).sum();
         let full = next.iter().all(|cells| *cells as usize >= chunk.layout().capacity());
-        let next = (!full).then(|| next.into());
+        let grows = grows.or_else(|| (!full).then(Box::default)).map(|mut grows| {
+            grows.next = (!full).then(|| next.into());
+            grows
+        });
         let (chunk_ref, epoch) = (Arc::downgrade(chunk), self.epoch);
-        self.place(chunk, OnDisk { chunk: chunk_ref, number, cells, epoch, settled: false, packed, parts, next });
+        self.place(chunk, OnDisk { chunk: chunk_ref, number, cells, first, grows, epoch, settled: false, packed });
     }
 
     /// Notes a chunk whose last part is among the waiting records.
     fn place(&mut self, chunk: &Arc<Chunk>, mut on_disk: OnDisk) {
         let address = Arc::as_ptr(chunk) as usize;
-        on_disk.parts.last_mut().expect("a chunk that was written has a part").segment = WAITING;
+        on_disk.parts_mut().next_back().expect("the first is one").segment = WAITING;
         self.chunks.insert(address, on_disk);
         self.placed.push(address);
         self.written.push(address);
@@ -252,7 +274,7 @@ impl ChunkLog {
         self.waiting.bytes.clear();
         for address in self.placed.drain(..) {
             let Some(known) = self.chunks.get_mut(&address) else { continue };
-            for place in known.parts.iter_mut().filter(|place| place.is_waiting()) {
+            for place in known.parts_mut().rev().take_while(|place| place.is_waiting()) {
                 (place.segment, place.offset) = (number, place.offset + at);
             }
         }
@@ -310,14 +332,14 @@ impl ChunkLog {
 
     /// The segments that have chunks.
     pub(crate) fn used_segments(&self) -> BTreeSet<u64> {
-        let places = self.chunks.values().flat_map(|known| &known.parts);
+        let places = self.chunks.values().flat_map(OnDisk::parts);
         places.map(|place| place.segment).filter(|segment| *segment != WAITING).collect()
     }
 
     /// For each segment: bytes of the chunks in it that are still in use, and its size as far as it is known.
     pub(crate) fn live_bytes(&self, used: impl Iterator<Item = Place>) -> HashMap<u64, (u64, u64)> {
         let mut bytes: HashMap<u64, (u64, u64)> = HashMap::new();
-        for place in self.chunks.values().flat_map(|known| &known.parts) {
+        for place in self.chunks.values().flat_map(OnDisk::parts) {
             let (_, end) = bytes.entry(place.segment).or_default();
             *end = (*end).max(place.offset + place.size());
         }

@@ -221,7 +221,7 @@ impl Store {
     }
 
     /// Lets the disk tier of these tables read chunks in the segments instead of writing them.
-    pub(crate) fn share(self: &Arc<Self>, tables: &Tables) {
+    pub fn share(self: &Arc<Self>, tables: &Tables) {
         let segments: Weak<dyn Segments> = Arc::downgrade(self) as _;
         tables.bytes().0.share(segments);
     }

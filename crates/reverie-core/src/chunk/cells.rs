@@ -1,11 +1,12 @@
 //! A view of the cells of a chunk, in whatever form it is.
 
 use super::decoder::{Decoder, Wanted};
-use super::form::Form;
+use super::form::{Form, Packable};
 use super::slab::Slab;
 use super::{Chunk, Layout, Storage};
 use crate::error::Result;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// The cells of a chunk, readable.
 #[derive(Debug)]
@@ -49,11 +50,19 @@ impl Chunk {
         }
     }
 
+    /// The present form. The disk tier knows then that the chunk is read.
+    fn form_to_read(&self, packable: &Packable) -> Form {
+        if !self.used.load(Relaxed) {
+            self.used.store(true, Relaxed);
+        }
+        packable.form()
+    }
+
     /// The raw bytes, or else the form that has to be unpacked or read.
     fn source(&self) -> Result<Source<'_>, Form> {
         match &self.storage {
-            Storage::Plain(slab) => Ok(Source::Slab(slab)),
-            Storage::Packable(packable) => match packable.read() {
+            Storage::Plain(plain) => Ok(Source::Slab(&plain.slab)),
+            Storage::Packable(packable) => match self.form_to_read(packable) {
                 Form::Raw(slab) => Ok(Source::Shared(slab)),
                 other => Err(other),
             },

@@ -5,19 +5,12 @@ use super::account::Account;
 use super::codec::Packed;
 use super::slab::Slab;
 use super::tier::Stored;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A chunk that is raw until it is sealed, and then perhaps packed, moved to the disk, or both.
 #[derive(Debug)]
 pub(super) struct Packable {
     pub(super) layout: Arc<Layout>,
-    /// Bytes of the layout.
-    pub(super) raw_bytes: u64,
-    /// It may be packed; otherwise it only moves.
-    pub(super) packs: bool,
-    /// It was read since the disk tier looked at it.
-    used: AtomicBool,
     /// Guards the present form and the accounts that are charged. Nothing is copied, packed, read or freed under it.
     state: Mutex<State>,
 }
@@ -25,7 +18,7 @@ pub(super) struct Packable {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) form: Form,
-    pub(super) accounts: Vec<Charged>,
+    pub(super) accounts: Accounts,
 }
 
 #[derive(Clone, Debug)]
@@ -35,17 +28,85 @@ pub(super) enum Form {
     Stored(Arc<Stored>),
 }
 
+/// The accounts that are charged: a list, because nearly all chunks have one.
+#[derive(Debug, Default)]
+pub(super) struct Accounts(Option<Charged>);
+
 #[derive(Debug)]
-pub(super) struct Charged {
-    pub(super) account: Arc<Account>,
-    pub(super) references: u32,
+struct Charged {
+    account: Arc<Account>,
+    references: u32,
+    next: Option<Box<Charged>>,
+}
+
+impl Accounts {
+    fn iter(&self) -> impl Iterator<Item = &Charged> {
+        std::iter::successors(self.0.as_ref(), |charged| charged.next.as_deref())
+    }
+
+    /// True if no account is charged.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// The size of the chunk changed.
+    pub(super) fn replace(&self, old: u64, new: u64) {
+        self.iter().for_each(|charged| charged.account.replace(old, new));
+    }
+
+    /// Adds a reference; true if it is the account's first.
+    pub(super) fn add(&mut self, account: &Arc<Account>) -> bool {
+        let mut at = self.0.as_mut();
+        while let Some(charged) = at {
+            if Arc::ptr_eq(&charged.account, account) {
+                charged.references += 1;
+                return false;
+            }
+            at = charged.next.as_deref_mut();
+        }
+        let next = self.0.take().map(Box::new);
+        self.0 = Some(Charged { account: Arc::clone(account), references: 1, next });
+        true
+    }
+
+    /// Removes a reference; true if it was the account's last. Panics if it has none.
+    pub(super) fn remove(&mut self, account: &Arc<Account>) -> bool {
+        let is = |charged: &Charged| Arc::ptr_eq(&charged.account, account);
+        let first = self.0.as_mut().expect("a table gives back a reference that it never took");
+        if is(first) {
+            first.references -= 1;
+            let last = first.references == 0;
+            if last {
+                self.0 = first.next.take().map(|next| *next);
+            }
+            return last;
+        }
+        let mut link = &mut first.next;
+        loop {
+            let charged = link.as_deref_mut().expect("a table gives back a reference that it never took");
+            if is(charged) {
+                charged.references -= 1;
+                let last = charged.references == 0;
+                if last {
+                    let next = charged.next.take();
+                    *link = next;
+                }
+                return last;
+            }
+            link = &mut link.as_deref_mut().expect("it is there").next;
+        }
+    }
 }
 
 impl Packable {
-    pub(super) fn new(form: Form, layout: Arc<Layout>, packs: bool) -> Box<Self> {
-        let raw_bytes = layout.size_bytes() as u64;
-        let state = Mutex::new(State { form, accounts: Vec::new() });
-        Box::new(Self { layout, raw_bytes, packs, used: false.into(), state })
+    pub(super) fn new(form: Form, layout: Arc<Layout>) -> Self {
+        let state = Mutex::new(State { form, accounts: Accounts::default() });
+        Self { layout, state }
+    }
+
+    /// Bytes of the raw form.
+    pub(super) fn raw_bytes(&self) -> u64 {
+        self.layout.size_bytes() as u64
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -54,19 +115,6 @@ impl Packable {
 
     pub(super) fn form(&self) -> Form {
         self.state().form.clone()
-    }
-
-    /// The present form, for a reader.
-    pub(super) fn read(&self) -> Form {
-        if !self.used.load(Relaxed) {
-            self.used.store(true, Relaxed);
-        }
-        self.form()
-    }
-
-    /// True if it was read since the last call.
-    pub(super) fn take_used(&self) -> bool {
-        self.used.swap(false, Relaxed)
     }
 }
 

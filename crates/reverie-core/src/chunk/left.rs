@@ -1,10 +1,10 @@
 //! Chunks of a checkpoint that stay on the disk when it is loaded: only what finds their cells is read.
 
+use super::Chunk;
 use super::codec::{Packed, head_bytes};
-use super::form::{Form, Packable};
+use super::form::Form;
 use super::saved::{Restorer, SavedPart};
 use super::tier::{InSegment, Stored, Unread};
-use super::{Chunk, Storage};
 use crate::disk::Input;
 use crate::error::{Error, Result};
 use std::path::PathBuf;
@@ -70,7 +70,7 @@ impl Restorer {
         let (packs, columns) = (!part.plain, sections.iter().copied().zip(widths));
         let stored = Stored::unread(place, unread, columns, holes, packs, &mut self.last);
         let form = Form::Stored(Arc::new(stored));
-        Ok(Chunk::new(Storage::Packable(Packable::new(form, layout, packs)), &self.meter))
+        Ok(Chunk::packable(form, layout, packs, &self.meter))
     }
 }
 

@@ -38,10 +38,10 @@ pub use writer::ChunkWriter;
 use crate::error::Result;
 use account::TableRefs;
 use codec::Packed;
-use form::{Charged, Form, Packable};
+use form::{Form, Packable};
 use slab::Slab;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use tier::Memory;
 
 /// Bytes of consecutive steps.
@@ -53,36 +53,52 @@ pub struct Chunk {
     size: AtomicU64,
     /// The number of tables that refer to the chunk.
     tables: AtomicU32,
-    /// References of tables if the size is fixed; a packable chunk stores them with its bytes.
-    refs: TableRefs,
+    /// It may be packed; otherwise it only moves.
+    packs: bool,
+    /// It was read since the disk tier looked at it. Not set for a plain chunk.
+    used: AtomicBool,
 }
 
 #[derive(Debug)]
 enum Storage {
     /// Raw for ever: read without a lock.
-    Plain(Slab),
+    Plain(Plain),
     /// Raw until sealed, then perhaps packed, moved to the disk, or both.
-    Packable(Box<Packable>),
+    Packable(Packable),
+}
+
+#[derive(Debug)]
+#[repr(C)] // as of `Chunk`
+struct Plain {
+    slab: Slab,
+    refs: TableRefs,
 }
 
 /// The size of the chunk itself and of its two reference counts.
 const HEADER: u64 = (size_of::<Chunk>() + 2 * size_of::<usize>()) as u64;
-/// The same for a chunk that is not plain.
-const MORE: u64 = HEADER + size_of::<Packable>() as u64;
 
 impl Chunk {
-    fn new(storage: Storage, meter: &Arc<Meter>) -> Arc<Self> {
+    fn plain_of(slab: Slab, meter: &Arc<Meter>) -> Arc<Self> {
+        Self::new(Storage::Plain(Plain { slab, refs: TableRefs::default() }), false, meter)
+    }
+
+    /// `packs`: it may be packed; otherwise it only moves.
+    fn packable(form: Form, layout: Arc<Layout>, packs: bool, meter: &Arc<Meter>) -> Arc<Self> {
+        Self::new(Storage::Packable(Packable::new(form, layout)), packs, meter)
+    }
+
+    fn new(storage: Storage, packs: bool, meter: &Arc<Meter>) -> Arc<Self> {
         let size = match &storage {
-            Storage::Plain(slab) => HEADER + slab.layout().size_bytes() as u64,
-            Storage::Packable(packable) => MORE + packable.form().sizes(packable.raw_bytes).0,
+            Storage::Plain(plain) => HEADER + plain.slab.layout().size_bytes() as u64,
+            Storage::Packable(packable) => HEADER + packable.form().sizes(packable.raw_bytes()).0,
         };
         let on_disk = match &storage {
             Storage::Plain(_) => 0,
             Storage::Packable(packable) => packable.form().disk_bytes(),
         };
         meter.add(size, on_disk);
-        let (size, tables, refs) = (AtomicU64::new(size), AtomicU32::new(0), TableRefs::default());
-        Arc::new(Self { storage, meter: meter.clone(), size, tables, refs })
+        let (size, tables, used) = (AtomicU64::new(size), AtomicU32::new(0), AtomicBool::new(false));
+        Arc::new(Self { storage, meter: meter.clone(), size, tables, packs, used })
     }
 
     /// A sealed chunk from its packed form, as returned by [`Chunk::packed`].
@@ -91,7 +107,7 @@ impl Chunk {
     /// when the column is read.
     pub fn from_packed(layout: Arc<Layout>, bytes: &[u8], meter: &Arc<Meter>) -> Result<Arc<Self>> {
         let packed = Arc::new(Packed::parse(bytes.into(), &layout)?);
-        let chunk = Self::new(Storage::Packable(Packable::new(Form::Packed(packed), layout, true)), meter);
+        let chunk = Self::packable(Form::Packed(packed), layout, true, meter);
         chunk.enlist();
         Ok(chunk)
     }
@@ -118,13 +134,13 @@ impl Chunk {
     /// Replaces the bytes by another form of them; readers keep the form that they read until they are done.
     fn replace(&self, form: Form) {
         let Storage::Packable(packable) = &self.storage else { unreachable!("a plain chunk stays raw") };
-        let (size, on_disk) = form.sizes(packable.raw_bytes);
-        let size = MORE + size;
+        let (size, on_disk) = form.sizes(packable.raw_bytes());
+        let size = HEADER + size;
         let mut state = packable.state();
         let old = self.size.swap(size, Ordering::Relaxed);
         let before = std::mem::replace(&mut state.form, form);
         let was_on_disk = before.disk_bytes();
-        state.accounts.iter().for_each(|charged| charged.account.replace(old, size));
+        state.accounts.replace(old, size);
         if !state.accounts.is_empty() {
             self.meter.replace_in_tables((old, was_on_disk), (size, on_disk));
         }
@@ -148,7 +164,7 @@ impl Chunk {
             return false;
         }
         match &self.storage {
-            Storage::Plain(slab) => slab.has(column, cell),
+            Storage::Plain(plain) => plain.slab.has(column, cell),
             Storage::Packable(packable) => packable.form().has(column, cell),
         }
     }
@@ -159,7 +175,7 @@ impl Chunk {
             return false;
         }
         match &self.storage {
-            Storage::Plain(slab) => slab.has_run(column, first, n),
+            Storage::Plain(plain) => plain.slab.has_run(column, first, n),
             Storage::Packable(packable) => packable.form().has_run(column, first, n),
         }
     }
@@ -167,7 +183,7 @@ impl Chunk {
     /// The number of published cells of the column: only grows.
     pub fn len(&self, column: usize) -> usize {
         match &self.storage {
-            Storage::Plain(slab) => slab.len(column),
+            Storage::Plain(plain) => plain.slab.len(column),
             Storage::Packable(packable) => packable.form().len(column),
         }
     }
@@ -181,7 +197,7 @@ impl Chunk {
     #[inline]
     pub fn layout(&self) -> &Arc<Layout> {
         match &self.storage {
-            Storage::Plain(slab) => slab.layout(),
+            Storage::Plain(plain) => plain.slab.layout(),
             Storage::Packable(packable) => &packable.layout,
         }
     }
@@ -198,8 +214,8 @@ impl Chunk {
         match &self.storage {
             Storage::Plain(_) => self.size_bytes(),
             Storage::Packable(packable) => {
-                let (size, on_disk) = packable.form().sizes(packable.raw_bytes);
-                MORE + size - on_disk
+                let (size, on_disk) = packable.form().sizes(packable.raw_bytes());
+                HEADER + size - on_disk
             }
         }
     }
@@ -208,7 +224,7 @@ impl Chunk {
     pub fn raw_bytes(&self) -> u64 {
         match &self.storage {
             Storage::Plain(_) => self.size_bytes(),
-            Storage::Packable(packable) => MORE + packable.raw_bytes,
+            Storage::Packable(packable) => HEADER + packable.raw_bytes(),
         }
     }
 
@@ -217,8 +233,8 @@ impl Chunk {
     /// Called under the table's lock; other tables may call at the same time. Packing the chunk adjusts the account.
     pub fn table_ref(&self, account: &Arc<Account>) -> bool {
         match &self.storage {
-            Storage::Plain(_) => {
-                let first = self.refs.add(account);
+            Storage::Plain(plain) => {
+                let first = plain.refs.add(account);
                 if first {
                     account.add(self.size_bytes());
                     self.enter_table(0);
@@ -227,18 +243,12 @@ impl Chunk {
             }
             Storage::Packable(packable) => {
                 let mut state = packable.state();
-                match state.accounts.iter_mut().find(|charged| Arc::ptr_eq(&charged.account, account)) {
-                    Some(charged) => {
-                        charged.references += 1;
-                        false
-                    }
-                    None => {
-                        account.add(self.size_bytes());
-                        self.enter_table(state.form.disk_bytes());
-                        state.accounts.push(Charged { account: account.clone(), references: 1 });
-                        true
-                    }
+                let first = state.accounts.add(account);
+                if first {
+                    account.add(self.size_bytes());
+                    self.enter_table(state.form.disk_bytes());
                 }
+                first
             }
         }
     }
@@ -248,8 +258,8 @@ impl Chunk {
     /// Called as [`Chunk::table_ref`]. Panics if the table holds no reference.
     pub fn table_unref(&self, account: &Arc<Account>) -> bool {
         match &self.storage {
-            Storage::Plain(_) => {
-                let last = self.refs.remove(account);
+            Storage::Plain(plain) => {
+                let last = plain.refs.remove(account);
                 if last {
                     account.remove(self.size_bytes());
                     self.leave_table(0);
@@ -258,12 +268,8 @@ impl Chunk {
             }
             Storage::Packable(packable) => {
                 let mut state = packable.state();
-                let at = state.accounts.iter().position(|charged| Arc::ptr_eq(&charged.account, account));
-                let at = at.expect("a table gives back a reference that it never took");
-                state.accounts[at].references -= 1;
-                let last = state.accounts[at].references == 0;
+                let last = state.accounts.remove(account);
                 if last {
-                    state.accounts.swap_remove(at);
                     account.remove(self.size_bytes());
                     self.leave_table(state.form.disk_bytes());
                 }
@@ -293,7 +299,7 @@ impl Chunk {
     #[inline]
     pub(crate) fn plain(&self) -> Option<&Slab> {
         match &self.storage {
-            Storage::Plain(slab) => Some(slab),
+            Storage::Plain(plain) => Some(&plain.slab),
             Storage::Packable(_) => None,
         }
     }

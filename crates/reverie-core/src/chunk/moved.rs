@@ -2,12 +2,13 @@
 
 use super::form::Form;
 use super::slab::zeroed;
-use super::tier::{Columns, Movable, Record, SavedChunk, Stored};
+use super::tier::{LastShape, Movable, Record, SavedChunk, Stored};
 use super::{Chunk, Storage};
 use crate::error::Result;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 impl Movable for Chunk {
     fn address(&self) -> usize {
@@ -23,7 +24,7 @@ impl Movable for Chunk {
     }
 
     fn take_used(&self) -> bool {
-        matches!(&self.storage, Storage::Packable(packable) if packable.take_used())
+        self.used.swap(false, Relaxed)
     }
 
     fn stored(&self) -> Option<Arc<Stored>> {
@@ -67,7 +68,7 @@ impl Chunk {
 /// Lets chunks on the disk be read from segments. Those of equal columns share them.
 #[derive(Default)]
 pub(crate) struct Follower {
-    last: Columns,
+    last: LastShape,
 }
 
 impl Follower {
@@ -100,6 +101,13 @@ impl OnDisk {
 }
 
 impl Chunk {
+    /// Reads and checks the chunk if it is on the disk and its bytes were never in memory.
+    ///
+    /// `DamagedFile` or `Storage` if it cannot be read. A later call returns at once, unless this one failed.
+    pub(crate) fn check_unread(&self) -> Result<()> {
+        self.stored().map_or(Ok(()), |stored| stored.check())
+    }
+
     /// Chunks on the disk in this order lie one behind the other; `None` in memory.
     pub(crate) fn place_on_disk(&self) -> Option<(u64, u64)> {
         self.stored().map(|stored| stored.order())

@@ -67,7 +67,7 @@ impl Chunk {
 
     /// True if the chunk is packed, or may be packed when it is sealed.
     pub fn is_packable(&self) -> bool {
-        matches!(&self.storage, Storage::Packable(packable) if packable.packs)
+        self.packs
     }
 }
 
@@ -84,7 +84,7 @@ impl Raw {
         match &self.0 {
             Of::Shared(slab) => slab,
             Of::Plain(chunk) => match &chunk.storage {
-                Storage::Plain(slab) => slab,
+                Storage::Plain(plain) => &plain.slab,
                 Storage::Packable(_) => unreachable!("made of a plain chunk"),
             },
         }

@@ -8,7 +8,7 @@ use super::chooser::hole_bits;
 use super::codec::{Packed, RAW, SAVED_ENTRY as ENTRY, SAVED_HEAD as HEAD, Section};
 use super::form::Form;
 use super::slab::Slab;
-use super::tier::Columns;
+use super::tier::LastShape;
 use super::{Chunk, ChunkWriter, Compression, Layout, Meter, Storage};
 use crate::error::{Error, Result};
 use std::collections::HashMap;
@@ -37,7 +37,7 @@ impl Chunk {
     /// What there is to save now. Reads the disk if the chunk is there; the errors are those of [`Chunk::save`].
     pub fn content(&self) -> Result<Content<'_>> {
         let of = match &self.storage {
-            Storage::Plain(slab) => Of::Plain(slab),
+            Storage::Plain(plain) => Of::Plain(&plain.slab),
             Storage::Packable(packable) => match packable.form() {
                 Form::Raw(slab) => Of::Raw(slab),
                 Form::Packed(packed) => Of::Packed(packed),
@@ -126,7 +126,7 @@ fn put_raw(slab: &Slab, from: &[u32], out: &mut Vec<u8>) -> Vec<u32> {
 pub struct Restorer {
     pub(super) meter: Arc<Meter>,
     /// The columns of the last chunk that was left on the disk.
-    pub(super) last: Columns,
+    pub(super) last: LastShape,
     layouts: HashMap<(Vec<u8>, usize), Arc<Layout>>,
 }
 

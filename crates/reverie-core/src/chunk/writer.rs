@@ -3,7 +3,7 @@
 use super::chooser::Chooser;
 use super::codec::Packed;
 use super::compression::Compression;
-use super::form::{Form, Packable};
+use super::form::Form;
 use super::slab::{Pen, Slab};
 use super::{Chunk, Layout, Meter, Storage};
 use crate::error::{Error, Result};
@@ -27,13 +27,12 @@ impl ChunkWriter {
     pub fn new(layout: Arc<Layout>, compression: Compression, meter: &Arc<Meter>) -> Self {
         let (slab, pen) = Slab::new(Arc::clone(&layout));
         let packs = compression != Compression::None;
-        let (storage, packable) = if packs || meter.tier().is_some() {
-            let (slab, layout) = (Arc::new(slab), layout);
-            (Storage::Packable(Packable::new(Form::Raw(slab.clone()), layout, packs)), Some(slab))
-        } else {
-            (Storage::Plain(slab), None)
-        };
-        Self { chunk: Chunk::new(storage, meter), packable, pen }
+        if packs || meter.tier().is_some() {
+            let slab = Arc::new(slab);
+            let chunk = Chunk::packable(Form::Raw(Arc::clone(&slab)), layout, packs, meter);
+            return Self { chunk, packable: Some(slab), pen };
+        }
+        Self { chunk: Chunk::plain_of(slab, meter), packable: None, pen }
     }
 
     /// Writes the next cell of the column. Panics if the column is full or `cell` has another width.
@@ -139,7 +138,7 @@ impl ChunkWriter {
     fn slab<'a>(packable: &'a Option<Arc<Slab>>, chunk: &'a Chunk) -> &'a Slab {
         match (packable, &chunk.storage) {
             (Some(slab), _) => slab,
-            (None, Storage::Plain(slab)) => slab,
+            (None, Storage::Plain(plain)) => &plain.slab,
             (None, Storage::Packable(_)) => unreachable!("the writer of a packable chunk holds its memory"),
         }
     }

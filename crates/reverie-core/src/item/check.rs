@@ -13,6 +13,13 @@ impl Item {
         self.pattern.columns.iter().try_for_each(|column| self.check_column(column))
     }
 
+    /// Reads and checks those of its chunks that are on the disk and were never in memory.
+    ///
+    /// `DamagedFile` or `Storage` if one cannot be read: a journal could not write the item then.
+    pub(crate) fn check_unread(&self) -> Result<()> {
+        self.chunks().try_for_each(|chunk| chunk.check_unread())
+    }
+
     fn check_column(&self, column: &PatternColumn) -> Result<()> {
         let Cells::Range { start, step: 1, len } = &column.cells else {
             return column.cells.iter().try_for_each(|relative| self.check_run(column, relative, 1).map(|_| ()));

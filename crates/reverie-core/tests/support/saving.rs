@@ -70,7 +70,8 @@ pub fn over(rows: &mut Rows, value: f64, episode: u32, further: &[u32]) -> Item 
 
 pub fn insert(tables: &Tables, name: &str, items: impl IntoIterator<Item = (Item, f64)>) -> Vec<i64> {
     let items: Inserts = items.into_iter().map(|(item, priority)| (item, Priority::Value(priority))).collect();
-    let keys = tables.get(name).unwrap().insert(items).unwrap().poll().unwrap().unwrap();
+    // Makes room for them, if chunks move to the disk.
+    let keys = Sink::insert(tables, name, items).unwrap().poll().unwrap().unwrap();
     keys.iter().map(|key| key.get()).collect()
 }
 
@@ -93,25 +94,32 @@ pub struct Steps {
     name: String,
     writer: StepWriter,
     numbers: Vec<usize>,
+    /// Numbers of a cell of the first column.
+    width: usize,
     step: u64,
 }
 
 impl Steps {
     pub fn new(tables: &Arc<Tables>, name: &str, compression: Compression) -> Self {
+        Self::of_width(tables, name, compression, 64)
+    }
+
+    pub fn of_width(tables: &Arc<Tables>, name: &str, compression: Compression, width: usize) -> Self {
         let sink: Arc<dyn Sink> = tables.clone();
         let options = WriterOptions { keep_alive: 20, chunk_length: Some(4), compression };
         let mut writer = StepWriter::new(sink, options).unwrap();
         writer.configure("1", WriterOptions { chunk_length: Some(3), ..options }).unwrap();
-        let columns = vec![spec("0", DType::Float64, &[64]), spec("1", DType::Int16, &[]), spec("2", DType::Str, &[])];
+        let columns =
+            vec![spec("0", DType::Float64, &[width]), spec("1", DType::Int16, &[]), spec("2", DType::Str, &[])];
         let structure = Structure::List(vec![Structure::Leaf; 3]);
         let numbers = writer.resolve(&Schema { columns, structure }).unwrap();
-        Self { tables: tables.clone(), name: name.to_owned(), writer, numbers, step: 0 }
+        Self { tables: tables.clone(), name: name.to_owned(), writer, numbers, width, step: 0 }
     }
 
     /// Appends a step, and inserts an item that ends with it.
     pub fn step(&mut self) {
-        let Self { tables, name, writer, numbers, step } = self;
-        let (wide, narrow) = ([*step as f64; 64].map(f64::to_ne_bytes).concat(), (*step as i16).to_ne_bytes());
+        let Self { tables, name, writer, numbers, width, step } = self;
+        let (wide, narrow) = ((*step as f64).to_ne_bytes().repeat(*width), (*step as i16).to_ne_bytes());
         let cells = [
             Cells { itemsize: 8, bytes: &wide },
             Cells { itemsize: 2, bytes: &narrow },

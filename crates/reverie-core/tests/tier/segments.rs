@@ -10,8 +10,10 @@ use reverie_core::chunk::{Compression, TierInfo, TierOptions};
 use reverie_core::error::Error;
 use reverie_core::item::{Item, Key};
 use reverie_core::journal::{JournalOptions, Saver, Syncs};
-use reverie_core::table::{SharedTable, TableOptions, Tables};
-use std::path::PathBuf;
+use reverie_core::sample::SampleRequest;
+use reverie_core::table::selector::SelectorOptions;
+use reverie_core::table::{Copied, InsertOnSample, Priority, SharedTable, TableOptions, Tables};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,9 +30,13 @@ fn server(made: TableOptions, disk: &FakeDisk, memory_items: usize) -> Server {
 }
 
 fn server_of(made: TableOptions, disk: &FakeDisk, memory_items: usize, disk_bytes: u64) -> Server {
+    server_with(vec![made], disk, memory_items, disk_bytes)
+}
+
+fn server_with(made: Vec<TableOptions>, disk: &FakeDisk, memory_items: usize, disk_bytes: u64) -> Server {
     let folder = Temporary::new();
     let tier = TierOptions { disk_bytes: Some(disk_bytes), ..tiers::options(&folder, (memory_items * ITEM) as u64) };
-    let tables = tables(vec![made], tier, Arc::new(Folder), None);
+    let tables = tables(made, tier, Arc::new(Folder), None);
     let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), Keep { count: 1, max_age: None }).unwrap();
     let saver = Saver::new(Arc::clone(&tables), Arc::new(disk.clone()), store, || NOW);
     Server { tables, saver, folder }
@@ -213,11 +219,7 @@ fn a_segment_that_ends_within_a_chunk_is_refused_at_the_start() {
 
 #[test]
 fn a_damaged_chunk_that_was_never_read_stays_in_its_segment_and_fails_no_checkpoint() {
-    let disk = stopped();
-    let (path, bytes) = disk.files().into_iter().max_by_key(|(_, bytes)| bytes.len()).unwrap();
-    let item = content(7);
-    let at = bytes.windows(64).position(|bytes| *bytes == item[..64]).expect("item 7 is there") + 20_000;
-    disk.edit(&path, |bytes| bytes[at] ^= 1);
+    let (disk, path) = damaged();
     let server = server(options("t", 100), &disk, 20);
     server.saver.recover(false, false, |_| ()).unwrap().expect("a checkpoint");
     server.saver.begin_journal(journal()).unwrap();
@@ -239,6 +241,74 @@ fn a_damaged_chunk_that_was_never_read_stays_in_its_segment_and_fails_no_checkpo
     }
     assert!(disk.files().iter().any(|(name, _)| *name == path), "the damaged chunk is still there");
     assert_eq!(items(&table).iter().filter(|item| item.chunks().next().unwrap().read().is_err()).count(), 1);
+    server.saver.end_journal().unwrap();
+}
+
+/// The checkpoint and the journal of a server that ended, in which one byte of item 7 is another one; and the file.
+fn damaged() -> (FakeDisk, PathBuf) {
+    let disk = stopped();
+    let (path, bytes) = disk.files().into_iter().max_by_key(|(_, bytes)| bytes.len()).unwrap();
+    let item = content(7);
+    let at = bytes.windows(64).position(|bytes| *bytes == item[..64]).expect("item 7 is there") + 20_000;
+    disk.edit(&path, |bytes| bytes[at] ^= 1);
+    (disk, path)
+}
+
+/// True if it is an error that names the file and where the chunk is in it.
+fn names(error: &Error, path: &Path) -> bool {
+    matches!(error, Error::DamagedFile { path: named, offset, .. } if *named == path.display().to_string() && *offset > 0)
+}
+
+#[test]
+fn a_damaged_chunk_that_was_never_read_is_not_copied_and_the_journal_goes_on() {
+    let (disk, path) = damaged();
+    let sampler = TableOptions { sampler: SelectorOptions::Fifo, ..options("t", 100) };
+    let copying = InsertOnSample { target: "copies".to_owned(), timeout: None };
+    let source = TableOptions { extensions: vec![copying], max_times_sampled: 1, ..sampler };
+    let server = server_with(vec![source, options("copies", 100)], &disk, 20, 1 << 30);
+    server.saver.recover(false, false, |_| ()).unwrap().expect("a checkpoint");
+    server.saver.begin_journal(journal()).unwrap();
+    let (source, copies) = (server.tables.get("t").unwrap(), server.tables.get("copies").unwrap());
+    let mut refused = 0;
+    for _ in 0..100 {
+        let draws = done(source.sample(SampleRequest { num_samples: 1, ..SampleRequest::default() })).unwrap();
+        if let Err(error) = draws.items[0].chunks().next().unwrap().read().map(|_| ()) {
+            assert!(names(&error, &path), "{error}");
+            refused += 1;
+        }
+    }
+    assert_eq!(refused, 1);
+    assert_eq!(source.info().copies[0], Copied { inserted: 99, dropped: 1, waiting: 0 });
+    assert_eq!((copies.info().size, copies.journal().unwrap().error), (99, None));
+    let mut writer = Writer::new(&server.tables);
+    server.insert(&mut writer, 200);
+    server.saver.end_journal().unwrap();
+    server.saver.store().release();
+    let after = server_with(vec![options("t", 100), options("copies", 100)], &disk, 20, 1 << 30);
+    after.saver.recover(false, false, |_| ()).unwrap().expect("a checkpoint");
+    let mut found: Vec<_> = items(after.tables.get("copies").unwrap()).iter().map(|item| cell(item, 0, 0)).collect();
+    found.sort();
+    let mut wanted: Vec<_> = (0..100).filter(|number| *number != 7).map(content).collect();
+    wanted.sort();
+    assert!(found == wanted, "{} copies", found.len());
+}
+
+#[test]
+fn an_insert_of_a_damaged_chunk_that_was_never_read_is_refused_alone() {
+    let (disk, path) = damaged();
+    let server = server_with(vec![options("t", 100), options("other", 200)], &disk, 20, 1 << 30);
+    server.saver.recover(false, false, |_| ()).unwrap().expect("a checkpoint");
+    server.saver.begin_journal(journal()).unwrap();
+    let other = server.tables.get("other").unwrap();
+    let inserts = |item: Item| std::iter::once((item, Priority::Value(1.0))).collect();
+    let refused: Vec<Error> = items(server.tables.get("t").unwrap())
+        .into_iter()
+        .filter_map(|item| done(other.insert(inserts(item))).err())
+        .collect();
+    assert!(matches!(&refused[..], [error] if names(error, &path)), "{refused:?}");
+    assert_eq!((other.info().size, other.journal().unwrap().error), (99, None));
+    server.saver.save().unwrap();
+    server.insert(&mut Writer::new(&server.tables), 200);
     server.saver.end_journal().unwrap();
 }
 

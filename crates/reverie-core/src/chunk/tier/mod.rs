@@ -13,7 +13,7 @@ mod stored;
 
 pub(super) use movable::{Memory, Movable};
 pub(crate) use segments::{InSegment, NUMBERED, SavedChunk, Segments};
-pub(super) use stored::{Columns, Record, Stored, Unread};
+pub(super) use stored::{LastShape, Record, Stored, Unread};
 
 use crate::clock::{Clock, SystemClock};
 use crate::disk::{Disk, Input};
@@ -117,6 +117,8 @@ struct Written {
     members: HashMap<u64, Members>,
     /// The file that is compacted, and its chunks that were not looked at yet.
     sparse: Option<(Arc<File>, Members)>,
+    /// The shape of the last chunk that moved.
+    last: LastShape,
 }
 
 /// Chunks that were written to one file, of which some may be gone.
@@ -152,7 +154,7 @@ impl Tier {
         let file_bytes = options.disk_bytes.map_or(FILE_BYTES, |most| (most / 16).clamp(1, FILE_BYTES));
         let ledger = Arc::new(Ledger::new(file_bytes));
         let files = Files::new(disk, &options.folder, Arc::clone(&ledger))?;
-        let files = Mutex::new(Written { files, members: HashMap::new(), sparse: None });
+        let files = Mutex::new(Written { files, members: HashMap::new(), sparse: None, last: None });
         let shared = Shared::new(Arc::clone(&ledger));
         let parts = Arc::new(Parts {
             options,
@@ -193,7 +195,7 @@ impl Tier {
     }
 
     /// See [`Shared::follow`].
-    pub(super) fn follow(&self, chunk: &dyn Movable, saved: SavedChunk, last: &mut Columns) {
+    pub(super) fn follow(&self, chunk: &dyn Movable, saved: SavedChunk, last: &mut LastShape) {
         self.parts.shared.follow(chunk, saved, last);
     }
 
@@ -332,14 +334,15 @@ impl Parts {
 
     /// Moves some chunks, of about `excess` bytes at most, those that were not read lately first.
     fn move_some(&self, excess: u64) -> State {
-        let mut written = held(&self.files);
+        let mut guard = held(&self.files);
+        let written = &mut *guard;
         written.files.remove_unused();
         let (mut bytes, mut records) = (Vec::new(), Vec::new());
         let at_once = AT_ONCE.min(self.ledger.file_bytes).min(excess);
-        let (mut scratch, mut last, mut in_segments) = (Vec::new(), None, 0);
+        let (mut scratch, mut in_segments) = (Vec::new(), 0);
         while bytes.len() as u64 + in_segments < at_once {
             let Some(chunk) = self.queue.next_cold() else { break };
-            if let Some(stored) = self.shared.found(&*chunk, &mut scratch, &mut last) {
+            if let Some(stored) = self.shared.found(&*chunk, &mut scratch, &mut written.last) {
                 in_segments += stored.disk_bytes();
                 self.moved.fetch_add(1, Relaxed);
                 chunk.store(stored);
@@ -368,7 +371,7 @@ impl Parts {
                 let mut left: Vec<_> = records.into_iter().map(|(chunk, _)| chunk).collect();
                 while in_segments < at_once && self.shared.is_set() && left.len() < MOST_LOOKED_AT {
                     let Some(chunk) = self.queue.next_cold() else { break };
-                    match self.shared.found(&*chunk, &mut scratch, &mut last) {
+                    match self.shared.found(&*chunk, &mut scratch, &mut written.last) {
                         Some(stored) => {
                             in_segments += stored.disk_bytes();
                             self.moved.fetch_add(1, Relaxed);
@@ -437,13 +440,14 @@ impl Written {
             // A new file: some others are gone.
             let files = &self.files;
             self.members.retain(|number, _| files.has(*number));
+            // Those of full files grow no more.
+            self.members.values_mut().for_each(Vec::shrink_to_fit);
         }
         let members = self.members.entry(file.number).or_default();
-        let mut last = None;
         for (chunk, record) in records {
             let (offset, length) = (at + record.bytes.start as u64, record.bytes.len() as u64);
             members.push(Arc::downgrade(&chunk));
-            chunk.store(record.stored(Place::new(file, offset, length), &mut last));
+            chunk.store(record.stored(Place::new(file, offset, length), &mut self.last));
         }
     }
 }

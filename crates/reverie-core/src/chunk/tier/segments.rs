@@ -5,7 +5,7 @@
 use super::files::{File, Place};
 use super::ledger::{Ledger, held};
 use super::movable::Movable;
-use super::stored::{Columns, Record, Stored};
+use super::stored::{LastShape, Record, Stored};
 use crate::disk::Input;
 use crate::error::Result;
 use std::collections::HashMap;
@@ -104,7 +104,7 @@ impl Shared {
     }
 
     /// A chunk that is on the disk is in this segment now: it is read from there.
-    pub(super) fn follow(&self, chunk: &dyn Movable, saved: SavedChunk, last: &mut Columns) {
+    pub(super) fn follow(&self, chunk: &dyn Movable, saved: SavedChunk, last: &mut LastShape) {
         let Some(old) = chunk.stored() else { return };
         let Some(bytes) = saved.bytes(old.saved_bytes(), old.was_packed()) else { return };
         if old.place().is_at(bytes.segment, bytes.offset) || !old.is_checked() {
@@ -118,7 +118,7 @@ impl Shared {
     }
 
     /// The form of a chunk in memory whose bytes are in a segment; `None` if they are not, or in another form.
-    pub(super) fn found(&self, chunk: &dyn Movable, scratch: &mut Vec<u8>, last: &mut Columns) -> Option<Stored> {
+    pub(super) fn found(&self, chunk: &dyn Movable, scratch: &mut Vec<u8>, last: &mut LastShape) -> Option<Stored> {
         let segments = self.segments()?;
         let saved = segments.find(chunk.address(), chunk.published())?;
         scratch.clear();

@@ -1,7 +1,7 @@
 //! The form of a chunk that is on the disk.
 //!
 //! The file has the stored bytes of the columns, one after the other; a segment has what `saved.rs` says. What finds and
-//! checks them stays in memory: the columns, which chunks of equal columns share, the CRC-32 of each block, and the bits
+//! checks them stays in memory: the shape, which chunks of equal columns share, the CRC-32 of each block, and the bits
 //! of cells without a value. A chunk that was never in memory has the CRC-32 of its record until it is first read.
 
 use super::super::chooser::hole_bits;
@@ -17,7 +17,7 @@ const BLOCK: usize = 4096;
 
 /// The stored bytes of one column.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::chunk) struct Column {
+struct Column {
     cells: u32,
     coding: Coding,
     holes: bool,
@@ -30,18 +30,38 @@ pub(in crate::chunk) struct Column {
     first_crc: u32,
 }
 
-/// A chunk on the disk.
+/// A chunk on the disk. It is in memory for each of them: what most chunks do not have is in `rest`.
 #[derive(Debug)]
 pub(in crate::chunk) struct Stored {
     place: Place,
-    columns: Arc<[Column]>,
-    /// Set by the first read, if the bytes were never in memory.
-    crcs: OnceLock<Box<[u32]>>,
-    unread: Unread,
+    shape: Arc<Shape>,
+    /// Empty if the bytes were never in memory.
+    crcs: Crcs,
+    rest: Option<Box<Rest>>,
+}
+
+/// What chunks of equal columns share.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::chunk) struct Shape {
+    columns: Box<[Column]>,
+    /// The chunks were packed before they were moved.
+    packed: bool,
+}
+
+/// The CRCs of the blocks of all columns, in order.
+#[derive(Clone, Debug)]
+enum Crcs {
+    One(u32),
+    Many(Box<[u32]>),
+}
+
+/// What only some chunks have.
+#[derive(Clone, Debug, Default)]
+struct Rest {
     /// The bits of the columns that have cells without a value, in order.
     holes: Box<[Box<[u8]>]>,
-    /// The chunk was packed before it was moved.
-    packed: bool,
+    /// The bytes were never in memory; the CRCs are set by the first read.
+    unread: Option<(Unread, OnceLock<Box<[u32]>>)>,
 }
 
 /// How a chunk is checked that was not read yet.
@@ -53,13 +73,37 @@ pub(in crate::chunk) struct Unread {
     pub(in crate::chunk) before: u32,
 }
 
-/// The columns of a chunk, shared with the one before if they are equal.
-pub(in crate::chunk) type Columns = Option<Arc<[Column]>>;
+/// The shape of the chunk before, which the next one shares if it is equal.
+pub(in crate::chunk) type LastShape = Option<Arc<Shape>>;
 
-fn shared(columns: Vec<Column>, last: &mut Columns) -> Arc<[Column]> {
+fn shared(columns: Vec<Column>, packed: bool, last: &mut LastShape) -> Arc<Shape> {
     match last {
-        Some(last) if **last == columns[..] => Arc::clone(last),
-        _ => Arc::clone(last.insert(columns.into())),
+        Some(last) if last.packed == packed && *last.columns == columns[..] => Arc::clone(last),
+        _ => Arc::clone(last.insert(Arc::new(Shape { columns: columns.into(), packed }))),
+    }
+}
+
+impl Crcs {
+    fn of(crcs: &[u32]) -> Self {
+        match crcs {
+            [one] => Self::One(*one),
+            many => Self::Many(many.into()),
+        }
+    }
+
+    fn all(&self) -> &[u32] {
+        match self {
+            Self::One(one) => std::slice::from_ref(one),
+            Self::Many(many) => many,
+        }
+    }
+}
+
+impl Rest {
+    /// `None` if there is nothing.
+    fn of(holes: Vec<Box<[u8]>>, unread: Option<Unread>) -> Option<Box<Self>> {
+        let unread = unread.map(|unread| (unread, OnceLock::new()));
+        (!holes.is_empty() || unread.is_some()).then(|| Box::new(Self { holes: holes.into(), unread }))
     }
 }
 
@@ -171,10 +215,10 @@ impl Record {
         self
     }
 
-    /// The form of the chunk once its bytes are at `place`. `last` are the columns of the one before.
-    pub(super) fn stored(self, place: Place, last: &mut Columns) -> Stored {
-        let (columns, crcs) = (shared(self.columns, last), OnceLock::from(Box::from(self.crcs)));
-        Stored { place, columns, crcs, unread: Unread::default(), holes: self.holes.into(), packed: self.packed }
+    /// The form of the chunk once its bytes are at `place`. `last` is the shape of the one before.
+    pub(super) fn stored(self, place: Place, last: &mut LastShape) -> Stored {
+        let shape = shared(self.columns, self.packed, last);
+        Stored { place, shape, crcs: Crcs::of(&self.crcs), rest: Rest::of(self.holes, None) }
     }
 
     /// Bytes of the chunk as it is saved.
@@ -187,7 +231,7 @@ impl Record {
     }
 
     /// The form of the chunk whose saved bytes are at `place`.
-    pub(super) fn saved_at(mut self, place: Place, last: &mut Columns) -> Stored {
+    pub(super) fn saved_at(mut self, place: Place, last: &mut LastShape) -> Stored {
         self.columns = as_saved(&self.columns);
         self.stored(place, last)
     }
@@ -202,7 +246,7 @@ impl Stored {
         sections: impl Iterator<Item = (Section, usize)>,
         holes: Vec<Box<[u8]>>,
         packed: bool,
-        last: &mut Columns,
+        last: &mut LastShape,
     ) -> Self {
         let mut first_crc = 0;
         let column = |(section, width): (Section, usize)| {
@@ -213,23 +257,33 @@ impl Stored {
             column
         };
         let columns = as_saved(&sections.map(column).collect::<Vec<_>>());
-        Self { place, columns: shared(columns, last), crcs: OnceLock::new(), unread, holes: holes.into(), packed }
+        let (shape, crcs) = (shared(columns, packed, last), Crcs::Many(Box::default()));
+        Self { place, shape, crcs, rest: Rest::of(holes, Some(unread)) }
     }
 
-    /// The same chunk, whose saved bytes are at `place`. `last` are the columns of the one before.
-    pub(super) fn saved_at(&self, place: Place, last: &mut Columns) -> Self {
-        let (columns, crcs, holes) = (shared(as_saved(&self.columns), last), self.crcs.clone(), self.holes.clone());
-        Self { place, columns, crcs, unread: self.unread, holes, packed: self.packed }
+    /// The same chunk, whose saved bytes are at `place`. `last` is the shape of the one before.
+    pub(super) fn saved_at(&self, place: Place, last: &mut LastShape) -> Self {
+        let shape = shared(as_saved(&self.shape.columns), self.shape.packed, last);
+        Self { place, shape, crcs: self.crcs.clone(), rest: self.rest.clone() }
+    }
+
+    fn columns(&self) -> &[Column] {
+        &self.shape.columns
     }
 
     /// Bytes of the chunk as it is saved.
     pub(super) fn saved_bytes(&self) -> u64 {
-        saved_bytes(&self.columns)
+        saved_bytes(self.columns())
+    }
+
+    /// What checks the first read of a chunk that was never in memory.
+    fn first_read(&self) -> Option<&(Unread, OnceLock<Box<[u32]>>)> {
+        self.rest.as_ref()?.unread.as_ref()
     }
 
     /// False for a chunk that was neither in memory nor read.
     pub(super) fn is_checked(&self) -> bool {
-        self.crcs.get().is_some()
+        self.first_read().is_none_or(|(_, crcs)| crcs.get().is_some())
     }
 
     /// Checks a chunk that was never in memory, before memory is allocated for its cells; nothing is read of others.
@@ -239,22 +293,23 @@ impl Stored {
 
     /// The CRCs of the blocks; the first call reads and checks all of a chunk that was never in memory.
     fn crcs(&self) -> Result<&[u32]> {
-        if let Some(crcs) = self.crcs.get() {
+        let Some((unread, known)) = self.first_read() else { return Ok(self.crcs.all()) };
+        if let Some(crcs) = known.get() {
             return Ok(crcs);
         }
-        let before = u64::from(self.unread.before);
+        let before = u64::from(unread.before);
         let mut record = vec![0; (before + self.place.length) as usize];
         self.place.read_before(before, &mut record)?;
-        if crc32fast::hash(&record[4..]) != self.unread.crc {
+        if crc32fast::hash(&record[4..]) != unread.crc {
             return Err(self.place.damaged(0));
         }
         let bytes = &record[before as usize..];
         let blocks = self
-            .columns
+            .columns()
             .iter()
             .flat_map(|column| bytes[column.start as usize..][..column.stored as usize].chunks(column.block as usize));
         let crcs = blocks.map(crc32fast::hash).collect();
-        Ok(self.crcs.get_or_init(|| crcs))
+        Ok(known.get_or_init(|| crcs))
     }
 
     /// Bytes in the file.
@@ -262,11 +317,18 @@ impl Stored {
         self.place.length
     }
 
-    /// Bytes of memory. Columns that chunks share are not counted.
+    /// Bytes of memory, its reference counts included. What chunks share is not counted.
     pub(in crate::chunk) fn memory_bytes(&self) -> u64 {
-        let holes: usize = self.holes.iter().map(|bits| bits.len() + size_of::<Box<[u8]>>()).sum();
-        let crcs = self.columns.last().map_or(0, |last| u64::from(last.first_crc) + last.num_blocks());
-        (size_of::<Self>() + holes) as u64 + size_of::<u32>() as u64 * crcs
+        let rest = self.rest.as_ref().map_or(0, |rest| {
+            let holes: usize = rest.holes.iter().map(|bits| bits.len() + size_of::<Box<[u8]>>()).sum();
+            holes + size_of::<Rest>()
+        });
+        let crcs = match self.crcs {
+            Crcs::One(_) => 0,
+            // Also those that the first read will compute.
+            Crcs::Many(_) => self.columns().last().map_or(0, |last| u64::from(last.first_crc) + last.num_blocks()),
+        };
+        (size_of::<Self>() + 2 * size_of::<usize>() + rest) as u64 + size_of::<u32>() as u64 * crcs
     }
 
     /// Chunks in this order lie one behind the other.
@@ -279,16 +341,17 @@ impl Stored {
     }
 
     pub(in crate::chunk) fn was_packed(&self) -> bool {
-        self.packed
+        self.shape.packed
     }
 
     pub(in crate::chunk) fn len(&self, column: usize) -> usize {
-        self.columns[column].cells as usize
+        self.columns()[column].cells as usize
     }
 
     fn holes(&self, column: usize) -> &[u8] {
-        let Some(Column { holes: true, .. }) = self.columns.get(column) else { return &[] };
-        &self.holes[self.columns[..column].iter().filter(|column| column.holes).count()]
+        let columns = self.columns();
+        let (Some(Column { holes: true, .. }), Some(rest)) = (columns.get(column), &self.rest) else { return &[] };
+        &rest.holes[columns[..column].iter().filter(|column| column.holes).count()]
     }
 
     pub(in crate::chunk) fn has(&self, column: usize, cell: usize) -> bool {
@@ -303,17 +366,17 @@ impl Stored {
 
     /// The bytes that reading these cells yields.
     pub(in crate::chunk) fn read_bytes(&self, column: usize, width: usize, cells: &Range<usize>) -> u64 {
-        let column = &self.columns[column];
+        let column = &self.columns()[column];
         column.coding.unpacked_with(width, cells, column.cells as usize).len() as u64 * width as u64
     }
 
     pub(in crate::chunk) fn coding(&self, column: usize) -> Coding {
-        self.columns[column].coding
+        self.columns()[column].coding
     }
 
     /// The cells that must be read for these, so that whole blocks are checked: all of a packed column.
     pub(in crate::chunk) fn whole_blocks(&self, column: usize, width: usize, cells: &Range<usize>) -> Range<usize> {
-        let column = &self.columns[column];
+        let column = &self.columns()[column];
         let all = column.cells as usize;
         if column.coding != RAW || width == 0 {
             return 0..all;
@@ -328,7 +391,7 @@ impl Stored {
     /// `Storage` if they cannot be read, `DamagedFile` if they are not what was written.
     pub(in crate::chunk) fn read(&self, column: usize, from: u64, into: &mut [u8]) -> Result<()> {
         let crcs = self.crcs()?;
-        let column = &self.columns[column];
+        let column = &self.columns()[column];
         let offset = column.start + from;
         self.place.read(offset, into)?;
         let first = column.first_crc as usize + (from / column.block) as usize;
@@ -342,7 +405,7 @@ impl Stored {
 
     /// True if these cells can be read by themselves: they are not packed, and whole blocks.
     pub(in crate::chunk) fn is_read_alone(&self, column: usize, width: usize, cells: &Range<usize>) -> bool {
-        self.columns[column].coding == RAW
+        self.columns()[column].coding == RAW
             && width > 0
             && cells.end <= self.len(column)
             && self.whole_blocks(column, width, cells) == *cells
@@ -351,14 +414,14 @@ impl Stored {
     /// The stored bytes of a whole column.
     pub(in crate::chunk) fn read_stored(&self, column: usize, into: &mut Vec<u8>) -> Result<()> {
         into.clear();
-        into.resize(self.columns[column].stored as usize, 0);
+        into.resize(self.columns()[column].stored as usize, 0);
         self.read(column, 0, into)
     }
 
     /// The chunk in memory; all its columns are raw if it was not packed before.
     pub(in crate::chunk) fn load(&self) -> Result<Packed> {
-        let (mut bodies, mut sections, mut stored) = (Vec::new(), Vec::with_capacity(self.columns.len()), Vec::new());
-        for (index, column) in self.columns.iter().enumerate() {
+        let (mut bodies, mut sections, mut stored) = (Vec::new(), Vec::with_capacity(self.columns().len()), Vec::new());
+        for (index, column) in self.columns().iter().enumerate() {
             let start = bodies.len();
             bodies.extend_from_slice(self.holes(index));
             self.read_stored(index, &mut stored)?;
@@ -372,7 +435,7 @@ impl Stored {
     /// The same chunk for another place, with its bytes appended to `out`.
     pub(super) fn copied(&self, out: &mut Vec<u8>) -> Result<Record> {
         let start = out.len();
-        for (index, column) in self.columns.iter().enumerate() {
+        for (index, column) in self.columns().iter().enumerate() {
             let at = out.len();
             out.resize(at + column.stored as usize, 0);
             let read = self.read(index, 0, &mut out[at..]);
@@ -382,10 +445,10 @@ impl Stored {
             read?;
         }
         Ok(Record {
-            columns: side_by_side(&self.columns),
+            columns: side_by_side(self.columns()),
             crcs: self.crcs()?.to_vec(),
-            holes: self.holes.to_vec(),
-            packed: self.packed,
+            holes: self.rest.as_ref().map_or(Vec::new(), |rest| rest.holes.to_vec()),
+            packed: self.shape.packed,
             bytes: start..out.len(),
         })
     }

@@ -20,7 +20,8 @@ pub struct InsertOnSample {
 pub struct Copied {
     /// Copies that were inserted.
     pub inserted: u64,
-    /// Copies that were dropped: timed out, too many waiting, refused by the other table, or that table was closed.
+    /// Copies that were dropped: timed out, too many waiting, refused by the other table, that table was closed, or a
+    /// chunk that a start left on the disk is damaged.
     pub dropped: u64,
     /// Copies that wait now.
     pub waiting: u64,

@@ -176,6 +176,7 @@ impl SharedTable {
         if let Some(budget) = &self.budget {
             budget.refuse_hopeless(&self.name, self, items)?;
         }
+        self.check_writable(items.iter().map(|(item, _)| item))?;
         lock(&self.state).check(&self.name, items)
     }
 
@@ -198,6 +199,7 @@ impl SharedTable {
         if let Some(budget) = &self.budget {
             budget.refuse_hopeless(&self.name, &**self, &items)?;
         }
+        self.check_writable(items.iter().map(|(item, _)| item))?;
         // Refused items are dropped after the decision.
         let mut offered = items;
         let ticket = self.decide(|state, now| {

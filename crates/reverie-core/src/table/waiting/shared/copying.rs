@@ -1,7 +1,7 @@
 //! A shared table's copies: offered at the first draw, inserted at the target.
 
 use super::SharedTable;
-use crate::item::Item;
+use crate::item::{Item, Key};
 use crate::sync::lock;
 use crate::table::types::copies::{Copied, FirstDraw, InsertOnSample, MOST_WAITING};
 use crate::table::types::inserts::{Keys, Priority};
@@ -82,7 +82,11 @@ impl SharedTable {
 impl CopyTarget for SharedTable {
     fn offer(&self, first: &[FirstDraw], how: &Copying) -> (bool, bool) {
         let budget = self.budget.as_deref();
-        let (refused, freed, starves) = self.decide_alone(|state, now| state.offer(first, how, now, budget));
+        let is_damaged = |draw: &&FirstDraw| self.check_writable(std::iter::once(&draw.item)).is_err();
+        let damaged: Vec<Key> = first.iter().filter(is_damaged).map(|draw| draw.key).collect();
+        let offered = || first.iter().filter(|draw| !damaged.contains(&draw.key));
+        how.counts.dropped.fetch_add(damaged.len() as u64, Relaxed);
+        let (refused, freed, starves) = self.decide_alone(|state, now| state.offer(offered(), how, now, budget));
         drop(refused);
         (freed, starves)
     }
@@ -94,9 +98,9 @@ impl CopyTarget for SharedTable {
 
 impl State {
     /// Inserts or queues copies. Returns those that were refused, to be dropped without the lock.
-    fn offer(
+    fn offer<'a>(
         &mut self,
-        first: &[FirstDraw],
+        first: impl Iterator<Item = &'a FirstDraw>,
         how: &Copying,
         now: Duration,
         budget: Option<&Budget>,

@@ -2,6 +2,7 @@
 
 use super::SharedTable;
 use crate::error::Result;
+use crate::item::Item;
 use crate::sync::{Arc, lock};
 use crate::table::types::delta::{SenderChange, TableDelta};
 use crate::table::types::journal::JournalInfo;
@@ -63,6 +64,13 @@ impl SharedTable {
     /// Fails if what is done here can no longer be made durable.
     pub(super) fn check_durable(&self) -> Result<()> {
         self.durable.get().map_or(Ok(()), |durable| durable.check())
+    }
+
+    /// Fails if a journal could not write these items: a chunk that was left on the disk at the start cannot be read.
+    ///
+    /// Reads such a chunk, once, so that it is not called under a lock. Without a journal it returns at once.
+    pub(super) fn check_writable<'a>(&self, mut items: impl Iterator<Item = &'a Item>) -> Result<()> {
+        self.durable.get().map_or(Ok(()), |_| items.try_for_each(Item::check_unread))
     }
 
     /// The same request, which is done once it is durable.
