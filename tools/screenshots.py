@@ -6,11 +6,19 @@ Needs Debian's packages `chromium` and `fonts-dejavu-core`. Each picture has les
 from __future__ import annotations
 
 import contextlib
+import json
+import re
 import shutil
+import signal
+import subprocess
 import sys
+import tempfile
 import threading
+import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from playwright.sync_api import Browser, expect, sync_playwright
@@ -23,6 +31,8 @@ MOST_BYTES = 150_000
 PATIENT = 100
 #: Seconds for which the lines of the rates grow.
 WORK = 20
+#: Points of each seed's learning curve in the picture of several seeds.
+LEAST_POINTS = 8
 
 
 def tables() -> list[Table]:
@@ -117,7 +127,7 @@ def take(browser: Browser, address: str, folder: Path) -> None:
     page = phone.new_page()
     page.goto(f"http://{address}/")
     expect(page.get_by_role("article")).to_have_count(3)
-    page.wait_for_timeout(3000)
+    page.wait_for_timeout(WORK * 1000)
     page.screenshot(path=folder / "phone.png")
 
 
@@ -143,6 +153,46 @@ def take_shards(browser: Browser, folder: Path) -> None:
         page.screenshot(path=folder / "shards.png", full_page=True)
 
 
+def take_seeds(browser: Browser, folder: Path) -> None:
+    """Takes the picture of a run with three seeds, as `reverie train` shows it."""
+    with tempfile.TemporaryDirectory() as out:
+        command = [
+            sys.executable,
+            "-m",
+            "reverie",
+            "train",
+            "dqn",
+            "--env",
+            "CartPole-v1",
+            "--seeds",
+            "0-2",
+            "--jobs",
+            "3",
+        ]
+        command += ["--http", "0", "--out", f"{out}/runs", "--threads", "1"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        try:
+            assert process.stdout is not None
+            url = next(found[0] for line in process.stdout if (found := re.search(r"http://\S+/", line)))
+            threading.Thread(target=process.stdout.read, daemon=True).start()
+            while any(len(seed["curve"]) < LEAST_POINTS for seed in seeds_of(url)):
+                time.sleep(1)
+            page = browser.new_context(viewport={"width": 1040, "height": 400}, color_scheme="dark").new_page()
+            page.goto(url)
+            expect(page.locator("#run tbody tr")).to_have_count(3)
+            page.screenshot(path=folder / "seeds.png", full_page=True)
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait()
+
+
+def seeds_of(url: str) -> list[dict[str, Any]]:
+    """The figures of each seed of a run; those without one are left out."""
+    with urllib.request.urlopen(f"{url}api/run") as response:
+        figures = json.load(response)
+    return [] if figures is None else list(figures["seeds"])
+
+
 def main(folder: Path) -> None:
     """Shows a server that works, and takes the pictures of it."""
     chromium = shutil.which("chromium")
@@ -163,6 +213,7 @@ def main(folder: Path) -> None:
                         client.insert_batch("rollouts", {"rollout": rows}, wait=False)
                     take(browser, server.http_address, folder)
                 take_shards(browser, folder)
+                take_seeds(browser, folder)
                 browser.close()
         finally:
             work.stop(server)

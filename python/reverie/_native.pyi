@@ -25,6 +25,7 @@ __all__ = [
     "TrajectoryColumn",
     "TrajectoryWriter",
     "TransitionWriter",
+    "_answered_trace",
     "_deliver_logs",
     "_panic",
     "_set_trace",
@@ -66,6 +67,9 @@ def _set_trace(context: tuple[int, int, bool] | None) -> tuple[int, int, bool] |
 
     Returns the one before.
     """
+
+def _answered_trace() -> tuple[int, int, bool] | None:
+    """The trace of the request for the last batch that this thread took; only the first call has it."""
 
 @final
 class Server:
@@ -123,6 +127,9 @@ class Server:
         nanoseconds before now; `wait`, None or the reason, its sentence and seconds; and `error`, None or its kind and
         text.
         """
+
+    def drop_spans(self, spans: int) -> None:
+        """Counts spans that were taken and could not be exported as dropped."""
 
     @property
     def span_counts(self) -> tuple[int, int, int] | None:
@@ -571,6 +578,7 @@ class Client:
         self, table: str, keys: npt.ArrayLike | None, conditions: Sequence[Condition], timeout: float | None
     ) -> UpdateResult: ...
     def _close(self) -> None: ...
+    def _reconnects(self) -> tuple[int, int]: ...
     def _place(self, shard: int | None, timeout: float | None) -> int: ...
     def _failed(self, shard: int, error: Exception) -> None: ...
     def _info(self, timeout: float | None = None, *, options: bool = False) -> dict[str, Any]: ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 import threading
 import time
@@ -14,6 +15,7 @@ from typing import Any, Protocol
 
 from reverie import _native
 
+_LOG = logging.getLogger("reverie")
 #: Seconds between two exports of a server's spans.
 PERIOD = 0.5
 #: The calls of a client that have a span, and the span's name. `sample` requests its draws in several calls.
@@ -56,30 +58,91 @@ def traced(client: Any) -> Any:
     """
     tracer = _tracer()
     calls = {name: _call(tracer, getattr(client, name), verb) for name, verb in CALLS.items()}
-    return type(client.__name__, (client,), {"__module__": client.__module__, "__doc__": client.__doc__, **calls})
+    others = {
+        "_writer_spans": property(functools.partial(WriterSpans, tracer)),
+        "_kind_of_batches": _traced_batches(tracer, client._kind_of_batches),
+    }
+    of = {"__module__": client.__module__, "__doc__": client.__doc__}
+    return type(client.__name__, (client,), {**of, **calls, **others})
 
 
 def _call(tracer: Any, method: Callable[..., Any], verb: str) -> Callable[..., Any]:
-    from opentelemetry.trace import SpanKind
-
     @functools.wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         table = "" if verb in _WITHOUT_TABLE else _tables(verb, args, kwargs)
-        attributes: dict[str, Any] = {"db.system.name": "reverie", "db.operation.name": verb}
-        if table:
-            attributes["db.collection.name"] = table
-        if self.server_address is not None:
-            host, _, port = self.server_address.rpartition(":")
-            attributes |= {"server.address": host, "server.port": int(port)}
-        with (
-            tracer.start_as_current_span(
-                f"{verb} {table}".strip(), kind=SpanKind.CLIENT, attributes=attributes
-            ) as span,
-            _requests_of(span.get_span_context()),
-        ):
+        with _span(tracer, self, verb, table):
             return method(self, *args, **kwargs)
 
     return call
+
+
+@contextlib.contextmanager
+def _span(tracer: Any, client: Any, verb: str, table: str = "") -> Iterator[Any]:
+    """A span of a client, to which the requests of this thread belong."""
+    from opentelemetry.trace import SpanKind
+
+    attributes: dict[str, Any] = {"db.system.name": "reverie", "db.operation.name": verb}
+    if table:
+        attributes["db.collection.name"] = table
+    if client.server_address is not None:
+        host, _, port = client.server_address.rpartition(":")
+        attributes |= {"server.address": host, "server.port": int(port)}
+    with (
+        tracer.start_as_current_span(f"{verb} {table}".strip(), kind=SpanKind.CLIENT, attributes=attributes) as span,
+        _requests_of(span.get_span_context()),
+    ):
+        before = client._reconnects()
+        try:
+            yield span
+        finally:
+            for name, earlier, now in zip(("reconnects", "server_restarts"), before, client._reconnects(), strict=True):
+                if now > earlier:
+                    span.set_attribute(f"reverie.{name}", now - earlier)
+
+
+class WriterSpans:
+    """The spans of a writer's waits, and the traces of its inserts; the engine's side of the writer calls it."""
+
+    def __init__(self, tracer: Any, client: Any) -> None:
+        from opentelemetry import trace
+
+        self._tracer, self._client, self._trace = tracer, client, trace
+
+    def current(self) -> tuple[int, int, bool] | None:
+        """The ids of the caller's current span, to which an item that is made now belongs."""
+        return _ids(self._trace.get_current_span().get_span_context())
+
+    def during(self, verb: str) -> contextlib.AbstractContextManager[Any]:
+        """A span for a wait."""
+        return _span(self._tracer, self._client, verb)
+
+
+def _traced_batches(tracer: Any, batches: Any) -> Any:
+    """A subclass of the iterators of batches, each of whose waits for a batch is a span.
+
+    The requests that a wait sends ahead belong to its span. So the request for a batch may belong to an earlier one:
+    the span links to it.
+    """
+    from opentelemetry import trace
+
+    def __init__(self: Any, client: Any, *args: Any, **kwargs: Any) -> None:
+        with _requests_of(trace.get_current_span().get_span_context()):
+            batches.__init__(self, client, *args, **kwargs)
+
+    def _next(self: Any) -> Any:
+        if self._ahead is None and self._windows is None:
+            return batches._next(self)  # a call of `sample_batch`, which has a span
+        _native._answered_trace()
+        with _span(tracer, self._client, "batches", ",".join(self.tables)) as span:
+            batch = batches._next(self)
+            own, asked = _ids(span.get_span_context()), _native._answered_trace()
+            if own is not None and asked is not None and asked[:2] != own[:2]:
+                flags = trace.TraceFlags(trace.TraceFlags.SAMPLED if asked[2] else trace.TraceFlags.DEFAULT)
+                span.add_link(trace.SpanContext(asked[0], asked[1], is_remote=False, trace_flags=flags))
+            return batch
+
+    members = {"__module__": batches.__module__, "__doc__": batches.__doc__, "__init__": __init__, "_next": _next}
+    return type(batches.__name__, (batches,), members)
 
 
 def _tables(verb: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
@@ -89,11 +152,14 @@ def _tables(verb: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
     return ",".join(map(str, priorities)) if isinstance(priorities, Mapping) else ""
 
 
+def _ids(span: Any) -> tuple[int, int, bool] | None:
+    return (span.trace_id, span.span_id, span.trace_flags.sampled) if span.is_valid else None
+
+
 @contextlib.contextmanager
 def _requests_of(span: Any) -> Iterator[None]:
     """The requests that this thread makes belong to the span with this context."""
-    context = (span.trace_id, span.span_id, span.trace_flags.sampled) if span.is_valid else None
-    before = _native._set_trace(context)
+    before = _native._set_trace(_ids(span))
     try:
         yield
     finally:
@@ -110,7 +176,8 @@ class Listening(Protocol):
 class RequestSpans:
     """Makes a span of each traced request that a server has answered. It has a thread of its own.
 
-    The parent of such a span is that of the client's call. Requests whose trace is not recorded have none.
+    The parent of such a span is that of the client's call. Requests whose trace is not recorded have none. A span that
+    the SDK fails to take is counted as dropped; the first such failure is logged.
 
     Args:
         server: a server that listens. It is not kept alive: the thread ends with it.
@@ -121,6 +188,7 @@ class RequestSpans:
 
     def __init__(self, server: Listening) -> None:
         self._tracer, self._server = _tracer(), weakref.ref(server)
+        self._lost = 0
         self._ends = threading.Event()
         server._native.note_spans()
         self._thread = threading.Thread(target=self._run, name="reverie-spans", daemon=True)
@@ -137,9 +205,20 @@ class RequestSpans:
             return False
         # Their ages are those of now: after some thousands of spans it would be later.
         requests, now = server._native.take_spans(), time.time_ns()
-        del server
-        for request in requests:
+        lost = sum(not self._is_made(request, now) for request in requests)
+        if lost:
+            server._native.drop_spans(lost)
+        return True
+
+    def _is_made(self, request: Mapping[str, Any], now: int) -> bool:
+        """Makes a span; false if the SDK raised, which may call a program's own sampler, processors and exporters."""
+        try:
             self._make(request, now)
+        except Exception:
+            if not self._lost:
+                _LOG.exception("a span of a request could not be exported; later failures are counted, and not logged")
+            self._lost += 1
+            return False
         return True
 
     def _make(self, request: Mapping[str, Any], now: int) -> None:

@@ -185,3 +185,24 @@ def proxy():
     yield proxy
     for one in made:
         one.close()
+
+
+@pytest.fixture(scope="session")
+def provided():
+    """The exporter of the SDK of this process, which can be set up once."""
+    trace = pytest.importorskip("opentelemetry.trace")
+    sdk = pytest.importorskip("opentelemetry.sdk.trace")
+    in_memory = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter")
+    if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        trace.set_tracer_provider(sdk.TracerProvider())
+    exporter = in_memory.InMemorySpanExporter()
+    trace.get_tracer_provider().add_span_processor(sdk.export.SimpleSpanProcessor(exporter))
+    return exporter
+
+
+@pytest.fixture
+def exported(provided):
+    """The exporter of spans; it has those of this test."""
+    provided.clear()
+    yield provided
+    provided.clear()

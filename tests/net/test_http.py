@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import yaml
 
-from reverie import Client, Journal, Server, Table, rate_limiters, selectors
+from reverie import Client, DeadlineExceededError, Journal, Server, Table, rate_limiters, selectors
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE, ALERTS = ROOT / "docs" / "guides" / "watch-a-server.md", ROOT / "deploy" / "alerts.yml"
@@ -234,7 +234,24 @@ def test_no_label_is_for_a_client_or_a_key(uniform, connect):
         server.publish(RUN)
         found = samples_of(read(server, "/metrics")[2])
     labels = {name for series in found.values() for pairs in series for name, _ in pairs}
-    assert labels == {"table", "side", "verb", "transport", "kind", "le", "version", "agent", "env"}
+    assert labels == {"table", "side", "reason", "verb", "transport", "kind", "le", "version", "agent", "env"}
+
+
+def test_blocked_seconds_are_counted_by_what_held_the_first_request_back(uniform):
+    with Server([uniform(), Table.queue("q", 1)], listen=False, http=HERE) as server:
+        client = server.client()
+        client.insert(np.float32(1), {"q": 1.0})
+        client.insert_batch("q", np.ones(1, np.float32), wait=False)
+        with pytest.raises(DeadlineExceededError):
+            client.sample_batch("t", 1, timeout=0.01)
+        family = samples_of(read(server, "/metrics")[2])["reverie_limiter_blocked_seconds_total"]
+        client.sample_batch("q", 2)
+    seconds = {
+        tuple(dict(pairs)[name] for name in ("table", "side", "reason")): value for pairs, value in family.items()
+    }
+    sides = {"insert": ("limiter", "bytes", "memory", "turn"), "sample": ("limiter", "items", "turn")}
+    assert set(seconds) == {(name, side, reason) for name in "tq" for side in sides for reason in sides[side]}
+    assert {of for of, value in seconds.items() if value} == {("q", "insert", "limiter"), ("t", "sample", "limiter")}
 
 
 def test_a_journal_has_figures(uniform, tmp_path):

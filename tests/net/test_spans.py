@@ -19,34 +19,11 @@ import pytest
 from reverie import Client, DeadlineExceededError, Server, Table, _native, rate_limiters, selectors, spans
 
 trace = pytest.importorskip("opentelemetry.trace")
-export = pytest.importorskip("opentelemetry.sdk.trace.export")
-InMemorySpanExporter = pytest.importorskip(
-    "opentelemetry.sdk.trace.export.in_memory_span_exporter"
-).InMemorySpanExporter
 
 STEP = {"obs": np.zeros(3, np.float32)}
 #: A wait that ends only where something is broken.
 PATIENT = 100
 CLIENT, SERVER = trace.SpanKind.CLIENT, trace.SpanKind.SERVER
-
-
-@pytest.fixture(scope="session")
-def provided():
-    """The SDK of this process, which can be set up once."""
-    from opentelemetry.sdk.trace import TracerProvider
-
-    if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
-        trace.set_tracer_provider(TracerProvider())
-    exporter = InMemorySpanExporter()
-    trace.get_tracer_provider().add_span_processor(export.SimpleSpanProcessor(exporter))
-    return exporter
-
-
-@pytest.fixture
-def exported(provided):
-    provided.clear()
-    yield provided
-    provided.clear()
 
 
 def table(name="t", limiter=None, **options):

@@ -9,7 +9,9 @@ use reverie_core::sample::{SampleRequest, Source};
 use reverie_core::spec::{ColumnSignature, DType, Signature, Structure};
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
-use reverie_core::table::{Change, InsertReason, Priority, SampleReason, SharedTable, TableOptions, Tables, Updates};
+use reverie_core::table::{
+    Block, Change, InsertReason, Priority, SampleReason, SharedTable, TableOptions, Tables, Updates,
+};
 use std::sync::Arc;
 use std::time::Duration;
 use support::{Rows, bounded_tables, f64_of, options, queue, tables};
@@ -187,6 +189,42 @@ fn blocked_time_is_the_time_that_some_request_waited() {
     assert!(ticket.poll().is_some());
     assert_eq!(table.info().times.samples_blocked, Duration::from_secs(2), "and after");
     assert_eq!(table.info().times.inserts_blocked, Duration::ZERO);
+}
+
+#[test]
+fn blocked_time_is_counted_for_the_reason_that_held_the_first_request_back_when_it_was_tried() {
+    let limiter = Limiter::new(1.0, 1, -100.0, 1.0).unwrap();
+    let (_tables, table, mut rows, clock) =
+        one(TableOptions { limiter, sampler: SelectorOptions::Uniform, ..options("t", 10) });
+    let seconds = |insert: Block, sample: Block| {
+        let (inserts, samples) = table.blocked();
+        (inserts.of(insert).as_secs(), samples.of(sample).as_secs())
+    };
+    let four = SampleRequest { num_samples: 4, without_replacement: true, ..Default::default() };
+    let draws = table.sample(four).unwrap();
+    clock.advance(Duration::from_secs(2));
+    assert_eq!(seconds(Block::Limiter, Block::Limiter), (0, 2));
+    table.insert(rows.inserts(&[1.0])).unwrap();
+    // One item is there: the limiter allows a draw, and four different ones are too many.
+    clock.advance(Duration::from_secs(3));
+    assert_eq!(seconds(Block::Limiter, Block::Items), (0, 3));
+    assert_eq!(seconds(Block::Turn, Block::Limiter), (0, 2));
+    drop(draws);
+    let waiting = loop {
+        let ticket = table.insert(rows.inserts(&[1.0])).unwrap();
+        if !ticket.is_done() {
+            break ticket;
+        }
+    };
+    clock.advance(Duration::from_secs(7));
+    assert_eq!(seconds(Block::Limiter, Block::Items), (7, 3));
+    drop(table.sample(sample(1)).unwrap());
+    assert!(waiting.is_done());
+    clock.advance(Duration::from_secs(5));
+    let (inserts, samples) = table.blocked();
+    assert_eq!((inserts.total().as_secs(), samples.total().as_secs()), (7, 5));
+    let times = table.info().times;
+    assert_eq!((times.inserts_blocked, times.samples_blocked), (inserts.total(), samples.total()));
 }
 
 #[test]

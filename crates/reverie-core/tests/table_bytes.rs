@@ -9,7 +9,7 @@ use reverie_core::error::Error;
 use reverie_core::item;
 use reverie_core::sample::SampleRequest;
 use reverie_core::spec::{DType, Structure};
-use reverie_core::table::{Change, InsertReason, Inserts, Priority, SharedTable, TableOptions, Tables};
+use reverie_core::table::{Block, Change, InsertReason, Inserts, Priority, SharedTable, TableOptions, Tables};
 use std::sync::Arc;
 use support::{bounded_tables, leaf, options, queue};
 
@@ -115,6 +115,24 @@ fn an_item_larger_than_the_servers_budget_is_refused_though_a_queue_could_free_b
     let mut rows = RowWriter::new(sink, Compression::None, false);
     let item = rows.append(&schema, &[Cells { itemsize: 1, bytes: &bytes }], 1).unwrap().remove(0);
     assert!(exhausted(q.insert(smallvec::smallvec![(item, Priority::Value(1.0))]).err()));
+}
+
+#[test]
+fn time_for_which_an_insert_waits_for_bytes_is_not_counted_for_the_limiter() {
+    let (tables, clock) = bounded_tables(vec![queue("q", 4)], budget(2));
+    let (q, mut big) = (tables.get("q").unwrap(), Big::new(&tables));
+    assert!(q.insert(big.items(2)).unwrap().is_done());
+    let waiting = q.insert(big.items(1)).unwrap();
+    clock.advance(std::time::Duration::from_secs(3));
+    let seconds = || {
+        let inserts = q.blocked().0;
+        [Block::Bytes, Block::Limiter, Block::Memory, Block::Turn].map(|block| inserts.of(block).as_secs())
+    };
+    assert_eq!(seconds(), [3, 0, 0, 0]);
+    take(q, 1);
+    assert!(waiting.is_done());
+    clock.advance(std::time::Duration::from_secs(3));
+    assert_eq!(seconds(), [3, 0, 0, 0]);
 }
 
 #[test]

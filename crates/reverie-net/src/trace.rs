@@ -3,6 +3,7 @@
 use crate::proto::{Insert, TracedRequest};
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::pin::pin;
 
 /// The ids of a trace and of the span that makes a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +18,7 @@ pub struct TraceContext {
 
 thread_local! {
     static CURRENT: Cell<Option<TraceContext>> = const { Cell::new(None) };
+    static ANSWERED: Cell<Option<TraceContext>> = const { Cell::new(None) };
 }
 
 impl TraceContext {
@@ -28,6 +30,34 @@ impl TraceContext {
     /// Sets the trace of the requests that this thread makes from now on; returns the one before.
     pub fn set_current(context: Option<Self>) -> Option<Self> {
         CURRENT.replace(context)
+    }
+
+    /// Runs `work`, whose requests belong to this trace.
+    pub fn within<T>(context: Option<Self>, work: impl FnOnce() -> T) -> T {
+        struct Restore(Option<TraceContext>);
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                CURRENT.set(self.0);
+            }
+        }
+        let _before = Restore(CURRENT.replace(context));
+        work()
+    }
+
+    /// A future whose requests belong to this trace, on whichever thread it is polled.
+    pub(crate) async fn within_future<F: Future>(context: Option<Self>, future: F) -> F::Output {
+        let mut future = pin!(future);
+        std::future::poll_fn(|task| Self::within(context, || future.as_mut().poll(task))).await
+    }
+
+    /// Notes the trace of the request whose batch this thread takes.
+    pub(crate) fn set_answered(context: Option<Self>) {
+        ANSWERED.set(context);
+    }
+
+    /// The trace of the request for the last batch that this thread took from an iterator. Only the first call has it.
+    pub fn take_answered() -> Option<Self> {
+        ANSWERED.take()
     }
 
     /// `None` for an invalid one: an id of zeros.
@@ -43,43 +73,71 @@ impl TraceContext {
     }
 }
 
-/// Traced requests that are not sent yet, at most.
-const MOST_UNSENT: usize = 4096;
+/// Traced requests that are not sent yet, and that were sent, at most of each.
+const MOST: usize = 4096;
 
-/// The traces of requests that a client has not sent yet, by their numbers.
+/// The traces of a client's requests, by their numbers.
 #[derive(Default)]
-pub(crate) struct Unsent(BTreeMap<u64, TraceContext>);
+pub(crate) struct OfRequests {
+    unsent: BTreeMap<u64, TraceContext>,
+    /// The latest that were sent on this connection: those without an answer are sent again on another.
+    sent: BTreeMap<u64, TraceContext>,
+}
 
-impl Unsent {
+/// Adds a request. Beyond the limit the oldest is dropped.
+fn add(to: &mut BTreeMap<u64, TraceContext>, id: u64, context: TraceContext) {
+    to.insert(id, context);
+    if to.len() > MOST {
+        to.pop_first();
+    }
+}
+
+impl OfRequests {
     /// Adds a request. Beyond the limit the oldest is sent without its trace.
     pub(crate) fn add(&mut self, id: u64, context: TraceContext) {
-        self.0.insert(id, context);
-        if self.0.len() > MOST_UNSENT {
-            self.0.pop_first();
+        add(&mut self.unsent, id, context);
+    }
+
+    /// The connection was lost: these requests have no answer, and are sent again with their traces.
+    pub(crate) fn lost(&mut self, open: impl Iterator<Item = u64>) {
+        let sent = std::mem::take(&mut self.sent);
+        if sent.is_empty() {
+            return;
         }
+        open.for_each(|id| {
+            if let Some(context) = sent.get(&id) {
+                self.add(id, *context);
+            }
+        });
     }
 
     /// The entry for the message that has this request.
     pub(crate) fn of_request(&mut self, id: u64) -> Vec<TracedRequest> {
-        self.0.remove(&id).map(|context| context.encode(id)).into_iter().collect()
+        let context = self.unsent.remove(&id);
+        context.map(|context| self.sends(id, context)).into_iter().collect()
     }
 
     /// The entries for the message that has these inserts.
     pub(crate) fn of_inserts(&mut self, message: &Insert) -> Vec<TracedRequest> {
         let mut traced = Vec::new();
-        if self.0.is_empty() {
+        if self.unsent.is_empty() {
             return traced;
         }
         let mut next = message.first_id;
         for run in &message.runs {
             let first = next + u64::from(run.skipped);
             next = first + u64::from(run.requests);
-            while let Some((&id, context)) = self.0.range(first..next).next() {
-                traced.push(context.encode(id));
-                self.0.remove(&id);
+            while let Some((&id, &context)) = self.unsent.range(first..next).next() {
+                self.unsent.remove(&id);
+                traced.push(self.sends(id, context));
             }
         }
         traced
+    }
+
+    fn sends(&mut self, id: u64, context: TraceContext) -> TracedRequest {
+        add(&mut self.sent, id, context);
+        context.encode(id)
     }
 }
 
@@ -104,22 +162,49 @@ mod tests {
 
     #[test]
     fn a_message_of_inserts_names_the_traced_ones_among_its_runs_once() {
-        let mut unsent = Unsent::default();
-        [4, 6, 7, 9, 12].into_iter().for_each(|id| unsent.add(id, CONTEXT));
+        let mut traces = OfRequests::default();
+        [4, 6, 7, 9, 12].into_iter().for_each(|id| traces.add(id, CONTEXT));
         let run = |skipped, requests| InsertRun { table: 0, requests, items: 1, skipped };
         // The requests 5, 6, 9 and 10.
         let message = Insert { first_id: 5, runs: vec![run(0, 2), run(2, 2)], ..Insert::default() };
         let ids = |traced: Vec<TracedRequest>| traced.iter().map(|traced| traced.id).collect::<Vec<_>>();
-        assert_eq!(ids(unsent.of_inserts(&message)), [6, 9]);
-        assert_eq!(ids(unsent.of_inserts(&message)), [0; 0]);
-        assert_eq!(ids(unsent.of_request(7)), [7]);
-        assert_eq!(unsent.0.into_keys().collect::<Vec<_>>(), [4, 12]);
+        assert_eq!(ids(traces.of_inserts(&message)), [6, 9]);
+        assert_eq!(ids(traces.of_inserts(&message)), [0; 0]);
+        assert_eq!(ids(traces.of_request(7)), [7]);
+        assert_eq!(traces.unsent.into_keys().collect::<Vec<_>>(), [4, 12]);
     }
 
     #[test]
     fn traces_of_requests_that_are_never_sent_are_bounded() {
-        let mut unsent = Unsent::default();
-        (1..MOST_UNSENT as u64 + 10).for_each(|id| unsent.add(id, CONTEXT));
-        assert_eq!((unsent.0.len(), unsent.0.first_key_value().unwrap().0), (MOST_UNSENT, &10));
+        let mut traces = OfRequests::default();
+        (1..MOST as u64 + 10).for_each(|id| traces.add(id, CONTEXT));
+        assert_eq!((traces.unsent.len(), traces.unsent.first_key_value().unwrap().0), (MOST, &10));
+    }
+
+    #[test]
+    fn requests_without_an_answer_keep_their_trace_on_the_next_connection() {
+        let mut traces = OfRequests::default();
+        [3, 5, 8].into_iter().for_each(|id| traces.add(id, CONTEXT));
+        assert_eq!((traces.of_request(3).len(), traces.of_request(5).len()), (1, 1));
+        // 3 was answered, 4 has no trace, and 8 is not sent yet.
+        traces.lost([4, 5, 8].into_iter());
+        assert_eq!(traces.unsent.keys().copied().collect::<Vec<_>>(), [5, 8]);
+        assert_eq!(traces.of_request(5), [CONTEXT.encode(5)]);
+        (1..MOST as u64 + 10).for_each(|id| _ = traces.sends(id, CONTEXT));
+        assert_eq!(traces.sent.len(), MOST);
+    }
+
+    #[tokio::test]
+    async fn the_requests_of_a_future_belong_to_its_trace_and_those_of_its_thread_do_not() {
+        let seen = TraceContext::within_future(Some(CONTEXT), async {
+            let before = TraceContext::current();
+            tokio::task::yield_now().await;
+            (before, TraceContext::current())
+        });
+        let (seen, outside) = tokio::join!(seen, async { TraceContext::current() });
+        assert_eq!((seen, outside), ((Some(CONTEXT), Some(CONTEXT)), None));
+        let panics = || TraceContext::within(Some(CONTEXT), || panic!("as a defect does"));
+        assert!(std::panic::catch_unwind(panics).is_err());
+        assert_eq!(TraceContext::current(), None);
     }
 }

@@ -315,6 +315,12 @@ impl Client {
         self.shards.iter().try_for_each(|shard| shard.get().handle.close(py))
     }
 
+    /// How often the client has reconnected, and how often to a server that was restarted.
+    fn _reconnects(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
+        let link = self.handle.reach().replay(py)?.link();
+        Ok(link.map_or((0, 0), |link| (link.reconnects, link.server_restarts)))
+    }
+
     /// Chooses the server of a writer: the given one, or the next of several.
     fn _place(&self, py: Python<'_>, shard: Option<Count>, timeout: Option<f64>) -> PyResult<usize> {
         self.place(py, (shard, &[], 0), timeout)

@@ -51,6 +51,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(enter::_panic, module)?)?;
     module.add_function(wrap_pyfunction!(log_bridge::_deliver_logs, module)?)?;
     module.add_function(wrap_pyfunction!(spans::_set_trace, module)?)?;
+    module.add_function(wrap_pyfunction!(spans::_answered_trace, module)?)?;
     module.add_class::<nest::PyStructure>()?;
     module.add_function(wrap_pyfunction!(nest::flatten, module)?)?;
     module.add_function(wrap_pyfunction!(array::describe, module)?)?;

@@ -1,10 +1,11 @@
 //! The sending of items, common to all writers: it waits while too much is unconfirmed.
 
+use crate::client::Client;
 use crate::count::Count;
 use crate::enter::{Deadline, Waited, detached, late, locked, locked_then, quick, wait};
-use crate::handle::Handle;
 use crate::live::Live;
 use crate::reach;
+use crate::spans::WriterSpans;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use reverie_core::Result;
@@ -26,17 +27,15 @@ pub struct ItemSender {
     in_flight: InFlight<Keys>,
     /// Locked briefly, and only if there is a network.
     pace: Mutex<Pace>,
+    spans: WriterSpans,
 }
 
 impl ItemSender {
     /// `max_in_flight_bytes` and `timeout` are the writer's own; without them the client's apply.
     /// Over a network this waits for the server's description.
-    pub fn new(
-        py: Python<'_>,
-        client: &Handle,
-        max_in_flight_bytes: Option<Count>,
-        timeout: Option<f64>,
-    ) -> PyResult<Self> {
+    pub fn new(client: &Bound<'_, Client>, max_in_flight_bytes: Option<Count>, timeout: Option<f64>) -> PyResult<Self> {
+        let (py, spans) = (client.py(), WriterSpans::of(client)?);
+        let client = client.get().handle();
         let own = max_in_flight_bytes.map(|count| count.at_least("max_in_flight_bytes", 0)).transpose()?;
         let max_in_flight_bytes = own.map_or(client.max_in_flight_bytes(), |own| own as u64);
         let replay = client.reach().known(py, client.deadline(timeout)?)?.shared();
@@ -47,6 +46,7 @@ impl ItemSender {
             timeout: client.timeout_or_default(timeout),
             in_flight: InFlight::default(),
             pace: Mutex::default(),
+            spans,
         })
     }
 
@@ -68,7 +68,7 @@ impl ItemSender {
             return Ok(());
         }
         let replay = self.replay.get(py)?;
-        quick(py, || self.push(&**replay, table, items, bytes))
+        self.spans.of_caller(py, || quick(py, || self.push(&**replay, table, items, bytes)))
     }
 
     /// Makes an item behind a lock, and sends it once the lock is released, without waiting. `make` also returns the
@@ -82,9 +82,8 @@ impl ItemSender {
         make: impl FnOnce(&mut S) -> Result<(Item, usize)> + Send,
     ) -> PyResult<()> {
         let replay = self.replay.get(py)?;
-        locked_then(py, state, 0, make, |(item, bytes)| {
-            self.push(&**replay, table, Inserts::from_iter([(item, priority)]), bytes)
-        })
+        let send = |(item, bytes)| self.push(&**replay, table, Inserts::from_iter([(item, priority)]), bytes);
+        self.spans.of_caller(py, || locked_then(py, state, 0, make, send))
     }
 
     fn push(&self, replay: &dyn Replay, table: &str, items: Inserts, bytes: usize) -> Result<()> {
@@ -98,7 +97,8 @@ impl ItemSender {
         let replay = self.replay.get(py)?;
         let Load { bytes, .. } = quick(py, || self.in_flight.remove_confirmed())?;
         if bytes > self.max_in_flight_bytes {
-            return self.wait_until(py, "append", Load::bytes(self.max_in_flight_bytes), self.timeout);
+            let most = Load::bytes(self.max_in_flight_bytes);
+            return self.spans.during(py, "append", || self.wait_until(py, "append", most, self.timeout));
         }
         let Some(round_trip) = replay.round_trip() else { return Ok(()) };
         let aim = locked(py, &self.pace, 0, |pace| Ok(pace.is_due(bytes).then(|| pace.aim())))?;
@@ -131,13 +131,19 @@ impl ItemSender {
     /// Waits until at most `num_items` items are unconfirmed; with `durable` also until the others are on the disk.
     pub fn flush(&self, py: Python<'_>, num_items: Count, timeout: Option<f64>, durable: bool) -> PyResult<()> {
         let num_items = num_items.at_least("block_until_num_items", 0)?;
-        let (timeout, since) = (timeout.or(self.timeout), Instant::now());
-        self.wait_until(py, "flush", Load::items(num_items), timeout)?;
-        if !durable {
-            return Ok(());
-        }
-        let deadline = Deadline::from_timeout(timeout)?.after(since.elapsed());
-        reach::durable(py, &**self.replay.get(py)?, deadline)
+        let (timeout, target) = (timeout.or(self.timeout), Load::items(num_items));
+        let flush = || {
+            let since = Instant::now();
+            self.wait_until(py, "flush", target, timeout)?;
+            if !durable {
+                return Ok(());
+            }
+            let deadline = Deadline::from_timeout(timeout)?.after(since.elapsed());
+            reach::durable(py, &**self.replay.get(py)?, deadline)
+        };
+        // A flush that has nothing to wait for has no span: some writers flush before each item.
+        let waits = self.spans.is_on() && (durable || self.num_in_flight(py)? > num_items);
+        if waits { self.spans.during(py, "flush", flush) } else { flush() }
     }
 
     /// Items that are not in their tables yet.

@@ -161,6 +161,14 @@ impl Server {
         self.listening.get().map_or(Ok(Vec::new()), |listening| spans::taken(py, listening.get(py)?))
     }
 
+    /// Counts spans that were taken and could not be exported as dropped.
+    fn drop_spans(&self, py: Python<'_>, spans: u64) -> PyResult<()> {
+        if let Some(listening) = self.listening.get() {
+            listening.get(py)?.spans().not_exported(spans);
+        }
+        Ok(())
+    }
+
     /// The spans that were noted and dropped, and the requests whose trace was invalid; None if no spans are noted.
     #[getter]
     fn span_counts(&self, py: Python<'_>) -> PyResult<Option<(u64, u64, u64)>> {

@@ -1,6 +1,7 @@
 //! Traces: of the requests that this thread makes, and of those that a server has answered.
 
 use pyo3::exceptions::PyValueError;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use reverie_net::listen::Server;
@@ -18,9 +19,62 @@ pub fn _set_trace(context: Option<Context>) -> PyResult<Option<Context>> {
     if context.is_some_and(|(trace, parent, _)| trace == 0 || parent == 0) {
         return Err(PyValueError::new_err("the ids of a trace and of a span must not be 0"));
     }
-    let context = context.map(|(trace, parent, sampled)| TraceContext { trace, parent, sampled });
-    let before = TraceContext::set_current(context);
-    Ok(before.map(|TraceContext { trace, parent, sampled }| (trace, parent, sampled)))
+    let before = TraceContext::set_current(context.map(read));
+    Ok(before.map(ids))
+}
+
+/// The trace of the request for the last batch that this thread took; only the first call has it.
+#[pyfunction]
+pub fn _answered_trace() -> Option<Context> {
+    TraceContext::take_answered().map(ids)
+}
+
+fn read((trace, parent, sampled): Context) -> TraceContext {
+    TraceContext { trace, parent, sampled }
+}
+
+fn ids(TraceContext { trace, parent, sampled }: TraceContext) -> Context {
+    (trace, parent, sampled)
+}
+
+/// `reverie.spans.WriterSpans` of a writer whose client traces: the spans of its waits, and the traces of its inserts.
+pub struct WriterSpans(Option<Py<PyAny>>);
+
+impl WriterSpans {
+    /// Those of a writer of this client.
+    pub fn of(client: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let spans = client.getattr_opt(intern!(client.py(), "_writer_spans"))?;
+        Ok(Self(spans.filter(|spans| !spans.is_none()).map(Bound::unbind)))
+    }
+
+    /// True if the client traces.
+    pub fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Makes requests that belong to the caller's current span.
+    #[inline]
+    pub fn of_caller<T>(&self, py: Python<'_>, make: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
+        let Some(spans) = &self.0 else { return make() };
+        let context: Option<Context> = spans.call_method0(py, intern!(py, "current"))?.extract(py)?;
+        TraceContext::within(context.map(read), make)
+    }
+
+    /// Runs a wait within a span of its own.
+    pub fn during<T>(&self, py: Python<'_>, verb: &str, wait: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
+        let Some(spans) = &self.0 else { return wait() };
+        let span = spans.bind(py).call_method1(intern!(py, "during"), (verb,))?;
+        span.call_method0(intern!(py, "__enter__"))?;
+        let done = wait();
+        let error = done.as_ref().err();
+        let of = (
+            error.map(|error| error.get_type(py)),
+            error.map(|error| error.value(py)),
+            error.and_then(|error| error.traceback(py)),
+        );
+        span.call_method1(intern!(py, "__exit__"), of)?;
+        done
+    }
 }
 
 /// Takes the finished spans of a server as dicts, with the nanoseconds since they began and ended.

@@ -223,7 +223,7 @@ impl StructuredWriter {
         timeout: Option<f64>,
     ) -> PyResult<Self> {
         let configs: Vec<Config> = configs.into_iter().map(config).collect::<PyResult<_>>()?;
-        let sending = ItemSender::new(py, client.get().handle(), max_in_flight_bytes, timeout)?;
+        let sending = ItemSender::new(client.bind(py), max_in_flight_bytes, timeout)?;
         let sink = sending.replay(py)?;
         let mut compression = None;
         for config in &configs {

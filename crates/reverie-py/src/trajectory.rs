@@ -76,7 +76,7 @@ impl TrajectoryWriter {
         let keep_alive = num_keep_alive_refs.at_least("num_keep_alive_refs", 1)?;
         let chunk_length = chunk_length.map(|count| count.at_least("chunk_length", 1)).transpose()?;
         let options = WriterOptions { keep_alive, chunk_length, compression };
-        let sending = ItemSender::new(py, client.get().handle(), max_in_flight_bytes, timeout)?;
+        let sending = ItemSender::new(client.bind(py), max_in_flight_bytes, timeout)?;
         let sink = Arc::clone(sending.replay(py)?);
         let steps = quick(py, || StepWriter::new(sink, options))?.of_variable(variable);
         let steps = if timesteps { steps.of_timesteps() } else { steps };

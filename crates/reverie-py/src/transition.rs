@@ -76,7 +76,7 @@ impl TransitionWriter {
                 )));
             }
         };
-        let sending = ItemSender::new(py, client.get().handle(), max_in_flight_bytes, timeout)?;
+        let sending = ItemSender::new(client.bind(py), max_in_flight_bytes, timeout)?;
         let sink = sending.replay(py)?;
         let options = TransitionOptions {
             num_envs: num_envs.map_or(Ok(1), |count| count.at_least("num_envs", 1))?,

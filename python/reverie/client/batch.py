@@ -15,6 +15,9 @@ from reverie.types import Borders
 class BatchCalls(TableCalls):
     """The calls of a client that return iterators of batches."""
 
+    #: That of a client that traces makes spans.
+    _kind_of_batches = Batches
+
     def batches(
         self,
         table: str | Mapping[str, float | Annealed],
@@ -52,7 +55,7 @@ class BatchCalls(TableCalls):
         """
         convert = adapters.converter(as_, device, pinned)
         ahead, widens = self._ahead(table, timeout) if prefetch is None else (prefetch, False)
-        return Batches(
+        return self._kind_of_batches(
             self,
             table,
             batch_size,
@@ -120,7 +123,7 @@ class BatchCalls(TableCalls):
             RaggedError: raised by the iterator: items have no common time axis, or none of 1000 draws is long enough.
         """
         ahead, widens = self._ahead(table, timeout) if prefetch is None else (prefetch, False)
-        return Batches(
+        return self._kind_of_batches(
             self,
             table,
             batch_size,

@@ -100,10 +100,11 @@ class Client(WriterCalls, SampleCalls, BatchCalls):
             them again, once. Beyond the bound, the oldest are not kept; `info().kept_bytes` shows how many are. Of
             several servers, each has this bound.
         tracing: makes an OpenTelemetry span of each call, under the caller's current span, and passes its ids on to the
-            server; see the guide "Watch a server". Writers and `batches` make none. Needs `reverie[otel]`.
+            server. An item of a writer belongs to the span that is current when it is made; waits of writers and
+            for a batch of `batches` have spans; see the guide "Watch a server". Needs `reverie[otel]`.
 
-    `transport`, `token`, `tls`, `patience`, `grace` and `max_kept_bytes` are for addresses: a `Client` in the list has
-    its own.
+    `transport`, `token`, `tls`, `patience`, `grace` and `max_kept_bytes` are for addresses, and so is `tracing` of
+    writers: a `Client` in the list has its own.
 
     Raises:
         ValueError: for a malformed address, "in-process" where no server of this process listens, or a `Token` that
@@ -178,10 +179,12 @@ class Client(WriterCalls, SampleCalls, BatchCalls):
         *,
         tracing: bool,
     ) -> Client:
-        """A client of several servers."""
+        """A client of several servers. The writers at a server are those of its own client."""
         if not isinstance(servers, Sequence):
             raise TypeError(f'server_address must be a str, "host:port", or a list of addresses, got {servers!r}')
-        clients = tuple(server if isinstance(server, Client) else cls(server, **options) for server in servers)
+        clients = tuple(
+            server if isinstance(server, Client) else cls(server, **options, tracing=tracing) for server in servers
+        )
         names = [client.server_address or "in this process" for client in clients]
         seed = int.from_bytes(os.urandom(8), "little") if seed is None else _checks.count("seed", seed, 0)
         own = {name: options[name] for name in ("timeout", "max_in_flight_bytes")}

@@ -122,7 +122,7 @@ class Batches(Iterator[Batch]):
     def __next__(self) -> Batch:
         if self._closed:
             raise ClosedError("these batches are closed", name="batches")
-        batch = self._draw() if self._ahead is None else self._ahead.next(self._timeout)
+        batch = self._next()
         if batch is None:
             raise StopIteration
         if self._windows is not None:
@@ -135,6 +135,9 @@ class Batches(Iterator[Batch]):
             # Draws of a consuming table are nowhere else.
             self._keep_undelivered([batch])
             raise
+
+    def _next(self) -> Batch | None:
+        return self._draw() if self._ahead is None else self._ahead.next(self._timeout)
 
     def _mark_windows(self, batch: Batch) -> None:
         assert self._windows is not None

@@ -12,7 +12,7 @@ use crate::convert;
 use crate::items::Encoder;
 use crate::proto::client_message::Body as Asked;
 use crate::proto::{self, ClientMessage, TracedRequest};
-use crate::trace::Unsent;
+use crate::trace::OfRequests;
 use crate::way::client::Outlet;
 use bytes::Bytes;
 use reverie_core::table::{Keys, Promise, Ticket};
@@ -34,7 +34,7 @@ pub(super) struct Engine {
     /// The server is asked whether the kept inserts up to a position are on its disk.
     pub(super) question: Option<(u64, Ticket<()>)>,
     left: QueuedWork,
-    traced: Unsent,
+    traced: OfRequests,
     pub(super) ending: Ending,
     /// All numbers below were assigned and taken from the outbox.
     taken_below: u64,
@@ -92,7 +92,7 @@ impl Engine {
             keeps: false,
             question: None,
             left: QueuedWork::default(),
-            traced: Unsent::default(),
+            traced: OfRequests::default(),
             ending: Ending::No,
             taken_below: 1,
             cancels: Vec::new(),
@@ -284,6 +284,7 @@ impl Engine {
         self.returned.clear();
         self.requests.lost();
         self.inserts.lost();
+        self.traced.lost(self.inserts.ids().chain(self.requests.ids()));
         self.encoder = Encoder::default();
         self.heads = Heads::default();
     }

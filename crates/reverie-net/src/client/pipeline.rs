@@ -2,6 +2,7 @@
 
 use super::read_ahead::ReadAhead;
 use super::remote::{Remote, SampleRequest};
+use crate::trace::TraceContext;
 use reverie_core::Result;
 use reverie_core::replay::{Batches, Replay};
 use reverie_core::sample::{Drawn, Sampled, Schedule};
@@ -31,6 +32,7 @@ pub struct Pipeline {
 struct Asked {
     ticket: Ticket<Sampled>,
     since: Instant,
+    trace: Option<TraceContext>,
 }
 
 impl Pipeline {
@@ -58,7 +60,7 @@ impl Pipeline {
             let parts = parts.into_iter().map(|(table, count)| (table.to_owned(), count)).collect();
             let request = SampleRequest { parts, ..self.form.clone() };
             let ticket = self.remote.draw(request, None);
-            self.waiting.push_back(Asked { ticket, since: Instant::now() });
+            self.waiting.push_back(Asked { ticket, since: Instant::now(), trace: TraceContext::current() });
         }
     }
 }
@@ -70,6 +72,7 @@ impl Batches for Pipeline {
         self.held_up |= ready.is_none();
         let outcome = ready.or_else(|| first.ticket.wait(timeout))?;
         let took = first.since.elapsed();
+        TraceContext::set_answered(first.trace);
         self.waiting.pop_front();
         let held_up = std::mem::take(&mut self.held_up);
         let Sampled { mut batches, error } = match outcome {

@@ -44,7 +44,7 @@ function showShards(shards) {
     make("div", {class: "cards"}, ...shards.map(shard)));
 }
 function shard(of, at) {
-  const counts = [`${whole(of.items)} items`, bytes(of.bytes), counted(of.reconnects || 0, "reconnect"), counted(of.restarts || 0, "restart")];
+  const counts = [...(of.items == null ? ["its items are not known"] : [`${whole(of.items)} items`, bytes(of.bytes)]), counted(of.reconnects || 0, "reconnect"), counted(of.restarts || 0, "restart")];
   return make("article", {class: "card"}, make("h2", null, of.address || `shard ${at}`),
     make("strong", {class: of.present && !of.problem ? "good" : "bad"}, of.problem || (of.present ? "reachable" : "not reachable")), make("p", {class: "why dim"}, counts.join(" · ")),
     ...Object.entries(of.chances || {}).map(([table, chance]) => make("div", {class: "why"},

@@ -12,7 +12,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, NoLabelSe
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use reverie_core::chunk::TierInfo;
-use reverie_core::table::{AGE_BUCKETS, JournalInfo, Stats, TableInfo};
+use reverie_core::table::{AGE_BUCKETS, Block, Blocked, JournalInfo, Stats, TableInfo};
 use std::fmt::{Debug, Error, Write};
 use std::ops::Range;
 use std::sync::Arc;
@@ -61,13 +61,16 @@ struct TableSeries {
     info: TableInfo,
     waiting_inserts: u64,
     waiting_samples: u64,
+    /// Of inserts and of samples.
+    blocked: (Blocked, Blocked),
 }
 
 impl TableSeries {
     fn new(info: TableInfo, table: &reverie_core::table::SharedTable) -> Self {
         let why = table.why();
         let (waiting_inserts, waiting_samples) = (why.num_inserts, why.num_samples);
-        Self { label: escaped(&info.options.name), info, waiting_inserts, waiting_samples }
+        let (label, blocked) = (escaped(&info.options.name), table.blocked());
+        Self { label, info, waiting_inserts, waiting_samples, blocked }
     }
 
     fn labels(&self) -> Vec<Label> {
@@ -164,12 +167,17 @@ impl Scrape {
         let waiting = self.tables.iter().flat_map(|of| of.sides(of.waiting_inserts, of.waiting_samples));
         gauges(to, "reverie_waiting_requests", "Requests that wait at the table", waiting)?;
         let blocked = self.tables.iter().flat_map(|of| {
-            let times = &of.info.times;
-            of.sides(times.inserts_blocked.as_secs_f64(), times.samples_blocked.as_secs_f64())
+            let (inserts, samples) = (&of.blocked.0, &of.blocked.1);
+            let [(insert, ()), (sample, ())] = of.sides((), ());
+            let inserts = Block::OF_INSERTS.map(|block| (insert.clone(), block, inserts.of(block)));
+            let samples = Block::OF_SAMPLES.map(|block| (sample.clone(), block, samples.of(block)));
+            inserts.into_iter().chain(samples)
         });
-        let help = "Seconds during which at least one request waited";
+        let help = "Seconds during which at least one request waited, by what held back the first";
         let mut family = to.encode_descriptor("reverie_limiter_blocked_seconds", help, None, MetricType::Counter)?;
-        for (labels, seconds) in blocked {
+        for (mut labels, block, time) in blocked {
+            let seconds = time.as_secs_f64();
+            labels.push(("reason", block.name().to_owned()));
             family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(&seconds, None)?;
         }
         let help = "Seconds between an item's insert and a draw of it";

@@ -25,16 +25,16 @@ function showRun(run) {
 }
 // Several runs that differ in their seeds: their curves in one picture, and the state of each.
 function seedCards(run, target) {
-  const curves = run.seeds.map((seed) => seed.curve || []).filter((curve) => curve.length);
+  const begun = run.seeds.filter((seed) => seed.curve && seed.curve.length), curves = begun.map((seed) => seed.curve);
   const confirmed = run.seeds.filter((seed) => seed.confirmed).length, aim = target == null ? "" : ` of ${short(target)}`;
   const state = target == null ? `${counted(run.seeds.length, "seed")}` : `${confirmed} of ${counted(run.seeds.length, "seed")} confirmed`;
   const row = (seed) => [`seed ${seed.seed}`, seed.curve && seed.curve.length ? `${short(seed.curve.at(-1)[2])}${aim}` : "-", `${whole(seed.env_steps)} steps`, seed.state || ""];
   return [make("article", {class: "card"}, make("h2", null, `${run.agent} on ${run.env}, ${counted(run.seeds.length, "seed")}`), make("strong", {class: target != null && confirmed === run.seeds.length ? "good" : ""}, state),
-    ...(curves.length ? [learningCurve(curves, target)] : []), make("p", {class: "why dim"}, `${whole(run.env_steps)} environment steps · ${whole(run.updates)} updates, of all seeds`)),
+    ...(curves.length ? [learningCurve(curves, target, begun.map((seed) => `seed ${seed.seed}`))] : []), make("p", {class: "why dim"}, `${whole(run.env_steps)} environment steps · ${whole(run.updates)} updates, of all seeds`)),
   make("article", {class: "card"}, make("h2", null, "Greedy return by seed"), make("div", {class: "wide"}, make("table", {class: "why"}, make("tbody", null,
     ...run.seeds.map((seed) => make("tr", {class: seed.confirmed ? "good" : ""}, ...row(seed).map((cell) => make("td", null, cell))))))))];
 }
-function learningCurve(curves, target) {
+function learningCurve(curves, target, names) {
   const returns = curves.flat().map((point) => point[2]).concat(target == null ? [] : [target]);
   let [low, high] = [Math.min(...returns), Math.max(...returns)];
   if (low === high) [low, high] = [low - 1, high + 1];
@@ -43,7 +43,8 @@ function learningCurve(curves, target) {
   const points = (curve) => (curve.length > 1 ? curve : [[0, 0, curve[0][2]], curve[0]]).map(([at, , value]) => `${300 * at / steps},${height(value)}`);
   const line = make("svg", {viewBox: "0 0 300 100", height: 160, preserveAspectRatio: "none", role: "img", "aria-label": "greedy return over environment steps"},
     ...(target == null ? [] : [make("line", {class: "aim", x1: 0, x2: 300, y1: height(target), y2: height(target)}, make("title", null, `target ${short(target)}`))]),
-    ...curves.map((curve) => make("polyline", {class: curves.length > 1 ? "insert several" : "insert", points: points(curve).join(" ")})));
+    ...curves.map((curve, at) => make("polyline", {class: curves.length > 1 ? "insert several" : "insert", points: points(curve).join(" ")},
+      ...(names ? [make("title", null, names[at])] : []))));
   return make("div", {class: "chart dim"}, make("div", {class: "ends"}, make("span", null, short(high)), make("span", null, short(low))), line,
     make("span"), make("div", {class: "row"}, make("span", null, "0"), make("span", null, `${whole(steps)} environment steps`)));
 }

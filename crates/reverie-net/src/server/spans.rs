@@ -57,7 +57,7 @@ pub struct Span {
 pub struct Counts {
     /// Finished and kept for the exporter.
     pub noted: u64,
-    /// Left out, as too many were open or kept.
+    /// Left out, as too many were open or kept, or the exporter failed.
     pub dropped: u64,
     /// Requests with an invalid trace context, which have no span.
     pub invalid: u64,
@@ -84,6 +84,11 @@ impl Spans {
     /// Takes the finished spans, the oldest first.
     pub fn take(&self) -> Vec<Span> {
         std::mem::take(&mut *self.finished()).into()
+    }
+
+    /// Counts spans that were taken and could not be exported.
+    pub fn not_exported(&self, spans: u64) {
+        self.dropped.fetch_add(spans, Relaxed);
     }
 
     /// `None` if no spans are noted.

@@ -5,6 +5,7 @@ use super::draws::{Draws, Outcome};
 use super::group::Group;
 use super::join::{Reading, joined};
 use super::members::Members;
+use crate::trace::TraceContext;
 use reverie_core::batch::Planner;
 use reverie_core::replay::Batches;
 use reverie_core::sample::{Description, Drawn, Gathered, Memory, SampleRequest, Schedule};
@@ -41,7 +42,10 @@ struct Queue {
 
 #[derive(Default)]
 struct State {
-    ready: VecDeque<Result<Drawn>>,
+    /// With the trace that each batch was drawn for.
+    ready: VecDeque<(Result<Drawn>, Option<TraceContext>)>,
+    /// That of the reader's call that last made room, or of the one that made the iterator.
+    trace: Option<TraceContext>,
     /// The draws of a batch that was not finished.
     unfinished: Option<Drawn>,
     has_ended: bool,
@@ -69,7 +73,8 @@ impl Drop for Ending {
     fn drop(&mut self) {
         let outcome = std::mem::replace(&mut self.outcome, Ok(()));
         let mut state = self.queue.state();
-        state.ready.extend(outcome.err().map(Err));
+        let trace = state.trace;
+        state.ready.extend(outcome.err().map(|error| (Err(error), trace)));
         state.has_ended = true;
         drop(state);
         self.queue.changed.notify_all();
@@ -88,6 +93,7 @@ struct Work {
 impl Ahead {
     pub(super) fn new(group: &Arc<Group>, schedule: Schedule, reading: Reading) -> Self {
         let (queue, withdrawal) = (Arc::<Queue>::default(), Withdrawal::default());
+        queue.state().trace = TraceContext::current();
         let end = End::new(&group.runtime, None, &withdrawal);
         let work = Work { group: Arc::clone(group), queue: Arc::clone(&queue), schedule, reading, end };
         let task = group.runtime.spawn(async move {
@@ -120,9 +126,11 @@ impl Work {
             if parts.is_empty() || !self.has_room().await {
                 return Ok(());
             }
-            let Some(batch) = self.batch(&parts).await? else { return Ok(()) };
+            let trace = self.queue.state().trace;
+            let batch = TraceContext::within_future(trace, self.batch(&parts)).await?;
+            let Some(batch) = batch else { return Ok(()) };
             drawn += parts.iter().map(|(_, count)| count).sum::<usize>();
-            self.queue.state().ready.push_back(Ok(batch));
+            self.queue.state().ready.push_back((Ok(batch), trace));
             self.queue.changed.notify_all();
         }
     }
@@ -201,10 +209,14 @@ impl Batches for Ahead {
     fn next(&mut self, timeout: Duration) -> Option<Result<Option<Drawn>>> {
         let mut state = self.queue.wait(timeout, |state| !state.ready.is_empty() || state.has_ended);
         let (next, has_ended) = (state.ready.pop_front(), state.has_ended);
+        state.trace = TraceContext::current();
         drop(state);
         self.queue.taken.notify_one();
         match next {
-            Some(batch) => Some(batch.map(Some)),
+            Some((batch, trace)) => {
+                TraceContext::set_answered(trace);
+                Some(batch.map(Some))
+            }
             None => has_ended.then_some(Ok(None)),
         }
     }
@@ -216,7 +228,7 @@ impl Batches for Ahead {
         drop(self.queue.wait(CLOSING, |state| state.has_ended));
         self.task.abort();
         let mut state = self.queue.state();
-        let ready: Vec<Drawn> = state.ready.drain(..).filter_map(Result::ok).collect();
+        let ready: Vec<Drawn> = state.ready.drain(..).filter_map(|(batch, _)| batch.ok()).collect();
         ready.into_iter().chain(state.unfinished.take()).collect()
     }
 }

@@ -3,6 +3,7 @@
 //! Contains plain data, its checks and its `Display`. Contains no decisions (see `policy`), and no lock, queue or clock
 //! (see `waiting`). Files here use neither of those modules.
 
+pub(super) mod blocked;
 pub(super) mod blocks;
 pub(super) mod changes;
 pub(super) mod copies;

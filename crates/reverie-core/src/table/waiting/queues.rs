@@ -14,11 +14,12 @@ use crate::item::Item;
 use crate::sample::{Draws, SampleRequest};
 use crate::sync::Arc;
 use crate::table::policy::table::Table;
+use crate::table::types::blocked::{Block, Blocked};
 use crate::table::types::info::Times;
 use crate::table::types::inserts::{Keys, Priority};
 use crate::table::types::senders::{Arrivals, Sender};
 use crate::table::types::tally::{Seen, Tally};
-use crate::table::types::why::Starved;
+use crate::table::types::why::{Limit, Starved};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::time::Duration;
 
@@ -34,9 +35,8 @@ pub(super) struct State {
     pub(super) incarnations: Xoshiro256PlusPlus,
     pub(super) closed: bool,
     pub(super) times: Times,
-    /// When each queue last became non-empty; `None` while it is empty.
-    pub(super) inserts_since: Option<Duration>,
-    pub(super) samples_since: Option<Duration>,
+    pub(super) inserts_blocked: Blocked,
+    pub(super) samples_blocked: Blocked,
     pub(super) created: Duration,
     pub(super) operations: u32,
     /// A thread makes the draws of the first waiting request, over several holds of the lock.
@@ -140,17 +140,24 @@ impl State {
         self.table.is_over() || (self.table.can_insert() && first().is_some_and(goes_in))
     }
 
-    pub(super) fn note_blocked(&mut self, now: Duration) {
-        let note = |since: &mut Option<Duration>, waits: bool, total: &mut Duration| match (*since, waits) {
-            (None, true) => *since = Some(now),
-            (Some(start), false) => {
-                *total += now.saturating_sub(start);
-                *since = None;
-            }
-            _ => {}
-        };
-        note(&mut self.inserts_since, !self.inserts.is_empty(), &mut self.times.inserts_blocked);
-        note(&mut self.samples_since, !self.samples.is_empty(), &mut self.times.samples_blocked);
+    /// Notes what holds the first insert and the first sample back, after both were tried.
+    pub(super) fn note_blocked(&mut self, now: Duration, budget: Option<&Budget>) {
+        let insert = self.inserts.first().map(|first| match budget {
+            _ if !self.table.can_insert() => Block::Limiter,
+            None => Block::Turn,
+            Some(budget) => match budget.blocks(&self.table, first.next()).map(|starved| starved.of) {
+                Some(Limit::Total) => Block::Bytes,
+                Some(Limit::Memory) => Block::Memory,
+                None => Block::Turn,
+            },
+        });
+        self.inserts_blocked.note(insert, now);
+        let sample = self.samples.front().map(|first| match first.request.without_replacement {
+            _ if !self.table.limiter().can_sample(self.table.counters(), 1) => Block::Limiter,
+            true => Block::Items,
+            false => Block::Turn,
+        });
+        self.samples_blocked.note(sample, now);
     }
 
     pub(super) fn measured(&mut self) -> bool {

@@ -31,6 +31,7 @@ use crate::item::Item;
 use crate::sample::{Draws, Lease, SampleRequest};
 use crate::sync::{Arc, Deciding, Mutex, lock};
 use crate::table::policy::table::Table;
+use crate::table::types::blocked::Blocked;
 use crate::table::types::info::Times;
 use crate::table::types::inserts::{Inserts, Keys, Priority};
 use crate::table::types::options::{Change, TableOptions};
@@ -92,8 +93,8 @@ impl SharedTable {
             incarnations,
             closed: false,
             times: Times::default(),
-            inserts_since: None,
-            samples_since: None,
+            inserts_blocked: Blocked::default(),
+            samples_blocked: Blocked::default(),
             created: clock.now(),
             operations: 0,
             driven: false,
@@ -144,7 +145,7 @@ impl SharedTable {
         let rest = Rest { draws, moves: !state.moved && state.must_move(budget) };
         state.driven |= rest.draws;
         state.moved |= rest.moves;
-        state.note_blocked(now);
+        state.note_blocked(now, budget);
         state.serve_looks(now, &mut after);
         let mut freed = state.table.has_dropped();
         if freed {
@@ -309,7 +310,7 @@ impl SharedTable {
                 std::mem::take(&mut state.samples),
                 std::mem::take(&mut state.looks),
             );
-            state.note_blocked(now);
+            state.note_blocked(now, None);
             waiting
         };
         let closed = || Error::Closed { name: self.name.clone() };

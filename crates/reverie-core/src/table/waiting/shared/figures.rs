@@ -5,12 +5,12 @@ use crate::chunk::Compression;
 use crate::error::Result;
 use crate::spec::Signature;
 use crate::sync::{Arc, lock};
+use crate::table::types::blocked::Blocked;
 use crate::table::types::info::TableInfo;
 use crate::table::types::tally::{Seen, Tally};
 use crate::table::waiting::promise::OutcomeCell;
 use crate::table::waiting::sample_queue::PendingLook;
 use crate::table::waiting::ticket::Ticket;
-use std::time::Duration;
 
 impl SharedTable {
     /// The figures.
@@ -23,8 +23,8 @@ impl SharedTable {
         let table = &state.table;
         let mut times = state.times;
         times.alive = now.saturating_sub(state.created);
-        times.inserts_blocked += state.inserts_since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
-        times.samples_blocked += state.samples_since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
+        times.inserts_blocked = state.inserts_blocked.at(now).total();
+        times.samples_blocked = state.samples_blocked.at(now).total();
         TableInfo {
             options: table.options().clone(),
             counters: *table.counters(),
@@ -39,6 +39,12 @@ impl SharedTable {
             max_priority,
             copies,
         }
+    }
+
+    /// The times during which inserts and samples waited, by reason.
+    pub fn blocked(&self) -> (Blocked, Blocked) {
+        let (now, state) = (self.clock.now(), lock(&self.state));
+        (state.inserts_blocked.at(now), state.samples_blocked.at(now))
     }
 
     /// True if the limiter allows `n` more draws now; false once the table is closed.
