@@ -19,7 +19,7 @@ class Journal:
 
     A server that starts with the folder of an earlier one has what that one acknowledged, however it ended. That is
     what `insert`, `flush`, `insert_batch`, `delete`, `reset` and `configure` have returned for, and draws from tables
-    that delete sampled items. Such draws of a client of an address are held for it after a kill: it reconnects to the
+    that delete sampled items. Such draws of a remote client are held for it after a kill: it reconnects to the
     next server and acknowledges them, or asks for them again, so that no item is delivered twice. Priorities and counts
     of draws of other tables are written every `interval`. Options of tables are those that the server is constructed
     with; limits that `configure` changed apply where the constructor's are as before.
@@ -28,8 +28,9 @@ class Journal:
 
     Args:
         path: the folder, with the checkpoints that shorten the journal. One server at a time writes to it.
-        sync: when the disk is waited for. "os": never; the end of the process loses nothing, that of the machine what
-            the operating system had not written. "interval": every `interval` seconds; the end of the machine loses at
+        sync: when the disk is waited for. "os": only after `max_unsynced_bytes`, at checkpoints and for
+            `flush(durable=True)`; the end of the process loses nothing, that of the machine what the operating system
+            had not written. "interval": every `interval` seconds; the end of the machine loses at
             most as much. "always": before anything is acknowledged.
         interval: seconds between writes of priorities and counts of draws, and between waits for the disk.
         max_unsynced_bytes: with more bytes than that written and not on the disk, the next write waits for the disk.

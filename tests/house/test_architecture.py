@@ -114,8 +114,8 @@ def test_the_layers_on_the_page_are_those_that_the_linter_checks() -> None:
 def test_every_module_of_the_package_has_a_layer() -> None:
     first = re.findall(r"^```\n(.*?)^```", section("Layers: only downward"), re.MULTILINE | re.DOTALL)[0].split()
     modules = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
-    # The two ways to start the package, and a module that imports nothing of it.
-    assert modules - set(first) == {"__init__", "__main__", "_memory"}
+    # The two ways to start the package.
+    assert modules - set(first) == {"__init__", "__main__"}
     assert set(first) - modules == set()
 
 

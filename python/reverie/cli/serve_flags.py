@@ -176,7 +176,7 @@ Sync = Annotated[
     str,
     typer.Option(
         metavar="WHEN",
-        help="When the journal waits for the disk: os (never), interval, or always; needs --journal.",
+        help="When the journal waits for the disk: os (rarely), interval, or always; needs --journal.",
         rich_help_panel=_CHECKPOINTS,
     ),
 ]

@@ -301,7 +301,7 @@ JournalSync = Annotated[
     str | None,
     typer.Option(
         metavar="WHEN",
-        help="When the journal waits for the disk: os (never), interval, or always; needs --journal.",
+        help="When the journal waits for the disk: os (rarely), interval, or always; needs --journal.",
         show_default="interval",
         rich_help_panel=_SHORT,
     ),
