@@ -250,7 +250,7 @@ def test_a_killed_run_continues_with_the_steps_of_its_journal_and_makes_the_lost
 
 
 @pytest.mark.long
-def test_a_killed_run_whose_replay_is_mostly_on_the_disk_continues_with_every_item(tmp_path, monkeypatch):
+def test_a_killed_run_whose_replay_is_partly_on_the_disk_continues_with_every_item(tmp_path, monkeypatch):
     seen = []
     stop = reverie.Server.stop
 

@@ -38,6 +38,8 @@ struct State {
     held_syncs: u64,
     /// Renames fail, though they were made where it is true.
     renames_fail: Option<bool>,
+    /// Reads fail.
+    reads_fail: bool,
 }
 
 /// Clones are the same disk.
@@ -158,6 +160,11 @@ impl FakeDisk {
             }
             None => Ok(None),
         }
+    }
+
+    /// Reads fail with an error of the disk from now on, or do not any more.
+    pub fn fail_reads(&self, fail: bool) {
+        self.state().reads_fail = fail;
     }
 
     /// Renames fail from now on, though they are made where it is true.
@@ -405,7 +412,12 @@ impl Input for Open {
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        self.disk.operation()?.read += into.len() as u64;
+        let mut state = self.disk.operation()?;
+        if state.reads_fail {
+            return Err(eio());
+        }
+        state.read += into.len() as u64;
+        drop(state);
         let data = self.data.lock().unwrap();
         let from = data.bytes.get(offset as usize..).ok_or(ErrorKind::UnexpectedEof)?;
         into.copy_from_slice(from.get(..into.len()).ok_or(ErrorKind::UnexpectedEof)?);

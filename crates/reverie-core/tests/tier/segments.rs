@@ -294,6 +294,25 @@ fn a_damaged_chunk_that_was_never_read_is_not_copied_and_the_journal_goes_on() {
 }
 
 #[test]
+fn a_copy_of_a_chunk_that_cannot_be_read_is_not_dropped_and_ends_the_journal() {
+    let disk = stopped();
+    let sampler = TableOptions { sampler: SelectorOptions::Fifo, ..options("t", 100) };
+    let copying = InsertOnSample { target: "copies".to_owned(), timeout: None };
+    let source = TableOptions { extensions: vec![copying], ..sampler };
+    let server = server_with(vec![source, options("copies", 100)], &disk, 20, 1 << 30);
+    server.saver.recover(false, false, |_| ()).unwrap().expect("a checkpoint");
+    server.saver.begin_journal(journal()).unwrap();
+    let (source, copies) = (server.tables.get("t").unwrap(), server.tables.get("copies").unwrap());
+    disk.fail_reads(true);
+    let _ = done(source.sample(SampleRequest { num_samples: 1, ..SampleRequest::default() }));
+    assert_eq!(source.info().copies[0], Copied { inserted: 1, dropped: 0, waiting: 0 });
+    // The commit has to read it.
+    let ended = server.saver.end_journal();
+    assert!(matches!(ended, Err(Error::Storage { .. })), "{ended:?}");
+    assert!(copies.journal().unwrap().error.is_some());
+}
+
+#[test]
 fn an_insert_of_a_damaged_chunk_that_was_never_read_is_refused_alone() {
     let (disk, path) = damaged();
     let server = server_with(vec![options("t", 100), options("other", 200)], &disk, 20, 1 << 30);

@@ -234,7 +234,9 @@ fn an_insert_for_which_neither_memory_nor_disk_will_ever_have_room_is_refused() 
     assert!(table.info().size >= 20, "{} items are in", table.info().size);
     let large = options("large", 1);
     tables.close();
-    let tables = self::tables(vec![large], tiers::options(&folder, ITEM as u64 / 2), Arc::new(Folder), None);
+    // Nor may its chunk move to the disk before the insert is looked at.
+    let tier = TierOptions { disk_bytes: Some(ITEM as u64 / 2), ..tiers::options(&folder, ITEM as u64 / 2) };
+    let tables = self::tables(vec![large], tier, Arc::new(Folder), None);
     let refused = tables.get("large").unwrap().insert(Writer::new(&tables).inserts(0)).err();
     assert!(matches!(&refused, Some(Error::ResourceExhausted { .. })), "{refused:?}");
 }

@@ -68,8 +68,10 @@ impl Shared {
     }
 
     /// Chunks that are in these segments are read from there from now on, instead of being written.
+    ///
+    /// Chunks that are read from segments set before stay where they are.
     pub(super) fn set(&self, segments: Weak<dyn Segments>) {
-        held(&self.state).of = Some(segments);
+        *held(&self.state) = State { of: Some(segments), open: HashMap::new() };
     }
 
     /// True if chunks may be in segments.

@@ -46,6 +46,8 @@ pub(in crate::chunk) struct Shape {
     columns: Box<[Column]>,
     /// The chunks were packed before they were moved.
     packed: bool,
+    /// The place of the first of them, with which the shape's bytes are counted.
+    first: (u64, u64),
 }
 
 /// The CRCs of the blocks of all columns, in order.
@@ -76,10 +78,18 @@ pub(in crate::chunk) struct Unread {
 /// The shape of the chunk before, which the next one shares if it is equal.
 pub(in crate::chunk) type LastShape = Option<Arc<Shape>>;
 
-fn shared(columns: Vec<Column>, packed: bool, last: &mut LastShape) -> Arc<Shape> {
+/// The shape of a chunk of these columns at this place: that of the chunk before, or a new one.
+fn shared(columns: Vec<Column>, packed: bool, place: &Place, last: &mut LastShape) -> Arc<Shape> {
     match last {
         Some(last) if last.packed == packed && *last.columns == columns[..] => Arc::clone(last),
-        _ => Arc::clone(last.insert(Arc::new(Shape { columns: columns.into(), packed }))),
+        _ => Arc::clone(last.insert(Arc::new(Shape { columns: columns.into(), packed, first: place.order() }))),
+    }
+}
+
+impl Shape {
+    /// Bytes of memory, its reference counts included.
+    fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + 2 * size_of::<usize>() + size_of_val(&*self.columns)
     }
 }
 
@@ -217,7 +227,7 @@ impl Record {
 
     /// The form of the chunk once its bytes are at `place`. `last` is the shape of the one before.
     pub(super) fn stored(self, place: Place, last: &mut LastShape) -> Stored {
-        let shape = shared(self.columns, self.packed, last);
+        let shape = shared(self.columns, self.packed, &place, last);
         Stored { place, shape, crcs: Crcs::of(&self.crcs), rest: Rest::of(self.holes, None) }
     }
 
@@ -257,14 +267,24 @@ impl Stored {
             column
         };
         let columns = as_saved(&sections.map(column).collect::<Vec<_>>());
-        let (shape, crcs) = (shared(columns, packed, last), Crcs::Many(Box::default()));
-        Self { place, shape, crcs, rest: Rest::of(holes, Some(unread)) }
+        let shape = shared(columns, packed, &place, last);
+        Self { place, shape, crcs: Crcs::Many(Box::default()), rest: Rest::of(holes, Some(unread)) }
     }
 
     /// The same chunk, whose saved bytes are at `place`. `last` is the shape of the one before.
     pub(super) fn saved_at(&self, place: Place, last: &mut LastShape) -> Self {
-        let shape = shared(as_saved(&self.shape.columns), self.shape.packed, last);
-        Self { place, shape, crcs: self.crcs.clone(), rest: self.rest.clone() }
+        let shape = shared(as_saved(&self.shape.columns), self.shape.packed, &place, last);
+        let (crcs, rest) = match self.first_read().and_then(|(_, known)| known.get()) {
+            // It was read: what checked the first read is not needed any more.
+            Some(known) => (Crcs::of(known), Rest::of(self.hole_bits().to_vec(), None)),
+            None => (self.crcs.clone(), self.rest.clone()),
+        };
+        Self { place, shape, crcs, rest }
+    }
+
+    /// The bits of the columns that have cells without a value.
+    fn hole_bits(&self) -> &[Box<[u8]>] {
+        self.rest.as_ref().map_or(&[], |rest| &rest.holes)
     }
 
     fn columns(&self) -> &[Column] {
@@ -317,7 +337,7 @@ impl Stored {
         self.place.length
     }
 
-    /// Bytes of memory, its reference counts included. What chunks share is not counted.
+    /// Bytes of memory, its reference counts included. What chunks share is counted with the first of them.
     pub(in crate::chunk) fn memory_bytes(&self) -> u64 {
         let rest = self.rest.as_ref().map_or(0, |rest| {
             let holes: usize = rest.holes.iter().map(|bits| bits.len() + size_of::<Box<[u8]>>()).sum();
@@ -328,7 +348,8 @@ impl Stored {
             // Also those that the first read will compute.
             Crcs::Many(_) => self.columns().last().map_or(0, |last| u64::from(last.first_crc) + last.num_blocks()),
         };
-        (size_of::<Self>() + 2 * size_of::<usize>() + rest) as u64 + size_of::<u32>() as u64 * crcs
+        let shape = if self.shape.first == self.place.order() { self.shape.memory_bytes() } else { 0 };
+        (size_of::<Self>() + 2 * size_of::<usize>() + rest + shape) as u64 + size_of::<u32>() as u64 * crcs
     }
 
     /// Chunks in this order lie one behind the other.
@@ -447,7 +468,7 @@ impl Stored {
         Ok(Record {
             columns: side_by_side(self.columns()),
             crcs: self.crcs()?.to_vec(),
-            holes: self.rest.as_ref().map_or(Vec::new(), |rest| rest.holes.to_vec()),
+            holes: self.hole_bits().to_vec(),
             packed: self.shape.packed,
             bytes: start..out.len(),
         })

@@ -181,7 +181,8 @@ impl SharedTable {
         lock(&self.state).check(&self.name, items)
     }
 
-    /// Enqueues items, in order, as one request. Never blocks.
+    /// Enqueues items, in order, as one request. Waits for no other request; with a journal it reads chunks of the items
+    /// that were left on the disk at the start and not read since.
     ///
     /// The limiter admits each item on its own; the ticket is done when all are in the table. If the table can never
     /// take one of the items, the request is refused and nothing is inserted.

@@ -1,6 +1,7 @@
 //! A shared table's copies: offered at the first draw, inserted at the target.
 
 use super::SharedTable;
+use crate::error::Error;
 use crate::item::{Item, Key};
 use crate::sync::lock;
 use crate::table::types::copies::{Copied, FirstDraw, InsertOnSample, MOST_WAITING};
@@ -82,7 +83,10 @@ impl SharedTable {
 impl CopyTarget for SharedTable {
     fn offer(&self, first: &[FirstDraw], how: &Copying) -> (bool, bool) {
         let budget = self.budget.as_deref();
-        let is_damaged = |draw: &&FirstDraw| self.check_writable(std::iter::once(&draw.item)).is_err();
+        // A chunk that cannot be read now may be whole: it ends the journal where it is written, and is not dropped here.
+        let is_damaged = |draw: &&FirstDraw| {
+            matches!(self.check_writable(std::iter::once(&draw.item)), Err(Error::DamagedFile { .. }))
+        };
         let damaged: Vec<Key> = first.iter().filter(is_damaged).map(|draw| draw.key).collect();
         let offered = || first.iter().filter(|draw| !damaged.contains(&draw.key));
         how.counts.dropped.fetch_add(damaged.len() as u64, Relaxed);
