@@ -73,14 +73,12 @@ def socket(kind: str) -> Any:
 
 
 def socket_program() -> Path:
-    """`crates/reverie-net/examples/bare_sockets.rs`, built when first needed."""
+    """`benchmarks/bare_sockets`, built when first needed."""
     subprocess.run(
-        ["cargo", "build", "--quiet", "--release", "--locked", "--package", "reverie-net", "--example", "bare_sockets"],
-        cwd=ROOT,
-        check=True,
+        ["cargo", "build", "--quiet", "--release", "--locked", "--package", "bare-sockets"], cwd=ROOT, check=True
     )
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    return target / "release" / "examples" / "bare_sockets"
+    return target / "release" / "bare-sockets"
 
 
 serve(["numpy"], {"gather": gather, "memcpy": memcpy, "tcp": socket("tcp"), "unix": socket("unix")})

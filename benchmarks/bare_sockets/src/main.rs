@@ -1,6 +1,6 @@
 //! What a bare socket carries: the limit that the benchmarks hold the network path against.
 //!
-//! `bare_sockets tcp|unix BYTES IN_FLIGHT` starts a process that answers each request byte with BYTES bytes of warm
+//! `bare-sockets tcp|unix BYTES IN_FLIGHT` starts a process that answers each request byte with BYTES bytes of warm
 //! memory, then reads numbers from stdin: for each number n it fetches n such answers into one warm buffer, IN_FLIGHT
 //! of them asked for ahead, and prints a line.
 
@@ -15,7 +15,7 @@ impl<T: Read + Write> Stream for T {}
 fn main() -> std::io::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [kind, bytes, in_flight, serve @ ..] = arguments.as_slice() else {
-        eprintln!("usage: bare_sockets tcp|unix BYTES IN_FLIGHT");
+        eprintln!("usage: bare-sockets tcp|unix BYTES IN_FLIGHT");
         std::process::exit(2);
     };
     let number = |text: &str| text.parse::<usize>().map_err(std::io::Error::other);
