@@ -177,7 +177,7 @@ test-wheel: wheel ## install that wheel into an empty environment without Rust, 
 wheel: setup ## one abi3 wheel under dist/
 	PATH="$$(dirname "$$(tools/uv.sh)"):$$PATH" .venv/bin/maturin build --release --locked --out dist
 
-try-image: setup ## build deploy/Containerfile with podman and use its server (root, debootstrap, runc; FOLDER=where)
+try-image: wheel ## build deploy/Containerfile with podman and use its server (root, debootstrap, runc; FOLDER=where)
 	$(PY) tools/containerfile.py $(or $(FOLDER),.image)
 
 wheels: ## a release's sdist and wheels for x86-64 and aarch64, tried, under dist/release; PARTS="sdist x86_64 pythons" needs no root

@@ -33,6 +33,7 @@ PATIENT = 100
 WORK = 20
 #: Points of each seed's learning curve in the picture of several seeds.
 LEAST_POINTS = 8
+NUM_SEEDS = 3
 
 
 def tables() -> list[Table]:
@@ -165,9 +166,9 @@ def take_seeds(browser: Browser, folder: Path) -> None:
             "--env",
             "CartPole-v1",
             "--seeds",
-            "0-2",
+            f"0-{NUM_SEEDS - 1}",
             "--jobs",
-            "3",
+            str(NUM_SEEDS),
         ]
         command += ["--http", "0", "--out", f"{out}/runs", "--threads", "1"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -175,11 +176,12 @@ def take_seeds(browser: Browser, folder: Path) -> None:
             assert process.stdout is not None
             url = next(found[0] for line in process.stdout if (found := re.search(r"http://\S+/", line)))
             threading.Thread(target=process.stdout.read, daemon=True).start()
-            while any(len(seed["curve"]) < LEAST_POINTS for seed in seeds_of(url)):
-                time.sleep(1)
+            while len(long := [seed for seed in seeds_of(url) if len(seed["curve"]) >= LEAST_POINTS]) < NUM_SEEDS:
+                print(f"{len(long)} of {NUM_SEEDS} seeds have {LEAST_POINTS} points", end="\r", flush=True)
+                time.sleep(0.2)
             page = browser.new_context(viewport={"width": 1040, "height": 400}, color_scheme="dark").new_page()
             page.goto(url)
-            expect(page.locator("#run tbody tr")).to_have_count(3)
+            expect(page.locator("#run tbody tr")).to_have_count(NUM_SEEDS)
             page.screenshot(path=folder / "seeds.png", full_page=True)
         finally:
             process.send_signal(signal.SIGINT)
@@ -187,7 +189,7 @@ def take_seeds(browser: Browser, folder: Path) -> None:
 
 
 def seeds_of(url: str) -> list[dict[str, Any]]:
-    """The figures of each seed of a run; those without one are left out."""
+    """The figures of each seed of a run; none before it has begun."""
     with urllib.request.urlopen(f"{url}api/run") as response:
         figures = json.load(response)
     return [] if figures is None else list(figures["seeds"])

@@ -31,7 +31,7 @@ function seedCards(run, target) {
   const row = (seed) => [`seed ${seed.seed}`, seed.curve && seed.curve.length ? `${short(seed.curve.at(-1)[2])}${aim}` : "-", `${whole(seed.env_steps)} steps`, seed.state || ""];
   return [make("article", {class: "card"}, make("h2", null, `${run.agent} on ${run.env}, ${counted(run.seeds.length, "seed")}`), make("strong", {class: target != null && confirmed === run.seeds.length ? "good" : ""}, state),
     ...(curves.length ? [learningCurve(curves, target, begun.map((seed) => `seed ${seed.seed}`))] : []), make("p", {class: "why dim"}, `${whole(run.env_steps)} environment steps · ${whole(run.updates)} updates, of all seeds`)),
-  make("article", {class: "card"}, make("h2", null, "Greedy return by seed"), make("div", {class: "wide"}, make("table", {class: "why"}, make("tbody", null,
+  make("article", {class: "card double"}, make("h2", null, "Greedy return by seed"), make("div", {class: "wide"}, make("table", {class: "why"}, make("tbody", null,
     ...run.seeds.map((seed) => make("tr", {class: seed.confirmed ? "good" : ""}, ...row(seed).map((cell) => make("td", null, cell))))))))];
 }
 function learningCurve(curves, target, names) {
