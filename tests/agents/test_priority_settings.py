@@ -1,4 +1,4 @@
-"""Priorities for SAC, TD3 and DDPG, annealed importance weights, and soft targets of Ape-X."""
+"""Priorities for SAC, TD3 and DDPG, annealed importance weights and rates, and soft targets of Ape-X."""
 
 import dataclasses
 
@@ -156,6 +156,27 @@ def test_every_agent_with_priorities_weighs_each_update_by_its_own_beta(name):
         assert weights.numpy() == pytest.approx(raw / raw.max(), rel=1e-4)
     assert np.ptp(seen[0].numpy()) == 0
     assert np.ptp(seen[-1].numpy()) > 0
+
+
+@pytest.mark.parametrize("name", ["apex-dqn", "rainbow", "r2d2"])
+def test_each_update_is_made_at_the_rate_that_is_left_of_it(name):
+    """A step of Adam is as long as its rate, so updates at a hundredth of it hardly move the network."""
+    settings = {"anneal_updates": 1, "anneal_to": 0.01, "target_period": 100}
+    one = Stage(name, **settings)
+    flat = one.learner._networks["online"].numpy
+    before = flat()
+    one.learn(1)
+    first = flat()
+    one.learn(2)
+    annealed = np.abs(flat() - first).max()
+    assert one.learner._learning_rate() == pytest.approx(0.01 * one.config.learning_rate)
+    assert annealed < 0.03 * np.abs(first - before).max()
+    assert [one.config.rate(k) for k in (0, 1, 50)] == pytest.approx(
+        np.array([1, 0.01, 0.01]) * one.config.learning_rate
+    )
+    for setting, wrong in (("anneal_updates", -1), ("anneal_to", 1.5), ("learning_rate", 0.0)):
+        with pytest.raises(ValueError, match=f"{setting} is {wrong}, and must"):
+            dataclasses.replace(one.config, **{setting: wrong})
 
 
 @pytest.mark.parametrize(("name", "pairs"), [("apex-dqn", ("online",)), ("apex-dpg", ("policy", "critic"))])

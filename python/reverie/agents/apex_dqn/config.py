@@ -14,16 +14,16 @@ from reverie.agents.discrete import PRECISIONS
 from reverie.agents.environments import EnvSpec
 from reverie.agents.inputs import front_sizes
 from reverie.agents.layers import num_parameters
+from reverie.agents.optimizers import RateSettings
 from reverie.tables import Table
 
 
 @dataclass(frozen=True, kw_only=True)
-class ApexDqnConfig(replay.PrioritizedSettings):
+class ApexDqnConfig(replay.PrioritizedSettings, RateSettings):
     """Names follow the paper where it has one; the presets name the source of their numbers."""
 
     hidden: tuple[int, ...]
     """Widths of the hidden layers of the dueling network."""
-    learning_rate: float
     optimizer_epsilon: float
     huber_delta: float
     max_grad_norm: float
@@ -44,8 +44,9 @@ class ApexDqnConfig(replay.PrioritizedSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        RateSettings.__post_init__(self)
         checks.at_least_one(self, "target_period", "single_env_decay_steps")
-        checks.above_zero(self, "learning_rate", "optimizer_epsilon", "huber_delta", "max_grad_norm")
+        checks.above_zero(self, "optimizer_epsilon", "huber_delta", "max_grad_norm")
         checks.within_unit(self, "epsilon_base", "target_rate")
         checks.widths(self, "hidden")
         checks.one_of(self, "first_priority", ("td_error", "max"))

@@ -19,6 +19,7 @@ from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
 from reverie.agents.layers import frames_input
 from reverie.agents.learning import NetworkLearner, adam, centred_rmsprop, descend
+from reverie.agents.optimizers import set_rate
 from reverie.agents.replay import TABLE
 
 
@@ -39,6 +40,7 @@ class Learner(NetworkLearner):
 
     def learn(self) -> None:
         """Make one update from one batch. Raises `DeadlineExceededError` at once if the table cannot give one now."""
+        set_rate(self._optimizers.values(), self._config.rate(self.version))
         self._learn_by_priority(self._config, self._update)
 
     def _update(self, data: dict[str, Tensor], weights: Tensor) -> tuple[Tensor, dict[str, float | Tensor]]:

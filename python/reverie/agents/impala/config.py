@@ -9,13 +9,14 @@ from reverie.agents.core import TableNeeds
 from reverie.agents.environments import EnvSpec
 from reverie.agents.inputs import front_sizes
 from reverie.agents.layers import num_parameters
+from reverie.agents.optimizers import RateSettings
 from reverie.tables import Table
 
 TABLE = "unrolls"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImpalaConfig:
+class ImpalaConfig(RateSettings):
     """Names follow the paper's where it has one."""
 
     num_actors: int
@@ -37,17 +38,15 @@ class ImpalaConfig:
     """Also shortens the trace (the paper's remark 2); 1 for the paper's own results."""
     value_coefficient: float
     entropy_coefficient: float
-    learning_rate: float
     rmsprop_decay: float
     rmsprop_epsilon: float
     max_grad_norm: float
-    anneal_updates: int = 0
-    """Updates over which the rate falls in a line to a twentieth, and stays there; 0 keeps it as it is."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         checks.at_least_one(self, "num_actors", "envs_per_actor", "batch_size", "queue_capacity")
-        checks.above_zero(self, "rho_bar", "c_bar", "learning_rate", "rmsprop_epsilon", "max_grad_norm")
-        checks.not_negative(self, "value_coefficient", "entropy_coefficient", "anneal_updates")
+        checks.above_zero(self, "rho_bar", "c_bar", "rmsprop_epsilon", "max_grad_norm")
+        checks.not_negative(self, "value_coefficient", "entropy_coefficient")
         checks.within_unit(self, "discount", "trace_lambda", "rmsprop_decay")
         checks.widths(self, "hidden")
         if self.unroll_length < 2:
@@ -60,11 +59,6 @@ class ImpalaConfig:
                 f"queue_capacity is {self.queue_capacity}, and must be at least {least}: with less, an actor could wait"
                 f" for room for its {self.envs_per_actor} unrolls while the learner waits for {self.batch_size}"
             )
-
-    def rate(self, update: int) -> float:
-        """The learning rate of an update."""
-        left = 1.0 if self.anneal_updates == 0 else max(0.05, 1.0 - update / self.anneal_updates)
-        return self.learning_rate * left
 
 
 def needs(config: ImpalaConfig) -> TableNeeds:

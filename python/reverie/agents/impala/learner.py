@@ -16,6 +16,7 @@ from reverie.agents.impala.config import TABLE, ImpalaConfig
 from reverie.agents.impala.loss import impala_loss, vtrace
 from reverie.agents.impala.networks import make_network
 from reverie.agents.learning import NetworkLearner, descend, float32, rmsprop
+from reverie.agents.optimizers import set_rate
 
 
 class Learner(NetworkLearner):
@@ -45,8 +46,7 @@ class Learner(NetworkLearner):
 
     def _update(self, data: dict[str, NDArray[Any]]) -> dict[str, float]:
         config = self._config
-        for group in self._optimizer.param_groups:
-            group["lr"] = config.rate(self.version)
+        set_rate([self._optimizer], config.rate(self.version))
         unrolls, length = data["reward"].shape
         obs, actions = torch.from_numpy(data["obs"]), torch.from_numpy(data["action"])
         logits, values = self._network.module(obs.flatten(0, 1))

@@ -10,13 +10,14 @@ from reverie.agents.distributions import distribution_of
 from reverie.agents.environments import EnvSpec
 from reverie.agents.inputs import front_sizes
 from reverie.agents.layers import num_parameters
+from reverie.agents.optimizers import RateSettings
 from reverie.tables import Table
 
 TABLE = "unrolls"
 
 
 @dataclass(frozen=True, kw_only=True)
-class PpoConfig:
+class PpoConfig(RateSettings):
     """Names follow the paper's where it has one."""
 
     num_actors: int
@@ -35,13 +36,8 @@ class PpoConfig:
     """epsilon of the clipped surrogate."""
     value_coefficient: float
     entropy_coefficient: float
-    learning_rate: float
     adam_epsilon: float
     max_grad_norm: float
-    anneal_updates: int = 0
-    """Updates over which the rate falls in a line to `anneal_to` of it, and stays there; 0 keeps it as it is."""
-    anneal_to: float = 0.05
-    """The share of the rate, and of the clip, that is left at the end of `anneal_updates`."""
     anneal_clip: bool = True
     """Whether the clip falls as the rate does."""
     value_clip: float = 0.0
@@ -59,11 +55,12 @@ class PpoConfig:
     observation does not tell what to do. Minibatches are then whole unrolls, each with the state before it."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         checks.at_least_one(self, "num_actors", "envs_per_actor", "epochs", "minibatch_size")
-        checks.above_zero(self, "clip", "learning_rate", "adam_epsilon", "max_grad_norm", "initial_sigma")
-        checks.not_negative(self, "value_coefficient", "entropy_coefficient", "anneal_updates")
+        checks.above_zero(self, "clip", "adam_epsilon", "max_grad_norm", "initial_sigma")
+        checks.not_negative(self, "value_coefficient", "entropy_coefficient")
         checks.not_negative(self, "value_clip", "target_kl", "lstm_units")
-        checks.within_unit(self, "discount", "gae_lambda", "anneal_to")
+        checks.within_unit(self, "discount", "gae_lambda")
         checks.widths(self, "hidden")
         if self.unroll_length < 2:
             raise ValueError(f"unroll_length is {self.unroll_length}, and must be at least 2: a reset is one of them")
@@ -72,12 +69,6 @@ class PpoConfig:
     def batch_size(self) -> int:
         """Unrolls in an update: one per environment."""
         return self.num_actors * self.envs_per_actor
-
-    def annealed(self, update: int) -> float:
-        """The factor of the rate at an update, and of the clip if `anneal_clip`."""
-        if self.anneal_updates == 0:
-            return 1.0
-        return max(self.anneal_to, 1.0 - update / self.anneal_updates)
 
     def clip_at(self, update: int) -> float:
         """The clip at an update."""

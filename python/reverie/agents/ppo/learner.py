@@ -15,6 +15,7 @@ from reverie.agents.distributions import distribution_of
 from reverie.agents.draws import drawn_at_once
 from reverie.agents.environments import EnvSpec
 from reverie.agents.learning import NetworkLearner, adam, descend, float32
+from reverie.agents.optimizers import set_rate
 from reverie.agents.ppo.config import TABLE, PpoConfig
 from reverie.agents.ppo.loss import advantages, explained_variance, ppo_loss, standardised
 from reverie.agents.ppo.networks import make_network
@@ -48,8 +49,7 @@ class Learner(NetworkLearner):
 
     def _update(self, data: dict[str, NDArray[Any]]) -> dict[str, float]:
         config = self._config
-        for group in self._optimizer.param_groups:
-            group["lr"] = config.learning_rate * config.annealed(self.version)
+        set_rate([self._optimizer], config.rate(self.version))
         v = float32(data["value"])
         lambda_t = config.gae_lambda * (1.0 - float32(data["ended"]))
         advantage = advantages(float32(data["reward"]), float32(data["discount"]), lambda_t, v)

@@ -9,11 +9,12 @@ from reverie.agents import checks, replay
 from reverie.agents.environments import EnvSpec
 from reverie.agents.inputs import front_sizes
 from reverie.agents.layers import num_parameters
+from reverie.agents.optimizers import RateSettings
 from reverie.tables import Table
 
 
 @dataclass(frozen=True, kw_only=True)
-class R2d2Config(replay.PrioritizedSettings):
+class R2d2Config(replay.PrioritizedSettings, RateSettings):
     """Names follow the paper where it has one. Items are sequences: counts of items count sequences, not steps."""
 
     hidden: tuple[int, ...]
@@ -25,7 +26,6 @@ class R2d2Config(replay.PrioritizedSettings):
     """Steps between the beginnings of two sequences of an episode; at most their length."""
     burn_in: int
     """Steps before these that only warm up the recurrent state, which begins as the actor's at the first of them."""
-    learning_rate: float
     optimizer_epsilon: float
     max_grad_norm: float
     target_period: int
@@ -41,10 +41,11 @@ class R2d2Config(replay.PrioritizedSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        RateSettings.__post_init__(self)
         checks.at_least_one(self, "lstm_units", "sequence_length", "sequence_period", "target_period")
         checks.at_least_one(self, "single_env_decay_steps")
         checks.not_negative(self, "burn_in", "rescale_epsilon")
-        checks.above_zero(self, "learning_rate", "optimizer_epsilon", "max_grad_norm")
+        checks.above_zero(self, "optimizer_epsilon", "max_grad_norm")
         checks.within_unit(self, "priority_eta", "epsilon_base")
         checks.widths(self, "hidden")
         for name in ("sequence_period", "n_step"):

@@ -8,6 +8,7 @@ from reverie.agents import checks, replay
 from reverie.agents.environments import EnvSpec
 from reverie.agents.inputs import front_sizes
 from reverie.agents.layers import num_parameters
+from reverie.agents.optimizers import RateSettings
 
 HEADS = ("categorical", "quantile", "scalar")
 NUM_COSINES = 64
@@ -15,7 +16,7 @@ NUM_COSINES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class RainbowConfig(replay.MaybePrioritizedSettings):
+class RainbowConfig(replay.MaybePrioritizedSettings, RateSettings):
     """Names follow the papers where they have one. `n_step=1` and `prioritized=false` are two of the ablations."""
 
     hidden: tuple[int, ...]
@@ -47,7 +48,6 @@ class RainbowConfig(replay.MaybePrioritizedSettings):
     epsilon_end: float = 0.05
     epsilon_steps: int = 10_000
     """Environment steps, of all actors together, over which epsilon falls in a line."""
-    learning_rate: float
     adam_epsilon: float
     max_grad_norm: float
     target_period: int
@@ -61,10 +61,11 @@ class RainbowConfig(replay.MaybePrioritizedSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        RateSettings.__post_init__(self)
         checks.widths(self, "hidden")
         checks.one_of(self, "head", HEADS)
         checks.at_least_one(self, "target_period", "epsilon_steps", "num_quantiles", "policy_quantiles")
-        checks.above_zero(self, "learning_rate", "adam_epsilon", "huber_delta", "max_grad_norm", "noisy_sigma")
+        checks.above_zero(self, "adam_epsilon", "huber_delta", "max_grad_norm", "noisy_sigma")
         checks.within_unit(self, "epsilon_start", "epsilon_end", "target_rate")
         if self.head == "categorical":
             checks.support(self, "v_min", "v_max", "num_atoms")

@@ -15,6 +15,7 @@ from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.learning import NetworkLearner, adam, descend, priorities_of
+from reverie.agents.optimizers import set_rate
 from reverie.agents.rainbow.config import RainbowConfig
 from reverie.agents.rainbow.loss import HeadLoss, categorical_loss, quantile_loss, scalar_loss
 from reverie.agents.rainbow.networks import RainbowNetwork, make_network
@@ -41,6 +42,7 @@ class Learner(NetworkLearner):
 
     def learn(self) -> None:
         """Make one update from one batch. Raises `DeadlineExceededError` at once if the table cannot give one now."""
+        set_rate(self._optimizers.values(), self._config.rate(self.version))
         self._learn_as_drawn(self._config, self._update)
 
     def _update(self, data: dict[str, Tensor], weights: Tensor | None) -> tuple[Tensor, dict[str, float | Tensor]]:
