@@ -33,6 +33,9 @@ class RunSettings:
     """With several processes: an evaluation that takes longer is reported, and checkpoints no longer wait for it."""
     device: str = "cpu"
     """The device of learner and policies: "cpu", "cuda", or one of several GPUs as "cuda:1"."""
+    actor_device: str | None = None
+    """The device of the policies of actors and evaluator; None is `device`. "cpu" leaves a GPU to the learner. On Ray
+    `gpus_per_actor` says it."""
     compile: str = "auto"
     """Whether the learner's updates on the CPU are compiled: "off", "on" (from the second update on, and an error if
     they cannot be), or "auto": while it learns, and without it if that fails. See `reverie.runners.planning`."""
@@ -81,12 +84,19 @@ class RunSettings:
                 )
         if self.target_return is not None and math.isnan(self.target_return):
             raise ValueError("target_return is nan, and must be a number: no return reaches it")
-        if not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
-            raise ValueError(f'device is {self.device!r}, and must be "cpu", "cuda" or "cuda:N"')
+        for name in ("device", "actor_device"):
+            device = getattr(self, name)
+            if device is not None and not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+                raise ValueError(f'{name} is {device!r}, and must be "cpu", "cuda" or "cuda:N"')
         if not 0 <= self.gpus_per_actor <= 1:
             raise ValueError(f"gpus_per_actor is {self.gpus_per_actor}, and must be a share from 0 to 1")
         if self.gpus_per_actor and self.device == "cpu":
             raise ValueError(f'gpus_per_actor is {self.gpus_per_actor} and device "cpu": ask for device "cuda" too')
+
+    @property
+    def policy_device(self) -> str:
+        """The device of the policies of actors and evaluator."""
+        return self.device if self.actor_device is None else self.actor_device
 
     def server_disk(self, seed: int, index: int, num_servers: int) -> dict[str, Any]:
         """The arguments `disk`, `memory_bytes` and `disk_bytes` of the run's server `index`."""

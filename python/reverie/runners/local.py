@@ -113,6 +113,7 @@ class _Loop:
             self.learner: Learner = agent.make_learner(
                 env, config, self.client, seed=seed_of(seed, 1), watch=self.watch
             )
+        with networks_on(topology.run.policy_device):
             self.actors: list[Actor] = [
                 agent.make_actor(
                     env, config, self.client, self.learner, index=i, seed=seed_of(seed, 2, i), watch=self.watch

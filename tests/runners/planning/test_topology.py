@@ -202,6 +202,12 @@ def test_invalid_gpu_settings_are_refused():
         DeviceError, match=r"is shared by all roles with the runner 'process', and gpus_per_actor is 0\.25"
     ):
         plan(apex_dqn, "CartPole-v1", runner="process", run=shared)
+    with pytest.raises(DeviceError, match=r"'cpu' is the run's actor_device, and on Ray .* gpus_per_actor"):
+        plan(apex_dqn, "CartPole-v1", runner="ray", run=dataclasses.replace(run, device="cuda", actor_device="cpu"))
+    with pytest.raises(DeviceError, match=r"'cuda:7' is missing: PyTorch .* finds . CUDA devices"):
+        plan(apex_dqn, "CartPole-v1", run=dataclasses.replace(run, actor_device="cuda:7"))
+    with pytest.raises(ValueError, match='actor_device is \'tpu\', and must be "cpu", "cuda" or "cuda:N"'):
+        dataclasses.replace(run, actor_device="tpu")
     with pytest.raises(DeviceError, match="is not supported by ppo"):
         plan(ppo, "CartPole-v1", runner="ray", run=dataclasses.replace(run, device="cuda"))
     with pytest.raises(ValueError, match=r'gpus_per_actor is 0\.5 and device "cpu": ask for device "cuda" too'):

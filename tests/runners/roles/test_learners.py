@@ -105,6 +105,22 @@ def test_other_agents_publish_by_time_and_before_a_wait(student):
     assert published == [(0, 1), (0, 6), (0, 7)]
 
 
+def test_a_learner_whose_weights_take_long_to_publish_spends_a_twentieth_of_its_time_on_it(student):
+    one, published, clock = student(every=False)
+    latest = one.learner.latest
+
+    def slow(newer_than):
+        clock[0] += 0.01
+        return latest(newer_than)
+
+    one.learner.latest = slow
+    for _ in range(1_000):
+        clock[0] += 0.001
+        one.learn()
+    assert clock[0] == pytest.approx(101.05, abs=0.01)
+    assert len(published) == 5
+
+
 def test_the_first_of_several_learners_publishes_and_no_other_does(student):
     one, published, _ = student(every=True, index=1)
     one.learn()

@@ -1,5 +1,6 @@
 """Behaviour that all roles of a distributed run share."""
 
+import contextlib
 import dataclasses
 import socket
 import threading
@@ -61,6 +62,19 @@ def test_the_evaluator_plays_the_environment_of_the_run_with_its_wrappers_and_li
     evaluator.close()
     assert played.number == 4
     assert set(played.screening.returns) == {3.0}, "each episode is cut off after the third step"
+
+
+@pytest.mark.parametrize(("chosen", "expected"), [(None, "cuda:1"), ("cpu", "cpu")])
+def test_the_evaluators_policy_is_on_the_device_of_actors_and_not_on_the_learners(
+    monkeypatch, torch_threads, chosen, expected
+):
+    """Without a GPU: the device is recorded instead of used."""
+    devices = []
+    monkeypatch.setattr(role, "networks_on", lambda device: devices.append(device) or contextlib.nullcontext())
+    setup = setup_of("evaluator")
+    run = dataclasses.replace(setup.run, device="cuda:1", actor_device=chosen)
+    role.GreedyEvaluator(dataclasses.replace(setup, run=run)).close()
+    assert devices == [expected]
 
 
 class Line:

@@ -27,6 +27,7 @@ MAY_CHANGE = frozenset(
         "checkpoint_every",
         "evaluation_seconds",
         "device",
+        "actor_device",
         "prefetch",
         "compile",
         "gpus_per_actor",

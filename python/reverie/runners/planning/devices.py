@@ -24,8 +24,19 @@ class DeviceError(ValueError):
 
 
 def require_device(agent: Agent, run: RunSettings, runner: RunnerName) -> None:
-    """Raise `DeviceError` if the agent does not compute on the run's device, or this machine does not have it."""
-    device = run.device
+    """Raise `DeviceError` if the agent does not compute on the run's devices, or this machine does not have them."""
+    if runner == "ray" and run.actor_device is not None:
+        raise DeviceError(
+            run.actor_device,
+            "is the run's actor_device, and on Ray policies compute on the share gpus_per_actor of a GPU, or on the CPU"
+            " where that is 0: leave actor_device out",
+        )
+    _require_one(agent, run, run.device, runner)
+    if run.policy_device != run.device:
+        _require_one(agent, run, run.policy_device, runner)
+
+
+def _require_one(agent: Agent, run: RunSettings, device: str, runner: RunnerName) -> None:
     kind, _, number = device.partition(":")
     if runner == "ray" and number:
         raise DeviceError(

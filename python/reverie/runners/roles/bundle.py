@@ -59,7 +59,7 @@ class Bundle(LearningRole):
         if state["learner"] is not None:
             self.inner.learner.load_state_dict(state["learner"])
         self._source = LocalWeights(self.inner.learner, self.inner.publish())
-        with networks_on(setup.run.device):
+        with networks_on(setup.run.policy_device):
             self._actor = self.agent.make_actor(
                 setup.env, setup.config, self._client, self._source, index=index, seed=setup.seed, watch=self.watch
             )

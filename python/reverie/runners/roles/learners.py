@@ -38,8 +38,8 @@ from reverie.sharding import shard_figures, shard_table
 PUBLISH_SECONDS = 0.02
 """The shortest time between two publications of weights while a learner learns, unless the agent asks for every
 version. A learner with parameter shards pulls newer parameters no more often than this while it waits."""
-
-
+PUBLISH_SHARE = 0.05
+"""The largest share of its time that such a learner publishes: a large network on a GPU takes milliseconds to copy."""
 COMPILER_SECONDS = 0.1
 """Between two looks at a compiler for which an update waits."""
 SHARDS_SECONDS = 1.0
@@ -106,12 +106,14 @@ class PublishingLearner:
 
     def publish(self) -> Weights:
         """The newest weights, which are published first if they are new and this learner publishes."""
+        began = time.monotonic()
         weights: Weights = self.learner.latest(newer_than=-1)
         if self._publisher is not None and weights.version != self._published:
             with self._watch("publish"):
                 self._publisher.publish(weights)
         self._published = weights.version
-        self._next = time.monotonic() + PUBLISH_SECONDS
+        ended = time.monotonic()
+        self._next = ended + max(PUBLISH_SECONDS, (ended - began) / PUBLISH_SHARE)
         return weights
 
     def report(self, seconds: dict[str, float], waits: str) -> Learnt:

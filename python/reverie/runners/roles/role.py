@@ -208,7 +208,7 @@ class Actor(Role):
         index = setup.name.index
         # The supervisor reports a restart, once for all actors that write there.
         warnings.simplefilter("ignore", ServerRestartedWarning)
-        with networks_on(setup.run.device):
+        with networks_on(setup.run.policy_device):
             self._actor = self.agent.make_actor(
                 setup.env, setup.config, self._client, self._source, index=index, seed=setup.seed, watch=self.watch
             )
@@ -250,7 +250,7 @@ class GreedyEvaluator(Role):
         run = setup.run
         self._screening = screening_seeds(run.screening_episodes)
         self._confirming = confirmation_seeds(run.confirmation_episodes)
-        with networks_on(setup.run.device):
+        with networks_on(run.policy_device):
             self._policy = self.agent.make_policy(setup.env, setup.config)
         self._evaluator = Evaluator(setup.env, max(len(self._screening), len(self._confirming)))
 
