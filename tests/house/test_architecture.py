@@ -145,7 +145,8 @@ def test_the_core_reads_no_clock_and_no_randomness_but_where_the_page_says() -> 
     words = (
         r"\b(?:Instant|SystemTime|UNIX_EPOCH|RandomState|OsRng|SysRng|getrandom|thread_rng|from_entropy|from_os_rng)\b"
     )
-    assert set(matches(rust("reverie-core"), words)) == {"clock.rs", "checkpoint/periodic.rs", "journal/group.rs"}
+    threads = {"checkpoint/periodic.rs", "journal/group.rs", "journal/syncs.rs"}
+    assert set(matches(rust("reverie-core"), words)) == {"clock.rs", *threads}
 
 
 def test_the_network_reads_time_through_tokio_alone() -> None:

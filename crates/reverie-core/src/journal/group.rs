@@ -30,13 +30,13 @@ const FOR_OTHERS: usize = 2;
 
 /// The journal of a server's tables: a thread that makes commits, and one that waits for the disk.
 pub struct Journal {
-    log: Log,
+    pub(super) log: Log,
     options: JournalOptions,
     /// Guards who waits for what. Nothing is written under it.
     progress: Mutex<Progress>,
     changed: Condvar,
     /// There is something to sync, or no more.
-    sync_asked: Condvar,
+    pub(super) sync_asked: Condvar,
     threads: Mutex<Vec<JoinHandle<()>>>,
     checkpoints: OnceLock<(u64, Wake)>,
 }
@@ -102,7 +102,7 @@ impl Journal {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn progress(&self) -> MutexGuard<'_, Progress> {
+    pub(super) fn progress(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -130,14 +130,6 @@ impl Journal {
             self.changed.notify_all();
         }
         ticket
-    }
-
-    /// Lets the other thread wait for the disk: it notifies those that wait for this round, which is written.
-    fn begin_sync(&self, round: u64) {
-        let mut progress = self.progress();
-        progress.to_sync = progress.to_sync.max(Some(round));
-        drop(progress);
-        self.sync_asked.notify_all();
     }
 
     /// Makes one commit in this thread for all who wait. False if there is nothing to do, or this thread may not.
@@ -250,53 +242,6 @@ impl Journal {
         }
     }
 
-    /// Waits for the disk whenever there is something to sync, while the journal's thread makes commits.
-    fn run_syncs(&self) {
-        let _end = End(self);
-        while let Some(round) = self.next_sync() {
-            match self.sync() {
-                Ok(()) if self.check().is_err() => return,
-                Ok(()) => self.finish(round, true, self.log.unsynced_bytes()),
-                // Some records could not be written. The last round of the journal's thread writes and syncs them.
-                Err(error) if self.log.is_full() => {
-                    self.wait_for_room(error);
-                    if !self.progress().ended {
-                        self.begin_sync(round);
-                    }
-                }
-                Err(error) => return self.fail(error),
-            }
-        }
-    }
-
-    /// Waits until a round is to be synced. `None` at the end, and if the journal has failed.
-    fn next_sync(&self) -> Option<u64> {
-        let mut progress = self.progress();
-        loop {
-            if progress.failed.is_some() {
-                return None;
-            }
-            if let Some(round) = progress.to_sync.take() {
-                return Some(round);
-            }
-            if progress.syncs_end {
-                return None;
-            }
-            progress = self.sync_asked.wait(progress).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    /// Waits for the disk, and counts that.
-    fn sync(&self) -> Result<()> {
-        let started = Instant::now();
-        self.log.sync()?;
-        let took = started.elapsed();
-        let info = &mut self.progress().info;
-        (info.syncs, info.sync_time) = (info.syncs + 1, info.sync_time + took);
-        info.longest_sync = info.longest_sync.max(took);
-        Ok(())
-    }
-
     /// Waits for a reason to commit; returns the round, and whether the thread ends, counts are written, and someone
     /// waits for the disk. `None` if the journal has failed.
     fn next_round(&self, next_counts: Option<Instant>) -> Option<(u64, bool, bool, bool)> {
@@ -333,7 +278,7 @@ impl Journal {
         }
     }
 
-    fn finish(&self, round: u64, synced: bool, unsynced: u64) {
+    pub(super) fn finish(&self, round: u64, synced: bool, unsynced: u64) {
         let done = {
             let mut progress = self.progress();
             let info = &mut progress.info;
@@ -359,14 +304,14 @@ impl Journal {
         }
     }
 
-    fn wait_for_room(&self, error: Error) {
+    pub(super) fn wait_for_room(&self, error: Error) {
         let mut progress = self.progress();
         (progress.info.error, progress.info.is_full) = (Some(error.to_string()), true);
         let goes_on = |progress: &mut Progress| !progress.ended && progress.failed.is_none();
         drop(self.changed.wait_timeout_while(progress, RETRY, goes_on));
     }
 
-    fn fail(&self, error: Error) {
+    pub(super) fn fail(&self, error: Error) {
         let waiting = {
             let mut progress = self.progress();
             progress.failed.get_or_insert(error);
@@ -390,7 +335,7 @@ impl Drop for NoMoreSyncs<'_> {
 }
 
 /// Fails who waits if the thread panics.
-struct End<'a>(&'a Journal);
+pub(super) struct End<'a>(pub(super) &'a Journal);
 
 impl Drop for End<'_> {
     fn drop(&mut self) {

@@ -18,6 +18,7 @@ mod recover;
 mod repair;
 mod replay;
 mod saver;
+mod syncs;
 
 pub use crate::table::JournalInfo;
 pub use group::Journal;

@@ -9,6 +9,7 @@
 mod later;
 mod latencies;
 pub mod spans;
+mod waits;
 mod clients;
 mod options;
 mod reading;

@@ -6,7 +6,6 @@ use super::latencies::Transport;
 use crate::proto::error_detail::Kind;
 use crate::proto::{ErrorDetail, TracedRequest};
 use crate::trace::TraceContext;
-use reverie_core::table::{InsertReason, SampleReason, SharedTable};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -254,50 +253,6 @@ impl Open {
         let error = error.map(|(kind, text)| (kind, shortened(text)));
         Span { context, verb, tables, transport: transport.name(), began, ended, wait, error }
     }
-}
-
-/// Why an insert waits. `committed`: it is in its table, and only the journal has not written it.
-pub(super) fn insert_wait(table: &SharedTable, committed: bool) -> (&'static str, String) {
-    let why = table.why();
-    match why.insert_reason {
-        _ if committed => journal(),
-        None => turn(),
-        Some(reason) => {
-            let kind = match reason {
-                InsertReason::Limiter(_) => "limiter",
-                InsertReason::Bytes { .. } => "bytes",
-                InsertReason::Memory { .. } => "memory",
-                InsertReason::Journal(_) => "journal",
-                InsertReason::Turn => "turn",
-            };
-            (kind, reason.to_string())
-        }
-    }
-}
-
-/// Why draws from some of these tables wait. `journaled`: they may wait until a journal has written them.
-pub(super) fn sample_wait<'a>(
-    tables: impl IntoIterator<Item = &'a Arc<SharedTable>>,
-    journaled: bool,
-) -> (&'static str, String) {
-    let Some(reason) = tables.into_iter().find_map(|table| table.why().sample_reason) else {
-        return if journaled { journal() } else { turn() };
-    };
-    let kind = match reason {
-        SampleReason::Limiter(_) => "limiter",
-        SampleReason::TooFewItems { .. } => "items",
-        SampleReason::Turn => "turn",
-    };
-    (kind, reason.to_string())
-}
-
-fn turn() -> (&'static str, String) {
-    ("turn", InsertReason::Turn.to_string())
-}
-
-/// The wait until the journal has written what was done.
-pub(super) fn journal() -> (&'static str, String) {
-    ("journal", "the journal has not written it yet".to_owned())
 }
 
 fn shortened(mut text: String) -> String {

@@ -1,6 +1,7 @@
 //! What the disk tier moves, and for what.
 
-use super::stored::{Record, Stored};
+use super::record::Record;
+use super::stored::Stored;
 use std::sync::Arc;
 
 /// A chunk as the disk tier sees it.

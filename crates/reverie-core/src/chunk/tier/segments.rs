@@ -5,7 +5,9 @@
 use super::files::{File, Place};
 use super::ledger::{Ledger, held};
 use super::movable::Movable;
-use super::stored::{LastShape, Record, Stored};
+use super::record::Record;
+use super::shape::LastShape;
+use super::stored::Stored;
 use crate::disk::Input;
 use crate::error::Result;
 use std::collections::HashMap;
@@ -127,7 +129,7 @@ impl Shared {
         let record: Record = chunk.record(scratch)?;
         let bytes = saved.bytes(record.saved_bytes(), record.is_packed())?;
         let place = self.place(bytes, || segments.open(bytes.segment)).ok()?;
-        Some(record.saved_at(place, last))
+        Some(Stored::of(record.as_saved(), place, last))
     }
 }
 

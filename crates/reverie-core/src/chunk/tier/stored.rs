@@ -4,31 +4,13 @@
 //! checks them stays in memory: the shape, which chunks of equal columns share, the CRC-32 of each block, and the bits
 //! of cells without a value. A chunk that was never in memory has the CRC-32 of its record until it is first read.
 
-use super::super::chooser::hole_bits;
-use super::super::codec::{Coding, Packed, RAW, Section, head_bytes};
-use super::super::slab::Slab;
+use super::super::codec::{Coding, Packed, RAW, Section};
 use super::files::Place;
+use super::record::Record;
+use super::shape::{Column, LastShape, Shape, as_saved, saved_bytes, shared, side_by_side};
 use crate::error::Result;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
-
-/// Cells are checked in blocks of at least this many bytes: a smaller read would not be cheaper.
-const BLOCK: usize = 4096;
-
-/// The stored bytes of one column.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Column {
-    cells: u32,
-    coding: Coding,
-    holes: bool,
-    /// The offset of its bytes in the record.
-    start: u64,
-    stored: u64,
-    /// Bytes that one CRC covers; the last block may have fewer.
-    block: u64,
-    /// The index of the CRC of its first block.
-    first_crc: u32,
-}
 
 /// A chunk on the disk. It is in memory for each of them: what most chunks do not have is in `rest`.
 #[derive(Debug)]
@@ -38,16 +20,6 @@ pub(in crate::chunk) struct Stored {
     /// Empty if the bytes were never in memory.
     crcs: Crcs,
     rest: Option<Box<Rest>>,
-}
-
-/// What chunks of equal columns share.
-#[derive(Debug, PartialEq, Eq)]
-pub(in crate::chunk) struct Shape {
-    columns: Box<[Column]>,
-    /// The chunks were packed before they were moved.
-    packed: bool,
-    /// The place of the first of them, with which the shape's bytes are counted.
-    first: (u64, u64),
 }
 
 /// The CRCs of the blocks of all columns, in order.
@@ -75,24 +47,6 @@ pub(in crate::chunk) struct Unread {
     pub(in crate::chunk) before: u32,
 }
 
-/// The shape of the chunk before, which the next one shares if it is equal.
-pub(in crate::chunk) type LastShape = Option<Arc<Shape>>;
-
-/// The shape of a chunk of these columns at this place: that of the chunk before, or a new one.
-fn shared(columns: Vec<Column>, packed: bool, place: &Place, last: &mut LastShape) -> Arc<Shape> {
-    match last {
-        Some(last) if last.packed == packed && *last.columns == columns[..] => Arc::clone(last),
-        _ => Arc::clone(last.insert(Arc::new(Shape { columns: columns.into(), packed, first: place.order() }))),
-    }
-}
-
-impl Shape {
-    /// Bytes of memory, its reference counts included.
-    fn memory_bytes(&self) -> usize {
-        size_of::<Self>() + 2 * size_of::<usize>() + size_of_val(&*self.columns)
-    }
-}
-
 impl Crcs {
     fn of(crcs: &[u32]) -> Self {
         match crcs {
@@ -117,137 +71,13 @@ impl Rest {
     }
 }
 
-impl Column {
-    fn hole_bytes(&self) -> u64 {
-        if self.holes { u64::from(self.cells).div_ceil(8) } else { 0 }
-    }
-
-    fn block_of(coding: Coding, width: usize, stored: usize) -> u64 {
-        let block = match coding == RAW {
-            true => BLOCK.div_ceil(width.max(1)).saturating_mul(width).max(1),
-            false => stored.max(1),
-        };
-        block as u64
-    }
-
-    fn num_blocks(&self) -> u64 {
-        self.stored.div_ceil(self.block)
-    }
-}
-
-/// Bytes of a chunk of these columns as it is saved.
-fn saved_bytes(columns: &[Column]) -> u64 {
-    head_bytes(columns.len()) as u64 + columns.iter().map(|column| column.hole_bytes() + column.stored).sum::<u64>()
-}
-
-/// The columns as they lie in a saved chunk.
-fn as_saved(columns: &[Column]) -> Vec<Column> {
-    let mut at = head_bytes(columns.len()) as u64;
-    let place = |column: &Column| {
-        let start = at + column.hole_bytes();
-        at = start + column.stored;
-        Column { start, ..column.clone() }
-    };
-    columns.iter().map(place).collect()
-}
-
-/// The columns as they lie in a file of the tier.
-fn side_by_side(columns: &[Column]) -> Vec<Column> {
-    let mut at = 0;
-    let place = |column: &Column| {
-        let start = at;
-        at += column.stored;
-        Column { start, ..column.clone() }
-    };
-    columns.iter().map(place).collect()
-}
-
-/// A chunk as it will be on the disk.
-pub(in crate::chunk) struct Record {
-    columns: Vec<Column>,
-    crcs: Vec<u32>,
-    holes: Vec<Box<[u8]>>,
-    packed: bool,
-    /// Where its bytes begin among those that are written together, and how many there are.
-    pub(super) bytes: Range<usize>,
-}
-
-impl Record {
-    /// Appends a raw chunk to `out`.
-    pub(in crate::chunk) fn of_slab(slab: &Slab, out: &mut Vec<u8>) -> Self {
-        let mut record = Self::new(false, out);
-        for column in 0..slab.layout().num_columns() {
-            let (cells, width, start) = (slab.len(column), slab.layout().width(column), out.len());
-            match slab.run(column, 0, cells) {
-                Some(run) => out.extend_from_slice(run),
-                None => (0..cells).filter_map(|cell| slab.cell(column, cell)).for_each(|cell| out.extend(cell)),
-            }
-            record.add(cells as u32, RAW, width, hole_bits(slab, column, 0..cells), &out[start..]);
-        }
-        record.end(out)
-    }
-
-    /// Appends a packed chunk to `out`; `width` returns the bytes of a column's cell.
-    pub(in crate::chunk) fn of_packed(packed: &Packed, width: impl Fn(usize) -> usize, out: &mut Vec<u8>) -> Self {
-        let mut record = Self::new(true, out);
-        for (column, section) in packed.sections().iter().enumerate() {
-            let start = out.len();
-            out.extend_from_slice(packed.stored(section));
-            let holes = packed.hole_bits(section).to_vec();
-            record.add(section.cells, section.coding, width(column), holes, &out[start..]);
-        }
-        record.end(out)
-    }
-
-    fn new(packed: bool, out: &[u8]) -> Self {
-        Self { columns: Vec::new(), crcs: Vec::new(), holes: Vec::new(), packed, bytes: out.len()..out.len() }
-    }
-
-    fn add(&mut self, cells: u32, coding: Coding, width: usize, holes: Vec<u8>, stored: &[u8]) {
-        let block = Column::block_of(coding, width, stored.len());
-        self.columns.push(Column {
-            cells,
-            coding,
-            holes: !holes.is_empty(),
-            start: self.columns.last().map_or(0, |last| last.start + last.stored),
-            stored: stored.len() as u64,
-            block,
-            first_crc: self.crcs.len() as u32,
-        });
-        self.crcs.extend(stored.chunks(block as usize).map(crc32fast::hash));
-        if !holes.is_empty() {
-            self.holes.push(holes.into());
-        }
-    }
-
-    fn end(mut self, out: &[u8]) -> Self {
-        self.bytes.end = out.len();
-        self
-    }
-
-    /// The form of the chunk once its bytes are at `place`. `last` is the shape of the one before.
-    pub(super) fn stored(self, place: Place, last: &mut LastShape) -> Stored {
-        let shape = shared(self.columns, self.packed, &place, last);
-        Stored { place, shape, crcs: Crcs::of(&self.crcs), rest: Rest::of(self.holes, None) }
-    }
-
-    /// Bytes of the chunk as it is saved.
-    pub(super) fn saved_bytes(&self) -> u64 {
-        saved_bytes(&self.columns)
-    }
-
-    pub(super) fn is_packed(&self) -> bool {
-        self.packed
-    }
-
-    /// The form of the chunk whose saved bytes are at `place`.
-    pub(super) fn saved_at(mut self, place: Place, last: &mut LastShape) -> Stored {
-        self.columns = as_saved(&self.columns);
-        self.stored(place, last)
-    }
-}
-
 impl Stored {
+    /// The form of a chunk whose record is at `place`. `last` is the shape of the one before.
+    pub(super) fn of(record: Record, place: Place, last: &mut LastShape) -> Self {
+        let shape = shared(record.columns, record.packed, &place, last);
+        Self { place, shape, crcs: Crcs::of(&record.crcs), rest: Rest::of(record.holes, None) }
+    }
+
     /// The form of a chunk whose saved bytes are at `place` and were not read: of each column the section and the bytes of
     /// a cell.
     pub(in crate::chunk) fn unread(

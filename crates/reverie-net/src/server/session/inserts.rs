@@ -4,7 +4,7 @@ use super::super::latencies::{Stopwatch, Verb};
 use super::super::memory::Known;
 use super::super::samples::{Patience, wait};
 use super::super::session::{Cancel, Finished, Session};
-use super::super::spans;
+use super::super::waits;
 use crate::convert;
 use crate::items::Arrived;
 use crate::proto::server_message::Body;
@@ -155,7 +155,7 @@ impl Session {
     ) {
         self.inserts.add(id, number, bytes);
         if self.spans.has(id) {
-            self.spans.waits(id, spans::insert_wait(&table, ticket.needs_commit()));
+            self.spans.waits(id, waits::insert(&table, ticket.needs_commit()));
         }
         // Without a session no client asks for it again.
         let ticket = if self.id.is_none() { ticket.withdrawn_on_drop() } else { ticket };

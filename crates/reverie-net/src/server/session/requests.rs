@@ -6,7 +6,7 @@ use super::super::memory::{Known, Outcome};
 use super::super::reading::Reading;
 use super::super::samples::{Answer, DRAW_BYTES, Patience, cost, draw, wait};
 use super::super::session::{Cancel, Finished, Session};
-use super::super::spans;
+use super::super::waits;
 use crate::convert;
 use crate::proto::{self, Done, reply::Body, request};
 use futures_util::FutureExt;
@@ -88,7 +88,7 @@ impl Session {
     fn reply_once_durable(&mut self, reply: proto::Reply, barrier: Ticket<()>, stopwatch: Stopwatch) {
         let (sender, _) = oneshot::channel();
         let id = reply.id;
-        self.spans.waits(id, spans::journal());
+        self.spans.waits(id, waits::journal());
         self.cancels.insert(id, Cancel { sender, consumes: false });
         self.waiting.push(Box::pin(async move {
             let durable = barrier.await;
@@ -129,7 +129,7 @@ impl Session {
             return self.answer(Answer { asked_bytes: asked, stopwatch: Some(stopwatch), ..answer });
         }
         if !traced.is_empty() {
-            self.spans.waits(id, spans::sample_wait(&traced, self.shared.tables.journal().is_some()));
+            self.spans.waits(id, waits::sample(&traced, self.shared.tables.journal().is_some()));
         }
         self.cancels.insert(id, Cancel { sender, consumes });
         let connection = consumes.then_some(self.connection);
@@ -248,7 +248,7 @@ impl Session {
         let Some(table) = self.shared.tables.iter().next().cloned() else { return };
         let (sender, cancel) = oneshot::channel();
         self.cancels.insert(id, Cancel { sender, consumes: false });
-        self.spans.waits(id, spans::journal());
+        self.spans.waits(id, waits::journal());
         let shared = Arc::clone(&self.shared);
         self.waiting.push(Box::pin(async move {
             let mut patience = Patience::new(timeout, cancel);

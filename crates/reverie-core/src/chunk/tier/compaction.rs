@@ -1,0 +1,61 @@
+//! Compaction: the chunks of files of which most bytes belong to no chunk any more are written once more.
+
+use super::files::Files;
+use super::ledger::held;
+use super::movable::Memory;
+use super::mover::{AT_ONCE, Parts, State};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// The share of live bytes up to which a file is compacted.
+const SPARSE: f64 = 0.67;
+/// The same while the files have `disk_bytes`.
+const SPARSE_IF_FULL: f64 = 0.95;
+
+impl Parts {
+    /// Copies some chunks of a sparse file to another one, if there is too much garbage; after the last of them the file is
+    /// removed.
+    ///
+    /// Returns how long to wait before the next; `None` if there is none.
+    pub(super) fn compact(&self, memory: &dyn Memory) -> Option<Duration> {
+        let is_full = matches!(*held(&self.state), State::Full(_));
+        let mut written = held(&self.files);
+        written.files.remove_unused();
+        if written.sparse.is_none() {
+            if !is_full && !self.ledger.is_littered() {
+                return None;
+            }
+            let file = written.files.emptiest(if is_full { SPARSE_IF_FULL } else { SPARSE })?;
+            let chunks = written.members.get(&file.number).cloned().unwrap_or_default();
+            written.sparse = Some((file, chunks));
+        }
+        let (file, mut chunks) = written.sparse.take()?;
+        let (mut bytes, mut records) = (Vec::new(), Vec::new());
+        while (bytes.len() as u64) < AT_ONCE {
+            let Some(chunk) = chunks.pop() else { break };
+            let Some(chunk) = chunk.upgrade() else { continue };
+            let Some(old) = chunk.stored().filter(|old| old.place().is_in(&file)) else { continue };
+            // A chunk that cannot be read keeps its file.
+            if let Ok(record) = old.copied(&mut bytes) {
+                records.push((chunk, record));
+            }
+        }
+        if !records.is_empty() {
+            // After an error its other chunks stay where they are, and the file is found again later.
+            let (to, at) = written.files.write(&bytes).ok()?;
+            written.store(&to, at, records);
+        }
+        if chunks.is_empty() {
+            Files::give_up(&file);
+            drop(file);
+            written.files.remove_unused();
+        } else {
+            written.sparse = Some((file, chunks));
+        }
+        drop(written);
+        self.compacted.fetch_add(bytes.len() as u64, Relaxed);
+        memory.freed();
+        let rate = self.options.compaction_bytes_per_second;
+        Some(if rate == 0 { Duration::ZERO } else { Duration::from_secs_f64(bytes.len() as f64 / rate as f64) })
+    }
+}

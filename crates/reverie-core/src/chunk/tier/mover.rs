@@ -1,0 +1,185 @@
+//! The thread that moves chunks to the disk: which chunks, when, and what it does if the disk takes none.
+
+use super::files::{File, Files, Place};
+use super::ledger::{Ledger, held};
+use super::movable::{Memory, Movable};
+use super::options::TierOptions;
+use super::queue::Queue;
+use super::record::Record;
+use super::segments::Shared;
+use super::shape::LastShape;
+use super::stored::Stored;
+use crate::clock::{Clock, SystemClock};
+use crate::error::Error;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+/// Bytes that are written together.
+pub(super) const AT_ONCE: u64 = 1 << 20;
+/// Chunks that are looked at, when no more can be written, for those that are in segments.
+const MOST_LOOKED_AT: usize = 1024;
+/// Time between attempts after the disk refused a write.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What the mover and those who ask it share.
+pub(super) struct Parts {
+    pub(super) options: TierOptions,
+    pub(super) ledger: Arc<Ledger>,
+    pub(super) queue: Queue,
+    /// Guards the files. Chunks are written under it, by one thread at a time.
+    pub(super) files: Mutex<Written>,
+    pub(super) shared: Shared,
+    pub(super) moved: AtomicU64,
+    pub(super) compacted: AtomicU64,
+    pub(super) state: Mutex<State>,
+}
+
+/// The files, and what is in them.
+pub(super) struct Written {
+    pub(super) files: Files,
+    /// Of each file, by its number.
+    pub(super) members: HashMap<u64, Members>,
+    /// The file that is compacted, and its chunks that were not looked at yet.
+    pub(super) sparse: Option<(Arc<File>, Members)>,
+    /// The shape of the last chunk that moved.
+    pub(super) last: LastShape,
+}
+
+/// Chunks that were written to one file, of which some may be gone.
+type Members = Vec<Weak<dyn Movable>>;
+
+/// Why the last attempt moved nothing.
+#[derive(Clone, Debug, Default)]
+pub(super) enum State {
+    /// It did, or did not have to.
+    #[default]
+    Moves,
+    /// No sealed chunk is in memory.
+    NothingToMove,
+    /// The files have `disk_bytes`.
+    Full(u64),
+    /// The disk refused a write.
+    Fails(Error),
+}
+
+impl Parts {
+    pub(super) fn high(&self) -> u64 {
+        self.options.memory_bytes - self.options.memory_bytes / 16
+    }
+
+    fn low(&self) -> u64 {
+        self.options.memory_bytes - self.options.memory_bytes / 8
+    }
+
+    pub(super) fn run(&self, memory: &Weak<dyn Memory>) {
+        let clock = SystemClock::new();
+        // When the next file may be compacted.
+        let mut next: Option<Duration> = None;
+        loop {
+            let fails = matches!(*held(&self.state), State::Fails(_));
+            let left = next.map(|next| next.saturating_sub(clock.now()));
+            if !(if fails { self.ledger.pause(RETRY) } else { self.ledger.wait(left) }) {
+                return;
+            }
+            let Some(memory) = memory.upgrade() else { return };
+            self.relieve(&*memory, self.low());
+            if next.is_none_or(|next| next <= clock.now()) {
+                next = self.compact(&*memory).map(|pause| clock.now() + pause);
+            }
+        }
+    }
+
+    /// Moves chunks until they use no more than `most` bytes of memory. Notifies those that wait for memory.
+    pub(super) fn relieve(&self, memory: &dyn Memory, most: u64) {
+        while let Some(excess) = memory.used().checked_sub(most).filter(|excess| *excess > 0) {
+            let state = self.move_some(excess);
+            let moves = matches!(state, State::Moves);
+            self.set(state);
+            memory.freed();
+            if !moves {
+                return;
+            }
+        }
+        self.set(State::Moves);
+    }
+
+    fn set(&self, state: State) {
+        self.ledger.wants_room.store(matches!(state, State::Full(_)), Relaxed);
+        *held(&self.state) = state;
+    }
+
+    /// Moves some chunks, of about `excess` bytes at most, those that were not read lately first.
+    fn move_some(&self, excess: u64) -> State {
+        let mut guard = held(&self.files);
+        let written = &mut *guard;
+        written.files.remove_unused();
+        let (mut bytes, mut records) = (Vec::new(), Vec::new());
+        let at_once = AT_ONCE.min(self.ledger.file_bytes).min(excess);
+        let (mut scratch, mut in_segments) = (Vec::new(), 0);
+        while bytes.len() as u64 + in_segments < at_once {
+            let Some(chunk) = self.queue.next_cold() else { break };
+            if let Some(stored) = self.shared.found(&*chunk, &mut scratch, &mut written.last) {
+                in_segments += stored.disk_bytes();
+                self.moved.fetch_add(1, Relaxed);
+                chunk.store(stored);
+                continue;
+            }
+            if let Some(record) = chunk.record(&mut bytes) {
+                records.push((chunk, record));
+            }
+        }
+        if records.is_empty() {
+            return if in_segments > 0 { State::Moves } else { State::NothingToMove };
+        }
+        let used = self.ledger.used.load(Relaxed);
+        // A file's worth is left for compaction.
+        let needed = used + bytes.len() as u64 + self.ledger.file_bytes;
+        let fits = self.options.disk_bytes.is_none_or(|most| needed <= most);
+        let outcome = if fits { written.files.write(&bytes).map_err(State::Fails) } else { Err(State::Full(used)) };
+        match outcome {
+            Ok((file, at)) => {
+                self.moved.fetch_add(records.len() as u64, Relaxed);
+                written.store(&file, at, records);
+                State::Moves
+            }
+            Err(state) => {
+                // Those behind them may be in segments, which takes no bytes. All have another turn.
+                let mut left: Vec<_> = records.into_iter().map(|(chunk, _)| chunk).collect();
+                while in_segments < at_once && self.shared.is_set() && left.len() < MOST_LOOKED_AT {
+                    let Some(chunk) = self.queue.next_cold() else { break };
+                    match self.shared.found(&*chunk, &mut scratch, &mut written.last) {
+                        Some(stored) => {
+                            in_segments += stored.disk_bytes();
+                            self.moved.fetch_add(1, Relaxed);
+                            chunk.store(stored);
+                        }
+                        None => left.push(chunk),
+                    }
+                }
+                left.iter().for_each(|chunk| self.queue.put_back(chunk));
+                if in_segments > 0 { State::Moves } else { state }
+            }
+        }
+    }
+}
+
+impl Written {
+    /// The chunks are in the file, from `at` on.
+    pub(super) fn store(&mut self, file: &Arc<File>, at: u64, records: Vec<(Arc<dyn Movable>, Record)>) {
+        if !self.members.contains_key(&file.number) {
+            // A new file: some others are gone.
+            let files = &self.files;
+            self.members.retain(|number, _| files.has(*number));
+            // Those of full files grow no more.
+            self.members.values_mut().for_each(Vec::shrink_to_fit);
+        }
+        let members = self.members.entry(file.number).or_default();
+        for (chunk, record) in records {
+            let (offset, length) = (at + record.bytes.start as u64, record.bytes.len() as u64);
+            members.push(Arc::downgrade(&chunk));
+            chunk.store(Stored::of(record, Place::new(file, offset, length), &mut self.last));
+        }
+    }
+}
