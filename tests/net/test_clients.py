@@ -144,6 +144,48 @@ def test_a_forked_child_reconnects_and_its_writers_refuse(network, address, conn
     assert len(next(batches)) == 2
 
 
+def test_an_insert_in_flight_at_a_fork_is_the_parents_and_is_done_once(network, own_host, connect, until):
+    with own_host.serve([reverie.Table.queue("q", 2)]) as address:
+        client = connect(address, transport=network)
+        client.insert_batch("q", np.arange(2), timeout=200)
+        client.insert_batch("q", np.arange(2, 4), wait=False, timeout=200)
+        until(lambda: len(client.why("q").inserts) == 1)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                client.flush(timeout=200)
+                # Behind the parent's: the queue is full.
+                with pytest.raises(reverie.DeadlineExceededError) as raised:
+                    client.insert_batch("q", np.arange(4, 5), timeout=0.05)
+                assert raised.value.partial.tolist() == []
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        drawn = [client.sample_batch("q", 2, timeout=200).data.tolist() for _ in range(2)]
+        client.flush(timeout=200)
+        assert drawn == [[0, 1], [2, 3]]
+        table = client.info().tables["q"]
+        assert (table.num_inserts, table.current_size, client.info().reconnects) == (4, 0, 0)
+
+
+def test_copies_of_a_client_are_clients_of_their_own_whose_requests_are_all_done(network, own_host, connect, fifo):
+    with own_host.serve([fifo()]) as address:
+        client = connect(address, transport=network)
+        packed = pickle.dumps(client)
+        with pickle.loads(packed) as second, pickle.loads(packed) as third:
+            clients = [client, second, third]
+            for n in range(20):
+                for number, one in enumerate(clients):
+                    one.insert_batch("t", np.array([3 * n + number]), wait=False, timeout=200)
+            for one in clients:
+                one.flush(timeout=200)
+            assert [one.info().reconnects for one in clients] == [0, 0, 0], "none takes the connection of another"
+            drawn = [one.sample_batch("t", 20, timeout=200).data.tolist() for one in clients]
+        assert sorted(number for some in drawn for number in some) == list(range(60))
+
+
 def test_updates_with_wait_false_arrive_and_their_errors_are_counted(network, address, connect, until, caplog):
     client = connect(address, transport=network)
     keys = client.insert_batch("t", {"n": np.arange(4)})

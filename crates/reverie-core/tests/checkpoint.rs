@@ -99,6 +99,7 @@ fn checkpoints_stay_by_number_and_age_and_the_newest_always() {
     assert_eq!(kept_at(3), [2, 3, 4]);
     assert_eq!(kept_at(13), [4, 5], "4 is 10 seconds old");
     assert_eq!(kept_at(100), [6]);
+    assert_eq!(kept_at(50), [6, 7], "a clock that was set back makes none old");
     let no_checkpoint = Keep { count: 0, max_age: None };
     assert!(Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), no_checkpoint).is_err());
 }

@@ -250,6 +250,8 @@ fn items_are_as_old_as_they_were_and_older_by_the_time_between() {
         let checkpoint = load(&disk, &path, after.bytes().0).unwrap();
         let later = NOW + Duration::from_secs(100);
         assert_eq!(checkpoint.clock_at(later), Duration::from_secs(112));
+        // Where the machine's clock was set back meanwhile, no time is known to have passed.
+        assert_eq!(checkpoint.clock_at(NOW - Duration::from_secs(100)), Duration::from_secs(12));
         clock.advance(if ahead { Duration::from_secs(112) } else { Duration::from_secs(3) });
         checkpoint.restore(&after, later).unwrap();
         let cut = after.get("t").unwrap().cut();

@@ -31,6 +31,7 @@ fn run(rest: u64) -> Option<(u64, Summary)> {
         all.restored += one.restored;
         all.confirmed += one.confirmed;
         all.consumed += one.consumed;
+        all.consumers += one.consumers;
         all.reconnects += one.reconnects;
         all.late += one.late;
         all.withdrawn += one.withdrawn;
@@ -43,6 +44,7 @@ fn run(rest: u64) -> Option<(u64, Summary)> {
     assert!(
         all.lives as u64 > count
             && all.reconnects > each(100)
+            && all.consumers > each(120)
             && all.late > each(100)
             && all.confirmed as u64 > each(10_000)
             && all.withdrawn > each(500)

@@ -17,24 +17,50 @@ use reverie_net::grpc::connector::{Connect, Connecting, Stream};
 use reverie_net::{listen, server};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::DuplexStream;
 use tokio::sync::{Notify, mpsc};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 /// A network within memory, which can be cut.
-struct Wire(mpsc::UnboundedSender<io::Result<(DuplexStream, String)>>, Arc<Notify>);
+struct Wire(mpsc::UnboundedSender<io::Result<(DuplexStream, String)>>, Arc<Cut>);
+
+#[derive(Default)]
+struct Cut {
+    now: Notify,
+    /// Neither end notices it, and there is no other connection.
+    is_silent: AtomicBool,
+}
+
+impl Cut {
+    fn notify_one(&self) {
+        self.now.notify_one();
+    }
+
+    /// As where a machine loses its power.
+    fn in_silence(&self) {
+        self.is_silent.store(true, Ordering::SeqCst);
+        self.notify_one();
+    }
+}
 
 impl Connect for Wire {
     fn connect(&self, _address: &str) -> Connecting {
         let ((ours, mut near), (mut far, theirs)) = (tokio::io::duplex(1 << 16), tokio::io::duplex(1 << 16));
-        let sent = self.0.send(Ok((theirs, "memory".to_owned())));
         let cut = Arc::clone(&self.1);
+        if cut.is_silent.load(Ordering::SeqCst) {
+            return Box::pin(std::future::pending());
+        }
+        let sent = self.0.send(Ok((theirs, "memory".to_owned())));
         Box::pin(async move {
             tokio::spawn(async move {
                 tokio::select! {
                     _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
-                    () = cut.notified() => {}
+                    () = cut.now.notified() => {}
+                }
+                if cut.is_silent.load(Ordering::SeqCst) {
+                    std::future::pending::<()>().await;
                 }
             });
             sent.map_err(|_| io::Error::from(io::ErrorKind::ConnectionRefused))?;
@@ -49,7 +75,7 @@ fn serve(tables: Vec<TableOptions>) -> (Arc<Tables>, Arc<Remote>) {
 }
 
 /// The last cuts the connection that there is.
-fn serve_with(tables: Vec<TableOptions>, limits: server::Limits) -> (Arc<Tables>, Arc<Remote>, Arc<Notify>) {
+fn serve_with(tables: Vec<TableOptions>, limits: server::Limits) -> (Arc<Tables>, Arc<Remote>, Arc<Cut>) {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let tables = Arc::new(Tables::new(tables, None, &clock, 7).unwrap());
     let (connections, incoming) = mpsc::unbounded_channel();
@@ -76,7 +102,7 @@ fn serve_with(tables: Vec<TableOptions>, limits: server::Limits) -> (Arc<Tables>
         grace: Duration::from_millis(50),
         max_kept_bytes: 0,
     };
-    let cut = Arc::new(Notify::new());
+    let cut = Arc::<Cut>::default();
     let wire = Arc::new(Wire(connections, Arc::clone(&cut)));
     let client = Remote::on(options, &tokio::runtime::Handle::current(), wire, [1; 16]).unwrap();
     (tables, client, cut)
@@ -107,8 +133,8 @@ struct Rows {
 }
 
 impl Rows {
-    fn new(client: &Arc<Remote>) -> Self {
-        let sink: Arc<dyn Sink> = client.clone();
+    fn new<S: Sink + 'static>(of: &Arc<S>) -> Self {
+        let sink: Arc<dyn Sink> = of.clone();
         let column = ColumnSpec { path: String::new(), dtype: DType::Float64, shape: vec![] };
         let schema = Arc::new(Schema { columns: vec![column], structure: Structure::Leaf });
         Self { writer: RowWriter::new(sink, Compression::None, false), schema }
@@ -204,6 +230,36 @@ async fn a_connection_that_is_lost_while_all_credit_is_used_is_made_again_and_no
     }
     let info = tables.get("queue")?.info();
     assert_eq!((info.counters.inserts, info.counters.samples, client.link().reconnects), (300, 300, 3));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_whose_machine_is_gone_takes_draws_for_fifteen_seconds_and_keeps_them_for_its_sessions_time()
+-> Result<()> {
+    let limiter = Limiter::queue(4)?;
+    let queue = TableOptions { limiter, max_size: 4, max_times_sampled: 1, ..table("queue", SelectorOptions::Fifo) };
+    let (tables, client, cut) = serve_with(vec![queue], server::Limits::default());
+    client.describe().await?;
+    let queue = Arc::clone(tables.get("queue")?);
+    let mut waiting = Vec::new();
+    for n in [1, 3] {
+        waiting.push(client.draw(draws("queue", n), None));
+        while queue.why().num_samples < waiting.len() as u64 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+    cut.in_silence();
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let mut rows = Rows::new(&tables);
+    for value in [1.0, 2.0] {
+        assert!(queue.insert(rows.inserts(value))?.is_done());
+    }
+    let left = || (queue.info().size, queue.info().leased, queue.why().num_samples);
+    assert_eq!(left(), (0, 2, 1), "the server cannot know yet");
+    tokio::time::sleep(Duration::from_secs(16)).await;
+    assert_eq!(left(), (1, 1, 0), "what was sent whole waits for it");
+    tokio::time::sleep(server::Limits::default().linger).await;
+    assert_eq!((left(), queue.info().counters.samples), ((2, 0, 0), 0));
     Ok(())
 }
 

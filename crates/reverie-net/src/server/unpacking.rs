@@ -44,6 +44,11 @@ impl Turns {
         Arc::clone(&self.chunks).try_acquire_many_owned(all).expect("no thread waits")
     }
 
+    /// As [`Turns::hold`] of so many permits, after those that wait for them.
+    pub(super) async fn hold_next(&self, all: usize) -> tokio::sync::OwnedSemaphorePermit {
+        Arc::clone(&self.chunks).acquire_many_owned(all as u32).await.expect("never closed")
+    }
+
     /// The number of threads that gather.
     pub(super) fn num_threads(&self) -> usize {
         MOST_THREADS - self.threads.available_permits()

@@ -162,6 +162,25 @@ async fn a_session_is_forgotten_after_a_while() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn what_still_waits_of_a_session_that_is_forgotten_never_goes_in() {
+    let limits = Limits { linger: Duration::ZERO, ..Limits::default() };
+    let host = Host::with(vec![queue("a", 1)], Options { limits, ..options() });
+    let mut session = host.session(1).await;
+    let first = session.insert(0, &[1.0, 2.0, 3.0]);
+    session.inserted(first, 1).await;
+    until(|| host.pending_inserts("a") == 2).await;
+    session.lose();
+    host.nothing_waits("a").await;
+    let mut other = host.session(2).await;
+    let id = other.ask(sample("a", 1), None);
+    assert_eq!(other.whole(id).await.values(), [1.0]);
+    other.received(id + 1, &[]);
+    other.settle().await;
+    let info = host.tables.get("a").unwrap().info();
+    assert_eq!((info.size, info.counters.inserts), (0, 1), "its client is told that their outcome is not known");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_forgotten_session_with_outcomes_is_reported_until_its_client_sends_a_message() {
     let limits = Limits { linger: Duration::ZERO, ..Limits::default() };
     let host = Host::with(vec![table("a")], Options { limits, ..options() });

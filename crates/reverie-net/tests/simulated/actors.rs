@@ -7,6 +7,7 @@ use reverie_core::Error;
 use reverie_core::append::Sink;
 use reverie_core::batch::Ragged;
 use reverie_core::replay::Replay;
+use reverie_core::sample::Sampled;
 use reverie_core::table::{Keys, Ticket};
 use reverie_net::client::{Remote, SampleRequest};
 use reverie_net::listen;
@@ -204,7 +205,7 @@ async fn consume(world: &World) {
     let patience = if world.seed.is_multiple_of(3) { 3 } else { 100_000 };
     let client = world.client(Duration::from_secs(patience));
     let mut random = random(world.seed, 30);
-    let mut idle = 0;
+    let (consumer, mut idle) = (world.begin_consumer(), 0);
     loop {
         let at_once = below(&mut random, 2) == 0;
         let n = if at_once { 3 } else { 1 + below(&mut random, 4) as usize };
@@ -214,11 +215,7 @@ async fn consume(world: &World) {
         match below(&mut random, 6) {
             // Gives it up at any moment, and does not look back.
             0 => {
-                let until = Instant::now() + Duration::from_millis(below(&mut random, 200));
-                // The outcome stays where it is: one that was taken out and dropped would be lost by the test itself.
-                while !ticket.is_done() && Instant::now() < until {
-                    sleep(Duration::from_millis(1)).await;
-                }
+                wait_for(&ticket, below(&mut random, 200)).await;
                 if !ticket.is_done() {
                     world.abandoned.fetch_add(1, Ordering::Relaxed);
                     continue;
@@ -226,7 +223,7 @@ async fn consume(world: &World) {
             }
             // Takes it back, and takes what was drawn by then.
             1 => {
-                sleep(Duration::from_millis(below(&mut random, 200))).await;
+                wait_for(&ticket, below(&mut random, 200)).await;
                 world.abandoned.fetch_add(u64::from(!ticket.is_done()), Ordering::Relaxed);
                 ticket.withdraw();
             }
@@ -249,7 +246,7 @@ async fn consume(world: &World) {
         }
         let mut none = true;
         for value in sampled.batches.iter().flat_map(batch_values) {
-            world.consume(value);
+            world.consume(consumer, value);
             none = false;
         }
         // What a crashed server had is gone: its queue is empty, and stays so.
@@ -259,6 +256,15 @@ async fn consume(world: &World) {
             return;
         }
         idle = if none && world.is_lost_to_a_crash() { idle + 1 } else { 0 };
+    }
+}
+
+/// Waits for the outcome, and leaves it where it is: one that was taken out and dropped would be lost by the test itself. So
+/// would be one that lies there for longer than its acknowledgement takes, where the consumer is killed.
+async fn wait_for(ticket: &Ticket<Sampled>, millis: u64) {
+    let until = Instant::now() + Duration::from_millis(millis);
+    while !ticket.is_done() && Instant::now() < until {
+        sleep(Duration::from_millis(1)).await;
     }
 }
 

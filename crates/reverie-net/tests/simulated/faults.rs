@@ -1,7 +1,7 @@
 //! What goes wrong, and when: all from the seed.
 
 use super::actors::writer_name;
-use super::{SERVER, WRITERS, World, below, random};
+use super::{CONSUMER, SERVER, WRITERS, World, below, random};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use turmoil::Sim;
@@ -17,6 +17,7 @@ enum Fault {
     Hold(String),
     CrashServer,
     CrashWriter(usize),
+    CrashConsumer,
 }
 
 /// Runs the simulation to its end; true where the server was crashed.
@@ -39,10 +40,10 @@ pub fn drive(sim: &mut Sim<'_>, world: &World) -> bool {
         match fault.take() {
             Some(fault) => mend(sim, &fault),
             None if now < TROUBLE => {
-                let kind = below(&mut random, if crashes { 5 } else { 4 });
+                let kind = below(&mut random, if crashes { 6 } else { 5 });
                 let host = match below(&mut random, 4) {
                     0 => "sampler".to_owned(),
-                    1 => "consumer".to_owned(),
+                    1 => CONSUMER.to_owned(),
                     writer => writer_name(writer as usize - 2),
                 };
                 let new = match kind {
@@ -50,10 +51,11 @@ pub fn drive(sim: &mut Sim<'_>, world: &World) -> bool {
                     1 => Fault::OneWay(host),
                     2 => Fault::Hold(host),
                     3 => Fault::CrashWriter(below(&mut random, WRITERS as u64) as usize),
+                    4 => Fault::CrashConsumer,
                     _ => Fault::CrashServer,
                 };
                 crashed |= matches!(new, Fault::CrashServer);
-                fault = begin(sim, new);
+                fault = begin(sim, world, new);
             }
             None => {}
         }
@@ -67,7 +69,7 @@ pub fn drive(sim: &mut Sim<'_>, world: &World) -> bool {
     }
 }
 
-fn begin(sim: &mut Sim<'_>, fault: Fault) -> Option<Fault> {
+fn begin(sim: &mut Sim<'_>, world: &World, fault: Fault) -> Option<Fault> {
     match &fault {
         Fault::Partition(host) => sim.partition(SERVER, host.as_str()),
         Fault::OneWay(host) => sim.partition_oneway(SERVER, host.as_str()),
@@ -76,6 +78,11 @@ fn begin(sim: &mut Sim<'_>, fault: Fault) -> Option<Fault> {
         // One that is through stays so.
         Fault::CrashWriter(writer) if !sim.is_host_running(writer_name(*writer)) => return None,
         Fault::CrashWriter(writer) => sim.crash(writer_name(*writer)),
+        Fault::CrashConsumer if !sim.is_host_running(CONSUMER) => return None,
+        Fault::CrashConsumer => {
+            world.consumer_is_killed();
+            sim.crash(CONSUMER);
+        }
     }
     Some(fault)
 }
@@ -87,5 +94,6 @@ fn mend(sim: &mut Sim<'_>, fault: &Fault) {
         Fault::Hold(host) => sim.release(SERVER, host.as_str()),
         Fault::CrashServer => sim.bounce(SERVER),
         Fault::CrashWriter(writer) => sim.bounce(writer_name(*writer)),
+        Fault::CrashConsumer => sim.bounce(CONSUMER),
     }
 }

@@ -30,6 +30,7 @@ use std::time::Duration;
 
 pub const WRITERS: usize = 2;
 pub const SERVER: &str = "server";
+pub const CONSUMER: &str = "consumer";
 pub const ADDRESS: &str = "server:9000";
 const TICK: Duration = Duration::from_millis(10);
 const FOLDER: &str = "/saved";
@@ -43,6 +44,13 @@ pub struct World {
     /// Values that a writer knows are in, with their keys and how often its server had been restarted.
     confirmed: Mutex<Vec<Confirmed>>,
     consumed: Mutex<HashMap<i64, u64>>,
+    /// Who consumed what: a consumer that is killed is followed by another one.
+    consumers: AtomicU64,
+    consumed_by: Mutex<HashSet<(u64, i64)>>,
+    /// What one consumer was given twice.
+    repeated: Mutex<Vec<i64>>,
+    /// What had been consumed, how often, and acknowledged when a consumer was killed.
+    acknowledged: Mutex<Vec<HashMap<i64, u64>>>,
     /// What was consumed in the present life of the server.
     consumed_here: Mutex<HashSet<i64>>,
     /// Where the server saves, and what its life had consumed before each checkpoint.
@@ -50,6 +58,8 @@ pub struct World {
     saved: Mutex<Vec<HashMap<i64, u64>>>,
     /// What had been consumed before the checkpoints that were gone on from.
     over: Mutex<Vec<HashMap<i64, u64>>>,
+    /// What the queue held in the checkpoints that were gone on from.
+    brought_back: Mutex<HashSet<i64>>,
     client_lives: AtomicU64,
     /// Writers that are through but for what the shut table does not take; once all are, it takes it.
     through: Mutex<HashSet<usize>>,
@@ -113,10 +123,15 @@ impl World {
             next_value: 1.into(),
             confirmed: Mutex::default(),
             consumed: Mutex::default(),
+            consumers: 0.into(),
+            consumed_by: Mutex::default(),
+            repeated: Mutex::default(),
+            acknowledged: Mutex::default(),
             consumed_here: Mutex::default(),
             disk: FakeDisk::default(),
             saved: Mutex::default(),
             over: Mutex::default(),
+            brought_back: Mutex::default(),
             client_lives: 0.into(),
             through: Mutex::default(),
             writers_done: 0.into(),
@@ -142,7 +157,7 @@ impl World {
             let world = Arc::clone(&world);
             sim.host(actors::writer_name(writer), move || actors::write(Arc::clone(&world), writer));
         }
-        for (name, index) in [("sampler", 0), ("consumer", 1)] {
+        for (name, index) in [("sampler", 0), (CONSUMER, 1)] {
             let world = Arc::clone(&world);
             sim.host(name, move || actors::read(Arc::clone(&world), index));
         }
@@ -177,21 +192,24 @@ impl World {
         let checkpoint = load(&self.disk, &path, tables.bytes().0).unwrap();
         let number = checkpoint.summary.number as usize;
         checkpoint.restore(tables, Duration::ZERO).unwrap();
+        self.brought_back.lock().unwrap().extend(rows::values(tables, "queue").into_keys());
         let before = self.saved.lock().unwrap()[number - 1].clone();
         self.over.lock().unwrap().push(before);
     }
 
-    /// Takes a checkpoint.
-    fn save(&self, store: &Store, tables: &Tables) {
-        // What was consumed in this life is in no table. What was consumed in one before may be here again, where that
-        // life's last checkpoint did not have it and its writer was not told.
-        // What the consumer has and did not acknowledge yet is in the checkpoint, and may be given again after it.
+    /// What was consumed, how often, and can come again only after a crash of the server: what was consumed in this life is
+    /// in no table. What was consumed in one before may be here again, where that life's last checkpoint did not have it and
+    /// its writer was not told. What the consumer has and did not acknowledge yet is in the cut, and may be given again.
+    fn consumed_for_good(&self, tables: &Tables) -> HashMap<i64, u64> {
         let cut = tables.cut().unwrap();
         let kept = rows::values_of(&cut.tables[1].items);
-        let here = self.consumed_here.lock().unwrap();
-        let consumed = self.consumed.lock().unwrap();
-        let gone = here.iter().filter(|value| !kept.contains_key(value));
-        let consumed = gone.map(|value| (*value, consumed[value])).collect();
+        let (here, consumed) = (self.consumed_here.lock().unwrap(), self.consumed.lock().unwrap());
+        here.iter().filter(|value| !kept.contains_key(value)).map(|value| (*value, consumed[value])).collect()
+    }
+
+    /// Takes a checkpoint.
+    fn save(&self, store: &Store, tables: &Tables) {
+        let consumed = self.consumed_for_good(tables);
         let mut saved = self.saved.lock().unwrap();
         let number = store.save(tables, Duration::ZERO).unwrap().number as usize;
         assert_eq!(number, saved.len() + 1);
@@ -238,7 +256,22 @@ impl World {
         self.absent.lock().unwrap().extend(values.map(|value| (value, life)));
     }
 
-    fn consume(&self, value: i64) {
+    /// The number of a consumer that begins.
+    pub fn begin_consumer(&self) -> u64 {
+        self.consumers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// What it did not acknowledge goes to the next one, and nothing else.
+    pub fn consumer_is_killed(&self) {
+        let tables = self.lives.lock().unwrap().last().cloned();
+        let acknowledged = tables.map(|tables| self.consumed_for_good(&tables));
+        self.acknowledged.lock().unwrap().extend(acknowledged);
+    }
+
+    fn consume(&self, consumer: u64, value: i64) {
+        if !self.consumed_by.lock().unwrap().insert((consumer, value)) {
+            self.repeated.lock().unwrap().push(value);
+        }
         *self.consumed.lock().unwrap().entry(value).or_default() += 1;
         self.consumed_here.lock().unwrap().insert(value);
     }
@@ -253,7 +286,8 @@ impl World {
     /// True where the writers are through, and what the consumer does not have went with a crashed server.
     fn is_lost_to_a_crash(&self) -> bool {
         let lives = self.lives.lock().unwrap();
-        let empty = lives.last().unwrap().get("queue").unwrap().info().size == 0;
+        let info = lives.last().unwrap().get("queue").unwrap().info();
+        let empty = info.size == 0 && info.leased == 0;
         lives.len() > 1 && empty && self.writers_done.load(Ordering::SeqCst) == WRITERS
     }
 
@@ -297,10 +331,17 @@ impl World {
                 );
             }
         }
+        let left = rows::values(lives.last().unwrap(), "queue");
+        for value in self.brought_back.lock().unwrap().iter() {
+            let there = consumed.contains_key(value) || left.contains_key(value);
+            assert!(there, "seed {seed}: {value} was in the queue of a checkpoint that was gone on from, and is lost");
+        }
         if !crashed {
             assert_eq!(lives.len(), 1);
-            for (value, times) in consumed.iter() {
-                assert_eq!(*times, 1, "seed {seed}: the queue gave {value} {times} times");
+            let repeated = self.repeated.lock().unwrap();
+            assert!(repeated.is_empty(), "seed {seed}: the queue gave these twice to one consumer: {repeated:?}");
+            for (value, times) in self.acknowledged.lock().unwrap().iter().flatten() {
+                assert_eq!(consumed[value], *times, "seed {seed}: {value} was acknowledged, and then given again");
             }
             for value in self.absent.lock().unwrap().keys() {
                 assert!(!consumed.contains_key(value), "seed {seed}: {value} was withdrawn, and the queue gave it");
@@ -314,6 +355,7 @@ impl World {
             restored: self.over.lock().unwrap().len(),
             confirmed: confirmed.len(),
             consumed: consumed.len(),
+            consumers: self.consumers.load(Ordering::Relaxed),
             reconnects: self.reconnects.load(Ordering::Relaxed),
             late: self.late.load(Ordering::Relaxed),
             withdrawn: self.withdrawn.load(Ordering::Relaxed),
@@ -330,6 +372,7 @@ pub struct Summary {
     pub restored: usize,
     pub confirmed: usize,
     pub consumed: usize,
+    pub consumers: u64,
     pub reconnects: u64,
     pub late: u64,
     pub withdrawn: u64,
@@ -377,7 +420,8 @@ fn server_options() -> server::Options {
         grace: Duration::from_secs(1),
         // Little credit, so that connections are also lost while it is used up.
         limits: server::Limits {
-            linger: Duration::from_secs(600),
+            // Longer than any outage, so that what a consumer had is given again only where it was killed.
+            linger: Duration::from_secs(100),
             session_insert_bytes: 8 << 10,
             ..server::Limits::default()
         },

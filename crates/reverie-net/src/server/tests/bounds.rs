@@ -15,16 +15,17 @@ fn insert_packed(shared: &Shared, item_bytes: usize, cells: usize) -> i64 {
     shared.tables.get("a").unwrap().insert(items).unwrap().poll().unwrap().unwrap()[0].get()
 }
 
+async fn until(what: impl Fn() -> bool) {
+    let waited = async {
+        while !what() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(200), waited).await.expect("it never comes about");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_that_is_unpacked_holds_up_no_other_and_ends_when_it_is_withdrawn() {
-    async fn until(what: impl Fn() -> bool) {
-        let waited = async {
-            while !what() {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(200), waited).await.expect("it never comes about");
-    }
     let (shared, way) = (shared(10, Limits::default(), None), ScriptedWay::default());
     let key = insert_packed(&shared, 10, 400_000);
     way.hello();
@@ -49,6 +50,34 @@ async fn a_batch_that_is_unpacked_holds_up_no_other_and_ends_when_it_is_withdraw
     drop(held);
     until(|| batch(2) && shared.turns.num_threads() == 0).await;
     assert!(!batch(1), "no request wants it");
+}
+
+/// A runtime with time.
+fn runtime(threads: usize) -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build().unwrap()
+}
+
+#[test]
+fn a_stop_ends_a_batch_that_is_unpacked_before_its_next_chunk() {
+    let (serving, waiting) = (runtime(2), runtime(1));
+    let (shared, held) = serving.block_on(async {
+        let (shared, way) = (shared(10, Limits::default(), None), ScriptedWay::default());
+        let keys = [(); 2].map(|()| insert_packed(&shared, 10, 400_000));
+        way.hello();
+        Arc::clone(&shared).welcome(Box::new(way.clone())).await;
+        let held = shared.turns.hold();
+        let get = proto::Get { table: "a".to_owned(), keys: crate::convert::numbers::encode(&keys), reading: None };
+        way.say(Asked::Request(proto::Request { id: 1, timeout: None, body: Some(request::Body::Get(get)) }));
+        until(|| shared.turns.num_threads() == 1).await;
+        shared.stop(Duration::ZERO).await;
+        (shared, held)
+    });
+    let all = held.num_permits();
+    serving.shutdown_timeout(Duration::from_millis(1));
+    drop(held);
+    // Behind the first chunk's turn, and before the second's.
+    let _held = waiting.block_on(shared.turns.hold_next(all));
+    waiting.block_on(until(|| shared.turns.num_threads() == 0));
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Draws that clients held when the journal of the server before ended.
+//! Draws that clients hold when their session or the server ends, and those that they held before its start.
 
 use super::*;
 use reverie_core::table::{Change, Leased, Lessee, SharedTable};
@@ -6,13 +6,22 @@ use reverie_core::table::{Change, Leased, Lessee, SharedTable};
 const CLIENT: u8 = 3;
 const REQUEST: u64 = 7;
 
-/// A server whose table deletes sampled items and has two; the first was drawn by the client's request before the start.
-fn restarted() -> (Arc<Shared>, Arc<SharedTable>) {
+/// A server whose table deletes sampled items and has so many.
+fn consuming(items: usize) -> (Arc<Shared>, Arc<SharedTable>) {
     let shared = shared(10, Limits::default(), None);
     let table = Arc::clone(shared.tables.get("a").unwrap());
     let once = Change { max_times_sampled: Some(1), ..Change::default() };
     table.configure(once).unwrap();
-    assert!(table.insert(row(&shared.tables, 10)).unwrap().is_done());
+    // One is there.
+    for _ in 1..items {
+        assert!(table.insert(row(&shared.tables, 10)).unwrap().is_done());
+    }
+    (shared, table)
+}
+
+/// A server whose table deletes sampled items and has two; the first was drawn by the client's request before the start.
+fn restarted() -> (Arc<Shared>, Arc<SharedTable>) {
+    let (shared, table) = consuming(2);
     let first = table.cut().iter().map(|(slot, of, _)| Leased { slot, generation: of.generation }).next().unwrap();
     let lessee = Lessee { sender: [CLIENT; 16], request: REQUEST };
     shared.tables.hold_lease("a", lessee, &[first]).unwrap();
@@ -78,4 +87,45 @@ async fn draws_whose_client_does_not_reconnect_in_time_return_to_the_table() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     ending.await.unwrap();
     assert_eq!(left(&table), (2, 0, 0));
+}
+
+#[tokio::test]
+async fn what_a_session_that_panics_has_drawn_returns_to_the_table() {
+    let (shared, table) = consuming(3);
+    let (way, _) = connect_as(&shared, CLIENT).await;
+    // One is sent and not acknowledged, and two wait for a fourth.
+    way.ask(1, 1);
+    way.ask(2, 3);
+    settle().await;
+    assert_eq!((left(&table), table.info().pending_samples), ((0, 3, 3), 1));
+    way.script().panics = true;
+    way.ask(3, 1);
+    settle().await;
+    assert_eq!((left(&table), table.info().pending_samples), ((3, 0, 0), 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_waits_for_the_acknowledgement_of_draws_that_were_sent_so_that_no_last_checkpoint_has_them() {
+    for acknowledges in [true, false] {
+        let (shared, table) = consuming(2);
+        let (way, _) = connect_as(&shared, CLIENT).await;
+        way.ask(REQUEST, 1);
+        settle().await;
+        assert_eq!(left(&table), (1, 1, 1));
+        let stopping = tokio::spawn({
+            let shared = Arc::clone(&shared);
+            async move { shared.stop(Duration::from_secs(7)).await }
+        });
+        settle().await;
+        assert!(!stopping.is_finished(), "the client may have them");
+        if acknowledges {
+            report(&way, proto::Received { below: REQUEST + 1, ..Default::default() });
+            settle().await;
+        }
+        assert_eq!(stopping.is_finished(), acknowledges);
+        let start = tokio::time::Instant::now();
+        stopping.await.unwrap();
+        assert!(start.elapsed() < Duration::from_secs(2), "not for the whole grace time: {:?}", start.elapsed());
+        assert_eq!(table.cut().iter().count(), if acknowledges { 1 } else { 2 });
+    }
 }
