@@ -40,6 +40,17 @@ impl Request {
         matches!(self.body, Some(Body::Mutate(_) | Body::Delete(_) | Body::Can(_) | Body::Info(_) | Body::Why(_)))
     }
 
+    /// True if a server may have done it already, and doing it again would delete what was inserted after that.
+    pub(super) fn must_not_repeat(&self) -> bool {
+        use proto::request::Body;
+        let deletes_all_that_match = match &self.body {
+            Some(Body::Reset(_)) => true,
+            Some(Body::Delete(delete)) => delete.keys.is_none(),
+            _ => false,
+        };
+        deletes_all_that_match && self.sent.is_some()
+    }
+
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.timeout.map(|timeout| self.since + timeout)
     }

@@ -302,6 +302,21 @@ impl Requests {
         }
     }
 
+    /// Fails what may be done already and must not be done twice: the server at `address` does not know the client.
+    pub(super) fn renewed(&mut self, address: &str) {
+        let undecided: Vec<u64> = self.all.iter().filter(|(_, one)| one.must_not_repeat()).map(|(id, _)| *id).collect();
+        for id in undecided {
+            if let Some(request) = self.all.get_mut(&id) {
+                let what = doing(request.body.as_ref());
+                request.fail(Error::Unavailable(format!(
+                    "{address} was restarted, or has forgotten this client, while {what}: whether that was done is not \
+                     known, and it is not done again, since that could delete what was inserted meanwhile"
+                )));
+            }
+            self.forget(id);
+        }
+    }
+
     /// Fails all requests.
     pub(super) fn fail(&mut self, error: &Error) {
         self.unsent.clear();
@@ -326,4 +341,46 @@ impl Requests {
 
 fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     one.into_iter().chain(other).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proto::request::Body;
+    use reverie_core::table::{Desk, Ticket};
+    use std::sync::Arc;
+
+    struct NothingToWithdraw;
+
+    impl Desk<()> for NothingToWithdraw {
+        fn withdraw(&self, _: u64) -> Option<()> {
+            None
+        }
+    }
+
+    fn push(requests: &mut Requests, id: u64, body: Body) -> Ticket<()> {
+        let (ticket, promise) = Ticket::promised(Arc::new(NothingToWithdraw), id, false);
+        let answer = Answer::Done(promise);
+        requests.push(NewRequest { id, body: Some(body), timeout: None, patient: false, answer }, Instant::now());
+        ticket
+    }
+
+    #[test]
+    fn what_deletes_all_that_matches_is_not_done_again_by_a_server_that_does_not_know_whether_it_was() {
+        let mut requests = Requests::new(Duration::ZERO);
+        let by_keys = proto::Delete { keys: Some(proto::Keys::default()), ..proto::Delete::default() };
+        let bodies = [Body::Reset("t".into()), Body::Delete(proto::Delete::default()), Body::Delete(by_keys)];
+        let mut sent: Vec<_> = bodies.into_iter().zip(1..).map(|(body, id)| push(&mut requests, id, body)).collect();
+        while requests.next(Instant::now()).is_some() {}
+        let mut later = push(&mut requests, 4, Body::Reset("t".into()));
+        requests.lost();
+        requests.renewed("a:1");
+        for ticket in &mut sent[..2] {
+            let error = ticket.poll().unwrap().unwrap_err();
+            assert!(matches!(&error, Error::Unavailable(text) if text.contains("whether that was done is not known")));
+        }
+        assert!(sent[2].poll().is_none() && later.poll().is_none());
+        let again: Vec<u64> = std::iter::from_fn(|| requests.next(Instant::now())).map(|(one, _)| one.id).collect();
+        assert_eq!(again, [3, 4], "keys name what is deleted, and what was never sent was never done");
+    }
 }

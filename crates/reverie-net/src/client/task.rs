@@ -133,10 +133,12 @@ impl Life {
             // Also for a restarted server that was restored from a checkpoint of the one before.
             _ if hello.forgot => {
                 engine.forgotten(&address);
+                engine.requests.renewed(&address);
                 engine.drop_kept();
             }
             true => {
                 engine.inserts.renewed();
+                engine.requests.renewed(&address);
                 engine.send_kept_again();
             }
             false => {}
