@@ -2,7 +2,7 @@
 //!
 //! `tests/kept/checkpoint-VERSION` has the files, and in `contents.txt` what is in them. Never change or delete them. When
 //! the version of the format changes, write the folder of the new version with
-//! `cargo test -p reverie-core --test checkpoint_kept -- --ignored` and commit it.
+//! `cargo test -p reverie-core --test checkpoint -- --ignored kept` and commit it.
 
 use super::support::disk::FakeDisk;
 use super::support::saving::{KEEP, NOW, ROOT, draw, insert, over, save, store, write_steps};
