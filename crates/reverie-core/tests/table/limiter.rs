@@ -1,5 +1,6 @@
 //! The limiter at its boundaries.
 
+use super::support::cases::cases;
 use proptest::prelude::*;
 use reverie_core::Error;
 use reverie_core::table::limiter::{Counters, ErrorBuffer, InsertBlock, Limiter, SampleBlock};
@@ -230,7 +231,7 @@ fn walk(limiter: &Limiter, mut at: Counters, inserting: bool) -> Option<u64> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(20_000), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_counts_to_an_opening_are_what_a_walk_finds(

@@ -1,5 +1,6 @@
 //! Every selector against a list that is searched from end to end.
 
+use super::support::cases::cases;
 use proptest::prelude::*;
 use reverie_core::table::selector::{AnySelector, Pick, Selector, SelectorOptions};
 
@@ -233,7 +234,7 @@ fn apply(step: &Step, selector: &mut AnySelector, model: &mut Model) -> Result<(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(2_000), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn every_selector_does_what_the_searched_list_does(
