@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo build-tests test test-rust test-python test-long test-python-long test-all test-isa mutants test-valgrind test-differential test-ported check check-source check-tests check-use lint types layers instructions examples bench \
+.PHONY: help setup demo build-tests build-lints test test-rust test-python test-long test-python-long test-all test-isa mutants test-valgrind test-differential test-ported check check-source check-tests check-use lint types layers instructions examples bench \
 	bench-in-process bench-network bench-disk bench-timeline bench-smoke bench-learn train-bench fuzz docs screenshots site site-serve wheel test-wheel try-image wheels fmt clean
 
 export PATH := $(shell tools/rust_env.sh path)
@@ -26,6 +26,8 @@ PYTEST = $(PY) -m pytest $(if $(filter-out 0,$(WORKERS)),-n $(WORKERS) --dist lo
 # On CI what failed is run once more, when the machine is quiet, and .ci/run tells of it: a machine that others use too
 # may have stood still. Elsewhere a test that fails has failed.
 AGAIN := { [ -n "$${CI:-}" ] && echo "==> flaky, or broken: once more what failed" >&2 && tools/quiet.sh; }
+INTERLEAVINGS = cargo test --locked --quiet --workspace --exclude reverie-py --features reverie-core/shuttle --test interleavings
+CLIPPY = cargo clippy --locked --workspace --all-targets -- -D warnings
 # Tests of Python, by their markers.
 run_python = $(PYTEST) -m "$(1)" $(ARGS) || \
 	{ [ $$? -eq 1 ] && $(AGAIN) && $(PYTEST) -m "$(1)" --last-failed --last-failed-no-failures none $(ARGS); }
@@ -49,11 +51,16 @@ else
 		{ $(AGAIN) && cargo test --locked --workspace --exclude reverie-py --lib --bins --tests; }
 endif
 	cargo test --locked --quiet --workspace --exclude reverie-py --doc
-	cargo test --locked --quiet --workspace --exclude reverie-py --features reverie-core/shuttle --test interleavings
+	$(INTERLEAVINGS)
 
 # Needs neither .venv nor the extension: CI compiles at the same time.
 build-tests:
 	cargo test --locked --workspace --exclude reverie-py --lib --bins --tests --no-run
+	$(INTERLEAVINGS) --no-run
+
+# Needs .venv for the build of pyo3, and no extension: what `lint` finds done, while the extension's build keeps one core busy.
+build-lints:
+	$(CLIPPY)
 
 test-python: setup ## quick tests of the Python package; ARGS="-k limiter" goes to pytest, WORKERS=0 runs them in one process
 	$(call run_python,not long and not slow)
@@ -67,7 +74,7 @@ test-python-long: setup ## the quick tests and the long ones together, as CI run
 	$(call run_python,not slow)
 
 test-all: setup test-rust wheel ## all tests: also the learning runs, 10,000 simulated networks, 100,000 crashes of a journal, the wheel in an empty environment
-	REVERIE_CRASHES=48 cargo test --locked --quiet --profile quick --package reverie-core --test journal_crash -- --nocapture
+	REVERIE_CRASHES=48 cargo test --locked --quiet --profile quick --package reverie-core --test journal crash:: -- --nocapture
 	REVERIE_SIMULATIONS=10000 cargo test --locked --quiet --profile quick --package reverie-net --test simulation -- --nocapture
 	$(PYTEST) -m "slow or long or not long" $(ARGS)
 	tools/isa.sh $(ARGS)
@@ -99,7 +106,7 @@ check-use: setup
 
 lint: setup ## formatting and lints, warnings are errors
 	cargo fmt --all --check
-	cargo clippy --locked --workspace --all-targets -- -D warnings
+	$(CLIPPY)
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --locked --quiet --no-deps --workspace
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .

@@ -1,6 +1,7 @@
 """Shared by all tests: the Hypothesis profiles, the number of threads, the order of tests, and waiting."""
 
 import contextlib
+import functools
 import gc
 import inspect
 import os
@@ -112,23 +113,44 @@ PATIENT_RAY = {
 }
 
 
-def ray_ports():
-    """Ports for a node's agents: a raylet waits 15 s for an agent to say which it took, and ends when they are over.
+def kept_ports():
+    """Ports, each once, that stay a test's own while nothing listens there.
 
-    They are outside the range from which the system chooses ports for other programs: a node binds its ports seconds
-    later, and on a busy machine a connection of another process may have one of the others by then.
+    They are outside the range from which the system chooses ports for other programs. A server's port in that range is
+    free while the server is away, and a server or a connection of another test may take it: then clients that wait for
+    the one server find the other, and send it their items.
     """
-    names = ("metrics_agent", "metrics_export", "dashboard_agent_listen", "runtime_env_agent")
     first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
     # Below 20,000 are the ports of Ray's own workers.
     ports = [*range(20_000, first), *range(last + 1, 65_536)] or list(range(20_000, 65_536))
+    # Each of the workers has some of them, and other tests on this machine most probably others.
+    worker, workers = (os.environ.get(f"PYTEST_XDIST_WORKER{suffix}", "") for suffix in ("", "_COUNT"))
+    ports = ports[int(worker.removeprefix("gw") or 0) :: int(workers or 1)]
     random.SystemRandom().shuffle(ports)
-    free = []
-    while len(free) < len(names):
-        port = ports.pop()
-        with contextlib.suppress(OSError), socket.create_server(("", port)):
-            free.append(port)
-    return {f"{name}_port": port for name, port in zip(names, free, strict=True)}
+    for port in ports:
+        try:
+            socket.create_server(("", port)).close()
+        except OSError:
+            continue
+        yield port
+
+
+PORTS = kept_ports()
+
+
+@pytest.fixture(scope="session")
+def new_port():
+    """A function: a port for a server that is killed or stopped while clients go on, and may come back."""
+    return functools.partial(next, PORTS)
+
+
+def ray_ports():
+    """Ports for a node's agents: a raylet waits 15 s for an agent to say which it took, and ends when they are over.
+
+    A node binds its ports seconds later.
+    """
+    names = ("metrics_agent", "metrics_export", "dashboard_agent_listen", "runtime_env_agent")
+    return {f"{name}_port": next(PORTS) for name in names}
 
 
 def forestalling(start):

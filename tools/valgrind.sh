@@ -10,4 +10,4 @@ export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="valgrind --quiet --leak-che
 leaks=a_filler_that_gives_back_other_bytes_makes_no_slice
 run() { cargo test --locked --quiet --package reverie-core "$@" -- --test-threads=1 --skip "$leaks"; }
 run --lib chunk::slab
-run --test chunk --test chunk_copies --test batch
+run --test chunk --test batch

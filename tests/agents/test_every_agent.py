@@ -29,7 +29,17 @@ PRESETS = [
 ]
 
 #: At most these: `learning_starts` counts sequences where an agent draws sequences.
-SMALL = {"learning_starts": 128, "batch_size": 32, "unroll_length": 16, "minibatch_size": 64, "epochs": 2}
+SMALL = {
+    "learning_starts": 64,
+    "batch_size": 16,
+    "unroll_length": 16,
+    "minibatch_size": 64,
+    "epochs": 2,
+    "sequence_length": 4,
+    "sequence_period": 4,
+    "burn_in": 4,
+    "lstm_units": 16,
+}
 
 
 def env_of(agent):

@@ -241,3 +241,30 @@ def test_a_planted_arrow_upward_is_found() -> None:
     arrows = Crate(sources).arrows()
     assert upward(arrows, (), rooms_of(sources["lib.rs"])) == {"a -> b"}
     assert upward(arrows, (), ["a", "b"], ("a", "b")) == set()
+
+
+# Programs of tests that are one file, and why they cannot be modules of another.
+ALONE = {
+    "reverie-core": {
+        "interleavings": "it has another lock",
+        "tier_memory": "its allocator counts",
+    },
+    "reverie-net": {
+        "heads": "its allocator counts",
+        "local": "it starts itself as another process",
+        "same_host": "client and server over a socket of the host, which is no word",
+        "simulation": "its number is set for it alone",
+        "slice": "client and server over gRPC, which is no word",
+    },
+}
+
+
+@pytest.mark.parametrize("crate", ALONE)
+def test_a_test_is_a_module_of_the_program_for_its_word(crate: str) -> None:
+    """Each program links the crate again, a second of a processor for some lines of a test."""
+    folder = CRATES / crate / "tests"
+    assert {path.stem for path in folder.glob("*.rs")} == set(ALONE[crate])
+    # A file that no `main.rs` names is never compiled.
+    for program in folder.glob("*/main.rs"):
+        named = set(re.findall(r"^mod (\w+);", program.read_text(), re.MULTILINE))
+        assert {path.stem for path in program.parent.glob("*.rs")} - {"main"} <= named, program

@@ -93,11 +93,11 @@ def test_every_selector_has_a_row_in_the_docs_and_a_docstring() -> None:
 
 
 def test_every_selector_is_known_to_the_models_that_the_engine_is_compared_with() -> None:
-    searched = (CORE / "tests" / "table_selectors.rs").read_text()
+    searched = (CORE / "tests" / "table" / "selectors.rs").read_text()
     compared = re.search(r"^const ALL: [^=]* = \[\n(.*?)^\];", searched, re.MULTILINE | re.DOTALL)
     assert compared is not None
-    naive = (CORE / "tests" / "model" / "naive.rs").read_text()
-    for model, text in (("tests/table_selectors.rs: ALL", compared[1]), ("tests/model/naive.rs", naive)):
+    naive = (CORE / "tests" / "table" / "naive.rs").read_text()
+    for model, text in (("tests/table/selectors.rs: ALL", compared[1]), ("tests/table/naive.rs", naive)):
         missing = [name for name in engine() if f"SelectorOptions::{name}" not in text]
         assert missing == [], f"{model} lacks {missing}"
 

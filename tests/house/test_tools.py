@@ -125,3 +125,11 @@ def test_a_guard_that_is_there_already_stays(debian: Path) -> None:
     executable(debian / "policy-rc.d").write_text("#!/bin/sh\nexit 101\n")
     programs(debian, "a-program")
     assert (debian / "policy-rc.d").exists()
+
+
+def test_a_kept_port_is_given_once_and_is_none_that_the_system_chooses(new_port):
+    first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    ports = [new_port() for _ in range(20)]
+    assert len(set(ports)) == 20
+    if first > 20_000 or last < 65_535:
+        assert not [port for port in ports if first <= port <= last]

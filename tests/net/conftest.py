@@ -19,13 +19,17 @@ def network(request):
 
 
 class OwnHost(Host):
-    """A server process that knows which of its servers run."""
+    """A server process that knows which of its servers run. Each has a port that stays its own when it has ended."""
 
-    def __init__(self):
+    def __init__(self, new_port):
         self.running = set()
+        self.new_port = new_port
         super().__init__()
 
     def _ask(self, what, argument):
+        if what == "make":
+            tables, options = argument
+            argument = tables, {"port": self.new_port(), **options}
         answer = super()._ask(what, argument)
         if what == "make":
             self.running.add(answer[0])
@@ -48,12 +52,12 @@ def idle_hosts():
 
 
 @pytest.fixture
-def own_host(idle_hosts):
+def own_host(idle_hosts, new_port):
     """A server process that only this test uses: it may suspend or kill it.
 
     A process that lives and whose servers have all stopped is left to the next test: it takes half a second to start.
     """
-    host = idle_hosts.pop() if idle_hosts else OwnHost()
+    host = idle_hosts.pop() if idle_hosts else OwnHost(new_port)
     yield host
     if host.alive and not host.running:
         idle_hosts.append(host)

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import shutil
-import socket
 import subprocess
 import time
 import urllib.parse
@@ -43,13 +42,12 @@ def shown(tmp_path):
             client.reset("replay")  # the insert that waits goes in
 
 
-def test_prometheus_scrapes_the_metrics_with_every_label_as_it_is(shown, tmp_path):
+def test_prometheus_scrapes_the_metrics_with_every_label_as_it_is(shown, tmp_path, new_port):
     config = {"scrape_configs": [
         {"job_name": "reverie", "scrape_interval": "1s", "static_configs": [{"targets": [shown.http_address]}]}
     ]}  # fmt: skip
     (tmp_path / "config.yml").write_text(json.dumps(config))  # JSON is YAML
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{new_port()}"
     command = ["prometheus", f"--config.file={tmp_path / 'config.yml'}", f"--storage.tsdb.path={tmp_path / 'data'}",
                f"--web.listen-address={address}"]  # fmt: skip
     log = tmp_path / "log"

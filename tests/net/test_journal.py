@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import warnings
 
@@ -13,16 +12,10 @@ import reverie
 from reverie.testing import Host
 
 
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
 @pytest.fixture
-def lives(tmp_path):
+def lives(tmp_path, new_port):
     """Starts a server process with a journal on one port and in one folder, again and again: `lives(tables)`."""
-    port, hosts, servers = free_port(), [], []
+    port, hosts, servers = new_port(), [], []
 
     def start(tables, sync="interval"):
         host = Host()

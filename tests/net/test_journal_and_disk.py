@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import warnings
 
 import numpy as np
@@ -22,12 +21,9 @@ def rows(first, count):
 
 
 @pytest.fixture
-def start(tmp_path):
+def start(tmp_path, new_port):
     """Starts a server process with the journal and the disk of the one before."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    hosts, servers = [], []
+    port, hosts, servers = new_port(), [], []
 
     def begin(tables):
         hosts.append(Host())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import warnings
 
@@ -16,10 +15,8 @@ from reverie.testing import Host
 class Machine:
     """A server process with a journal, whose files lose what was written after a moment."""
 
-    def __init__(self, folder, table, sync):
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            self._port = listener.getsockname()[1]
+    def __init__(self, folder, table, sync, port):
+        self._port = port
         self._folder, self._table, self._sync = folder, table, sync
         self.hosts = []
         self.start()
@@ -49,12 +46,12 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path, fifo):
+def machine(tmp_path, fifo, new_port):
     """Starts a machine: `machine(sync)`."""
     made = []
 
     def start(sync="interval"):
-        made.append(Machine(tmp_path / "journal", fifo(), sync))
+        made.append(Machine(tmp_path / "journal", fifo(), sync, new_port()))
         return made[-1]
 
     yield start

@@ -1,6 +1,7 @@
 """Shards whose process is killed, or starts again: the others go on."""
 
 import contextlib
+import functools
 import logging
 import signal
 
@@ -20,9 +21,10 @@ def network(request):
 
 
 @pytest.fixture
-def mortal():
-    """A server process of the test's own."""
+def mortal(new_port):
+    """A server process of the test's own, whose server keeps its port."""
     host = Host()
+    host.serve = functools.partial(host.serve, port=new_port())
     yield host
     host.process.kill()
     with contextlib.suppress(OSError):
@@ -141,12 +143,14 @@ def test_a_stopped_shard_is_left_out_and_is_back_when_it_continues(
 
 
 @pytest.mark.long
-def test_a_query_and_a_read_leave_out_a_shard_that_is_killed_meanwhile(network, mortal, stack, joined, prioritized):
+def test_a_query_and_a_read_leave_out_a_shard_that_is_killed_meanwhile(
+    network, mortal, stack, joined, prioritized, new_port
+):
     for call in ("query", "get"):
         host = Host()
         stack.callback(host.close)
         survivor = stack.enter_context(serve([prioritized()], network, shard=0))
-        with host.serve([prioritized()], shard=1) as address:
+        with host.serve([prioritized()], shard=1, port=new_port()) as address:
             client = joined([survivor.server_address, address])
             keys = [client.insert_batch("t", {"x": np.full(4, shard)}, shard=shard) for shard in range(2)]
             assert client.can_sample("t")

@@ -3,6 +3,9 @@
 mod accounts;
 mod blocks;
 mod cells;
+mod copies;
 mod packing;
+#[path = "../support/mod.rs"]
+mod shared;
 mod support;
 mod trade;

@@ -1,0 +1,8 @@
+//! Writers: what items see of the steps that were appended.
+
+#[path = "../support/mod.rs"]
+mod support;
+mod inserts;
+mod structured;
+mod trajectories;
+mod transitions;

@@ -1,0 +1,7 @@
+//! The whole flow, and the replay that it belongs to.
+
+#[path = "../support/mod.rs"]
+mod support;
+mod replay;
+mod sample;
+mod whole;

@@ -1,0 +1,145 @@
+//! Draws through the seam: batches made ahead from a source that is no table of this process.
+
+use super::support::{Rows, f64_of, queue, tables};
+use reverie_core::batch::{Options, Planner, Ragged};
+use reverie_core::error::{Error, Result};
+use reverie_core::sample::{Draws, Gathered, Memory, Prefetcher, SampleRequest, Schedule, Source};
+use reverie_core::table::{Tables, Ticket};
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+struct Bytes(Vec<MaybeUninit<u8>>);
+
+impl Memory for Bytes {
+    fn bytes(&mut self, bytes: usize) -> &mut [MaybeUninit<u8>] {
+        &mut self.0[..bytes]
+    }
+}
+
+fn allocate(bytes: usize) -> Option<Box<dyn Memory>> {
+    Some(Box::new(Bytes(vec![MaybeUninit::new(0); bytes])))
+}
+
+/// A source as a network client would be one: it answers from elsewhere, and can lose its other end.
+struct Remote {
+    tables: Arc<Tables>,
+    requests: Mutex<Vec<(String, usize)>>,
+    answers_left: AtomicUsize,
+}
+
+impl Remote {
+    fn new(tables: &Arc<Tables>, answers: usize) -> Arc<Self> {
+        let (tables, answers_left) = (Arc::clone(tables), AtomicUsize::new(answers));
+        Arc::new(Self { tables, requests: Mutex::default(), answers_left })
+    }
+}
+
+impl Source for Remote {
+    fn sample(&self, table: &str, request: SampleRequest) -> Result<Ticket<Draws>> {
+        self.requests.lock().unwrap().push((table.to_owned(), request.num_samples));
+        if self.answers_left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_err() {
+            return Err(Error::Closed { name: table.to_owned() });
+        }
+        self.tables.sample(table, request)
+    }
+}
+
+fn prefetcher(source: &Arc<Remote>, parts: &[(&str, usize)], max_samples: Option<usize>) -> Prefetcher {
+    let parts = parts.iter().map(|(table, count)| ((*table).to_owned(), *count)).collect();
+    let schedule = Schedule {
+        parts,
+        mixture: None,
+        without_replacement: false,
+        windows: None,
+        max_samples,
+        ahead: 2,
+        budget: None,
+    };
+    let planner = Planner::new(&Options { ragged: Ragged::Refuse, columns: None });
+    Prefetcher::new(Arc::clone(source) as Arc<dyn Source>, schedule, planner, allocate).unwrap()
+}
+
+fn next(prefetcher: &Prefetcher) -> Option<Result<Gathered>> {
+    (0..500).find_map(|_| prefetcher.next(Duration::from_millis(20))).expect("an answer within ten seconds")
+}
+
+/// Inserts numbers; their keys.
+fn fill(tables: &Arc<Tables>, table: &str, values: &[f64]) -> Vec<i64> {
+    let items = Rows::new(tables).inserts(values);
+    let keys = tables.get(table).unwrap().insert(items).unwrap().poll().unwrap().unwrap();
+    keys.iter().map(|key| key.get()).collect()
+}
+
+fn keys(draws: &Draws) -> Vec<i64> {
+    draws.keys.iter().map(|key| key.get()).collect()
+}
+
+#[test]
+fn batches_made_ahead_come_in_order_and_end_with_the_samples_that_were_asked_for() {
+    let (tables, _) = tables(vec![queue("q", 10)]);
+    let inserted = fill(&tables, "q", &[1.0, 2.0, 3.0, 4.0, 5.0]);
+    let source = Remote::new(&tables, 10);
+    let prefetcher = prefetcher(&source, &[("q", 2)], Some(5));
+    let mut got = Vec::new();
+    while let Some(batch) = next(&prefetcher) {
+        got.push(keys(&batch.unwrap().draws));
+    }
+    assert_eq!(got, [&inserted[..2], &inserted[2..4], &inserted[4..]]);
+    let requests: Vec<usize> = source.requests.lock().unwrap().iter().map(|(_, count)| *count).collect();
+    assert_eq!(requests, [2, 2, 1]);
+}
+
+#[test]
+fn draws_of_one_table_come_back_where_another_of_the_mixture_fails() {
+    let (tables, _) = tables(vec![queue("a", 10), queue("b", 10)]);
+    fill(&tables, "a", &[1.0, 2.0]);
+    let source = Remote::new(&tables, 1);
+    let mut prefetcher = prefetcher(&source, &[("a", 2), ("b", 1)], None);
+    assert_eq!(next(&prefetcher).unwrap().err(), Some(Error::Closed { name: "b".to_owned() }));
+    assert!(next(&prefetcher).is_none(), "after an error comes the end");
+    let (ready, unfinished) = prefetcher.close();
+    assert!(ready.is_empty());
+    assert_eq!(unfinished.items.iter().map(f64_of).collect::<Vec<_>>(), [1.0, 2.0]);
+}
+
+#[test]
+fn a_panic_of_the_thread_that_makes_batches_is_an_error_and_not_the_end_of_the_data() {
+    struct Defect;
+    impl Source for Defect {
+        fn sample(&self, _: &str, _: SampleRequest) -> Result<Ticket<Draws>> {
+            panic!("a defect")
+        }
+    }
+    let parts = vec![("q".to_owned(), 2)];
+    let schedule = Schedule {
+        parts,
+        mixture: None,
+        without_replacement: false,
+        windows: None,
+        max_samples: None,
+        ahead: 2,
+        budget: None,
+    };
+    let planner = Planner::new(&Options { ragged: Ragged::Refuse, columns: None });
+    let prefetcher = Prefetcher::new(Arc::new(Defect), schedule, planner, allocate).unwrap();
+    assert!(matches!(next(&prefetcher).unwrap().err(), Some(Error::Unavailable(text)) if text.contains("defect")));
+    assert!(next(&prefetcher).is_none(), "after an error comes the end");
+}
+
+#[test]
+fn closing_hands_out_every_draw_that_was_not_delivered() {
+    let (tables, _) = tables(vec![queue("q", 10)]);
+    let inserted = fill(&tables, "q", &[1.0, 2.0, 3.0, 4.0, 5.0]);
+    let source = Remote::new(&tables, 10);
+    let mut prefetcher = prefetcher(&source, &[("q", 2)], None);
+    let first = keys(&next(&prefetcher).unwrap().unwrap().draws);
+    let (ready, unfinished) = prefetcher.close();
+    let mut got = first;
+    ready.iter().for_each(|batch| got.extend(keys(&batch.draws)));
+    got.extend(keys(&unfinished));
+    // What was not drawn is still in the table; nothing is nowhere, and nothing is twice.
+    let left = tables.get("q").unwrap().info().size as usize;
+    assert_eq!(got, inserted[..5 - left]);
+}

@@ -1,0 +1,7 @@
+//! The journal: which requests wait for it, who makes its commits, and machines that stop.
+
+#[path = "../support/mod.rs"]
+mod support;
+mod commits;
+mod crash;
+mod waiting;

@@ -1,0 +1,18 @@
+//! Tables: what they hold and give, which requests wait, and each of their parts against a simpler one.
+
+#[path = "../support/mod.rs"]
+mod support;
+mod bytes;
+mod changes;
+mod copies;
+mod draws;
+mod holds;
+mod layout;
+mod leases;
+mod limiter;
+mod model;
+mod naive;
+mod neighbours;
+mod selectors;
+mod shards;
+mod waiting;
