@@ -1,5 +1,7 @@
 //! Prefetches memory ahead of its use, so that the misses of a batch overlap.
 
+const LINE: usize = 64;
+
 /// Prefetches the cache line at which `value` starts.
 ///
 /// A hint: it changes no state that a program can see, and does nothing on a processor without such an instruction.
@@ -11,15 +13,20 @@ pub(crate) fn prefetch<T: ?Sized>(value: &T) {
 /// Like [`prefetch`] for every cache line of a value that is longer than one.
 #[inline(always)]
 pub(crate) fn prefetch_whole<T>(value: &T) {
-    const LINE: usize = 64;
-    let start: *const u8 = std::ptr::from_ref(value).cast();
-    (0..size_of::<T>()).step_by(LINE).for_each(|offset| hint(start.wrapping_add(offset)));
+    prefetch_whole_at(std::slice::from_ref(value), 0);
 }
 
 /// Like [`prefetch`] for `slice[index]`, without the bounds check: an index past the end is a wasted hint.
 #[inline(always)]
 pub(crate) fn prefetch_at<T>(slice: &[T], index: usize) {
     hint(slice.as_ptr().wrapping_add(index).cast());
+}
+
+/// Like [`prefetch_whole`] for `slice[index]`, without the bounds check.
+#[inline(always)]
+pub(crate) fn prefetch_whole_at<T>(slice: &[T], index: usize) {
+    let start: *const u8 = slice.as_ptr().wrapping_add(index).cast();
+    (0..size_of::<T>()).step_by(LINE).for_each(|offset| hint(start.wrapping_add(offset)));
 }
 
 /// Like [`prefetch`] for any address: an unmapped one is a wasted hint.

@@ -13,6 +13,7 @@ use crate::chunk::{Chunk, Layout};
 use crate::error::{Error, Result};
 use crate::item::{Body, Cells, Form, Item, PatternColumn};
 use std::borrow::Borrow;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The number of kinds of items (pattern and layout) that are gathered together, each in its own pass.
@@ -22,6 +23,10 @@ const KINDS_ALIKE: usize = 4;
 
 /// The number of items that are tried as the leader of a kind.
 const LEADERS_TRIED: usize = 8;
+
+/// Rows whose cells are prefetched together, while the rows before arrive: about as many misses as a processor has in
+/// flight.
+const ASKED_TOGETHER: usize = 32;
 
 /// `n` cells of a chunk's column; the first is at `start` relative to the item's anchor.
 #[derive(Clone, Copy)]
@@ -115,16 +120,22 @@ impl Plan {
         let end = runs.iter().map(|run| run.start + run.n as i64).max().unwrap_or(0);
         let ahead = lines(layout, &runs);
         let (mut rows, mut left) = (Rows::new(layout, first..end, numbers.len()), Vec::new());
+        let mut asked = 0;
+        let ask = |rows: &Rows<'_>, some: Range<usize>| {
+            ahead.iter().for_each(|(column, relative)| rows.prefetch(some.clone(), *column, *relative));
+        };
         for number in numbers {
             let item: &Item = items[number].borrow();
             let chunk = item.single_chunk().filter(|_| item.pattern.same(pattern));
             let slab = chunk.and_then(|chunk| chunk.plain());
-            if slab.is_some_and(|slab| rows.push(slab, item.anchor, number as u32)) {
-                ahead.iter().for_each(|(column, relative)| rows.prefetch_last(*column, *relative));
-            } else {
+            if !slab.is_some_and(|slab| rows.push(slab, item.anchor, number as u32)) {
                 left.push(number);
+            } else if rows.len() == asked + ASKED_TOGETHER {
+                ask(&rows, asked..rows.len());
+                asked = rows.len();
             }
         }
+        ask(&rows, asked..rows.len());
         runs.iter().zip(out).for_each(|(run, out)| rows.gather(run.column, run.start, run.n, out));
         left
     }

@@ -78,6 +78,9 @@ struct Plain {
 const HEADER: u64 = (size_of::<Chunk>() + 2 * size_of::<usize>()) as u64;
 
 impl Chunk {
+    /// Bytes at the start of a plain chunk that a gather reads: where its cells are, and how many.
+    pub(crate) const READ_FIRST: usize = std::mem::offset_of!(Chunk, storage) + size_of::<usize>() + size_of::<Slab>();
+
     fn plain_of(slab: Slab, meter: &Arc<Meter>) -> Arc<Self> {
         Self::new(Storage::Plain(Plain { slab, refs: TableRefs::default() }), false, meter)
     }

@@ -310,15 +310,14 @@ impl<'a> Rows<'a> {
     /// Adds the position `anchor` of the slab, for the place `place`.
     ///
     /// False if the slab has another layout or has not published the cells in all columns.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, slab: &'a Slab, anchor: u32, place: u32) -> bool {
         let known = Arc::ptr_eq(self.layout, &slab.layout) || Arc::ptr_eq(self.alike, &slab.layout);
         let alike = known || self.layout.places() == slab.layout.places();
         let published = i64::from(slab.rows.load(Ordering::Acquire));
-        let at = i64::from(anchor);
-        let fits = alike
-            && at.checked_add(self.cells.start).is_some_and(|first| first >= 0)
-            && at.checked_add(self.cells.end).is_some_and(|end| end <= published);
+        // Saturated bounds are beyond every anchor, as the sums would be.
+        let (least, most) = (self.cells.start.saturating_neg(), published.saturating_sub(self.cells.end));
+        let fits = alike && (least..=most).contains(&i64::from(anchor));
         if fits {
             self.alike = &slab.layout;
             self.places = self.places.max(place as usize + 1);
@@ -327,11 +326,19 @@ impl<'a> Rows<'a> {
         fits
     }
 
-    /// Prefetches the cache line of a column's cell, `relative` to the anchor of the row added last.
-    #[inline]
-    pub(crate) fn prefetch_last(&self, column: usize, relative: i64) {
-        if let Some(row) = self.rows.last() {
-            let place = self.layout.place(column);
+    /// The number of rows.
+    #[inline(always)]
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Prefetches the cache line of a column's cell, `relative` to the anchor of each of these rows.
+    ///
+    /// A loop of its own, and a short one: a processor looks a few hundred instructions ahead, and the more rows are in
+    /// them, the more of their misses overlap.
+    pub(crate) fn prefetch(&self, rows: Range<usize>, column: usize, relative: i64) {
+        let place = *self.layout.place(column);
+        for row in &self.rows[rows] {
             let index = i64::from(row.anchor).wrapping_add(relative) as usize;
             prefetch_address(row.base.wrapping_add(place.offset.wrapping_add(index.wrapping_mul(place.stride))));
         }

@@ -274,7 +274,7 @@ proptest! {
         widths in prop::collection::vec(0..70_usize, 1..6),
         n in 1..4_i32,
         interleaved: bool,
-        picks in prop::collection::vec((0..3_usize, 0..5_u32, 0..6_usize, prop::bool::weighted(0.2)), 1..40),
+        picks in prop::collection::vec((0..3_usize, 0..5_u32, 0..6_usize, prop::bool::weighted(0.2)), 1..200),
         ragged in prop::sample::select(vec![Ragged::Refuse, Ragged::Pad, Ragged::Values]),
     ) {
         let cells = widths.iter().map(|width| (*width, 1)).collect::<Vec<_>>();

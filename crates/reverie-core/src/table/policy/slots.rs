@@ -221,13 +221,13 @@ impl Slots {
         &mut self.page_mut(index).slots[index as usize & (PAGE - 1)]
     }
 
-    /// Counts a draw; returns the item's number of draws, with this one. Saturates.
-    #[inline]
-    pub fn count_draw(&mut self, index: u32) -> u32 {
+    /// Counts a draw, which is the last one that the returned slot has counted. Saturates.
+    #[inline(always)]
+    pub fn count_draw(&mut self, index: u32) -> &Slot {
         self.note_counts(index);
         let slot = self.slot_mut(index);
         slot.times_sampled = slot.times_sampled.saturating_add(1);
-        slot.times_sampled
+        slot
     }
 
     /// Undoes a count; returns the item's number of draws, without this one.

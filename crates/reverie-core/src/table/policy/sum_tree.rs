@@ -1,23 +1,23 @@
 //! Weights of slots, their sum, and the search for the slot at a point of the sum.
 //!
 //! ```text
-//! inner[1]            [ totals of inner[0]'s nodes ]                  one node
-//! inner[0]   [ totals of leaves 0..8 ] [ totals of leaves 8..16 ] ...
-//! leaves     [w0 .. w7] [w8 .. w15] ...                               one cache line each
+//! levels[1]           [ sums and extremes of levels[0] ]                        one branch
+//! levels[0]  [ those of leaves 0..8 ] [ those of leaves 8..16 ] ...             four cache lines each
+//! leaves     [w0 .. w7] [w8 .. w15] ...                                         one cache line each
 //! ```
 //!
 //! A node has eight lanes and is one cache line: a million weights are seven lines deep. Totals are always computed
-//! again from the lanes below and never adjusted by a difference, so that rounding errors do not accumulate. Inner
-//! nodes also hold the running sums of their totals: a descent compares a line with a point, all lanes at once and
-//! without a branch.
+//! again from the lanes below and never adjusted by a difference, so that rounding errors do not accumulate. Branches
+//! also hold the running sums of their totals: a descent compares a line with a point, all lanes at once and without a
+//! conditional jump.
 
-mod extremes;
+mod branch;
 mod marks;
 mod node;
 
-use crate::prefetch::prefetch_at;
+use crate::prefetch::{prefetch_at, prefetch_whole_at};
 use crate::wide::{Lanes, Plain, Wide, wide};
-use extremes::Extremes;
+use branch::{BARE, Branch, NOTHING, Summary};
 use marks::Marks;
 use node::{EMPTY, LANES, Node};
 
@@ -26,40 +26,16 @@ const BLOCK: usize = 256;
 /// Leaves whose sums may be out of date. Bringing this many up to date takes some ten microseconds.
 const TOUCHED_AT_MOST: usize = 1024;
 
-/// A level above the leaves: lane `i` of node `n` is about node `8 n + i` of the level below.
-#[derive(Clone, Debug, Default)]
-struct Inner {
-    totals: Vec<Node>,
-    prefixes: Vec<Node>,
-}
-
-impl Inner {
-    /// Stores the new total of a node below; returns the total of the node above it.
-    #[inline(always)]
-    fn set(&mut self, below: usize, total: f64) -> f64 {
-        self.totals[below / LANES].0[below % LANES] = total;
-        self.refresh(below / LANES)
-    }
-
-    /// Computes a node's running sums; returns its total.
-    #[inline(always)]
-    fn refresh(&mut self, node: usize) -> f64 {
-        let totals = &self.totals[node];
-        self.prefixes[node] = totals.prefixes();
-        totals.total()
-    }
-}
-
 /// The sum over slots of non-negative finite weights, with the smallest positive and the largest of them.
 ///
 /// Grows with the largest slot; a slot that was never set weighs 0. The weights' sum must be finite.
 #[derive(Clone, Debug)]
 pub struct SumTree {
     leaves: Vec<Node>,
-    /// The levels from above the leaves up to a single node; empty while one leaf is enough.
-    inner: Vec<Inner>,
-    extremes: Extremes,
-    total: f64,
+    /// The levels from above the leaves up to a single branch; empty while one leaf is enough. Lane `i` of branch `n`
+    /// is about node `8 n + i` of the level below.
+    levels: Vec<Vec<Branch>>,
+    root: Summary,
     /// The leaves changed since the last settling, and scratch space for the levels above them.
     touched: Marks,
     marks: [Marks; 2],
@@ -76,9 +52,8 @@ impl SumTree {
     pub fn new() -> Self {
         Self {
             leaves: Vec::new(),
-            inner: Vec::new(),
-            extremes: Extremes::new(),
-            total: 0.0,
+            levels: Vec::new(),
+            root: NOTHING,
             touched: Marks::new(),
             marks: [Marks::new(), Marks::new()],
         }
@@ -87,7 +62,7 @@ impl SumTree {
     /// The sum of all weights; exactly 0 if all are 0.
     pub fn total(&mut self) -> f64 {
         self.settle();
-        self.total
+        self.root.total
     }
 
     /// The weight of a slot.
@@ -98,25 +73,32 @@ impl SumTree {
     /// The smallest positive weight.
     pub fn smallest(&mut self) -> Option<f64> {
         self.settle();
-        self.extremes.smallest()
+        (self.root.smallest < f64::INFINITY).then_some(self.root.smallest)
     }
 
     /// The largest weight; `None` if none is positive.
     pub fn largest(&mut self) -> Option<f64> {
         self.settle();
-        self.extremes.largest()
+        (self.root.largest > 0.0).then_some(self.root.largest)
     }
 
     /// A slot with the smallest positive weight. O(log n).
     pub fn smallest_slot(&mut self) -> Option<u32> {
-        self.settle();
-        self.extremes.smallest_slot(&self.leaves)
+        let smallest = self.smallest()?;
+        Some(self.slot_of(smallest, |branch| &branch.smallest))
     }
 
     /// A slot with the largest weight; `None` if none is positive. O(log n).
     pub fn largest_slot(&mut self) -> Option<u32> {
-        self.settle();
-        self.extremes.largest_slot(&self.leaves)
+        let largest = self.largest()?;
+        Some(self.slot_of(largest, |branch| &branch.largest))
+    }
+
+    /// The first slot that weighs `wanted`, which is one of the root's extremes and therefore present.
+    fn slot_of(&self, wanted: f64, side: impl Fn(&Branch) -> &Node) -> u32 {
+        let lane_of = |node: &Node| node.0.iter().position(|lane| *lane == wanted).expect("an extreme is some slot's");
+        let node = self.levels.iter().rev().fold(0, |node, level| node * LANES + lane_of(side(&level[node])));
+        (node * LANES + lane_of(&self.leaves[node])) as u32
     }
 
     /// Makes room for the slot; totals do not change.
@@ -129,16 +111,14 @@ impl SumTree {
         let mut level = 0;
         while nodes > 1 {
             nodes = nodes.div_ceil(LANES);
-            if level == self.inner.len() {
+            if level == self.levels.len() {
                 // The former whole tree becomes the first lane of a new level.
-                let mut inner = Inner { totals: vec![EMPTY], prefixes: vec![EMPTY] };
-                inner.set(0, self.total);
-                self.inner.push(inner);
+                let mut top = BARE;
+                top.set(0, self.root);
+                top.refresh();
+                self.levels.push(vec![top]);
             }
-            let Inner { totals, prefixes } = &mut self.inner[level];
-            totals.resize(nodes, EMPTY);
-            prefixes.resize(nodes, EMPTY);
-            self.extremes.reach(level, nodes);
+            self.levels[level].resize(nodes, BARE);
             level += 1;
         }
     }
@@ -164,8 +144,7 @@ impl SumTree {
     #[inline]
     fn settle(&mut self) {
         if !self.touched.nodes().is_empty() {
-            self.extremes.refresh_many(&self.leaves, self.touched.nodes(), &mut self.marks);
-            self.sum_up();
+            wide(Settling(self));
             self.touched.clear();
         }
     }
@@ -184,10 +163,8 @@ impl SumTree {
             debug_assert!(weight >= 0.0 && weight.is_finite(), "slot {slot} cannot weigh {weight}");
             let node = slot as usize / LANES;
             let old = std::mem::replace(&mut self.leaves[node].0[slot as usize % LANES], weight);
-            if let Some(inner) = self.inner.first() {
-                prefetch_at(&inner.totals, node / LANES);
-                prefetch_at(&inner.prefixes, node / LANES);
-                self.extremes.prefetch(node);
+            if let Some(level) = self.levels.first() {
+                prefetch_whole_at(level, node / LANES);
             }
             self.touched.mark(node);
             changed(slot, old, weight);
@@ -195,31 +172,6 @@ impl SumTree {
         if self.touched.nodes().len() >= TOUCHED_AT_MOST {
             self.settle();
         }
-    }
-
-    /// Computes the levels above the touched leaves.
-    fn sum_up(&mut self) {
-        let Self { leaves, inner, total, touched, marks: [marks, above], .. } = self;
-        let Some((first, rest)) = inner.split_first_mut() else {
-            *total = leaves.first().map_or(0.0, Node::total);
-            return;
-        };
-        marks.begin(first.totals.len(), touched.nodes().len());
-        for &node in touched.nodes() {
-            first.totals[node as usize / LANES].0[node as usize % LANES] = leaves[node as usize].total();
-            marks.mark(node as usize / LANES);
-        }
-        let mut here = first;
-        for next in rest {
-            above.begin(next.totals.len(), marks.nodes().len());
-            for &node in marks.nodes() {
-                next.totals[node as usize / LANES].0[node as usize % LANES] = here.refresh(node as usize);
-                above.mark(node as usize / LANES);
-            }
-            std::mem::swap(marks, above);
-            here = next;
-        }
-        *total = here.refresh(0);
     }
 
     /// Prefetches the cache line of a slot, for [`set_many`](Self::set_many).
@@ -235,8 +187,8 @@ impl SumTree {
         self.settle();
         let mut node = 0;
         let mut rest = point;
-        for inner in self.inner.iter().rev() {
-            let (lane, left) = inner.prefixes[node].descend(rest, Plain);
+        for level in self.levels.iter().rev() {
+            let (lane, left) = level[node].prefixes.descend(rest, Plain);
             (node, rest) = (node * LANES + lane, left);
         }
         self.find_in_leaf(node, rest)
@@ -265,6 +217,38 @@ impl SumTree {
     }
 }
 
+/// Computes the levels above the touched leaves of a tree.
+struct Settling<'a>(&'a mut SumTree);
+
+impl Wide for Settling<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self, _: impl Lanes) {
+        let SumTree { leaves, levels, root, touched, marks: [marks, above] } = self.0;
+        let Some((first, rest)) = levels.split_first_mut() else {
+            *root = leaves.first().map_or(NOTHING, Summary::of_leaf);
+            return;
+        };
+        marks.begin(first.len(), touched.nodes().len());
+        for node in touched.nodes().iter().map(|node| *node as usize) {
+            first[node / LANES].set(node % LANES, Summary::of_leaf(&leaves[node]));
+            marks.mark(node / LANES);
+        }
+        let mut here = first;
+        for next in rest {
+            above.begin(next.len(), marks.nodes().len());
+            for node in marks.nodes().iter().map(|node| *node as usize) {
+                next[node / LANES].set(node % LANES, here[node].refresh());
+                above.mark(node / LANES);
+            }
+            std::mem::swap(marks, above);
+            here = next;
+        }
+        *root = here[0].refresh();
+    }
+}
+
 /// A block of descents: the node that each point has reached, and the rest of the point within it.
 ///
 /// At the end the slots are in `nodes`, and their weights in `points`.
@@ -279,16 +263,20 @@ impl Wide for Descents<'_> {
 
     #[inline(always)]
     fn run(self, lanes: impl Lanes) {
-        let Self { tree: SumTree { inner, leaves, .. }, nodes, points } = self;
+        let Self { tree: SumTree { levels, leaves, .. }, nodes, points } = self;
         nodes.fill(0);
-        for level in (0..inner.len()).rev() {
-            let here = &inner[level].prefixes;
-            let below = if level == 0 { leaves } else { &inner[level - 1].prefixes };
+        let mut above = levels.iter().rev();
+        let mut here = above.next();
+        while let Some(level) = here {
+            here = above.next();
             for (node, point) in nodes.iter_mut().zip(points.iter_mut()) {
-                let (lane, rest) = here[*node as usize].descend(*point, lanes);
+                let (lane, rest) = level[*node as usize].prefixes.descend(*point, lanes);
                 *node = *node * LANES as u32 + lane as u32;
                 *point = rest;
-                prefetch_at(below, *node as usize);
+                match here {
+                    Some(below) => prefetch_at(below, *node as usize),
+                    None => prefetch_at(leaves, *node as usize),
+                }
             }
         }
         for (node, point) in nodes.iter_mut().zip(points) {

@@ -119,6 +119,20 @@ impl Stats {
         self.age_sum += u128::from(age);
     }
 
+    /// As [`Stats::note_draw`] for each of many `(times, age)`. The sums stay in registers.
+    #[inline(always)]
+    pub(in crate::table) fn note_draws(&mut self, draws: impl Iterator<Item = (u32, u64)>) {
+        let (mut first, mut sum) = (0, 0_u128);
+        for (times, age) in draws {
+            first += u64::from(times == 1);
+            sum += u128::from(age);
+            self.age_histogram[Self::age_bucket(age)] += 1;
+        }
+        self.sampled_present += first;
+        self.sampled_unique += first;
+        self.age_sum += sum;
+    }
+
     /// Undoes the count of the age of a draw.
     pub(in crate::table) fn forget_age(&mut self, age: u64) {
         self.age_histogram[Self::age_bucket(age)] -= 1;
@@ -244,6 +258,17 @@ mod tests {
             stats.forget_left(times);
             assert_eq!((stats.times_histogram, stats.draws_of_left), ([0; TIMES_BUCKETS], 0));
         }
+    }
+
+    #[test]
+    fn draws_that_are_counted_together_count_as_one_after_another() {
+        let draws = [(1, 0), (2, 1), (1, u64::MAX), (3, u64::MAX), (1, 1_000)];
+        let (mut together, mut alone) = (Stats::default(), Stats::default());
+        together.note_draws(draws.into_iter());
+        draws.into_iter().for_each(|(times, age)| alone.note_draw(times, age));
+        assert_eq!(together.age_histogram, alone.age_histogram);
+        assert_eq!(together.age_sum, 2 * u128::from(u64::MAX) + 1_001);
+        assert_eq!((together.sampled_present, together.sampled_unique, alone.age_sum), (3, 3, together.age_sum));
     }
 
     #[test]

@@ -4,19 +4,25 @@ use proptest::prelude::*;
 /// Checks that every total, running sum and extreme matches its node's lanes, bit for bit.
 fn assert_consistent(tree: &mut SumTree) {
     tree.settle();
-    let mut below = tree.leaves.clone();
-    let mut total = below.first().map_or(0.0, Node::total);
-    for inner in &tree.inner {
-        assert_eq!(inner.totals.len(), below.len().div_ceil(LANES));
-        for (index, node) in below.iter().enumerate() {
-            assert_eq!(inner.totals[index / LANES].0[index % LANES], node.total());
+    let mut below: Vec<Summary> = tree.leaves.iter().map(Summary::of_leaf).collect();
+    for level in &mut tree.levels.clone() {
+        assert_eq!(level.len(), below.len().div_ceil(LANES));
+        for (index, summary) in below.iter().enumerate() {
+            let (branch, lane) = (&level[index / LANES], index % LANES);
+            let (total, smallest, largest) = (branch.totals.0[lane], branch.smallest.0[lane], branch.largest.0[lane]);
+            assert_eq!(Summary { total, smallest, largest }, *summary);
         }
-        for (totals, prefixes) in inner.totals.iter().zip(&inner.prefixes) {
-            assert_eq!(*prefixes, totals.prefixes());
-        }
-        below.clone_from(&inner.totals);
-        total = below[0].total();
+        below = level
+            .iter_mut()
+            .map(|branch| {
+                let prefixes = branch.prefixes;
+                let summary = branch.refresh();
+                assert_eq!(prefixes, branch.prefixes);
+                summary
+            })
+            .collect();
     }
+    let total = below.first().map_or(0.0, |root| root.total);
     assert!(below.len() <= 1, "the top level is one node");
     assert_eq!(tree.total(), total);
     let leaves = tree.leaves.clone();
@@ -143,6 +149,7 @@ fn the_last_slot_with_weight_takes_what_rounding_puts_behind_the_end() {
 }
 
 #[test]
-fn a_node_is_one_cache_line() {
+fn a_node_is_one_cache_line_and_a_branch_four_with_the_running_sums_first() {
     assert_eq!((size_of::<Node>(), align_of::<Node>()), (64, 64));
+    assert_eq!((size_of::<Branch>(), std::mem::offset_of!(Branch, prefixes)), (256, 0));
 }

@@ -124,16 +124,16 @@ impl Table {
         if let [pick] = picks {
             return self.deliver_one(*pick, now, into);
         }
-        // Counted in order: an item may be drawn twice in a batch.
         let drawn = into.len();
-        into.times_sampled.extend(picks.iter().map(|pick| {
-            let times = self.slots.count_draw(pick.slot);
-            self.stats.note_draw(times, now.saturating_sub(self.slots.slot(pick.slot).inserted_at));
-            times
+        let Self { slots, stats, .. } = self;
+        // Counted in order: an item may be drawn twice in a batch.
+        stats.note_draws(picks.iter().map(|pick| {
+            let slot = slots.count_draw(pick.slot);
+            slot.item.iter().for_each(Item::prefetch);
+            into.times_sampled.push(slot.times_sampled());
+            (slot.times_sampled(), now.saturating_sub(slot.inserted_at))
         }));
         let slots: SmallVec<[&Slot; 256]> = picks.iter().map(|pick| self.slots.slot(pick.slot)).collect();
-        let chunk_ahead = |slot: &&Slot| slot.item.iter().for_each(Item::prefetch);
-        slots.iter().for_each(chunk_ahead);
         let shard = self.options.shard;
         match self.slots.has_copies() {
             false => into
@@ -159,7 +159,8 @@ impl Table {
 
     /// The same for a single draw, as in a table that deletes sampled items: there are no misses to overlap.
     fn deliver_one(&mut self, pick: Pick, now: u64, into: &mut Draws) {
-        let (times, size) = (self.slots.count_draw(pick.slot), self.len() as u64);
+        let size = self.len() as u64;
+        let times = self.slots.count_draw(pick.slot).times_sampled();
         let slot = self.slots.slot(pick.slot);
         self.stats.note_draw(times, now.saturating_sub(slot.inserted_at));
         let item = slot.item.clone().expect("a picked slot holds an item");

@@ -75,8 +75,8 @@ impl Table {
             if self.options.max_times_sampled == 0 || self.is_leased_out(*slot) {
                 continue;
             }
-            let times = self.slots.count_draw(*slot);
-            self.stats.note_draw(times, now.saturating_sub(self.slots.slot(*slot).inserted_at));
+            let counted = self.slots.count_draw(*slot);
+            self.stats.note_draw(counted.times_sampled(), now.saturating_sub(counted.inserted_at));
             self.counters.samples += 1;
             self.lease(*slot, lessee, now);
             keys.push(key);
