@@ -606,6 +606,7 @@ class TransitionWriter:
         priority: float | Literal["max"],
         max_in_flight_bytes: int | None,
         timeout: float | None,
+        variable: Sequence[tuple[str, int]] = ...,
     ) -> Self: ...
     def append(
         self,
@@ -698,6 +699,7 @@ class StructuredWriter:
         *,
         max_in_flight_bytes: int | None,
         timeout: float | None,
+        variable: Sequence[tuple[str, int]] = ...,
     ) -> Self: ...
     def append(self, data: Any, *, partial_step: bool = False) -> None:
         """Appends a step, or a part of one, and sends the items that are complete with it.

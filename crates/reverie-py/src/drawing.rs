@@ -8,6 +8,7 @@ use crate::handle::Handle;
 use crate::reach::{answer, drawn};
 use crate::reading::Reading;
 use pyo3::prelude::*;
+use reverie_core::batch::ONE_BY_ONE;
 use reverie_core::sample::{Drawn, SampleRequest, Sampled};
 
 /// `Client.sample_batch`.
@@ -37,7 +38,7 @@ pub fn available<'py>(
     timeout: Option<f64>,
 ) -> PyResult<Vec<(Bound<'py, PyAny>, bool)>> {
     let (deadline, replay) = (client.deadline(timeout)?, client.reach().replay(py)?);
-    let (reading, batcher) = (Reading::default(), &client.batcher);
+    let (reading, batcher) = (Reading { ragged: ONE_BY_ONE.ragged, columns: None }, &client.batcher);
     let asked =
         ask(py, at_most.saturating_mul(ITEM_BYTES), || Ok(replay.sample_available(table, at_most, deadline.limit())))?;
     let Sampled { batches, error } = match drawn(py, &*replay, table, asked, deadline)? {

@@ -189,21 +189,36 @@ impl Reader {
     }
 }
 
-/// Refuses a schema that differs from that of the first call.
+/// Refuses a schema that differs from that of the first call, except in sizes that are open there.
 pub fn check_same(py: Python<'_>, prefix: &str, first: &Arc<Schema>, now: &Arc<Schema>) -> PyResult<()> {
     if Arc::ptr_eq(first, now) || first == now {
         return Ok(());
     }
+    let fits = |(first, now): &(&ColumnSpec, &ColumnSpec)| first == now || (first.is_variable() && first.is_alike(now));
     if first.structure != now.structure {
         let paths =
             |schema: &Schema| schema.columns.iter().map(|spec| spec.path.clone()).collect::<Vec<_>>().join(", ");
         let (got, want) = (paths(now), paths(first));
         return Err(signature(py, prefix, &format!("columns ({got})"), &format!("({want}), as in the first call")));
     }
-    let differs = first.columns.iter().zip(&now.columns).find(|(first, now)| first != now);
-    let (want, got) = differs.expect("schemas of one structure differ in a column");
-    let say = |spec: &ColumnSpec| format!("{} {:?}", spec.dtype, spec.shape);
+    let Some((want, got)) = first.columns.iter().zip(&now.columns).find(|columns| !fits(columns)) else {
+        return Ok(());
+    };
+    let say = |spec: &ColumnSpec| format!("{} {}", spec.dtype, spec.shape_text());
     Err(signature(py, &join(prefix, &got.path), &say(got), &format!("{}, as in the first call", say(want))))
+}
+
+/// The schema with the first size open of cells that may differ in it: of the columns with these paths, which `prefix`
+/// precedes, and numbers of a cell's axes.
+pub fn opened(schema: &Arc<Schema>, prefix: &str, variable: &[(String, usize)]) -> Arc<Schema> {
+    let mut opened = (**schema).clone();
+    for spec in &mut opened.columns {
+        let place = (join(prefix, &spec.path), spec.shape.len());
+        if let Some(open) = spec.variable().filter(|_| variable.contains(&place)) {
+            *spec = open;
+        }
+    }
+    Arc::new(opened)
 }
 
 fn join(prefix: &str, path: &str) -> String {

@@ -105,8 +105,10 @@ impl Steps {
         compression: Compression,
         paths: Vec<String>,
         configs: Vec<Config>,
+        variable: Vec<(String, usize)>,
     ) -> PyResult<Self> {
-        let writer = Mutex::new(quick(py, || Core::new(meter, compression, paths.clone(), configs))?);
+        let writer = quick(py, || Core::new(meter, compression, paths.clone(), configs))?.of_variable(variable);
+        let writer = Mutex::new(writer);
         let specs = vec![None; paths.len()];
         Ok(Self { paths, writer, forms: Mutex::new(Forms { specs, ..Forms::default() }) })
     }
@@ -213,7 +215,7 @@ pub struct StructuredWriter {
 #[pymethods]
 impl StructuredWriter {
     #[new]
-    #[pyo3(signature = (client, paths, configs, *, max_in_flight_bytes, timeout))]
+    #[pyo3(signature = (client, paths, configs, *, max_in_flight_bytes, timeout, variable=Vec::new()))]
     fn new(
         py: Python<'_>,
         client: Py<Client>,
@@ -221,6 +223,7 @@ impl StructuredWriter {
         configs: Vec<Given<'_>>,
         max_in_flight_bytes: Option<Count>,
         timeout: Option<f64>,
+        variable: Vec<(String, usize)>,
     ) -> PyResult<Self> {
         let configs: Vec<Config> = configs.into_iter().map(config).collect::<PyResult<_>>()?;
         let sending = ItemSender::new(client.bind(py), max_in_flight_bytes, timeout)?;
@@ -236,7 +239,7 @@ impl StructuredWriter {
         }
         let tables = configs.iter().map(|config| config.table.clone()).collect();
         let compression = compression.unwrap_or(Compression::Auto);
-        let steps = Steps::new(py, Arc::clone(sink.meter()), compression, paths, configs)?;
+        let steps = Steps::new(py, Arc::clone(sink.meter()), compression, paths, configs, variable)?;
         Ok(Self { sending, steps, tables, closed: AtomicBool::new(false) })
     }
 
@@ -316,7 +319,7 @@ impl Patterns {
     #[new]
     fn new(py: Python<'_>, paths: Vec<String>, configs: Vec<Given<'_>>) -> PyResult<Self> {
         let configs = configs.into_iter().map(config).collect::<PyResult<_>>()?;
-        let steps = Steps::new(py, Arc::new(Meter::default()), Compression::None, paths, configs)?;
+        let steps = Steps::new(py, Arc::new(Meter::default()), Compression::None, paths, configs, Vec::new())?;
         Ok(Self { steps: Live::new(steps, "iterator"), nests: Mutex::default() })
     }
 

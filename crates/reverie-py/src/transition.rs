@@ -4,7 +4,7 @@ use crate::array::{Numbers, flags, numbers};
 use crate::client::Client;
 use crate::count::Count;
 use crate::enter::{locked, quick};
-use crate::intake::{Columns, Intake, Reader, check_same};
+use crate::intake::{Columns, Intake, Reader, check_same, opened};
 use crate::rows::priority as read_priority;
 use crate::sending::ItemSender;
 use crate::trajectory::{busy, closed};
@@ -23,6 +23,8 @@ pub struct TransitionWriter {
     table: String,
     options: TransitionOptions,
     one_env: bool,
+    /// Paths and numbers of axes of the cells that may differ in their first size.
+    variable: Vec<(String, usize)>,
     /// Used under the GIL only; a second thread is refused.
     readers: Mutex<Readers>,
     writer: Mutex<Option<Core>>,
@@ -49,7 +51,7 @@ struct First {
 impl TransitionWriter {
     #[new]
     #[pyo3(signature = (client, table, *, n_step, discount, num_envs, frame_stack, stack_axis, autoreset, priority_eps,
-        priority_clip, priority, max_in_flight_bytes, timeout))]
+        priority_clip, priority, max_in_flight_bytes, timeout, variable=Vec::new()))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -66,6 +68,7 @@ impl TransitionWriter {
         priority: &Bound<'_, PyAny>,
         max_in_flight_bytes: Option<Count>,
         timeout: Option<f64>,
+        variable: Vec<(String, usize)>,
     ) -> PyResult<Self> {
         let right_ends = match autoreset {
             "next_step" => RightEnds::NextAppend,
@@ -96,6 +99,7 @@ impl TransitionWriter {
             table: table.to_owned(),
             options,
             one_env: num_envs.is_none(),
+            variable,
             readers: Mutex::default(),
             writer: Mutex::default(),
             closed: AtomicBool::new(false),
@@ -137,11 +141,12 @@ impl TransitionWriter {
             Some(first) => first.check(py, &obs, &action, extras_schema.as_ref())?,
             None => {
                 let sink = Arc::clone(sink) as Arc<dyn Sink>;
-                let core =
-                    Core::new(&sink, self.options.clone(), &obs.schema, &action.schema, extras_schema.as_deref());
+                let open = |prefix, schema: &Arc<Schema>| opened(schema, prefix, &self.variable);
+                let (obs, action) = (open("obs", &obs.schema), open("action", &action.schema));
+                let extras = extras_schema.as_ref().map(|schema| open("", schema));
+                let core = Core::new(&sink, self.options.clone(), &obs, &action, extras.as_deref());
                 *self.writer.lock().map_err(|_| busy())? = Some(quick(py, || core)?);
-                let (obs, action) = (Arc::clone(&obs.schema), Arc::clone(&action.schema));
-                *first = Some(First { obs, action, extras: extras_schema });
+                *first = Some(First { obs, action, extras });
             }
         }
         if let (Some(first), Some(last)) = (&first, &final_obs) {

@@ -97,24 +97,22 @@ class WriterCalls(TableCalls):
     ) -> Writer:
         """A writer of sequences under dm-reverb's older interface; see `reverie.writers.Writer`."""
         with self._at(shard, timeout) as (client, timeout):
+            tables = client._tables(timeout)
             return Writer(
                 client,
                 max_sequence_length,
                 delta_encoded,
                 chunk_length,
                 max_in_flight_items,
-                compression=client._compression(timeout),
+                compression=_common_compression(tables),
                 timeout=timeout,
+                variable=_variable_cells(tables),
             )
 
     def _signature(self, timeout: float | None, table: str) -> _native.Structure | None:
         """The structure of the table's signature; None where there is no signature, or no such table."""
         [signature] = [of.signature for of in self._tables(timeout) if of.name == table] or [None]
         return None if signature is None else _native.flatten(signature)[1]
-
-    def _compression(self, timeout: float | None) -> Compression:
-        """The compression that all tables ask for; "auto" where they differ."""
-        return _common_compression(self._tables(timeout))
 
     def structured_writer(
         self,
@@ -126,7 +124,13 @@ class WriterCalls(TableCalls):
     ) -> StructuredWriter:
         """A writer that makes items by patterns; see `reverie.writers.StructuredWriter` and `reverie.structured`."""
         with self._at(shard, timeout) as (client, timeout):
-            return StructuredWriter(client, configs, max_in_flight_bytes=max_in_flight_bytes, timeout=timeout)
+            return StructuredWriter(
+                client,
+                configs,
+                max_in_flight_bytes=max_in_flight_bytes,
+                timeout=timeout,
+                variable=_variable_fields(client._tables(timeout), configs),
+            )
 
     @overload
     def sequence_writer(
@@ -279,8 +283,7 @@ class WriterCalls(TableCalls):
         et al. 2016, algorithm 1), else 1.
         """
         with self._at(shard, timeout) as (client, timeout):
-            if priority is None:
-                priority = _first_priority(client._tables(timeout), table)
+            tables = client._tables(timeout)
             return TransitionWriter(
                 client,
                 table,
@@ -293,9 +296,10 @@ class WriterCalls(TableCalls):
                 autoreset=cast("Autoreset", autoreset.name.lower()) if isinstance(autoreset, enum.Enum) else autoreset,
                 priority_eps=priority_eps,
                 priority_clip=priority_clip,
-                priority=priority,
+                priority=_first_priority(tables, table) if priority is None else priority,
                 max_in_flight_bytes=max_in_flight_bytes,
                 timeout=timeout,
+                variable=_variable_cells([of for of in tables if of.name == table]),
             )
 
     def _share(self, max_in_flight_bytes: int | None, num_envs: int | None) -> int | None:
@@ -326,6 +330,24 @@ def _variable_cells(tables: Sequence[Table]) -> list[tuple[str, int]]:
         for path, spec in zip(structure.paths, leaves, strict=True):
             axes = len(spec.shape)
             found += [(path, axes - time) for time in (0, 1) if axes > time and spec.shape[time] is None]
+    return found
+
+
+def _variable_fields(tables: Sequence[Table], configs: Sequence[object]) -> list[tuple[str, int]]:
+    """The fields of a step that patterns put into columns of any size: paths, and the number of a cell's axes."""
+    shapes: dict[tuple[str, str], tuple[int | None, ...]] = {}
+    for table in tables:
+        if table.signature is not None:
+            leaves, structure = _native.flatten(table.signature)
+            shapes.update(((table.name, path), spec.shape) for path, spec in zip(structure.paths, leaves, strict=True))
+    found = []
+    # The writer refuses what is no config.
+    for config in (given for given in configs if isinstance(given, Config)):
+        for path, node in zip(config.structure.paths, config.flat, strict=True):
+            shape = shapes.get((config.table, path), ())
+            cell = shape if node.squeezed else shape[1:]
+            if cell and cell[0] is None:
+                found.append((node.path, len(cell)))
     return found
 
 

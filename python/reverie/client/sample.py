@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -10,8 +11,9 @@ import numpy as np
 
 from reverie import _checks, _native
 from reverie.client.table import TableCalls
+from reverie.errors import RaggedError
 from reverie.specs import in_order_of
-from reverie.types import Batch, ReplaySample, SampleInfo
+from reverie.types import Batch, BatchInfo, ReplaySample, SampleInfo
 
 #: Draws of one request of `sample`.
 SAMPLES_AT_ONCE = 64
@@ -36,7 +38,7 @@ class SampleCalls(TableCalls):
 
         Several draws are requested together, at most `num_samples`. On a table that deletes sampled items each draw is
         requested alone, so that no item is lost where a loop ends early. Items that were drawn together are views of
-        one allocation.
+        one allocation. Cells of any size have the sizes that they were appended with.
 
         Args:
             table: the table.
@@ -49,7 +51,8 @@ class SampleCalls(TableCalls):
         Raises:
             DeadlineExceededError, UnknownTableError, ClosedError.
             ValueError: for `num_samples` below 1, or timesteps of an item whose columns differ in length.
-            RaggedError: the cells of a sequence differ in size; `sample_batch(table, 1, ragged=)` reads such an item.
+            RaggedError: with `emit_timesteps=False`, the cells of a sequence differ in size and are no array; `.drawn`
+                has the item as a padded batch with masks by path. With timesteps each step has its own cell.
         """
         num_samples = _checks.count("num_samples", num_samples, 1)
         unpack = unpack_as_table_signature
@@ -100,8 +103,10 @@ def samples_of(
         form: the structure to unpack to; None is the stored one.
     """
     columns, structure = _native.flatten(batch.data)
+    sizes = _sizes_of(batch, columns, structure.paths)
     if form is not None and form != structure and len(form.paths) == len(columns):
-        columns, structure = in_order_of(form, columns, structure), form
+        columns, sizes = (in_order_of(form, each, structure) for each in (columns, sizes))
+        structure = form
     info = batch.info
     fields = zip(
         info.key.tolist(),
@@ -113,7 +118,9 @@ def samples_of(
     )
     for row, values in enumerate(fields):
         sampled = SampleInfo(*values)
-        cells = [column[row, ...] for column in columns]
+        cells = [_cells(column, size, row) for column, size in zip(columns, sizes, strict=True)]
+        if not timesteps:
+            _check_sizes(batch, row, cells, structure.paths)
         if step and not timesteps:
             cells = [cell[np.newaxis] for cell in cells]
         if not timesteps:
@@ -123,9 +130,61 @@ def samples_of(
         yield [ReplaySample(sampled, structure.unflatten(one) if unpack else one) for one in steps]
 
 
+def _sizes_of(batch: Batch, columns: list[Any], paths: list[str]) -> list[Any]:
+    """For each column the sizes of its cells, `[B]` or `[B, T]`; None where all are whole."""
+    if batch.mask is None:
+        return [None] * len(columns)
+    masks = [batch.mask.get(path) for path in paths]
+    return [None if mask is None or mask.all() else mask.sum(axis=-1) for mask in masks]
+
+
+def _cells(column: Any, sizes: Any, row: int) -> Any:
+    """The cells of one item: an array, or a list with an array for each step where these differ in size."""
+    if sizes is None:
+        return column[row, ...]
+    of_item = sizes[row]
+    if of_item.ndim == 0:
+        return column[row, :of_item]
+    if (of_item == of_item[:1]).all():
+        return column[row, :, : of_item[0]]
+    return [column[row, step, :size] for step, size in enumerate(of_item)]
+
+
+def _check_sizes(batch: Batch, row: int, cells: list[Any], paths: list[str]) -> None:
+    """Refuses an item with cells that are no array."""
+    for path, cell in zip(paths, cells, strict=True):
+        if isinstance(cell, list):
+            sizes = ", ".join(map(str, sorted({len(one) for one in cell})))
+            reason = (
+                f"its cells have the sizes {sizes}; pass emit_timesteps=True, or read it with sample_batch(ragged=)"
+            )
+            raise RaggedError(f"column '{path}': {reason}", path=path, reason=reason, drawn=[_row_of(batch, row)])
+
+
+def _row_of(batch: Batch, row: int) -> Batch:
+    """One item as a batch of its own."""
+    columns, structure = _native.flatten(batch.data)
+    own = slice(row, row + 1)
+    return dataclasses.replace(
+        batch,
+        info=BatchInfo(*(getattr(batch.info, field.name)[own] for field in dataclasses.fields(batch.info))),
+        data=structure.unflatten([column[own] for column in columns]),
+        mask={path: of[own] for path, of in batch.mask.items()},
+    )
+
+
 def _steps(cells: list[Any], paths: list[str]) -> list[list[Any]]:
-    lengths = {len(cell) if cell.ndim else 1 for cell in cells}
-    if len(lengths) > 1 or any(cell.ndim == 0 for cell in cells):
-        shapes = ", ".join(f"'{path}' {cell.shape}" for path, cell in zip(paths, cells, strict=True))
+    single = [not isinstance(cell, list) and cell.ndim == 0 for cell in cells]
+    lengths = {1 if one else len(cell) for cell, one in zip(cells, single, strict=True)}
+    if len(lengths) > 1 or any(single):
+        shapes = ", ".join(f"'{path}' {_shape(cell)}" for path, cell in zip(paths, cells, strict=True))
         raise ValueError(f"the columns of this item have no common time axis ({shapes}); pass emit_timesteps=False")
-    return [[cell[step, ...] for cell in cells] for step in range(lengths.pop())]
+    return [[_at(cell, step) for cell in cells] for step in range(lengths.pop())]
+
+
+def _at(cells: Any, step: int) -> Any:
+    return cells[step] if isinstance(cells, list) else cells[step, ...]
+
+
+def _shape(cells: Any) -> tuple[int | None, ...]:
+    return (len(cells), None, *cells[0].shape[1:]) if isinstance(cells, list) else cells.shape

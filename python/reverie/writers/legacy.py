@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Self, final
 
 import numpy as np
@@ -33,6 +34,8 @@ class Writer(WriterContext):
             million.
         compression: how steps are stored without `delta_encoded`.
         timeout: seconds that `create_item` and `flush` may wait; None takes the client's default.
+        variable: columns whose cells may differ in the size of their first axis, with the number of a cell's axes; the
+            client takes them from the signatures of its tables.
 
     Raises:
         ValueError: for counts below 1, or a `chunk_length` above `max_sequence_length`.
@@ -50,6 +53,7 @@ class Writer(WriterContext):
         *,
         compression: str = "auto",
         timeout: float | None = None,
+        variable: Sequence[tuple[str, int]] = (),
     ) -> None:
         self._closed = True
         self._length = _checks.count("max_sequence_length", max_sequence_length, 1)
@@ -68,6 +72,7 @@ class Writer(WriterContext):
             max_in_flight_bytes=1 << 62,
             timeout=timeout,
             timesteps=True,
+            variable=list(variable),
         )
         self._structure: _native.Structure | None = None
         self._columns: list[_native.HistoryColumn] = []

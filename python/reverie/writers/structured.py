@@ -29,6 +29,8 @@ class StructuredWriter(_native.StructuredWriter, EpisodeContext):
         max_in_flight_bytes: `append` waits while items with more bytes than this are not in their tables yet; None
             takes the client's limit.
         timeout: seconds that `append` and `flush` may wait; None takes the client's default.
+        variable: fields whose cells may differ in the size of their first axis, with the number of a cell's axes; the
+            client takes them from the signatures of the configs' tables.
 
     Raises:
         ValueError: for no configs, configs with different step structures, or a priority that a table refuses.
@@ -44,7 +46,16 @@ class StructuredWriter(_native.StructuredWriter, EpisodeContext):
         *,
         max_in_flight_bytes: int | None = None,
         timeout: float | None = None,
+        variable: Sequence[tuple[str, int]] = (),
     ) -> StructuredWriter:
         """Takes a live client; `client.structured_writer(...)` calls this."""
         paths, given = for_engine(configs)
-        return super().__new__(cls, client, paths, given, max_in_flight_bytes=max_in_flight_bytes, timeout=timeout)
+        return super().__new__(
+            cls,
+            client,
+            paths,
+            given,
+            max_in_flight_bytes=max_in_flight_bytes,
+            timeout=timeout,
+            variable=list(variable),
+        )

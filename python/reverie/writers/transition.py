@@ -21,7 +21,8 @@ class TransitionWriter(_native.TransitionWriter, WriterContext):
     the number of steps from `obs` to `next_obs`: n, or fewer at the end of an episode. Then `reward` is the sum of
     discount**k * r_k over k < m (float32), and `discount` is discount**m, or 0 where the last step terminated (Sutton &
     Barto, 2nd ed., section 7.1): a target is `reward + discount * value(next_obs)` in every case. At the end of an
-    episode the shorter transitions are sent too. Every observation is stored once.
+    episode the shorter transitions are sent too. Every observation is stored once. Cells may differ in the size of
+    their first axis where the table's signature has None for it; the environments have one size in each step.
 
     Args:
         n_step: the number of steps from an item's observation to its next observation.
@@ -39,6 +40,8 @@ class TransitionWriter(_native.TransitionWriter, WriterContext):
         max_in_flight_bytes: `append` waits while items with more bytes than this are not in the table yet; None takes
             the client's limit.
         timeout: seconds that `append` may wait; None takes the client's default.
+        variable: columns whose cells may differ in the size of their first axis, with the number of a cell's axes; the
+            client takes them from the table's signature.
 
     Raises:
         ValueError: for arguments that can never work.

@@ -96,6 +96,14 @@ impl Run {
         self.writer(step).push(column, cell.bytes);
     }
 
+    /// Writes the one cell of a step whose width is its own: its chunk has room for no other step.
+    pub(super) fn push_alone(&mut self, step: u64, cell: Cells<'_>) {
+        if self.layout.width(0) != cell.bytes.len() {
+            self.layout = layout(&[(cell.bytes.len(), cell.itemsize)], 1);
+        }
+        self.push(step, 0, cell);
+    }
+
     /// Closes the chunks that are full, and packs them if that pays.
     pub(super) fn seal_full(&mut self) {
         for link in &mut self.links {

@@ -35,6 +35,8 @@ impl TransitionWriter {
     /// A writer for steps of these schemas.
     ///
     /// `extras` adds further names to the item and must be a dictionary; names that the writer sets itself are refused.
+    /// Cells of a column whose first size is [`ANY_SIZE`](crate::spec::ANY_SIZE) may differ in it between steps; in one
+    /// step they have one size in all environments.
     pub fn new(
         sink: &Arc<dyn Sink>,
         options: TransitionOptions,
@@ -50,19 +52,29 @@ impl TransitionWriter {
                 spec.path, spec.dtype
             )));
         }
-        if let (Some(_), Some(spec)) = (
-            options.frame_stack,
-            columns.specs[..columns.num_obs].iter().find(|spec| usize::from(options.stack_axis) > spec.shape.len()),
-        ) {
-            return Err(Error::InvalidArgument(format!(
-                "stack_axis {} is beyond the axes of column '{}' {:?}",
-                options.stack_axis, spec.path, spec.shape
-            )));
+        if options.frame_stack.is_some() {
+            let obs = &columns.specs[..columns.num_obs];
+            if let Some(spec) = obs.iter().find(|spec| spec.is_variable()) {
+                return Err(Error::InvalidArgument(format!(
+                    "column '{}' is {} {}: frames of several sizes cannot be stacked; leave out frame_stack",
+                    spec.path,
+                    spec.dtype,
+                    spec.shape_text()
+                )));
+            }
+            if let Some(spec) = obs.iter().find(|spec| usize::from(options.stack_axis) > spec.shape.len()) {
+                return Err(Error::InvalidArgument(format!(
+                    "stack_axis {} is beyond the axes of column '{}' {:?}",
+                    options.stack_axis, spec.path, spec.shape
+                )));
+            }
         }
         let cells: Vec<_> =
-            columns.specs.iter().map(|c| (c.cell_bytes().unwrap_or(0), c.dtype.size().unwrap_or(0))).collect();
-        let layout = layout(&cells, chunk_length(cells.iter().map(|(width, _)| width).sum()));
-        let env = |_| Env::new(Run::new(Arc::clone(&layout), options.compression, Arc::clone(sink.meter())));
+            columns.fixed().map(|c| (c.cell_bytes().unwrap_or(0), c.dtype.size().unwrap_or(0))).collect();
+        let shared = layout(&cells, chunk_length(cells.iter().map(|(width, _)| width).sum()));
+        let run = |layout: &Arc<_>| Run::new(Arc::clone(layout), options.compression, Arc::clone(sink.meter()));
+        let alone = |column: &usize| run(&layout(&[(0, columns.specs[*column].dtype.size().unwrap_or(0))], 1));
+        let env = |_| Env::new(run(&shared), columns.open.iter().map(alone).collect());
         Ok(Self { envs: (0..options.num_envs).map(env).collect(), options, columns, dropped: 0 })
     }
 
@@ -88,12 +100,15 @@ impl TransitionWriter {
                 step.columns.len()
             )));
         }
-        let bytes =
-            |cells: &[Cells<'_>]| -> Result<()> {
-                self.columns.specs.iter().zip(cells).try_for_each(|(spec, cells)| {
-                    rows(&spec.path, cells.bytes.len(), n * spec.cell_bytes().unwrap_or(0))
-                })
-            };
+        let bytes = |cells: &[Cells<'_>]| -> Result<()> {
+            self.columns.specs.iter().zip(cells).try_for_each(|(spec, cells)| {
+                let got = cells.bytes.len();
+                match got.is_multiple_of(n) && spec.is_variable() && spec.rows_in(got / n).is_some() {
+                    true => Ok(()),
+                    false => rows(&spec.path, got, n * spec.cell_bytes().unwrap_or(0)),
+                }
+            })
+        };
         bytes(step.columns)?;
         rows("reward", step.rewards.len(), n)?;
         rows("terminated", step.terminated.len(), n)?;

@@ -27,7 +27,8 @@ pub fn join(parts: &[&[Output]], ragged: Ragged) -> Result<Vec<Output>> {
             for axis in 1..part.shape.len() {
                 let (here, there) = (whole.shape[axis], part.shape[axis]);
                 // Of cells that differ in size the lengths have an axis of steps, of which an item may have fewer.
-                let may_differ = ragged == Ragged::Pad || matches!(whole.role, Role::Lengths(_));
+                let may_differ =
+                    matches!(ragged, Ragged::Pad | Ragged::PadCells) || matches!(whole.role, Role::Lengths(_));
                 if here != there && !may_differ {
                     let reason = format!("items of {here} and of {there} cells; ask for ragged=\"pad\" or \"values\"");
                     return Err(differ(&whole.path, &reason));

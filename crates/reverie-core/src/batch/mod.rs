@@ -22,7 +22,7 @@ mod windows;
 
 pub use arrays::{ALIGN, Arrays, Block, Head, INFO_ARRAYS, Layout};
 pub use join::{join, place};
-pub use output::{Options, Output, Ragged, Role};
+pub use output::{ONE_BY_ONE, Options, Output, Ragged, Role};
 pub use plan::{Plan, plan};
 pub use planner::Planner;
 pub use split::{Lying, Split};

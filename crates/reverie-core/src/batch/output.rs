@@ -20,6 +20,9 @@ pub enum Ragged {
     /// A column whose cells are stacked behind other axes (`stack_axis > 0`) has no leading axis to concatenate along:
     /// its lengths must be equal, and it stays stacked.
     Values,
+    /// Unequal lengths are refused. Cells that differ in size are padded to the largest, and each column of such cells
+    /// has a mask of its own, also if there is one of them.
+    PadCells,
 }
 
 /// The options of a batch.
@@ -30,6 +33,9 @@ pub struct Options<'a> {
     /// The paths to read; `None` for all. A path above columns (`obs`) means every column below it.
     pub columns: Option<&'a [String]>,
 }
+
+/// The options of draws that a caller takes apart item by item.
+pub const ONE_BY_ONE: Options<'static> = Options { ragged: Ragged::PadCells, columns: None };
 
 /// The content of an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -253,7 +253,9 @@ fn plan_column<T: Borrow<Item>>(
         Ragged::Values if axis == 0 => Kind::Values,
         _ if equal => Kind::Dense,
         Ragged::Pad => Kind::Padded,
-        Ragged::Refuse | Ragged::Values => return Err(unequal(&spec.path, patterns, source, ragged)),
+        Ragged::Refuse | Ragged::Values | Ragged::PadCells => {
+            return Err(unequal(&spec.path, patterns, source, ragged));
+        }
     };
     let mut starts = Vec::new();
     if kind == Kind::Values {
@@ -347,6 +349,7 @@ impl Plan {
             _ if column.sizes.is_some() => true,
             Ragged::Pad => column.kind != Kind::Squeezed,
             Ragged::Values => column.kind == Kind::Values,
+            Ragged::PadCells => false,
         };
         let concerned = (0..self.num_columns).filter(|index| concerns(&&self.columns[*index])).collect::<Vec<_>>();
         let Some(first) = concerned.first() else { return };
@@ -354,7 +357,7 @@ impl Plan {
         let differ = concerned.iter().any(|index| self.columns[*index].sizes.is_some());
         let equal =
             |pattern: &&Pattern| concerned.iter().all(|index| length(pattern, *index) == length(pattern, *first));
-        let one = concerned.len() == 1 || (!differ && patterns.iter().all(equal));
+        let one = ragged != Ragged::PadCells && (concerned.len() == 1 || (!differ && patterns.iter().all(equal)));
         let outputs = match one {
             true => vec![(None, *first)],
             false => concerned.iter().map(|index| (Some(*index), *index)).collect(),

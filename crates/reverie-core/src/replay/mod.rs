@@ -38,6 +38,8 @@ pub trait Replay: Sink {
     ) -> Ticket<Sampled>;
 
     /// Draws the items that can be drawn at once, at least one and at most `at_most`; see [`Sampled::runs`].
+    ///
+    /// What is gathered elsewhere is read as [`ONE_BY_ONE`](crate::batch::ONE_BY_ONE).
     fn sample_available(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled>;
 
     /// As [`Replay::sample_available`], but waits for nothing: no draws are no error. `timeout` as for `try_sample`.

@@ -11,7 +11,7 @@ use crate::items::MAX_ITEMS;
 use crate::proto::{self, request::Body};
 use reverie_core::Result;
 use reverie_core::append::Sink;
-use reverie_core::batch::Options;
+use reverie_core::batch::{ONE_BY_ONE, Options};
 use reverie_core::item::Item;
 use reverie_core::replay::{Batches, Info, Link, Replay, Waits};
 use reverie_core::sample::{Allocate, SampleRequest, Sampled, Schedule, Windows};
@@ -62,12 +62,12 @@ impl Replay for Remote {
 
     fn sample_available(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled> {
         let request = SampleRequest { num_samples: at_most, ..SampleRequest::default() };
-        self.draw(remote::SampleRequest { at_once: true, ..one(table, request, &Options::default()) }, timeout)
+        self.draw(remote::SampleRequest { at_once: true, ..one(table, request, &ONE_BY_ONE) }, timeout)
     }
 
     fn try_sample_available(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled> {
         let request = SampleRequest { num_samples: at_most, ..SampleRequest::default() };
-        let request = one(table, request, &Options::default());
+        let request = one(table, request, &ONE_BY_ONE);
         self.draw(remote::SampleRequest { at_once: true, only_now: true, ..request }, timeout).map(Sampled::of_now)
     }
 

@@ -13,6 +13,7 @@ pub fn encode_reading(columns: Option<&[String]>, ragged: Ragged) -> proto::Read
         Ragged::Refuse => proto::Ragged::Refuse,
         Ragged::Pad => proto::Ragged::Pad,
         Ragged::Values => proto::Ragged::Values,
+        Ragged::PadCells => proto::Ragged::PadCells,
     };
     proto::Reading { columns: columns.unwrap_or_default().to_vec(), ragged: ragged.into() }
 }
@@ -24,6 +25,7 @@ pub fn decode_reading(message: Option<proto::Reading>) -> Result<(Option<Vec<Str
         Ok(proto::Ragged::Refuse) => Ragged::Refuse,
         Ok(proto::Ragged::Pad) => Ragged::Pad,
         Ok(proto::Ragged::Values) => Ragged::Values,
+        Ok(proto::Ragged::PadCells) => Ragged::PadCells,
         Err(_) => return Err(broken(format!("unequal lengths are to become {}, which is unknown", message.ragged))),
     };
     Ok(((!message.columns.is_empty()).then_some(message.columns), ragged))

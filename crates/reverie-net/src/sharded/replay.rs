@@ -9,7 +9,7 @@ use super::join::{Reading, figures_of, merged};
 use super::merge::{chosen, infos, links, longest, one, queried, waits, whole};
 use super::table::Table;
 use reverie_core::append::Sink;
-use reverie_core::batch::Options;
+use reverie_core::batch::{ONE_BY_ONE, Options};
 use reverie_core::chunk::{Compression, Meter};
 use reverie_core::item::Item;
 use reverie_core::replay::{Batches, Info, Link, Replay, Waits};
@@ -148,7 +148,7 @@ impl Replay for Sharded {
         if let Some(replay) = self.only(table) {
             return self.noted(replay.sample_available(table, at_most, timeout));
         }
-        let reading = self.reading(&Options::default());
+        let reading = self.reading(&ONE_BY_ONE);
         let request = SampleRequest { num_samples: at_most, ..SampleRequest::default() };
         self.at(table, timeout, move |_, table, end| async move {
             Draws { table: &table, request, reading: &reading, end: &end }.runs().await

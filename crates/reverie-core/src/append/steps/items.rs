@@ -35,14 +35,10 @@ pub struct ItemForm {
     spans: Spans,
     /// The item's anchor relative to the step at which it is created.
     anchor: i64,
+    /// Bytes of the cells whose width is fixed.
     bytes: usize,
-}
-
-impl ItemForm {
-    /// The bytes of an item's cells; where cells differ, as if all were as the latest.
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
+    /// The columns whose cells differ in width, and the number of their cells.
+    differing: SmallVec<[(usize, usize); 1]>,
 }
 
 /// For each column group the first and the last step, relative to the item's anchor.
@@ -106,10 +102,18 @@ impl StepWriter {
             cells: shifted(&column.cells, -anchor as i32),
             squeeze: column.squeeze,
         });
-        let bytes = |column: &ItemColumn| column.cells.len() * self.cell_bytes(column.column);
-        let bytes = columns.iter().map(bytes).sum();
+        let fixed = |column: &ItemColumn| self.columns[column.column].spec.cell_bytes();
+        let bytes = columns.iter().filter_map(|column| Some(column.cells.len() * fixed(column)?)).sum();
+        let differing = columns.iter().filter(|column| fixed(column).is_none());
+        let differing = differing.map(|column| (column.column, column.cells.len())).collect();
         let (pattern, spans) = self.lay_out_item(structure, relative.collect())?;
-        Ok(ItemForm { pattern, spans, anchor, bytes })
+        Ok(ItemForm { pattern, spans, anchor, bytes, differing })
+    }
+
+    /// The bytes of an item's cells; where cells differ in width, as if all were as the latest.
+    pub fn bytes_of(&self, form: &ItemForm) -> usize {
+        let bytes = |(column, cells): &(usize, usize)| cells * self.cell_bytes(*column);
+        form.bytes + form.differing.iter().map(bytes).sum::<usize>()
     }
 
     /// The item of that form at a step; every cell of it must exist ([`StepWriter::holds`]).

@@ -51,7 +51,9 @@ impl Field {
     }
 
     /// Refuses values that a condition or a priority cannot use, and values that differ from those of earlier steps.
-    pub(super) fn check(&self, spec: &ColumnSpec) -> Result<()> {
+    ///
+    /// `column` is the writer's column of the field, if it has one: its cells may differ in size.
+    pub(super) fn check(&self, spec: &ColumnSpec, column: Option<&ColumnSpec>) -> Result<()> {
         let refuse = |want: &str| {
             Err(Error::Signature {
                 path: self.path.clone(),
@@ -65,9 +67,12 @@ impl Field {
         if self.errors.is_some() && !(is_number(spec.dtype) && spec.elements() == 1) {
             return refuse("one float32, float64 or integer, as td_error makes a priority of it");
         }
-        match &self.spec {
-            Some(known) if (known.dtype, &known.shape) != (spec.dtype, &spec.shape) => {
-                refuse(&format!("{} {:?}, as in the steps before", known.dtype, known.shape))
+        let fits = |known: &ColumnSpec| {
+            (known.dtype, &known.shape) == (spec.dtype, &spec.shape) || (known.is_variable() && known.is_alike(spec))
+        };
+        match column.or(self.spec.as_ref()) {
+            Some(known) if !fits(known) => {
+                refuse(&format!("{} {}, as in the steps before", known.dtype, known.shape_text()))
             }
             _ => Ok(()),
         }

@@ -92,6 +92,13 @@ impl StructuredWriter {
         Ok(Self { steps, fields, programs: configs.into_iter().map(program).collect(), step: 0, episode: 0 })
     }
 
+    /// Cells of these fields may differ in the size of their first axis: their paths and the numbers of a cell's axes.
+    #[must_use]
+    pub fn of_variable(mut self, fields: Vec<(String, usize)>) -> Self {
+        self.steps = self.steps.of_variable(fields);
+        self
+    }
+
     /// The paths of the step, in the order of the fields' numbers.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.fields.iter().map(|field| field.path.as_str())
@@ -104,12 +111,13 @@ impl StructuredWriter {
 
     /// Takes the specifications of fields, before their first append. If one is refused, none is taken.
     ///
-    /// Refuses a field whose specification changed, and one that conditions or priorities cannot use.
+    /// Refuses a field whose specification changed, and one that conditions or priorities cannot use. A field whose cells
+    /// may differ in size is resolved again when the size changes.
     pub fn resolve(&mut self, fields: &[usize], specs: &[ColumnSpec]) -> Result<()> {
         let mut columns = Vec::with_capacity(fields.len());
         for (field, spec) in fields.iter().zip(specs) {
             let field = &self.fields[*field];
-            field.check(spec)?;
+            field.check(spec, self.steps.column(&field.path).map(|column| self.steps.spec(column)))?;
             if field.stored {
                 columns.push(ColumnSpec { path: field.path.clone(), ..spec.clone() });
             }
@@ -191,7 +199,7 @@ impl StructuredWriter {
                 program.form = Some(program.form(fields, steps)?);
             }
             let form = program.form.as_ref().expect("the form was just made");
-            let (item, bytes) = (steps.item_of(form, step), form.bytes());
+            let (item, bytes) = (steps.item_of(form, step), steps.bytes_of(form));
             makes.push(Made { config: index, item, priority: program.priority(fields, step), bytes });
             program.applied = step as i64;
         }

@@ -13,6 +13,11 @@ const RESERVED: [&str; 5] = ["action", "discount", "next_obs", "obs", "reward"];
 pub(super) struct Columns {
     pub(super) specs: Vec<ColumnSpec>,
     pub(super) num_obs: usize,
+    /// For every column the run of an environment that has it, and its number there. Cells of one width share the first
+    /// run; each column whose cells differ has one of its own.
+    pub(super) places: Vec<(usize, usize)>,
+    /// The columns whose cells differ, in the order of their runs, which follow the first.
+    pub(super) open: Vec<usize>,
     /// For every column of an item in flattening order: its path, the column, and whether it is read at the right end.
     item: Vec<(String, usize, bool)>,
     structure: Structure,
@@ -66,7 +71,23 @@ impl Columns {
             Structure::Dict(parts.iter().map(|(name, s, ..)| (Key::Str(name.clone()), s.clone())).collect());
         let columns = parts.iter().flat_map(|(_, _, columns, right)| columns.clone().map(|column| (column, *right)));
         let item = structure.paths().into_iter().zip(columns).map(|(path, (column, right))| (path, column, right));
-        Ok(Self { num_obs, item: item.collect(), structure, patterns: HashMap::new(), specs })
+        let item = item.collect();
+        let (mut places, mut open, mut fixed) = (Vec::with_capacity(specs.len()), Vec::new(), 0);
+        for (column, spec) in specs.iter().enumerate() {
+            if spec.is_variable() {
+                open.push(column);
+                places.push((open.len(), 0));
+            } else {
+                places.push((0, fixed));
+                fixed += 1;
+            }
+        }
+        Ok(Self { num_obs, places, open, item, structure, patterns: HashMap::new(), specs })
+    }
+
+    /// The columns whose cells have one width, in the order of the first run.
+    pub(super) fn fixed(&self) -> impl Iterator<Item = &ColumnSpec> {
+        self.specs.iter().filter(|spec| !spec.is_variable())
     }
 
     /// The form of an item with `before` earlier frames in its episode and its right end `steps` later.
@@ -74,7 +95,7 @@ impl Columns {
     /// `before` is at most a stack's frames less one. If a stack reaches before the episode, the first frame is
     /// repeated.
     pub(super) fn pattern(&mut self, options: &TransitionOptions, before: usize, steps: usize) -> Form {
-        let Self { item, specs, num_obs, structure, patterns, .. } = self;
+        let Self { item, specs, num_obs, places, structure, patterns, .. } = self;
         let make = || {
             let columns = item.iter().map(|(path, column, right)| {
                 let at = if *right { steps as i32 } else { 0 };
@@ -90,8 +111,8 @@ impl Columns {
                 };
                 PatternColumn {
                     spec: ColumnSpec { path: path.clone(), ..specs[*column].clone() },
-                    part: 0,
-                    column: *column as u32,
+                    part: places[*column].0 as u32,
+                    column: places[*column].1 as u32,
                     cells,
                     squeeze: stacked.is_none(),
                     stack_axis: stacked.map_or(0, |_| options.stack_axis),

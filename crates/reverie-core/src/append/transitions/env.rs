@@ -26,6 +26,8 @@ struct Span {
 
 pub(super) struct Env {
     run: Run,
+    /// One for each column whose cells differ in width.
+    open_runs: Vec<Run>,
     step: u64,
     stream: u32,
     episode: u32,
@@ -40,9 +42,10 @@ pub(super) struct Env {
 }
 
 impl Env {
-    pub(super) fn new(run: Run) -> Self {
+    pub(super) fn new(run: Run, open_runs: Vec<Run>) -> Self {
         Self {
             run,
+            open_runs,
             step: 0,
             stream: next_stream(),
             episode: next_episode(),
@@ -69,7 +72,7 @@ impl Env {
             self.end_episode(columns, options, (index, step.columns), at(step.bootstrap), items);
             return;
         }
-        self.write(index, 0..step.columns.len(), step.columns);
+        self.write(columns, options, index, 0..step.columns.len(), step.columns);
         if self.open.len() == options.n_step {
             self.complete(columns, options, at(step.bootstrap), items);
         }
@@ -104,8 +107,10 @@ impl Env {
             self.begin_episode();
         }
         self.span = None;
-        self.run.seal();
-        self.run.clear();
+        for run in std::iter::once(&mut self.run).chain(&mut self.open_runs) {
+            run.seal();
+            run.clear();
+        }
         dropped
     }
 
@@ -119,11 +124,26 @@ impl Env {
     }
 
     /// Writes this environment's row of the given columns at the present step.
-    fn write(&mut self, index: usize, columns: std::ops::Range<usize>, cells: &[Cells<'_>]) {
+    fn write(
+        &mut self,
+        columns: &Columns,
+        options: &TransitionOptions,
+        index: usize,
+        written: std::ops::Range<usize>,
+        cells: &[Cells<'_>],
+    ) {
         let writer = self.run.writer(self.step);
-        for column in columns {
-            let width = writer.layout().width(column);
-            writer.push(column, &cells[column].bytes[index * width..(index + 1) * width]);
+        for column in written {
+            let Cells { bytes, itemsize } = cells[column];
+            let (run, within) = columns.places[column];
+            if run == 0 {
+                let width = writer.layout().width(within);
+                writer.push(within, &bytes[index * width..(index + 1) * width]);
+            } else {
+                let width = bytes.len() / options.num_envs;
+                let cell = Cells { itemsize, bytes: &bytes[index * width..(index + 1) * width] };
+                self.open_runs[run - 1].push_alone(self.step, cell);
+            }
         }
     }
 
@@ -138,12 +158,16 @@ impl Env {
         value: Option<f64>,
         items: &mut Inserts,
     ) {
-        self.write(index, 0..columns.num_obs, obs);
+        self.write(columns, options, index, 0..columns.num_obs, obs);
         while !self.open.is_empty() {
             self.complete(columns, options, value, items);
         }
         let writer = self.run.writer(self.step);
-        (columns.num_obs..columns.specs.len()).for_each(|column| writer.skip(column));
+        for (run, within) in &columns.places[columns.num_obs..] {
+            if *run == 0 {
+                writer.skip(*within);
+            }
+        }
         self.step += 1;
         self.begin_episode();
         self.tidy(options);
@@ -166,10 +190,14 @@ impl Env {
     ) {
         let Start { step, reward, discount, q_taken } = self.open.pop_front().expect("a start is open");
         let writer = self.run.writer_at(step);
-        writer.push(columns.specs.len() - 2, &(reward as f32).to_ne_bytes());
-        writer.push(columns.specs.len() - 1, &(discount as f32).to_ne_bytes());
+        let last = columns.specs.len() - columns.open.len() - 1;
+        writer.push(last - 1, &(reward as f32).to_ne_bytes());
+        writer.push(last, &(discount as f32).to_ne_bytes());
         let before = ((step - self.episode_start) as usize).min(options.frame_stack.unwrap_or(1) - 1);
-        let (body, origin) = self.body(step - before as u64, self.step);
+        let (body, origin) = match columns.open[..] {
+            [] => self.body(step - before as u64, self.step),
+            _ => self.body_with_open(columns, step - before as u64, step),
+        };
         let item = Item {
             body,
             pattern: columns.pattern(options, before, (self.step - step) as usize),
@@ -208,11 +236,28 @@ impl Env {
         (Body::Span(parts), origin)
     }
 
+    /// The body where cells of columns differ in width: each of these columns has chunks of its own.
+    fn body_with_open(&self, columns: &Columns, first: u64, step: u64) -> (Body, u64) {
+        let link = |run: &Run, step| run.link(step).expect("the step's chunk is kept");
+        let (from, to) = (link(&self.run, first), link(&self.run, self.step));
+        let origin = self.run.get(from).start;
+        let mut parts = vec![self.run.part(from, to, origin)];
+        for (column, run) in columns.open.iter().zip(&self.open_runs) {
+            // Only observations are read at the right end.
+            let last = if *column < columns.num_obs { self.step } else { step };
+            parts.push(run.part(link(run, step), link(run, last), origin));
+        }
+        (Body::Span(Arc::new(parts.into())), origin)
+    }
+
     fn tidy(&mut self, options: &TransitionOptions) {
         let oldest = self.open.front().map_or(self.step, |start| start.step);
         let frames = options.frame_stack.unwrap_or(1) as u64 - 1;
-        self.run.seal_full();
-        self.run.forget_before(oldest.saturating_sub(frames).max(self.episode_start.min(oldest)));
+        let kept = oldest.saturating_sub(frames).max(self.episode_start.min(oldest));
+        for run in std::iter::once(&mut self.run).chain(&mut self.open_runs) {
+            run.seal_full();
+            run.forget_before(kept);
+        }
         if self.span.as_ref().is_some_and(|span| span.last < oldest) {
             self.span = None;
         }
