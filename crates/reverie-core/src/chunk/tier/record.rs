@@ -79,7 +79,7 @@ impl Record {
     }
 
     /// The same chunk with its columns as they lie in a saved one.
-    pub(super) fn as_saved(self) -> Self {
+    pub(super) fn into_saved(self) -> Self {
         Self { columns: as_saved(&self.columns), ..self }
     }
 }

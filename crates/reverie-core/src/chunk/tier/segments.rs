@@ -129,7 +129,7 @@ impl Shared {
         let record: Record = chunk.record(scratch)?;
         let bytes = saved.bytes(record.saved_bytes(), record.is_packed())?;
         let place = self.place(bytes, || segments.open(bytes.segment)).ok()?;
-        Some(Stored::of(record.as_saved(), place, last))
+        Some(Stored::of(record.into_saved(), place, last))
     }
 }
 
