@@ -92,8 +92,8 @@ class TableCalls(_native.Client):
 
         Raises:
             ValueError: for neither keys nor conditions: `client.reset(table)` drops all items.
-            UnavailableError: the server cannot be reached, or, without `keys`, was restarted before it answered: what was
-                deleted is not known.
+            UnavailableError: the server cannot be reached, or, without `keys`, was restarted before it answered: what
+                was deleted is not known.
         """
         if where:
             return self._delete_where(table, keys, where, timeout)
