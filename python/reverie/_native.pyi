@@ -515,8 +515,8 @@ class Client:
             timeout: seconds that the server may take to answer; in-process there is nothing to wait for.
 
         Raises:
-            UnavailableError: one of several servers cannot be reached: its items would stay, and the others may be empty.
-                Or the server was restarted before it answered: whether the table was emptied is not known.
+            UnavailableError: one of several servers cannot be reached: its items would stay. The others may be empty.
+                Also where the server was restarted before it answered: it is not known whether the table was emptied.
         """
 
     def configure(
