@@ -100,6 +100,10 @@ pub enum Error {
     #[error("{0}")]
     Unavailable(String),
 
+    /// A request that was not answered, of which nothing says whether it was done, and which must not be done twice.
+    #[error("{0}")]
+    Undecided(String),
+
     /// The server refuses this client: a missing or wrong token, or an untrusted certificate.
     #[error("{0}")]
     Unauthenticated(String),

@@ -62,7 +62,7 @@ pub fn raise(py: Python<'_>, error: Error) -> PyErr {
             with.set_item("action", action)?;
             with.set_item("reason", reason)
         }),
-        Error::Unavailable(_) => exception(py, "UnavailableError", &text, |_| Ok(())),
+        Error::Unavailable(_) | Error::Undecided(_) => exception(py, "UnavailableError", &text, |_| Ok(())),
         Error::Unauthenticated(_) => exception(py, "UnauthenticatedError", &text, |_| Ok(())),
         Error::Protocol(_) => exception(py, "ProtocolError", &text, |_| Ok(())),
         Error::UnknownOutcome { number } => {

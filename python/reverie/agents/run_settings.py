@@ -35,7 +35,7 @@ class RunSettings:
     """The device of learner and policies: "cpu", "cuda", or one of several GPUs as "cuda:1"."""
     actor_device: str | None = None
     """The device of the policies of actors and evaluator; None is `device`. "cpu" leaves a GPU to the learner. On Ray
-    `gpus_per_actor` says it."""
+    `gpus_per_actor` decides instead."""
     compile: str = "auto"
     """Whether the learner's updates on the CPU are compiled: "off", "on" (from the second update on, and an error if
     they cannot be), or "auto": while it learns, and without it if that fails. See `reverie.runners.planning`."""
@@ -97,6 +97,12 @@ class RunSettings:
     def policy_device(self) -> str:
         """The device of the policies of actors and evaluator."""
         return self.device if self.actor_device is None else self.actor_device
+
+    @property
+    def devices(self) -> str:
+        """The devices of the run, in words."""
+        both = f"{self.device}, policies on {self.policy_device}"
+        return self.device if self.policy_device == self.device else both
 
     def server_disk(self, seed: int, index: int, num_servers: int) -> dict[str, Any]:
         """The arguments `disk`, `memory_bytes` and `disk_bytes` of the run's server `index`."""

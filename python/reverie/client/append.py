@@ -299,7 +299,12 @@ class WriterCalls(TableCalls):
                 priority=_first_priority(tables, table) if priority is None else priority,
                 max_in_flight_bytes=max_in_flight_bytes,
                 timeout=timeout,
-                variable=_variable_cells([of for of in tables if of.name == table]),
+                variable=[
+                    (path, axes)
+                    for path, axes in _variable_cells([of for of in tables if of.name == table])
+                    # An open axis of a stack leaves open how large frames are, and all of a writer have one size.
+                    if frame_stack is None or path.split("/")[0] not in ("obs", "next_obs")
+                ],
             )
 
     def _share(self, max_in_flight_bytes: int | None, num_envs: int | None) -> int | None:
@@ -320,17 +325,20 @@ def _variable_cells(tables: Sequence[Table]) -> list[tuple[str, int]]:
     """The columns whose cells may differ in the size of their first axis: paths, and the number of a cell's axes.
 
     A signature describes an item: its first axis is that of a cell, or time, and then a cell's axes come after it. The
-    number of axes of a step tells which.
+    number of axes of a step tells which. A column to which another table gives a size has that size.
     """
-    found = []
+    found, fixed = [], set()
     for table in tables:
         if table.signature is None:
             continue
         leaves, structure = _native.flatten(table.signature)
         for path, spec in zip(structure.paths, leaves, strict=True):
             axes = len(spec.shape)
-            found += [(path, axes - time) for time in (0, 1) if axes > time and spec.shape[time] is None]
-    return found
+            for time in (0, 1):
+                if axes > time:
+                    place = (path, axes - time)
+                    fixed.add(place) if spec.shape[time] is not None else found.append(place)
+    return [place for place in dict.fromkeys(found) if place not in fixed]
 
 
 def _variable_fields(tables: Sequence[Table], configs: Sequence[object]) -> list[tuple[str, int]]:

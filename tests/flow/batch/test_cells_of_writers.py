@@ -119,12 +119,17 @@ def test_transitions_of_cells_of_any_size_have_both_observations_whole(connect, 
 
 @in_process
 def test_transitions_of_several_sizes_are_refused_in_a_stack_and_where_no_signature_asks_for_them(connect):
-    client = connect(table({**TRANSITION, "obs": POINTS, "next_obs": POINTS}), table(None).replace(name="u"))
-    with (
-        client.transition_writer("t", frame_stack=2) as writer,
-        pytest.raises(ValueError, match=r"column 'obs' is float32 \[any, 2\]: frames of several sizes cannot be stack"),
-    ):
-        writer.append(points(3, 0), tokens(1), 1.0, False, False)
+    stack = TensorSpec((2, None, 2), np.float32)
+    client = connect(
+        table({**TRANSITION, "obs": POINTS, "next_obs": POINTS}),
+        table(None).replace(name="u"),
+        table({**TRANSITION, "obs": stack, "next_obs": stack}).replace(name="frames"),
+    )
+    with client.transition_writer("frames", frame_stack=2) as writer:
+        for _ in range(3):
+            writer.append(points(3, 0), tokens(1), 1.0, False, False, extras={"text": tokens(2)})
+        with pytest.raises(SignatureError, match=r"column 'obs': got float32 \[4, 2\], want float32 \[3, 2\]"):
+            writer.append(points(4, 0), tokens(1), 1.0, False, False, extras={"text": tokens(2)})
     with client.transition_writer("u") as writer:
         writer.append(points(3, 0), np.int64(1), 1.0, False, False)
         with pytest.raises(SignatureError, match=r"column 'obs': got float32 \[4, 2\], want float32 \[3, 2\]"):
@@ -134,6 +139,17 @@ def test_transitions_of_several_sizes_are_refused_in_a_stack_and_where_no_signat
         for other in (points(4, 0).astype(np.float64), points(4, 0)[:, :1]):
             with pytest.raises(SignatureError, match=r"column 'obs': .* want float32 \[any, 2\], as in the first call"):
                 writer.append(other, tokens(1), 1.0, False, False, extras={"text": tokens(2)})
+
+
+@in_process
+def test_a_column_to_which_another_table_gives_a_size_has_it_in_the_writers_of_both(connect):
+    scalars, vectors = TensorSpec((None,), np.float32), TensorSpec((None, 3), np.float32)
+    client = connect(table({"obs": scalars}), table({"obs": vectors}).replace(name="u"))
+    with client.writer(2) as writer:
+        for _ in range(2):
+            writer.append({"obs": np.zeros(3, np.float32)})
+        writer.create_item("u", 2, 1.0)
+    assert client.sample_batch("u", 1).data["obs"].shape == (1, 2, 3)
 
 
 def configs():

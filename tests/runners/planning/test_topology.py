@@ -31,6 +31,13 @@ def test_a_plan_describes_roles_environment_and_end():
         assert word in text
 
 
+def test_a_plan_names_the_device_of_policies_where_it_is_another_one():
+    topology = plan(apex_dqn, "CartPole-v1")
+    assert "; on cpu; preset" in topology.describe()
+    run = dataclasses.replace(topology.run, device="cuda", actor_device="cpu")
+    assert "; on cuda, policies on cpu; preset" in dataclasses.replace(topology, run=run).describe()
+
+
 def test_a_plan_is_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
         plan(apex_dqn, "CartPole-v1").seed = 4

@@ -40,15 +40,16 @@ impl Request {
         matches!(self.body, Some(Body::Mutate(_) | Body::Delete(_) | Body::Can(_) | Body::Info(_) | Body::Why(_)))
     }
 
-    /// True if a server may have done it already, and doing it again would delete what was inserted after that.
+    /// True if a server may have done it already, and doing it again could delete what was inserted after that.
     pub(super) fn must_not_repeat(&self) -> bool {
         use proto::request::Body;
-        let deletes_all_that_match = match &self.body {
+        let deletes_what_it_finds = match &self.body {
             Some(Body::Reset(_)) => true,
             Some(Body::Delete(delete)) => delete.keys.is_none(),
+            Some(Body::Configure(configure)) => configure.max_size.is_some(),
             _ => false,
         };
-        deletes_all_that_match && self.sent.is_some()
+        deletes_what_it_finds && self.sent.is_some()
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {

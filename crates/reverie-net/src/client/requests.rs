@@ -308,9 +308,9 @@ impl Requests {
         for id in undecided {
             if let Some(request) = self.all.get_mut(&id) {
                 let what = doing(request.body.as_ref());
-                request.fail(Error::Unavailable(format!(
-                    "{address} was restarted, or has forgotten this client, while {what}: whether that was done is not \
-                     known, and it is not done again, since that could delete what was inserted meanwhile"
+                request.fail(Error::Undecided(format!(
+                    "{address} was restarted, or has forgotten this client, while {what}. It is not known whether that \
+                     was done. Repeat the call if it is still wanted: that deletes what was inserted meanwhile, too"
                 )));
             }
             self.forget(id);
@@ -369,18 +369,21 @@ mod tests {
     fn what_deletes_all_that_matches_is_not_done_again_by_a_server_that_does_not_know_whether_it_was() {
         let mut requests = Requests::new(Duration::ZERO);
         let by_keys = proto::Delete { keys: Some(proto::Keys::default()), ..proto::Delete::default() };
-        let bodies = [Body::Reset("t".into()), Body::Delete(proto::Delete::default()), Body::Delete(by_keys)];
-        let mut sent: Vec<_> = bodies.into_iter().zip(1..).map(|(body, id)| push(&mut requests, id, body)).collect();
+        let smaller = proto::Configure { max_size: Some(1), ..proto::Configure::default() };
+        let limits = Body::Configure(proto::Configure::default());
+        let all = [Body::Reset("t".into()), Body::Delete(proto::Delete::default()), Body::Configure(smaller)];
+        let bodies = all.into_iter().chain([Body::Delete(by_keys), limits]);
+        let mut sent: Vec<_> = bodies.zip(1..).map(|(body, id)| push(&mut requests, id, body)).collect();
         while requests.next(Instant::now()).is_some() {}
-        let mut later = push(&mut requests, 4, Body::Reset("t".into()));
+        let mut later = push(&mut requests, 6, Body::Reset("t".into()));
         requests.lost();
         requests.renewed("a:1");
-        for ticket in &mut sent[..2] {
+        for ticket in &mut sent[..3] {
             let error = ticket.poll().unwrap().unwrap_err();
-            assert!(matches!(&error, Error::Unavailable(text) if text.contains("whether that was done is not known")));
+            assert!(matches!(&error, Error::Undecided(text) if text.contains("not known whether that was done")));
         }
-        assert!(sent[2].poll().is_none() && later.poll().is_none());
+        assert!(sent[3].poll().is_none() && sent[4].poll().is_none() && later.poll().is_none());
         let again: Vec<u64> = std::iter::from_fn(|| requests.next(Instant::now())).map(|(one, _)| one.id).collect();
-        assert_eq!(again, [3, 4], "keys name what is deleted, and what was never sent was never done");
+        assert_eq!(again, [4, 5, 6], "keys name what is deleted, and what was never sent was never done");
     }
 }

@@ -129,16 +129,17 @@ impl Life {
         engine.outbox.set_round_trip(round_trip);
         // Set before `begin`: a caller that waits for the description then reads the current link.
         engine.begin(description, hello.insert_credit_bytes)?;
+        if again && (restarted || !hello.resumed) {
+            engine.requests.renewed(&address);
+        }
         match restarted {
             // Also for a restarted server that was restored from a checkpoint of the one before.
             _ if hello.forgot => {
                 engine.forgotten(&address);
-                engine.requests.renewed(&address);
                 engine.drop_kept();
             }
             true => {
                 engine.inserts.renewed();
-                engine.requests.renewed(&address);
                 engine.send_kept_again();
             }
             false => {}

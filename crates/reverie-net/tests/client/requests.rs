@@ -1,13 +1,13 @@
 //! What is asked and answered, and the connections for it.
 
-use super::fake::{ADDRESS, Fake};
+use super::fake::{ADDRESS, Fake, Talk};
 use super::support::{Rows, SECOND, assert_batch, connected, draws, send_batch, until};
 use reverie_core::Error;
 use reverie_core::append::Sink;
 use reverie_core::replay::{Batches, Replay};
 use reverie_core::sample::Schedule;
 use reverie_core::spec::Structure;
-use reverie_core::table::{Updated, Updates};
+use reverie_core::table::{Ticket, Updated, Updates};
 use reverie_net::client::{Pipeline, Remote, SampleRequest};
 use reverie_net::convert;
 use reverie_net::proto::client_message::Body as Asked;
@@ -207,6 +207,37 @@ async fn a_batch_cut_off_by_a_lost_connection_arrives_whole_on_the_next() {
     assert_eq!(talk.request().await.id, id);
     send_batch(&talk, id, 64, 1000, 0, true).await;
     assert_batch(&sample.await.unwrap(), 64);
+}
+
+/// A reset whose answer was lost, when the client is back at a server with this incarnation that knows the session or not.
+async fn reset_of_a_lost_answer(incarnation: u64, resumed: bool) -> (Ticket<()>, Talk) {
+    let fake = Fake::start();
+    let client = fake.client(SECOND);
+    let (_, mut talk) = tokio::join!(client.describe(), fake.session());
+    let reset = client.reset("replay");
+    assert!(matches!(talk.request().await.body, Some(request::Body::Reset(_))));
+    drop(talk);
+    fake.inside.incarnation.store(incarnation, Ordering::SeqCst);
+    // It would come before this question.
+    let _can = client.can_insert("replay", 1);
+    let talk = fake.session_with(resumed, false).await;
+    std::mem::forget((fake, client));
+    (reset, talk)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_that_may_be_done_is_sent_again_only_to_a_server_that_knows_whether_it_was() {
+    let (reset, mut talk) = reset_of_a_lost_answer(7, true).await;
+    let asked = talk.request().await;
+    assert!(matches!(asked.body, Some(request::Body::Reset(_))));
+    talk.reply(asked.id, reply::Body::Done(proto::Done {})).await;
+    reset.await.unwrap();
+    for (incarnation, resumed) in [(8, false), (7, false)] {
+        let (reset, mut talk) = reset_of_a_lost_answer(incarnation, resumed).await;
+        assert!(matches!(talk.request().await.body, Some(request::Body::Can(_))));
+        let Err(Error::Undecided(text)) = reset.await else { panic!("it cannot know") };
+        assert!(text.contains("resetting 'replay'"), "{text}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

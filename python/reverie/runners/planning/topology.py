@@ -140,7 +140,7 @@ class Topology:
         return (
             f"{self.agent} on {self.env.env_id}, seed {self.seed}{made}: {actors}, {learners}, one greedy evaluator,"
             f" {tables}\n"
-            f"{end} {run.max_env_steps:,} environment steps; {memory}; on {self.run.device}; preset {self.preset}"
+            f"{end} {run.max_env_steps:,} environment steps; {memory}; on {self.run.devices}; preset {self.preset}"
         )
 
 

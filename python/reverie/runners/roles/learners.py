@@ -40,6 +40,8 @@ PUBLISH_SECONDS = 0.02
 version. A learner with parameter shards pulls newer parameters no more often than this while it waits."""
 PUBLISH_SHARE = 0.05
 """The largest share of its time that such a learner publishes: a large network on a GPU takes milliseconds to copy."""
+LONGEST_PAUSE = 1.0
+"""The longest time without a publication for that reason."""
 COMPILER_SECONDS = 0.1
 """Between two looks at a compiler for which an update waits."""
 SHARDS_SECONDS = 1.0
@@ -113,7 +115,7 @@ class PublishingLearner:
                 self._publisher.publish(weights)
         self._published = weights.version
         ended = time.monotonic()
-        self._next = ended + max(PUBLISH_SECONDS, (ended - began) / PUBLISH_SHARE)
+        self._next = ended + max(PUBLISH_SECONDS, min((ended - began) / PUBLISH_SHARE, LONGEST_PAUSE))
         return weights
 
     def report(self, seconds: dict[str, float], waits: str) -> Learnt:
