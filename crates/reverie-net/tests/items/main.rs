@@ -1,4 +1,4 @@
-//! Items as messages: what the encoder says, what the decoder makes of it, and what it refuses.
+//! Items as messages: what the encoder writes, what the decoder reads from it, and what it refuses.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -177,7 +177,7 @@ async fn what_still_waits_of_a_session_that_is_forgotten_never_goes_in() {
     other.received(id + 1, &[]);
     other.settle().await;
     let info = host.tables.get("a").unwrap().info();
-    assert_eq!((info.size, info.counters.inserts), (0, 1), "its client is told that their outcome is not known");
+    assert_eq!((info.size, info.counters.inserts), (0, 1), "the client learns that their outcome is not known");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -44,7 +44,7 @@ pub struct World {
     /// Values that a writer knows are in, with their keys and how often its server had been restarted.
     confirmed: Mutex<Vec<Confirmed>>,
     consumed: Mutex<HashMap<i64, u64>>,
-    /// Who consumed what: a consumer that is killed is followed by another one.
+    /// The number of consumers, and what each consumed: a consumer that is killed is followed by another one.
     consumers: AtomicU64,
     consumed_by: Mutex<HashSet<(u64, i64)>>,
     /// What one consumer was given twice.

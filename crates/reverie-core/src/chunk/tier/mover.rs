@@ -23,7 +23,7 @@ const MOST_LOOKED_AT: usize = 1024;
 /// Time between attempts after the disk refused a write.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What the mover and those who ask it share.
+/// The state that the tier and its mover share.
 pub(super) struct Parts {
     pub(super) options: TierOptions,
     pub(super) ledger: Arc<Ledger>,

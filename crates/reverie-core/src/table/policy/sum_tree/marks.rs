@@ -43,14 +43,8 @@ impl Marks {
     /// Marks a node.
     #[inline(always)]
     pub(super) fn mark(&mut self, node: usize) {
-        self.mark_if(node, true);
-    }
-
-    /// Marks a node if `wanted`. Without a branch: the condition is close to random.
-    #[inline(always)]
-    pub(super) fn mark_if(&mut self, node: usize, wanted: bool) {
         let word = &mut self.bits[node / 64];
-        let bit = u64::from(wanted) << (node % 64);
+        let bit = 1_u64 << (node % 64);
         let is_new = !*word & bit != 0;
         *word |= bit;
         self.nodes[self.len] = node as u32;
