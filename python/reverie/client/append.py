@@ -79,7 +79,7 @@ class WriterCalls(TableCalls):
                 num_keep_alive_refs,
                 fit_to=None if validate_items else functools.cache(functools.partial(client._signature, within)),
                 chunk_length=chunk_length,
-                compression=_common_compression(tables) if compression is None else compression,
+                compression=common_compression(tables) if compression is None else compression,
                 max_in_flight_bytes=max_in_flight_bytes,
                 timeout=timeout,
                 variable=_variable_cells(tables),
@@ -104,7 +104,7 @@ class WriterCalls(TableCalls):
                 delta_encoded,
                 chunk_length,
                 max_in_flight_items,
-                compression=_common_compression(tables),
+                compression=common_compression(tables),
                 timeout=timeout,
                 variable=_variable_cells(tables),
             )
@@ -253,7 +253,7 @@ class WriterCalls(TableCalls):
                 client,
                 table,
                 priority=_first_priority(tables, table) if priority is None else priority,
-                compression=_common_compression(tables),
+                compression=common_compression(tables),
                 max_in_flight_bytes=client._share(max_in_flight_bytes, num_envs),
                 timeout=timeout,
                 variable=_variable_cells([of for of in tables if of.name == table]),
@@ -315,7 +315,7 @@ class WriterCalls(TableCalls):
         return max(1, _checks.count("max_in_flight_bytes", given, 1) // _checks.count("num_envs", num_envs, 1))
 
 
-def _common_compression(tables: Sequence[Table]) -> Compression:
+def common_compression(tables: Sequence[Table]) -> Compression:
     """The compression that all tables ask for; "auto" where they differ."""
     asked = {table.compression for table in tables}
     return asked.pop() if len(asked) == 1 else "auto"
