@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from reverie import spans
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
     [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md"), *ROOT.glob("python/**/*.md")]
@@ -52,6 +54,18 @@ def pages_with_blocks() -> list[object]:
     return [pytest.param(page, marks=[pytest.mark.long] * (name_of(page) in LONG)) for page in pages]
 
 
+@pytest.fixture
+def no_tracer_provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """OpenTelemetry as a new process has it: a process can set a provider once, and another test may have."""
+    trace = pytest.importorskip("opentelemetry.trace")
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", None)
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER_SET_ONCE", type(trace._TRACER_PROVIDER_SET_ONCE)())
+    spans.traced.cache_clear()  # Its classes have the tracer of the provider.
+    yield
+    spans.traced.cache_clear()
+
+
+@pytest.mark.usefixtures("no_tracer_provider")
 @pytest.mark.parametrize("page", pages_with_blocks(), ids=name_of)
 def test_the_python_blocks_of_a_page_run_and_print_what_it_shows(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
