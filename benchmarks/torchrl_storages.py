@@ -1,6 +1,6 @@
 """The buffers for TorchRL next to TorchRL's own: rates of `extend`, and of a draw with new priorities.
 
-`python -m benchmarks.torchrl` prints a row for each. All take turns, and a figure is a median.
+`python -m benchmarks.torchrl_storages` prints a row for each. All take turns, and a figure is a median.
 """
 
 from __future__ import annotations
