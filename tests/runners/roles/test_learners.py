@@ -121,6 +121,23 @@ def test_a_learner_whose_weights_take_long_to_publish_spends_a_twentieth_of_its_
     assert len(published) == 5
 
 
+def test_after_one_publication_that_took_very_long_the_next_comes_within_a_second(student):
+    one, published, clock = student(every=False)
+    latest = one.learner.latest
+
+    def stopped_for_a_minute(newer_than):
+        clock[0] += 60.0
+        return latest(newer_than)
+
+    one.learner.latest = stopped_for_a_minute
+    one.learn()
+    one.learner.latest = latest
+    for _ in range(9):
+        clock[0] += 0.125
+        one.learn()
+    assert [version for _, version in published] == [1, 9]
+
+
 def test_the_first_of_several_learners_publishes_and_no_other_does(student):
     one, published, _ = student(every=True, index=1)
     one.learn()

@@ -5,7 +5,7 @@ use reverie_core::batch::Options;
 use reverie_core::replay::Replay;
 use reverie_core::sample::{Drawn, SampleRequest, Sampled, Schedule};
 use reverie_core::table::limiter::{ErrorBuffer, Limiter};
-use reverie_core::table::{Query, TableOptions, Updates};
+use reverie_core::table::{Comparison, Condition, Field, Query, TableOptions, Updates};
 use reverie_core::{Error, Result};
 use reverie_net::sharded::Sharded;
 use std::collections::HashSet;
@@ -154,6 +154,16 @@ async fn a_checkpoint_and_a_reset_that_miss_a_server_fail() {
         }
         assert!(names_it(client.reset("t").await.err()), "known: {is_known}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_one_of_several_servers_may_have_done_before_it_was_restarted_is_an_error_and_the_server_is_not_lost() {
+    let (hosts, client) = known().await;
+    hosts[1].log.is_undecided.store(true, SeqCst);
+    assert!(matches!(client.reset("t").await, Err(Error::Undecided(_))));
+    let condition = Condition::new(Field::TimesSampled, Comparison::AtLeast, 0.0).unwrap();
+    assert!(matches!(client.delete_where("t", None, &[condition]).await, Err(Error::Undecided(_))));
+    assert_eq!(client.place(Some(1), &[], 0, None).await, Ok(1));
 }
 
 /// Servers of which the second has nearly all mass, and loses its items while draws are on their way to it.

@@ -38,6 +38,8 @@ pub fn shards(tallies: &[Tally]) -> Model {
 /// The calls that a server got, and how it answers them.
 #[derive(Default)]
 pub struct Log {
+    /// It was restarted before it answered a reset or a deletion by conditions.
+    pub is_undecided: AtomicBool,
     /// Requests for draws: how many, and the time that they were given.
     pub draws: Mutex<Vec<(usize, Option<Duration>)>>,
     /// Requests for tallies, without those that wait for a change.
@@ -83,6 +85,11 @@ impl Host {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let tables = Arc::new(Tables::new(vec![TableOptions { shard, ..options }], None, &clock, 7).unwrap());
         Self { tables, log: Arc::default() }
+    }
+
+    fn undecided<T>(&self) -> Option<Ticket<T>> {
+        let error = Error::Undecided("it is not known whether that was done".to_owned());
+        self.log.is_undecided.load(SeqCst).then(|| Ticket::done(Err(error)))
     }
 
     /// Inserts items of one float64 column, with the value as priority.
@@ -243,7 +250,7 @@ impl Replay for Host {
     }
 
     fn delete_where(&self, table: &str, keys: Option<&[i64]>, conditions: &[Condition]) -> Ticket<Updated> {
-        self.unless(|| self.tables.delete_where(table, keys, conditions))
+        self.undecided().unwrap_or_else(|| self.unless(|| self.tables.delete_where(table, keys, conditions)))
     }
 
     fn can_sample(&self, table: &str, num_samples: u64) -> Ticket<bool> {
@@ -255,7 +262,7 @@ impl Replay for Host {
     }
 
     fn reset(&self, table: &str) -> Ticket<()> {
-        self.unless(|| self.tables.reset(table))
+        self.undecided().unwrap_or_else(|| self.unless(|| self.tables.reset(table)))
     }
 
     fn configure(&self, table: &str, change: Change) -> Ticket<()> {
