@@ -201,9 +201,10 @@ class Server:
             # The ports and the folder of a server that could not be made are free again.
             self.stop()
             raise
-        client = self.client()
+        # Its tables are copies: with a cycle of references, the items would stay until Python's cycle collector runs.
+        host = Client._of(self._native, [table.replace() for table in tables], None, None)
         for table in {*given, *tables}:
-            table._attach(client)
+            table._attach(host)
 
     def _listen_http(
         self,

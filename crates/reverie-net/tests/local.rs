@@ -112,6 +112,7 @@ fn draws(table: &str, n: usize) -> SampleRequest {
         windows: None,
         at_once: false,
         only_now: false,
+        leases: false,
     }
 }
 

@@ -86,22 +86,27 @@ impl Prefetch {
                 return Err(late(py, "batches", &why, |_| Ok(())));
             }
         };
-        next.map(|mut drawn| self.batcher.batch(py, &mut drawn, &self.reading)).transpose()
+        let Some(mut drawn) = next else { return Ok(None) };
+        let batch = self.batcher.batch(py, &mut drawn, &self.reading)?;
+        // Draws that become no batch go back to their tables.
+        drawn.acknowledge();
+        Ok(Some(batch))
     }
 
     /// Stops, and returns the batches that were drawn and never delivered. Idempotent.
     fn close<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let batches = self.batches.get(py)?;
-        let mut left = Vec::new();
-        for mut drawn in detached(py, || Ok(locked(batches).close()))? {
-            match (self.batcher.batch(py, &mut drawn, &self.reading), &drawn) {
+        let (mut left, mut undelivered) = (Vec::new(), detached(py, || Ok(locked(batches).close()))?);
+        for drawn in &mut undelivered {
+            match (self.batcher.batch(py, drawn, &self.reading), &*drawn) {
                 (Ok(batch), _) => left.push(batch),
                 // `next` reported the error to the reader; single batches would take as much memory.
-                (Err(error), Drawn::Items(_)) if error.is_instance_of::<PyMemoryError>(py) => {}
+                (Err(error), Drawn::Items(_)) if error.is_instance_of::<PyMemoryError>(py) => drop(drawn.take_lease()),
                 (Err(_), Drawn::Items(draws)) => left.extend(self.batcher.singles(py, draws, &self.reading)?),
                 (Err(error), _) => return Err(error),
             }
         }
+        undelivered.iter_mut().for_each(Drawn::acknowledge);
         Ok(left)
     }
 }

@@ -39,6 +39,7 @@ class Batches(Iterator[Batch]):
 
     A thread of the engine draws and gathers up to `prefetch` batches ahead. With `prefetch=0` each batch is drawn when
     it is asked for. Use it as a context manager, or `close` it: what was drawn and not delivered is then in `leftover`.
+    Of an iterator that is dropped without that, draws of a table that deletes sampled items return to their table.
 
     Args:
         tables: a table's name, or a mapping of names to shares: positive numbers, or `Annealed` for shares that change
@@ -64,8 +65,8 @@ class Batches(Iterator[Batch]):
 
     leftover: list[Batch]
     """Batches that were drawn and not delivered, in order: one whose conversion failed, or that Ctrl-C ended the wait
-    for, and after `close` those that were prefetched. Over a network draws whose answer is late are not here: they go
-    back to their table."""
+    for, and after `close` those that were prefetched. Over a network draws whose answer is late, and those of a lost
+    connection, are not here: they go back to their table."""
 
     def __init__(
         self,

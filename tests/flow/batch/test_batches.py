@@ -38,6 +38,35 @@ def test_undelivered_draws_are_in_leftover(connect):
 
 
 @pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
+@pytest.mark.parametrize("mixed", [False, True])
+def test_what_an_iterator_had_drawn_that_nobody_closed_is_in_its_table_again_in_order(connect, until, mixed):
+    client = connect(*(Table(name, selectors.Fifo(), selectors.Fifo(), 100, max_times_sampled=1) for name in "ab"))
+    client.insert_batch("a", {"n": np.arange(11)})
+    client.insert_batch("b", {"n": np.arange(100, 111)})
+    batches = client.batches({"a": 0.5, "b": 0.5} if mixed else "a", 4, prefetch=2)
+    taken = next(batches).data["n"].tolist()
+    assert taken == ([0, 1, 100, 101] if mixed else [0, 1, 2, 3])
+    # Two batches are ready, or one and a part of another.
+    until(lambda: client.info().tables["a"].num_leased >= (4 if mixed else 7))
+    del batches
+    until(lambda: client.info().tables["a"].num_leased == 0)
+    left = client.sample_batch("a", 11 - len([n for n in taken if n < 100]), timeout=200)
+    assert left.data["n"].tolist() == list(range(2 if mixed else 4, 11))
+    assert client.info().tables["a"].num_samples == 11
+
+
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
+def test_batches_that_are_taken_are_acknowledged(connect, until):
+    client = connect(Table("t", selectors.Fifo(), selectors.Fifo(), 100, max_times_sampled=1))
+    client.insert_batch("t", {"n": np.arange(6)})
+    batches = client.batches("t", 2, prefetch=1, max_samples=6)
+    assert [batch.data["n"].tolist() for batch in batches] == [[0, 1], [2, 3], [4, 5]]
+    until(lambda: client.info().tables["t"].num_leased == 0)
+    del batches
+    assert client.info().tables["t"].current_size == 0
+
+
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_a_batch_whose_conversion_failed_is_in_leftover(connect, monkeypatch, prefetch):
     client = connect(Table("t", selectors.Fifo(), selectors.Fifo(), 100, max_times_sampled=1))

@@ -2,6 +2,7 @@
 
 use super::Output;
 use crate::error::{Error, Result};
+use crate::sample::Lease;
 use crate::spec::Structure;
 use crate::table::Tally;
 use std::mem::MaybeUninit;
@@ -93,4 +94,6 @@ pub struct Arrays {
     pub layout: Layout,
     /// The memory of the arrays.
     pub block: Arc<dyn Block>,
+    /// See [`Draws::lease`](crate::sample::Draws::lease).
+    pub lease: Lease,
 }

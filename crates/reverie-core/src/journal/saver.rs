@@ -3,12 +3,13 @@
 use super::group::Journal;
 use super::options::JournalOptions;
 use super::recover::{JournalEnd, Recovered, recover};
+use super::replay::HeldLease;
 use crate::checkpoint::load::load_manifest;
 use crate::checkpoint::manifest::Manifest;
 use crate::checkpoint::{Disk, Restored, Saved, Store, Summary};
 use crate::disk::folder_of;
 use crate::error::{Error, Result};
-use crate::table::Tables;
+use crate::table::{Lessee, Tables};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -109,8 +110,9 @@ impl Saver {
         self.store.adopt(&checkpoint);
         checkpoint.restore_limits(&self.tables, always)?;
         let restored = checkpoint.restore(&self.tables, now)?;
-        // A table that the new server does not have was left out.
-        let leases = leases.iter().filter(|held| holds_leases && self.tables.get(&held.table).is_ok());
+        // A reader in the process of the tables ended with it. A table that the new server does not have was left out.
+        let returns = |held: &HeldLease| held.lessee != Lessee::HERE && self.tables.get(&held.table).is_ok();
+        let leases = leases.iter().filter(|held| holds_leases && returns(held));
         leases.into_iter().try_for_each(|held| self.tables.hold_lease(&held.table, held.lessee, &held.slots))?;
         // It is recovered once: the tables must have been unused.
         let _ = self.end.set(end);

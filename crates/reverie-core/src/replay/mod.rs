@@ -149,6 +149,9 @@ pub trait Replay: Sink {
 }
 
 /// Batches that are made ahead of their reader.
+///
+/// Their draws are leased: the program [acknowledges](Drawn::acknowledge) each that it takes. Those that it has not taken go
+/// back to their tables when they, or the whole, are dropped.
 pub trait Batches: Send {
     /// The next batch, after a wait of at most `timeout`: `None` if none is ready, `Some(Ok(None))` at the end.
     ///

@@ -1,6 +1,6 @@
 //! The outcome of a request for draws, from tables of this process or of another one.
 
-use super::{Draws, Gathered};
+use super::{Draws, Gathered, Lease, Tenure};
 use crate::batch::Arrays;
 use crate::error::Error;
 use crate::table::Tally;
@@ -45,6 +45,32 @@ impl Drawn {
             Self::Items(draws) => draws.items.first().is_some_and(|item| item.pattern.is_one_step()),
             Self::Gathered(batch) => batch.description.is_one_step(),
             Self::Arrays(arrays) => arrays.head.timestep,
+        }
+    }
+
+    /// The program has the draws now: what they used up is removed for good.
+    ///
+    /// Only where they were leased, as those of [`Batches`](crate::replay::Batches) are: until then, dropping them
+    /// returns them to their tables.
+    pub fn acknowledge(&mut self) {
+        self.take_lease().acknowledge();
+    }
+
+    /// Removes the lease: the caller decides whether the draws reach their reader.
+    pub fn take_lease(&mut self) -> Lease {
+        std::mem::take(match self {
+            Self::Items(draws) => &mut draws.lease,
+            Self::Gathered(batch) => &mut batch.draws.lease,
+            Self::Arrays(arrays) => &mut arrays.lease,
+        })
+    }
+
+    /// Whether the draws may be given to their reader; those that are not leased may.
+    pub fn tenure(&self) -> Tenure {
+        match self {
+            Self::Items(draws) => draws.lease.tenure(),
+            Self::Gathered(batch) => batch.draws.lease.tenure(),
+            Self::Arrays(arrays) => arrays.lease.tenure(),
         }
     }
 

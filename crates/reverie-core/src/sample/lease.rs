@@ -1,23 +1,42 @@
 //! The holder's end of leased draws: they are returned when it is dropped, unless it was acknowledged.
+//!
+//! A server holds the leases of its tables until its clients have acknowledged; a client holds leases of its server
+//! until the program has taken what was drawn.
 
 use crate::item::Key;
 use crate::table::Lessee;
 use smallvec::SmallVec;
 use std::sync::Weak;
 
-/// A table that leases draws.
-pub(crate) trait Lender: Send + Sync {
-    /// The draws of these keys reached their client.
+/// A table, or a client of a server, that leases draws.
+pub trait Lender: Send + Sync {
+    /// The draws of these keys reached their reader.
     fn acknowledge(&self, lessee: &Lessee, keys: &[Key]);
 
-    /// The draws of these keys did not reach their client: they are undone.
+    /// The draws of these keys did not reach their reader: they are undone.
     fn give_back(&self, lessee: &Lessee, keys: &[Key]);
+
+    /// Whether the draws are still those of this request.
+    fn tenure(&self, _: &Lessee) -> Tenure {
+        Tenure::Held
+    }
+}
+
+/// Whether leased draws may be given to their reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Tenure {
+    /// They may.
+    Held,
+    /// There is no connection to the server, which returns them to their tables if it lasts.
+    Unknown,
+    /// They are back in their tables, and others may have them.
+    Ended,
 }
 
 /// The table that leased draws, the request that holds them, and their keys.
 type Lent = (Weak<dyn Lender>, Lessee, Vec<Key>);
 
-/// Draws of tables that delete sampled items, not yet known to have reached a client.
+/// Draws of tables that delete sampled items, not yet known to have reached their reader.
 ///
 /// Dropping it undoes the draws: the items get their former places. A clone holds no draws.
 #[derive(Default)]
@@ -28,23 +47,37 @@ impl Lease {
         Self(SmallVec::from_iter((!keys.is_empty()).then(|| (Weak::clone(lender), lessee, keys.to_vec()))))
     }
 
-    /// The number of draws.
+    /// All draws of a request to a server, whose client knows the request by its number alone.
+    pub fn of_request(client: Weak<dyn Lender>, number: u64) -> Self {
+        Self(SmallVec::from_iter([(client, Lessee { request: number, ..Lessee::HERE }, Vec::new())]))
+    }
+
+    /// The number of draws; zero for the requests of a client, which does not count them.
     pub fn len(&self) -> usize {
         self.0.iter().map(|(_, _, keys)| keys.len()).sum()
     }
 
-    /// True if it holds no draw.
+    /// True if it holds nothing.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The draws reached their client: used-up items are removed for good.
+    /// The draws reached their reader: used-up items are removed for good.
     pub fn acknowledge(mut self) {
         for (lender, lessee, keys) in std::mem::take(&mut self.0) {
             if let Some(lender) = lender.upgrade() {
                 lender.acknowledge(&lessee, &keys);
             }
         }
+    }
+
+    /// Whether all draws may be given to their reader.
+    pub fn tenure(&self) -> Tenure {
+        let each = self
+            .0
+            .iter()
+            .map(|(lender, lessee, _)| lender.upgrade().map_or(Tenure::Ended, |lender| lender.tenure(lessee)));
+        each.max().unwrap_or(Tenure::Held)
     }
 
     /// Takes over the draws of another lease.

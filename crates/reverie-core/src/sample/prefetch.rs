@@ -1,9 +1,12 @@
 //! Batches made ahead: one thread draws and gathers into the reader's memory, a bounded number ahead of the reader.
+//!
+//! Their draws are leased: those of a reader that is dropped go back to their tables.
 
 use super::{Allocate, Description, Draws, Gathered, Memory, Mixture, SampleRequest, Source, Windows};
 use crate::batch::Planner;
 use crate::error::{Error, Result};
 use crate::sync::{Arc, Condvar, Mutex, lock};
+use crate::table::Lessee;
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::thread::JoinHandle;
@@ -197,7 +200,7 @@ fn draw_parts(
 ) -> Result<bool> {
     for (index, (table, count)) in parts.iter().enumerate() {
         let Schedule { without_replacement, windows, .. } = *schedule;
-        let request = SampleRequest { num_samples: *count, without_replacement, windows, lessee: None };
+        let request = SampleRequest { num_samples: *count, without_replacement, windows, lessee: Some(Lessee::HERE) };
         let mut ticket = source.sample(table, request)?;
         let draws = loop {
             if let Some(done) = ticket.wait(SLICE) {

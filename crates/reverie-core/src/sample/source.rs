@@ -21,6 +21,8 @@ pub struct SampleRequest {
     /// Windows of the items, each chosen when its item is drawn.
     pub windows: Option<Windows>,
     /// Draws of a table that deletes sampled items are leased to this request: see [`Draws::lease`].
+    ///
+    /// A client of a server leases them from the server under a name of its own.
     pub lessee: Option<Lessee>,
 }
 

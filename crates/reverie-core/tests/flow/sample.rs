@@ -61,8 +61,17 @@ fn prefetcher(source: &Arc<Remote>, parts: &[(&str, usize)], max_samples: Option
     Prefetcher::new(Arc::clone(source) as Arc<dyn Source>, schedule, planner, allocate).unwrap()
 }
 
-fn next(prefetcher: &Prefetcher) -> Option<Result<Gathered>> {
+fn next_unacknowledged(prefetcher: &Prefetcher) -> Option<Result<Gathered>> {
     (0..500).find_map(|_| prefetcher.next(Duration::from_millis(20))).expect("an answer within ten seconds")
+}
+
+/// The next batch, which the program has.
+fn next(prefetcher: &Prefetcher) -> Option<Result<Gathered>> {
+    let mut next = next_unacknowledged(prefetcher);
+    if let Some(Ok(batch)) = &mut next {
+        std::mem::take(&mut batch.draws.lease).acknowledge();
+    }
+    next
 }
 
 /// Inserts numbers; their keys.
@@ -142,4 +151,27 @@ fn closing_hands_out_every_draw_that_was_not_delivered() {
     // What was not drawn is still in the table; nothing is nowhere, and nothing is twice.
     let left = tables.get("q").unwrap().info().size as usize;
     assert_eq!(got, inserted[..5 - left]);
+}
+
+#[test]
+fn what_a_dropped_reader_has_not_acknowledged_is_in_its_table_again_in_its_order() {
+    let (tables, _) = tables(vec![queue("q", 10)]);
+    let inserted = fill(&tables, "q", &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
+    let table = tables.get("q").unwrap();
+    let prefetcher = prefetcher(&Remote::new(&tables, 10), &[("q", 2)], None);
+    assert_eq!(keys(&next(&prefetcher).unwrap().unwrap().draws), inserted[..2]);
+    let unread = next_unacknowledged(&prefetcher).unwrap().unwrap();
+    assert_eq!(keys(&unread.draws), inserted[2..4]);
+    // One batch is ready, and the last draw waits for another.
+    while table.info().leased < 5 {
+        std::thread::yield_now();
+    }
+    assert_eq!(table.info().size, 0);
+    drop((prefetcher, unread));
+    // The thread notices within a slice of its wait.
+    while table.info().leased > 0 {
+        std::thread::yield_now();
+    }
+    let draws = table.sample(SampleRequest { num_samples: 5, ..SampleRequest::default() }).unwrap().poll();
+    assert_eq!(keys(&draws.unwrap().unwrap()), inserted[2..]);
 }

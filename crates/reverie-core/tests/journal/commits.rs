@@ -234,6 +234,27 @@ fn what_survived_the_end_of_the_process_is_on_the_disk_once_the_next_one_has_beg
 }
 
 #[test]
+fn draws_that_a_reader_in_the_process_had_not_taken_are_held_for_nobody_after_its_end() {
+    let client = Lessee { sender: [7; 16], request: 1 };
+    for (lessee, is_held) in [(Lessee::HERE, false), (client, true)] {
+        let mut server = with(Syncs::Os);
+        wait(server.insert("queue", 1.0)).unwrap();
+        let request = SampleRequest { num_samples: 1, lessee: Some(lessee), ..SampleRequest::default() };
+        let draws = wait(server.tables.get("queue").unwrap().sample(request).unwrap()).unwrap();
+        let killed = server.disk.after_crash(Names::All, Tail::All);
+        let (tables, _) = tables(all());
+        let store =
+            Store::new(Arc::new(killed.clone()), PathBuf::from(ROOT), Keep { count: 1, max_age: None }).unwrap();
+        let saver = Saver::new(Arc::clone(&tables), Arc::new(killed), store, || NOW);
+        saver.recover(false, true, |_| ()).unwrap().expect("a checkpoint");
+        assert_eq!(tables.holds_leases(), is_held);
+        assert_eq!(tables.get("queue").unwrap().info().size, u64::from(!is_held));
+        drop(draws);
+        server.journal.stop().unwrap();
+    }
+}
+
+#[test]
 fn bytes_that_a_sync_waits_for_count_until_they_are_on_the_disk() {
     let (tables, _) = tables(all());
     let disk = FakeDisk::default();

@@ -4,6 +4,7 @@ use crate::block::{Block, Pool};
 use crate::convert;
 use crate::proto;
 use reverie_core::batch::{Arrays, Block as _, Head, Layout};
+use reverie_core::sample::Lease;
 use reverie_core::table::Tally;
 use reverie_core::{Error, Result};
 use std::collections::VecDeque;
@@ -107,6 +108,14 @@ impl Arriving {
     /// The batch; `None` if no caller wants it.
     pub(super) fn finish(self) -> Option<Arrays> {
         let Parts { head, num_draws, smallest_probability, tally, layout, block } = self.batch?;
-        Some(Arrays { head, num_draws, smallest_probability, tally, layout, block: block.settle() })
+        Some(Arrays {
+            head,
+            num_draws,
+            smallest_probability,
+            tally,
+            layout,
+            block: block.settle(),
+            lease: Lease::default(),
+        })
     }
 }

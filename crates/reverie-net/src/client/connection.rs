@@ -25,7 +25,9 @@ pub(super) async fn talk<O: Outlet, I: Inlet>(engine: &mut Engine, outlet: &mut 
     loop {
         let idle = if quiet.nap.is_some() { Mood::Napping } else { Mood::Sleeping };
         engine.ask_for_the_disk();
-        engine.absorb(idle);
+        if engine.absorb(idle) && engine.has_untold() {
+            quiet.tidy_later();
+        }
         engine.expire();
         if engine.should_end() {
             let leaving = take_leave(engine, outlet, inlet);

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use reverie_core::table::{Keys, Promise, Ticket};
 use reverie_core::{Error, Result};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -49,6 +49,10 @@ pub(super) struct Engine {
     /// Ranges of numbers that were answered since the last report to the server: the first, and how many.
     pub(super) answered: Vec<(u64, u64)>,
     told_below: u64,
+    /// The program got draws that their server keeps until it knows that, since the last report on a new connection.
+    pub(super) has_leased: bool,
+    /// Until then the client connects again, only to report that.
+    reports_until: Option<Instant>,
     /// Nothing was sent yet on this connection, which replaces another: the first message lists all open numbers.
     begins_again: bool,
     /// When the connection was lost or the attempt to make one began; `None` while connected.
@@ -74,6 +78,9 @@ pub(super) enum Said {
     Other,
 }
 
+/// How long after a lost connection a client that has nothing else to do connects again to report that it has draws:
+/// as long as a server remembers its clients by default.
+const REPORTS_WITHIN: Duration = Duration::from_secs(60);
 /// Warm memory that a client keeps for batches.
 const POOL_BYTES: usize = 256 << 20;
 /// Requests that one message returns at most: the server answers each.
@@ -83,11 +90,12 @@ const UNTOLD: usize = 256;
 
 impl Engine {
     pub(super) fn new(outbox: Arc<Outbox>, (patience, grace): (Duration, Duration), max_kept_bytes: u64) -> Self {
+        let lender: Weak<Outbox> = Arc::downgrade(&outbox);
         Self {
             outbox,
             patience,
             inserts: Inserts::default(),
-            requests: Requests::new(grace),
+            requests: Requests::new(grace, lender),
             kept: Kept::new(max_kept_bytes),
             keeps: false,
             question: None,
@@ -101,6 +109,8 @@ impl Engine {
             abandon: Vec::new(),
             answered: Vec::new(),
             told_below: 1,
+            has_leased: false,
+            reports_until: None,
             begins_again: false,
             outage: Some(Instant::now()),
             trouble: String::new(),
@@ -135,6 +145,7 @@ impl Engine {
         if unknown {
             self.refuse_unknown_tables();
         }
+        left.leases_ended.drain(..).for_each(|(id, is_taken)| self.end_lease(id, is_taken));
         if !left.requests.is_empty() || !left.withdrawn.is_empty() || !left.outcomes.is_empty() {
             let now = Instant::now();
             left.requests.drain(..).for_each(|request| self.requests.push(request, now));
@@ -181,6 +192,16 @@ impl Engine {
         }
     }
 
+    /// Acknowledges draws that the program has taken, or returns those that it will not take.
+    fn end_lease(&mut self, id: u64, is_taken: bool) {
+        let is_known = self.requests.end_lease(id, is_taken);
+        if is_known && is_taken {
+            self.answered.push((id, 1));
+        }
+        // Without a connection, the next one begins with all that are returned.
+        self.returned.extend((is_known && !is_taken && self.outage.is_none()).then_some(id));
+    }
+
     /// Answers questions about inserts whose outcome is known.
     fn tell_fates(&mut self) {
         if self.outcomes.is_empty() {
@@ -211,8 +232,10 @@ impl Engine {
 
     /// True if no work needs a connection.
     pub(super) fn needs_no_connection(&self) -> bool {
-        // What a server may lose is sent to the next one as soon as there is one.
-        self.is_idle() && self.kept.is_empty() && self.requests.returning().next().is_none()
+        // What a server may lose is sent to the next one as soon as there is one; and draws that the program has, or may
+        // take, would be given to others.
+        let reports = self.reports_until.is_some_and(|until| until > Instant::now());
+        self.is_idle() && self.kept.is_empty() && !self.requests.hold_draws() && !reports
     }
 
     /// Fails everything that is under way.
@@ -274,7 +297,9 @@ impl Engine {
 
     /// Resets the state of the connection after it was lost.
     pub(super) fn lost(&mut self, error: &Error) {
-        self.outage = Some(Instant::now());
+        let now = Instant::now();
+        self.outage = Some(now);
+        self.reports_until = self.reports_until.or(self.has_leased.then_some(now + REPORTS_WITHIN));
         self.outbox.set_held(false);
         self.trouble = error.to_string();
         self.cancels.clear();
@@ -376,6 +401,9 @@ impl Engine {
         let waiting = waiting.chain(self.kept.first_id()).min();
         let below = waiting.unwrap_or(self.taken_below);
         let begins_again = std::mem::take(&mut self.begins_again);
+        if begins_again {
+            (self.has_leased, self.reports_until) = (false, None);
+        }
         if !begins_again && self.answered.is_empty() && self.returned.is_empty() && below == self.told_below {
             return None;
         }

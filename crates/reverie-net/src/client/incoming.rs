@@ -43,10 +43,10 @@ impl Engine {
         let proto::Reply { id, body } = reply;
         let body = body.ok_or_else(|| Error::Protocol("a reply without an answer".to_owned()))?;
         if let Some(request) = self.requests.get_mut(id) {
-            if !request.is_wanted() && request.may_hold_draws() && !request.is_returning() {
+            if request.is_wanted() || !request.may_hold_draws() {
+                self.answered.extend((!request.keeps_lease()).then_some((id, 1)));
+            } else if !request.is_returning() && !request.is_leased() {
                 self.returned.push(request.take_back(id));
-            } else if !request.is_returning() {
-                self.answered.push((id, 1));
             }
             self.requests.reply(id, body, Instant::now())?;
             self.outbox.set_grace(self.requests.grace());
@@ -75,6 +75,7 @@ impl Engine {
         if request.arriving.is_some() {
             return Err(Error::Protocol("a batch before the end of the one before".to_owned()));
         }
+        request.consumes |= batch.leased;
         let arriving = match Arriving::new(&batch, head, block, &self.pool, request.is_wanted()) {
             Err(error @ Error::OutOfMemory { .. }) => {
                 request.fail(error);
@@ -98,9 +99,10 @@ impl Engine {
         let Some(arriving) = request.arriving.take_if(|arriving| arriving.is_complete()) else { return Ok(()) };
         let last = arriving.last;
         // Draws without a caller are not acknowledged.
+        self.has_leased |= request.consumes;
         if last && !request.is_returning() {
             match request.is_wanted() {
-                true => self.answered.push((id, 1)),
+                true => self.answered.extend((!request.keeps_lease()).then_some((id, 1))),
                 // There was no memory for the draws, or their ticket was dropped.
                 false => self.returned.push(request.take_back(id)),
             }

@@ -3,6 +3,7 @@
 use super::answer::Answer;
 use super::engine::Engine;
 use super::outbox::Ending;
+use super::work::Handling;
 use crate::proto;
 use crate::proto::request::Body as Asks;
 use reverie_core::{Error, Result};
@@ -26,7 +27,8 @@ impl Engine {
         }
         if self.keeps && self.question.is_none() && self.kept.asks() && self.ending == Ending::No {
             let body = Asks::Durable(proto::Durable { later: true });
-            let ticket = self.outbox.request(Some(body), None, (false, true), Answer::Own);
+            let handling = Handling { patient: true, ..Handling::default() };
+            let ticket = self.outbox.request(Some(body), None, handling, Answer::Own);
             self.question = Some((self.kept.confirmed(), ticket));
         }
     }

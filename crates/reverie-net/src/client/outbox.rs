@@ -6,13 +6,15 @@
 use super::answer::Answer;
 use super::described::Described;
 use super::known_tables::KnownTables;
-use super::work::{NewInsert, NewRequest, QueuedWork, crosses};
+use super::work::{Handling, NewInsert, NewRequest, QueuedWork, crosses};
 use crate::proto::request::Body;
 use crate::trace::TraceContext;
-use reverie_core::item::Item;
+use reverie_core::item::{Item, Key};
 use reverie_core::replay::Link;
-use reverie_core::table::{Desk, Inserts, Keys, Priority, Promise, Table, TableOptions, Ticket};
+use reverie_core::sample::{Lender, Tenure};
+use reverie_core::table::{Desk, Inserts, Keys, Lessee, Priority, Promise, Table, TableOptions, Ticket};
 use reverie_core::{Error, Result};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
@@ -56,6 +58,8 @@ struct State {
     outage: Option<String>,
     /// The server reported that inserts wait for their tables.
     held: bool,
+    /// Requests whose draws the program has, or may get, and whose server does not know them any more.
+    forgotten_leases: BTreeSet<u64>,
 }
 
 /// The outbox, shared by the callers and the task.
@@ -96,6 +100,7 @@ impl Outbox {
             link,
             outage: None,
             held: false,
+            forgotten_leases: BTreeSet::new(),
         };
         Arc::new(Self {
             address: address.to_owned(),
@@ -144,14 +149,15 @@ impl Outbox {
         Ok(ticket)
     }
 
-    /// Queues a request; answers it here after the client ended. `patient`: no caller waits for the answer.
+    /// Queues a request; answers it here after the client ended.
     pub(super) fn request<T: 'static>(
         self: &Arc<Self>,
         body: Option<Body>,
         timeout: Option<Duration>,
-        (withdraw_on_drop, patient): (bool, bool),
+        handling: Handling,
         answer: fn(Promise<T>) -> Answer,
     ) -> Ticket<T> {
+        let Handling { withdraw_on_drop, patient, leases } = handling;
         let mut state = self.lock();
         let id = state.take_id();
         let (ticket, promise) = Ticket::promised(self.clone(), id, withdraw_on_drop);
@@ -162,7 +168,7 @@ impl Outbox {
             return ticket;
         }
         state.left.traced.extend(TraceContext::current().map(|context| (id, context)));
-        state.left.requests.push(NewRequest { id, body, timeout, patient, answer });
+        state.left.requests.push(NewRequest { id, body, timeout, patient, leases, answer });
         let wake = match state.mood {
             Mood::Busy => false,
             Mood::Napping => !patient || crosses(state.left.requests.len(), 1, NAP_REQUESTS),
@@ -292,6 +298,11 @@ impl Outbox {
         self.lock().outage = outage;
     }
 
+    /// The server does not know these requests any more, whose draws the program has not taken.
+    pub(super) fn forget_leases(&self, requests: impl Iterator<Item = u64>) {
+        self.lock().forgotten_leases.extend(requests);
+    }
+
     pub(super) fn set_held(&self, held: bool) {
         self.lock().held = held;
     }
@@ -321,6 +332,36 @@ impl State {
         }
         self.tables.check(index, items)?;
         Ok(index as u32)
+    }
+}
+
+/// The program's end of leased draws: the task passes it on to the server with its next message.
+impl Lender for Outbox {
+    fn acknowledge(&self, lessee: &Lessee, _: &[Key]) {
+        let mut state = self.lock();
+        state.forgotten_leases.remove(&lessee.request);
+        state.left.leases_ended.push((lessee.request, true));
+        // A task that naps looks by itself.
+        let wake = state.mood == Mood::Sleeping;
+        self.ring(state, wake);
+    }
+
+    fn give_back(&self, lessee: &Lessee, _: &[Key]) {
+        let mut state = self.lock();
+        state.forgotten_leases.remove(&lessee.request);
+        state.left.leases_ended.push((lessee.request, false));
+        let wake = state.mood != Mood::Busy;
+        self.ring(state, wake);
+    }
+
+    /// Of a lost connection the client cannot know whether the server has given the draws to others by now.
+    fn tenure(&self, lessee: &Lessee) -> Tenure {
+        let state = self.lock();
+        match (state.forgotten_leases.contains(&lessee.request), state.link.connected) {
+            (true, _) => Tenure::Ended,
+            (false, false) => Tenure::Unknown,
+            (false, true) => Tenure::Held,
+        }
     }
 }
 

@@ -1,11 +1,15 @@
 //! Batches made by a server, with several requests in flight to hide the round trip.
+//!
+//! Draws that delete their items are leased until the program takes them. Without a connection, those that have arrived
+//! wait for the next: a server that was restarted or has forgotten the client gives them to others, and they are asked for
+//! again.
 
 use super::read_ahead::ReadAhead;
 use super::remote::{Remote, SampleRequest};
 use crate::trace::TraceContext;
 use reverie_core::Result;
 use reverie_core::replay::{Batches, Replay};
-use reverie_core::sample::{Drawn, Sampled, Schedule};
+use reverie_core::sample::{Drawn, Sampled, Schedule, Tenure};
 use reverie_core::table::Ticket;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -33,6 +37,9 @@ struct Asked {
     ticket: Ticket<Sampled>,
     since: Instant,
     trace: Option<TraceContext>,
+    num_draws: usize,
+    /// It arrived before the connection was lost; the ticket is that of a question which only the next can answer.
+    withheld: Option<(Sampled, Ticket<bool>)>,
 }
 
 impl Pipeline {
@@ -56,26 +63,62 @@ impl Pipeline {
             if parts.is_empty() {
                 return;
             }
-            self.asked += parts.iter().map(|(_, count)| count).sum::<usize>();
+            let num_draws = parts.iter().map(|(_, count)| count).sum::<usize>();
+            self.asked += num_draws;
             let parts = parts.into_iter().map(|(table, count)| (table.to_owned(), count)).collect();
             let request = SampleRequest { parts, ..self.form.clone() };
             let ticket = self.remote.draw(request, None);
-            self.waiting.push_back(Asked { ticket, since: Instant::now(), trace: TraceContext::current() });
+            let (since, trace) = (Instant::now(), TraceContext::current());
+            self.waiting.push_back(Asked { ticket, since, trace, num_draws, withheld: None });
         }
     }
 }
 
+impl Asked {
+    /// The outcome, once it is here and a connection shows whether its draws are still leased.
+    fn outcome(&mut self, remote: &Remote, table: &str, timeout: Duration) -> Option<Result<Sampled>> {
+        let outcome = match self.withheld.take() {
+            None => self.ticket.poll().or_else(|| self.ticket.wait(timeout))?,
+            Some((sampled, mut question)) => match question.wait(timeout) {
+                None => {
+                    self.withheld = Some((sampled, question));
+                    return None;
+                }
+                Some(answer) => answer.map(|_| sampled),
+            },
+        };
+        match outcome {
+            Ok(sampled) if tenure(&sampled) == Tenure::Unknown => {
+                self.withheld = Some((sampled, remote.can_sample(table, 1)));
+                None
+            }
+            outcome => Some(outcome),
+        }
+    }
+}
+
+/// Whether the draws may be given to the reader.
+fn tenure(sampled: &Sampled) -> Tenure {
+    sampled.batches.iter().map(Drawn::tenure).max().unwrap_or(Tenure::Held)
+}
+
 impl Batches for Pipeline {
     fn next(&mut self, timeout: Duration) -> Option<Result<Option<Drawn>>> {
+        let table = self.schedule.parts.first().map_or("", |(table, _)| table);
         let Some(first) = self.waiting.front_mut().filter(|_| !self.ended) else { return Some(Ok(None)) };
-        let ready = first.ticket.poll();
+        let ready = first.outcome(&self.remote, table, Duration::ZERO);
         self.held_up |= ready.is_none();
-        let outcome = ready.or_else(|| first.ticket.wait(timeout))?;
-        let took = first.since.elapsed();
+        let outcome = ready.or_else(|| first.outcome(&self.remote, table, timeout))?;
+        let (took, num_draws) = (first.since.elapsed(), first.num_draws);
         TraceContext::set_answered(first.trace);
         self.waiting.pop_front();
         let held_up = std::mem::take(&mut self.held_up);
         let Sampled { mut batches, error } = match outcome {
+            Ok(sampled) if tenure(&sampled) == Tenure::Ended => {
+                self.asked -= num_draws;
+                self.ask();
+                return None;
+            }
             Ok(sampled) => sampled,
             Err(error) => Sampled { batches: Vec::new(), error: Some(error) },
         };
@@ -100,10 +143,13 @@ impl Batches for Pipeline {
     fn close(&mut self) -> Vec<Drawn> {
         self.ended = true;
         let mut left = std::mem::take(&mut self.left);
-        for Asked { ticket, .. } in self.waiting.drain(..) {
+        for Asked { ticket, withheld, .. } in self.waiting.drain(..) {
             // An error here means that the connection failed: the server then keeps the draws for no client.
-            left.extend(ticket.cancel().map(|sampled| sampled.batches).unwrap_or_default());
+            let sampled = withheld.map(|(sampled, _)| Ok(sampled)).unwrap_or_else(|| ticket.cancel());
+            left.extend(sampled.map(|sampled| sampled.batches).unwrap_or_default());
         }
+        // What is dropped goes back to its table.
+        left.retain(|drawn| drawn.tenure() == Tenure::Held);
         left
     }
 }

@@ -5,6 +5,7 @@ use super::described::Described;
 use super::dial::Dial;
 use super::engine::Engine;
 use super::outbox::{Ending, Outbox};
+use super::work::Handling;
 use super::{runtime, task};
 use crate::convert::batch::{encode_reading, encode_windows};
 use crate::endpoint::Options;
@@ -40,6 +41,9 @@ pub struct SampleRequest {
     pub at_once: bool,
     /// Returns only the draws that can be made now, and waits for none.
     pub only_now: bool,
+    /// The program acknowledges the draws, as [`Draws::lease`](reverie_core::sample::Draws::lease) says. Otherwise the client
+    /// does, when they arrive.
+    pub leases: bool,
 }
 
 /// A client of one server: a [`Replay`](reverie_core::replay::Replay).
@@ -100,7 +104,7 @@ impl Remote {
     pub fn describe(&self) -> Ticket<Option<Arc<Described>>> {
         match self.outbox.described() {
             Some(described) => Ticket::done(Ok(Some(described))),
-            None => self.outbox.request(None, None, (false, false), Answer::Described),
+            None => self.outbox.request(None, None, Handling::default(), Answer::Described),
         }
     }
 
@@ -132,7 +136,7 @@ impl Remote {
     /// the ticket ends a little later (`Deadline`). Errors are in [`Sampled::error`]; the ticket has none. Dropping the
     /// ticket withdraws the request.
     pub fn draw(&self, request: SampleRequest, timeout: Option<Duration>) -> Ticket<Sampled> {
-        let SampleRequest { parts, columns, ragged, without_replacement, windows, at_once, only_now } = request;
+        let SampleRequest { parts, columns, ragged, without_replacement, windows, at_once, only_now, leases } = request;
         let part = |(table, draws): (String, usize)| {
             // The server refuses this number in any case.
             proto::SamplePart { table, num_samples: u32::try_from(draws).unwrap_or(u32::MAX) }
@@ -145,7 +149,8 @@ impl Remote {
             only_now,
             windows: windows.as_ref().map(encode_windows),
         };
-        self.request(Body::Sample(sample), timeout, true, Answer::Sampled)
+        let handling = Handling { withdraw_on_drop: true, leases, ..Handling::default() };
+        self.outbox.request(Some(Body::Sample(sample)), timeout, handling, Answer::Sampled)
     }
 
     /// Ends the connection; current and later requests fail with `ClientClosed`. Idempotent.
@@ -160,7 +165,7 @@ impl Remote {
         withdraw_on_drop: bool,
         answer: fn(Promise<T>) -> Answer,
     ) -> Ticket<T> {
-        self.outbox.request(Some(body), timeout, (withdraw_on_drop, false), answer)
+        self.outbox.request(Some(body), timeout, Handling { withdraw_on_drop, ..Handling::default() }, answer)
     }
 }
 

@@ -3,6 +3,7 @@
 use super::answer::Answer;
 use super::pipeline::Pipeline;
 use super::remote::{self, Remote};
+use super::work::Handling;
 use crate::convert::batch::encode_reading;
 use crate::convert::numbers;
 use crate::convert::query::{encode_conditions, encode_neighbours, encode_query};
@@ -24,7 +25,8 @@ use std::time::Duration;
 /// A request for draws from one table.
 fn one(table: &str, request: SampleRequest, reading: &Options<'_>) -> remote::SampleRequest {
     let parts = vec![(table.to_owned(), request.num_samples)];
-    remote::SampleRequest { parts, ..form(request.without_replacement, request.windows, reading) }
+    let leases = request.lessee.is_some();
+    remote::SampleRequest { parts, leases, ..form(request.without_replacement, request.windows, reading) }
 }
 
 /// How draws are made and read, as a request without tables.
@@ -38,6 +40,7 @@ fn form(without_replacement: bool, windows: Option<Windows>, reading: &Options<'
         windows,
         at_once: false,
         only_now: false,
+        leases: false,
     }
 }
 
@@ -85,6 +88,7 @@ impl Replay for Remote {
     fn batches(self: Arc<Self>, schedule: Schedule, reading: &Options<'_>, _: Allocate) -> Result<Box<dyn Batches>> {
         schedule.parts.iter().try_for_each(|(table, _)| self.compression(table).map(drop))?;
         let form = form(schedule.without_replacement, schedule.windows, reading);
+        let form = remote::SampleRequest { leases: true, ..form };
         Ok(Box::new(Pipeline::new(self, schedule, form)))
     }
 
@@ -132,7 +136,8 @@ impl Replay for Remote {
             deletes: numbers::encode(deletes),
             neighbours: updates.neighbours.map(encode_neighbours),
         };
-        self.outbox.request(Some(Body::Mutate(mutate)), None, (false, !awaited), Answer::Mutated)
+        let handling = Handling { patient: !awaited, ..Handling::default() };
+        self.outbox.request(Some(Body::Mutate(mutate)), None, handling, Answer::Mutated)
     }
 
     fn delete_where(&self, table: &str, keys: Option<&[i64]>, conditions: &[Condition]) -> Ticket<Updated> {

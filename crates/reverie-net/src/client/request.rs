@@ -26,6 +26,12 @@ pub(super) struct Request {
     pub(super) batches: Vec<Drawn>,
     pub(super) arriving: Option<Arriving>,
     pub(super) patient: bool,
+    /// See [`NewRequest::leases`](super::work::NewRequest::leases).
+    pub(super) leases: bool,
+    /// Draws among those that have arrived are leased by the server.
+    pub(super) consumes: bool,
+    /// The draws have arrived, and the program has not taken them yet.
+    pub(super) leased: bool,
 }
 
 impl Request {
@@ -57,15 +63,28 @@ impl Request {
     }
 
     pub(super) fn fail(&mut self, error: Error) {
+        let batches = self.final_batches();
         if let Some(answer) = self.answer.take() {
-            answer.fail(error, std::mem::take(&mut self.batches));
+            answer.fail(error, batches);
         }
     }
 
     pub(super) fn withdraw(&mut self) {
+        let batches = self.final_batches();
         if let Some(answer) = self.answer.take() {
-            answer.withdraw(std::mem::take(&mut self.batches));
+            answer.withdraw(batches);
         }
+    }
+
+    /// What has arrived, but for draws that the server is asked to take back: the caller must not have them as well.
+    fn final_batches(&mut self) -> Vec<Drawn> {
+        let batches = std::mem::take(&mut self.batches);
+        if self.may_hold_draws() { Vec::new() } else { batches }
+    }
+
+    /// True if draws have arrived that the program acknowledges.
+    pub(super) fn keeps_lease(&self) -> bool {
+        self.leases && self.consumes
     }
 
     /// Marks its draws as returned to the server; returns the request's number.
@@ -77,6 +96,11 @@ impl Request {
     /// True if its draws have no caller any more.
     pub(super) fn is_returning(&self) -> bool {
         self.returning
+    }
+
+    /// True if its draws have arrived, and the program has not taken them yet.
+    pub(super) fn is_leased(&self) -> bool {
+        self.leased
     }
 
     /// True if a caller waits for it.

@@ -6,9 +6,10 @@ use super::request::{Request, is_for_the_disk};
 use super::work::NewRequest;
 use crate::proto::{self, reply};
 use reverie_core::batch::Arrays;
-use reverie_core::sample::Drawn;
+use reverie_core::sample::{Drawn, Lease, Lender};
 use reverie_core::{Error, Result};
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Weak;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -20,6 +21,8 @@ pub(super) struct Requests {
     /// The least time by which the client checks a deadline later than the server.
     grace: Duration,
     answer_time: AnswerTime,
+    /// What the program acknowledges leased draws to.
+    lender: Weak<dyn Lender>,
     all: BTreeMap<u64, Request>,
     /// The requests that were not sent on this connection, in order.
     unsent: VecDeque<u64>,
@@ -35,10 +38,11 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    pub(super) fn new(grace: Duration) -> Self {
+    pub(super) fn new(grace: Duration, lender: Weak<dyn Lender>) -> Self {
         Self {
             grace,
             answer_time: AnswerTime::default(),
+            lender,
             all: BTreeMap::new(),
             unsent: VecDeque::new(),
             holds: false,
@@ -59,7 +63,7 @@ impl Requests {
     }
 
     pub(super) fn push(&mut self, new: NewRequest, now: Instant) {
-        let NewRequest { id, body, timeout, patient, answer } = new;
+        let NewRequest { id, body, timeout, patient, leases, answer } = new;
         if is_for_the_disk(body.as_ref())
             && let Some(error) = self.doubt.take()
         {
@@ -82,6 +86,9 @@ impl Requests {
             batches: Vec::new(),
             arriving: None,
             patient,
+            leases,
+            consumes: false,
+            leased: false,
         };
         self.all.insert(id, request);
         if is_held {
@@ -173,6 +180,10 @@ impl Requests {
     pub(super) fn withdraw(&mut self, id: u64, connected: bool, now: Instant) -> Option<bool> {
         let grace = self.grace();
         let request = self.all.get_mut(&id)?;
+        if request.leased || request.returning {
+            // The draws have arrived: their lease says what becomes of them.
+            return Some(false);
+        }
         let was_sent = connected && !self.unsent.contains(&id);
         if was_sent {
             request.withdrawn = true;
@@ -199,15 +210,16 @@ impl Requests {
     /// Handles a reply.
     pub(super) fn reply(&mut self, id: u64, body: reply::Body, now: Instant) -> Result<()> {
         let Some(request) = self.all.get(&id) else { return Ok(()) };
-        if request.returning && !matches!(body, reply::Body::Done(_)) {
+        if request.leased || request.returning && !matches!(body, reply::Body::Done(_)) {
             // The request's own end, sent before the server was asked to take the draws back.
             return Ok(());
         }
-        let Some(request) = self.all.remove(&id) else { return Ok(()) };
+        let Some(mut request) = self.all.remove(&id) else { return Ok(()) };
         if let Some(sent) = request.sent.filter(|_| request.is_answered_at_once()) {
             self.answer_time.measured(now - sent);
         }
-        let Request { answer, batches, withdrawn, .. } = request;
+        let (answer, withdrawn) = (request.answer.take(), request.withdrawn);
+        let batches = self.leased(id, request);
         match (answer, body) {
             (None, _) => {}
             (Some(answer), reply::Body::Error(_)) if withdrawn => answer.withdraw(batches),
@@ -221,12 +233,47 @@ impl Requests {
         let Some(request) = self.all.get_mut(&id) else { return Ok(()) };
         request.batches.extend(batch.map(Drawn::Arrays));
         if last && !request.returning {
-            let request = self.all.remove(&id).expect("it was there");
-            if let Some(answer) = request.answer {
-                answer.sampled(request.batches)?;
+            let mut request = self.all.remove(&id).expect("it was there");
+            let answer = request.answer.take();
+            let batches = self.leased(id, request);
+            if let Some(answer) = answer {
+                answer.sampled(batches)?;
             }
         }
         Ok(())
+    }
+
+    /// The batches of a request that is answered; it stays until the program has taken them, if they are leased.
+    fn leased(&mut self, id: u64, mut request: Request) -> Vec<Drawn> {
+        let mut batches = std::mem::take(&mut request.batches);
+        if let (true, Some(Drawn::Arrays(last))) = (request.keeps_lease(), batches.last_mut()) {
+            last.lease = Lease::of_request(self.lender.clone(), id);
+            request.leased = true;
+            self.all.insert(id, request);
+        }
+        batches
+    }
+
+    /// Returns the draws that the program has not taken: their server was restarted, or has forgotten the client. Returns
+    /// the numbers of their requests.
+    pub(super) fn return_leased(&mut self) -> Vec<u64> {
+        let leased = self.all.iter_mut().filter(|(_, request)| request.leased);
+        let returned = leased.map(|(id, request)| {
+            (request.leased, request.returning) = (false, true);
+            *id
+        });
+        returned.collect()
+    }
+
+    /// The program took the draws of an answered request, or will not take them: these are to be returned. False if the
+    /// request is not known.
+    pub(super) fn end_lease(&mut self, id: u64, is_taken: bool) -> bool {
+        let Some(request) = self.all.get_mut(&id).filter(|request| request.leased) else { return false };
+        (request.leased, request.returning) = (false, !is_taken);
+        if is_taken {
+            self.all.remove(&id);
+        }
+        true
     }
 
     /// The next time at which a caller must be answered. `outage`: since when there has been no connection.
@@ -290,12 +337,13 @@ impl Requests {
             if request.withdrawn {
                 request.withdraw();
             }
-            request.returning = request.answer.is_none() && request.may_hold_draws();
+            request.returning = request.answer.is_none() && request.may_hold_draws() && !request.leased;
             // The batches are gathered again: the server keeps the draws until it knows that all arrived.
             request.batches.clear();
         }
-        self.all.retain(|_, request| request.answer.is_some() || request.returning);
-        self.unsent = self.all.iter().filter(|(_, request)| !request.returning).map(|(id, _)| *id).collect();
+        self.all.retain(|_, request| request.answer.is_some() || request.returning || request.leased);
+        let is_unsent = |request: &Request| request.answer.is_some();
+        self.unsent = self.all.iter().filter(|(_, request)| is_unsent(request)).map(|(id, _)| *id).collect();
         self.held.clear();
         if self.holds {
             self.hold();
@@ -323,14 +371,19 @@ impl Requests {
         self.held.clear();
         for request in self.all.values_mut() {
             request.fail(error.clone());
-            request.returning = request.may_hold_draws();
+            request.returning = request.may_hold_draws() && !request.leased;
         }
-        self.all.retain(|_, request| request.returning);
+        self.all.retain(|_, request| request.returning || request.leased);
     }
 
     /// The requests whose draws the server is asked to take back.
     pub(super) fn returning(&self) -> impl Iterator<Item = u64> {
         self.all.iter().filter(|(_, request)| request.returning).map(|(id, _)| *id)
+    }
+
+    /// True if the server is asked to take draws back, or the program has not taken some.
+    pub(super) fn hold_draws(&self) -> bool {
+        self.all.values().any(|request| request.returning || request.leased)
     }
 
     /// True if a caller waits for one of them.
@@ -346,6 +399,7 @@ fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::outbox::Outbox;
     use proto::request::Body;
     use reverie_core::table::{Desk, Ticket};
     use std::sync::Arc;
@@ -361,13 +415,17 @@ mod tests {
     fn push(requests: &mut Requests, id: u64, body: Body) -> Ticket<()> {
         let (ticket, promise) = Ticket::promised(Arc::new(NothingToWithdraw), id, false);
         let answer = Answer::Done(promise);
-        requests.push(NewRequest { id, body: Some(body), timeout: None, patient: false, answer }, Instant::now());
+        requests.push(
+            NewRequest { id, body: Some(body), timeout: None, patient: false, leases: false, answer },
+            Instant::now(),
+        );
         ticket
     }
 
     #[test]
     fn what_deletes_all_that_matches_is_not_done_again_by_a_server_that_does_not_know_whether_it_was() {
-        let mut requests = Requests::new(Duration::ZERO);
+        let lender: Weak<Outbox> = Weak::new();
+        let mut requests = Requests::new(Duration::ZERO, lender);
         let by_keys = proto::Delete { keys: Some(proto::Keys::default()), ..proto::Delete::default() };
         let smaller = proto::Configure { max_size: Some(1), ..proto::Configure::default() };
         let limits = Body::Configure(proto::Configure::default());

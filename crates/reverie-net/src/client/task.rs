@@ -118,6 +118,11 @@ impl Life {
             Halves::Local(..) => LocalOutlet::TRANSPORT,
         };
         let address = engine.outbox.address().to_owned();
+        let is_forgotten = again && (restarted || !hello.resumed);
+        if is_forgotten {
+            // Before the program can see that there is a connection.
+            engine.outbox.forget_leases(engine.requests.return_leased().into_iter());
+        }
         engine.outbox.show(|link| {
             link.transport = Some(transport.into());
             link.reason.clone_from(&reason);
@@ -129,7 +134,7 @@ impl Life {
         engine.outbox.set_round_trip(round_trip);
         // Set before `begin`: a caller that waits for the description then reads the current link.
         engine.begin(description, hello.insert_credit_bytes)?;
-        if again && (restarted || !hello.resumed) {
+        if is_forgotten {
             engine.requests.renewed(&address);
         }
         match restarted {

@@ -23,7 +23,20 @@ pub(super) struct NewRequest {
     pub(super) timeout: Option<Duration>,
     /// No caller waits for the answer: it may be sent together with later work, within a nap.
     pub(super) patient: bool,
+    /// The draws are acknowledged when the program takes them, not when they arrive.
+    pub(super) leases: bool,
     pub(super) answer: Answer,
+}
+
+/// How a request is handled.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Handling {
+    /// A dropped ticket withdraws it.
+    pub(super) withdraw_on_drop: bool,
+    /// See [`NewRequest::patient`].
+    pub(super) patient: bool,
+    /// See [`NewRequest::leases`].
+    pub(super) leases: bool,
 }
 
 /// The work that callers queued since the task last looked.
@@ -32,6 +45,8 @@ pub(super) struct QueuedWork {
     pub(super) inserts: Vec<NewInsert>,
     pub(super) requests: Vec<NewRequest>,
     pub(super) withdrawn: Vec<u64>,
+    /// Requests whose draws the program took (true), or will not take (false).
+    pub(super) leases_ended: Vec<(u64, bool)>,
     /// Questions about the outcome of an insert: the question's number, the insert's number, the promise.
     pub(super) outcomes: Vec<(u64, u64, Promise<Keys>)>,
     /// The traces of inserts and requests that belong to one, by their numbers.
@@ -42,7 +57,11 @@ pub(super) struct QueuedWork {
 
 impl QueuedWork {
     pub(super) fn is_empty(&self) -> bool {
-        self.inserts.is_empty() && self.requests.is_empty() && self.withdrawn.is_empty() && self.outcomes.is_empty()
+        self.inserts.is_empty()
+            && self.requests.is_empty()
+            && self.withdrawn.is_empty()
+            && self.leases_ended.is_empty()
+            && self.outcomes.is_empty()
     }
 
     /// Takes the inserts out.

@@ -7,4 +7,6 @@ mod support;
 mod arriving;
 mod deadlines;
 mod inserts;
+mod leases;
+mod pipeline;
 mod requests;

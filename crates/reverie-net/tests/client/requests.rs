@@ -1,19 +1,17 @@
 //! What is asked and answered, and the connections for it.
 
 use super::fake::{ADDRESS, Fake, Talk};
-use super::support::{Rows, SECOND, assert_batch, connected, draws, send_batch, until};
+use super::support::{Rows, SECOND, assert_batch, connected, draws, ids, send_batch};
 use reverie_core::Error;
 use reverie_core::append::Sink;
-use reverie_core::replay::{Batches, Replay};
-use reverie_core::sample::Schedule;
+use reverie_core::replay::Replay;
 use reverie_core::spec::Structure;
 use reverie_core::table::{Ticket, Updated, Updates};
-use reverie_net::client::{Pipeline, Remote, SampleRequest};
+use reverie_net::client::Remote;
 use reverie_net::convert;
 use reverie_net::proto::client_message::Body as Asked;
 use reverie_net::proto::server_message::Body;
 use reverie_net::proto::{self, reply, request};
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -429,118 +427,6 @@ async fn a_client_whose_first_question_was_withdrawn_is_heard_at_its_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pipeline_keeps_so_many_requests_in_flight_and_gives_back_what_was_not_taken() {
-    let fake = Fake::start();
-    let schedule = Schedule {
-        mixture: None,
-        parts: vec![("replay".to_owned(), 4)],
-        without_replacement: false,
-        windows: None,
-        max_samples: Some(14),
-        ahead: 2,
-        budget: None,
-    };
-    let form = SampleRequest { parts: Vec::new(), ..draws(0) };
-    let mut pipeline = Pipeline::new(fake.client(SECOND), schedule, form);
-    let mut talk = fake.session().await;
-    let (first, second) = (talk.request().await.id, talk.request().await.id);
-    assert!(pipeline.next(Duration::ZERO).is_none(), "nothing came yet");
-    send_batch(&talk, first, 4, 1000, 0, true).await;
-    send_batch(&talk, second, 4, 1000, 0, false).await;
-    // The third request is made when the first batch is taken, the fourth for the two draws that are left.
-    let batch = until(|| pipeline.next(Duration::ZERO)).await.unwrap().unwrap();
-    assert_eq!(batch.len(), 4);
-    let third = talk.request().await.id;
-    assert!(until(|| pipeline.next(Duration::ZERO)).await.unwrap().is_some());
-    let fourth = talk.request().await;
-    let Some(request::Body::Sample(sample)) = &fourth.body else { panic!("{fourth:?}") };
-    assert_eq!(sample.parts[0].num_samples, 2);
-    send_batch(&talk, third, 4, 1000, 0, false).await;
-    send_batch(&talk, fourth.id, 2, 1000, 0, true).await;
-    tokio::time::sleep(SECOND).await;
-    let left: Vec<usize> = pipeline.close().iter().map(|batch| batch.len()).collect();
-    assert_eq!(left, [4, 2]);
-    assert!(matches!(pipeline.next(Duration::ZERO), Some(Ok(None))), "a closed one has ended");
-}
-
-/// Numbers of requests from a list.
-fn ids(list: &[u8]) -> Vec<u64> {
-    convert::numbers::decode(list, "numbers").unwrap()
-}
-
-/// The numbers that the server was asked to take back.
-fn returned(talk: &super::fake::Talk) -> Vec<u64> {
-    talk.received.iter().flat_map(|received| ids(&received.returned)).collect()
-}
-
-fn acknowledged(talk: &super::fake::Talk, id: u64) -> bool {
-    talk.received.iter().any(|received| ids(&received.ids).contains(&id) || received.below > id)
-}
-
-#[tokio::test(start_paused = true)]
-async fn draws_without_a_caller_after_an_outage_are_returned_until_the_server_confirms_it() {
-    let fake = Fake::start();
-    let client = fake.client(SECOND);
-    let sample = client.draw(draws(4), None);
-    let mut talk = fake.session().await;
-    let id = talk.request().await.id;
-    drop(talk);
-    fake.refuse();
-    let sampled = sample.await.unwrap();
-    assert!(matches!(sampled.error, Some(Error::Unavailable(_))), "{:?}", sampled.error);
-    // The connection on which the client says so is lost, too.
-    for _ in 0..2 {
-        fake.listen();
-        let mut talk = fake.session().await;
-        let info = client.info();
-        talk.request().await;
-        assert_eq!((returned(&talk), acknowledged(&talk, id)), (vec![id], false));
-        drop((talk, info));
-    }
-    let mut talk = fake.session().await;
-    let info = client.info();
-    talk.request().await;
-    assert_eq!(returned(&talk), [id]);
-    talk.reply(id, reply::Body::Done(proto::Done {})).await;
-    // The client has read that when it answers this.
-    let can = client.can_sample("replay", 1);
-    loop {
-        let asked = talk.request().await;
-        if let Some(request::Body::Can(_)) = asked.body {
-            talk.reply(asked.id, reply::Body::Can(true)).await;
-            break;
-        }
-    }
-    can.await.unwrap();
-    drop((talk, info));
-    let info = client.info();
-    let mut talk = fake.session().await;
-    talk.request().await;
-    assert_eq!(returned(&talk), [0; 0], "the server has them");
-    drop(info);
-}
-
-#[tokio::test(start_paused = true)]
-async fn draws_whose_ticket_was_dropped_are_returned_and_those_that_were_taken_are_acknowledged() {
-    let fake = Fake::start();
-    let client = fake.client(SECOND);
-    let (taken, dropped) = (client.draw(draws(4), None), client.draw(draws(4), None));
-    let mut talk = fake.session().await;
-    let (first, second) = (talk.request().await.id, talk.request().await.id);
-    drop(dropped);
-    send_batch(&talk, first, 4, 100, 0, true).await;
-    send_batch(&talk, second, 4, 100, 0, true).await;
-    assert!(taken.await.unwrap().error.is_none());
-    let info = client.info();
-    while !matches!(talk.asked().await, Some(Asked::Request(_))) {}
-    tokio::time::sleep(SECOND).await;
-    let other = client.info();
-    talk.request().await;
-    assert_eq!((returned(&talk), acknowledged(&talk, first), acknowledged(&talk, second)), (vec![second], true, false));
-    drop((info, other));
-}
-
-#[tokio::test(start_paused = true)]
 async fn an_answer_on_its_way_is_waited_for_as_long_as_the_measured_round_trip_asks() {
     let fake = Fake::start();
     let client = fake.client(SECOND);
@@ -559,70 +445,4 @@ async fn an_answer_on_its_way_is_waited_for_as_long_as_the_measured_round_trip_a
     tokio::time::sleep(Duration::from_millis(190)).await;
     send_batch(&talk, id, 4, 100, 0, true).await;
     assert!(sample.await.unwrap().error.is_none());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_client_that_ends_says_what_it_has_and_leaves() {
-    let fake = Fake::start();
-    let client = fake.client(SECOND);
-    let sample = client.draw(draws(4), None);
-    let mut talk = fake.session().await;
-    let id = talk.request().await.id;
-    send_batch(&talk, id, 4, 100, 0, true).await;
-    sample.await.unwrap();
-    client.close();
-    assert!(matches!(talk.asked().await, Some(Asked::Leave(_))));
-    assert!(acknowledged(&talk, id));
-}
-
-#[tokio::test(start_paused = true)]
-async fn on_a_new_connection_the_server_gets_all_that_is_open() {
-    let fake = Fake::start();
-    let client = fake.client(100 * SECOND);
-    let (open, taken) = (client.draw(draws(4), None), client.draw(draws(4), None));
-    let mut talk = fake.session().await;
-    let (first, second) = (talk.request().await.id, talk.request().await.id);
-    send_batch(&talk, second, 4, 100, 0, true).await;
-    assert!(taken.await.unwrap().error.is_none());
-    // The acknowledgement is lost with the connection.
-    drop(talk);
-    let mut talk = fake.session().await;
-    assert_eq!(talk.request().await.id, first);
-    let received = &talk.received[0];
-    assert!(received.before > second && received.open == convert::numbers::encode(&[first]), "{received:?}");
-    let info = client.info();
-    talk.request().await;
-    assert!(talk.received[1..].iter().all(|received| received.before == 0), "once");
-    drop((open, info));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_pipeline_over_a_long_way_asks_for_more_than_the_least_within_its_bytes() {
-    let fake = Fake::start();
-    let schedule = Schedule {
-        mixture: None,
-        parts: vec![("replay".to_owned(), 4)],
-        without_replacement: false,
-        windows: None,
-        max_samples: None,
-        ahead: 2,
-        budget: Some(5 * 700),
-    };
-    let form = SampleRequest { parts: Vec::new(), ..draws(0) };
-    fake.inside.delay_ms.store(4_000, Ordering::SeqCst);
-    // A batch of these has 656 bytes.
-    let mut pipeline = Pipeline::new(fake.client(10 * SECOND), schedule, form);
-    let mut talk = fake.session().await;
-    let mut asked = VecDeque::new();
-    for round in 0..12 {
-        while let Ok(request) = tokio::time::timeout(SECOND, talk.request()).await {
-            asked.push_back(request.id);
-        }
-        let wanted = [2, 3, 3, 3, 3, 5][round.min(5)];
-        assert_eq!(asked.len(), wanted, "in round {round}");
-        assert!(pipeline.next(Duration::ZERO).is_none(), "the reader waits");
-        let id = asked.pop_front().unwrap();
-        send_batch(&talk, id, 4, 1000, 0, round == 0).await;
-        assert!(until(|| pipeline.next(Duration::ZERO)).await.unwrap().is_some());
-    }
 }

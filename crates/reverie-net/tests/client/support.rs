@@ -27,11 +27,23 @@ pub fn draws(n: usize) -> SampleRequest {
         windows: None,
         at_once: false,
         only_now: false,
+        leases: false,
     }
 }
 
 /// Batches of `n` cells of 100 bytes each, in parts of `part` bytes: the byte at `i` is `i + shift`.
 pub async fn send_batch(talk: &Talk, id: u64, n: usize, part: usize, shift: u8, new_head: bool) {
+    send_kind(talk, id, n, (part, shift), (new_head, true, false)).await;
+}
+
+/// As `send_batch`, the last of its answer or not, and leased or not.
+pub async fn send_kind(
+    talk: &Talk,
+    id: u64,
+    n: usize,
+    (part, shift): (usize, u8),
+    (new_head, last, leased): (bool, bool, bool),
+) {
     let output =
         Output { path: "x".to_owned(), dtype: DType::UInt8, itemsize: 1, shape: vec![n, 100], role: Role::Column };
     let layout = Layout::new(n, std::slice::from_ref(&output)).unwrap();
@@ -45,8 +57,8 @@ pub async fn send_batch(talk: &Talk, id: u64, n: usize, part: usize, shift: u8, 
         bulk_bytes: layout.size_bytes as u64,
         slot: None,
         tally: None,
-        leased: false,
-        last: true,
+        leased,
+        last,
     }))
     .await;
     let bytes: Vec<u8> = (0..layout.size_bytes).map(|i| (i as u8).wrapping_add(shift)).collect();
@@ -134,4 +146,19 @@ pub async fn until<T>(mut ask: impl FnMut() -> Option<T>) -> T {
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
+}
+
+/// Numbers of requests from a list.
+pub fn ids(list: &[u8]) -> Vec<u64> {
+    convert::numbers::decode(list, "numbers").unwrap()
+}
+
+/// The numbers that the server was asked to take back.
+pub fn returned(talk: &Talk) -> Vec<u64> {
+    talk.received.iter().flat_map(|received| ids(&received.returned)).collect()
+}
+
+/// True if the server knows that the draws of the request have arrived.
+pub fn acknowledged(talk: &Talk, id: u64) -> bool {
+    talk.received.iter().any(|received| ids(&received.ids).contains(&id) || received.below > id)
 }

@@ -7,7 +7,7 @@ use reverie_core::Error;
 use reverie_core::append::Sink;
 use reverie_core::batch::Ragged;
 use reverie_core::replay::Replay;
-use reverie_core::sample::Sampled;
+use reverie_core::sample::{Drawn, Sampled, Tenure};
 use reverie_core::table::{Keys, Ticket};
 use reverie_net::client::{Remote, SampleRequest};
 use reverie_net::listen;
@@ -180,6 +180,7 @@ fn draws(table: &str, n: usize) -> SampleRequest {
         windows: None,
         at_once: false,
         only_now: false,
+        leases: false,
     }
 }
 
@@ -219,7 +220,8 @@ async fn consume(world: &World) {
         let n = if at_once { 3 } else { 1 + below(&mut random, 4) as usize };
         // Requests for several may wait for the last values for ever: these have a deadline.
         let timeout = (n > 1 && !at_once).then(|| Duration::from_millis(below(&mut random, 300)));
-        let mut ticket = client.draw(SampleRequest { at_once, ..draws("queue", n) }, timeout);
+        let leases = below(&mut random, 2) == 0;
+        let mut ticket = client.draw(SampleRequest { at_once, leases, ..draws("queue", n) }, timeout);
         match below(&mut random, 6) {
             // Gives it up at any moment, and does not look back.
             0 => {
@@ -237,7 +239,7 @@ async fn consume(world: &World) {
             }
             _ => {}
         }
-        let sampled = loop {
+        let mut sampled = loop {
             if let Ok(sampled) = tokio::time::timeout(Duration::from_secs(1), &mut ticket).await {
                 break sampled.unwrap();
             }
@@ -253,6 +255,10 @@ async fn consume(world: &World) {
             Some(error) => panic!("seed {}: {error}", world.seed),
         }
         let mut none = true;
+        if leases && !hold(&mut sampled, below(&mut random, 300)).await {
+            world.abandoned.fetch_add(1, Ordering::Relaxed);
+            continue;
+        }
         for value in sampled.batches.iter().flat_map(batch_values) {
             world.consume(consumer, value);
             none = false;
@@ -267,8 +273,22 @@ async fn consume(world: &World) {
     }
 }
 
+/// Leaves leased draws where they are for a time, and takes them then; false if they are the server's again.
+async fn hold(sampled: &mut Sampled, millis: u64) -> bool {
+    sleep(Duration::from_millis(millis)).await;
+    loop {
+        match sampled.batches.iter().map(Drawn::tenure).max() {
+            Some(Tenure::Unknown) => sleep(Duration::from_millis(10)).await,
+            Some(Tenure::Ended) => return false,
+            Some(Tenure::Held) | None => break,
+        }
+    }
+    sampled.batches.iter_mut().for_each(Drawn::acknowledge);
+    true
+}
+
 /// Waits for the outcome, and leaves it where it is: one that was taken out and dropped would be lost by the test itself. So
-/// would be one that lies there for longer than its acknowledgement takes, where the consumer is killed.
+/// would be one that is not leased and lies there for longer than its acknowledgement takes, where the consumer is killed.
 async fn wait_for(ticket: &Ticket<Sampled>, millis: u64) {
     let until = Instant::now() + Duration::from_millis(millis);
     while !ticket.is_done() && Instant::now() < until {

@@ -1,0 +1,164 @@
+//! Draws that the server keeps until it knows that the client, or its program, has them.
+
+use super::fake::Fake;
+use super::support::{SECOND, acknowledged, draws, returned, send_batch, send_kind};
+use reverie_core::Error;
+use reverie_core::replay::Replay;
+use reverie_net::convert;
+use reverie_net::proto::client_message::Body as Asked;
+use reverie_net::proto::{self, reply, request};
+use std::sync::atomic::Ordering;
+
+#[tokio::test(start_paused = true)]
+async fn draws_without_a_caller_after_an_outage_are_returned_until_the_server_confirms_it() {
+    let fake = Fake::start();
+    let client = fake.client(SECOND);
+    let sample = client.draw(draws(4), None);
+    let mut talk = fake.session().await;
+    let id = talk.request().await.id;
+    drop(talk);
+    fake.refuse();
+    let sampled = sample.await.unwrap();
+    assert!(matches!(sampled.error, Some(Error::Unavailable(_))), "{:?}", sampled.error);
+    // The connection on which the client says so is lost, too.
+    for _ in 0..2 {
+        fake.listen();
+        let mut talk = fake.session().await;
+        let info = client.info();
+        talk.request().await;
+        assert_eq!((returned(&talk), acknowledged(&talk, id)), (vec![id], false));
+        drop((talk, info));
+    }
+    let mut talk = fake.session().await;
+    let info = client.info();
+    talk.request().await;
+    assert_eq!(returned(&talk), [id]);
+    talk.reply(id, reply::Body::Done(proto::Done {})).await;
+    // The client has read that when it answers this.
+    let can = client.can_sample("replay", 1);
+    loop {
+        let asked = talk.request().await;
+        if let Some(request::Body::Can(_)) = asked.body {
+            talk.reply(asked.id, reply::Body::Can(true)).await;
+            break;
+        }
+    }
+    can.await.unwrap();
+    drop((talk, info));
+    let info = client.info();
+    let mut talk = fake.session().await;
+    talk.request().await;
+    assert_eq!(returned(&talk), [0; 0], "the server has them");
+    drop(info);
+}
+
+#[tokio::test(start_paused = true)]
+async fn draws_whose_ticket_was_dropped_are_returned_and_those_that_were_taken_are_acknowledged() {
+    let fake = Fake::start();
+    let client = fake.client(SECOND);
+    let (taken, dropped) = (client.draw(draws(4), None), client.draw(draws(4), None));
+    let mut talk = fake.session().await;
+    let (first, second) = (talk.request().await.id, talk.request().await.id);
+    drop(dropped);
+    send_batch(&talk, first, 4, 100, 0, true).await;
+    send_batch(&talk, second, 4, 100, 0, true).await;
+    assert!(taken.await.unwrap().error.is_none());
+    let info = client.info();
+    while !matches!(talk.asked().await, Some(Asked::Request(_))) {}
+    tokio::time::sleep(SECOND).await;
+    let other = client.info();
+    talk.request().await;
+    assert_eq!((returned(&talk), acknowledged(&talk, first), acknowledged(&talk, second)), (vec![second], true, false));
+    drop((info, other));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_ends_says_what_it_has_and_leaves() {
+    let fake = Fake::start();
+    let client = fake.client(SECOND);
+    let sample = client.draw(draws(4), None);
+    let mut talk = fake.session().await;
+    let id = talk.request().await.id;
+    send_batch(&talk, id, 4, 100, 0, true).await;
+    sample.await.unwrap();
+    client.close();
+    assert!(matches!(talk.asked().await, Some(Asked::Leave(_))));
+    assert!(acknowledged(&talk, id));
+}
+
+#[tokio::test(start_paused = true)]
+async fn on_a_new_connection_the_server_gets_all_that_is_open() {
+    let fake = Fake::start();
+    let client = fake.client(100 * SECOND);
+    let (open, taken) = (client.draw(draws(4), None), client.draw(draws(4), None));
+    let mut talk = fake.session().await;
+    let (first, second) = (talk.request().await.id, talk.request().await.id);
+    send_batch(&talk, second, 4, 100, 0, true).await;
+    assert!(taken.await.unwrap().error.is_none());
+    // The acknowledgement is lost with the connection.
+    drop(talk);
+    let mut talk = fake.session().await;
+    assert_eq!(talk.request().await.id, first);
+    let received = &talk.received[0];
+    assert!(received.before > second && received.open == convert::numbers::encode(&[first]), "{received:?}");
+    let info = client.info();
+    talk.request().await;
+    assert!(talk.received[1..].iter().all(|received| received.before == 0), "once");
+    drop((open, info));
+}
+
+#[tokio::test(start_paused = true)]
+async fn draws_that_the_server_is_asked_to_take_back_are_not_given_to_the_caller_too() {
+    let fake = Fake::start();
+    let client = fake.client(SECOND);
+    let sample = client.draw(draws(8), Some(SECOND));
+    let mut talk = fake.session().await;
+    let id = talk.request().await.id;
+    send_kind(&talk, id, 4, (1000, 0), (true, false, true)).await;
+    // The rest does not come.
+    let sampled = sample.await.unwrap();
+    assert!(matches!(sampled.error, Some(Error::Deadline(_))), "{:?}", sampled.error);
+    assert_eq!(sampled.batches.len(), 0);
+    let info = client.info();
+    talk.request().await;
+    assert_eq!((returned(&talk), acknowledged(&talk, id)), (vec![id], false));
+    drop(info);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_got_draws_connects_again_to_say_so_though_nobody_asks_it_for_anything() {
+    for leased in [true, false] {
+        let fake = Fake::start();
+        let client = fake.client(SECOND);
+        let sample = client.draw(draws(4), None);
+        let mut talk = fake.session().await;
+        let id = talk.request().await.id;
+        send_kind(&talk, id, 4, (1000, 0), (true, true, leased)).await;
+        sample.await.unwrap();
+        // What it says of the draws is lost with the connection.
+        drop(talk);
+        let again = tokio::time::timeout(5 * SECOND, fake.session()).await;
+        assert_eq!(again.is_ok(), leased, "draws of a table that keeps its items are no reason to connect");
+        let Ok(mut talk) = again else { continue };
+        let _ = tokio::time::timeout(SECOND, talk.asked()).await;
+        assert!(talk.received[0].before > id && talk.received[0].open.is_empty(), "{:?}", talk.received);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_got_draws_does_not_look_for_its_server_for_ever() {
+    let fake = Fake::start();
+    let client = fake.client(SECOND);
+    let sample = client.draw(draws(4), None);
+    let mut talk = fake.session().await;
+    let id = talk.request().await.id;
+    send_kind(&talk, id, 4, (1000, 0), (true, true, true)).await;
+    sample.await.unwrap();
+    fake.refuse();
+    drop(talk);
+    tokio::time::sleep(70 * SECOND).await;
+    let attempts = fake.inside.attempts.load(Ordering::SeqCst);
+    assert!(attempts > 10, "{attempts}");
+    tokio::time::sleep(70 * SECOND).await;
+    assert_eq!(fake.inside.attempts.load(Ordering::SeqCst), attempts);
+}
