@@ -7,7 +7,8 @@ use super::support::{Rows, tables};
 use reverie_core::checkpoint::{Keep, Store};
 use reverie_core::error::Error;
 use reverie_core::journal::{JournalEnd, JournalOptions, Log, Saver, Syncs, recover};
-use reverie_core::table::Durable;
+use reverie_core::sample::SampleRequest;
+use reverie_core::table::{Durable, Lessee};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
