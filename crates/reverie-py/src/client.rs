@@ -1,20 +1,21 @@
 //! The methods of a client: each parses, enters the engine through the gate, and wraps the result.
 
-use crate::array::Slab;
+mod shards;
+
 use crate::checkpoint;
 use crate::count::Count;
-use crate::enter::{Deadline, detached, quick};
+use crate::enter::{detached, quick};
 use crate::handle::Handle;
-use crate::reach::{Connection, Several, TlsFiles, answer, options};
+use crate::reach::{Connection, TlsFiles, answer, options};
 use crate::reading::{Columns, Reading, WindowsArgument};
-use crate::server::{Server, change, limiter};
+use crate::server::{Server, change};
 use crate::{drawing, figures, inserts, query, reach, updates};
 use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use reverie_core::sample::{MAX_SAMPLES, SampleRequest};
-use reverie_net::sharded::{Options, Shard};
+use shards::ShardsArgument;
 use std::time::Instant;
 
 /// A client of tables in this process, over a network, or on several servers.
@@ -25,9 +26,6 @@ pub struct Client {
     /// A client of each server, if there are several.
     shards: Vec<Py<Client>>,
 }
-
-/// Clients of several servers, the servers' names, the limits over all of them, `among`, and the seed.
-type ShardsArgument<'py> = (Vec<Py<Client>>, Vec<String>, Option<Bound<'py, PyAny>>, (usize, usize), u64);
 
 #[pymethods]
 impl Client {
@@ -350,65 +348,9 @@ impl Client {
     }
 }
 
-/// A server of several, as `insert` and writers choose it: the given one, for rows that go into tables.
-type Wanted<'a> = (Option<Count>, &'a [&'a str], u64);
-
 impl Client {
     /// What the client holds.
     pub fn handle(&self) -> &Handle {
         &self.handle
-    }
-
-    fn several(py: Python<'_>, shards: ShardsArgument<'_>, timeout: Option<f64>) -> PyResult<Several> {
-        let (clients, names, limits, among, seed) = shards;
-        if clients.iter().any(|client| !client.get().shards.is_empty()) {
-            return Err(PyValueError::new_err(
-                "a client of several servers cannot be one of several: give its addresses",
-            ));
-        }
-        let limiter = limits.map(|limits| limiter(&limits)).transpose()?;
-        let options = Options { limiter, among, seed, allocate: Slab::memory };
-        let reach = move |py: Python<'_>| {
-            let shard = |(client, address): (&Py<Client>, &String)| {
-                Ok(Shard { replay: client.get().handle.reach().replay(py)?.shared(), address: address.clone() })
-            };
-            clients.iter().zip(&names).map(shard).collect()
-        };
-        Several::new(py, Box::new(reach), options, Deadline::from_timeout(timeout)?)
-    }
-
-    /// Calls this client, or that of the chosen server of several, with a timeout. Takes note of a failure there.
-    fn at<T>(
-        &self,
-        py: Python<'_>,
-        wanted: Wanted<'_>,
-        timeout: Option<f64>,
-        call: impl FnOnce(&Handle, Option<f64>) -> PyResult<T>,
-    ) -> PyResult<T> {
-        let Some(several) = self.handle.reach().several() else {
-            self.place(py, wanted, timeout)?;
-            return call(&self.handle, timeout);
-        };
-        let (deadline, since) = (self.handle.deadline(timeout)?, Instant::now());
-        let chosen = self.place(py, wanted, timeout)?;
-        let client = self.shards[chosen].get();
-        // The call has the time that the choice left. A timeout beyond a Duration is passed on as it is.
-        let left = deadline.after(since.elapsed()).limit().map(|left| left.as_secs_f64());
-        call(&client.handle, left.or(self.handle.timeout_or_default(timeout))).inspect_err(|error| {
-            // The caller receives the error of its call.
-            let _ = several.failed(py, chosen, error);
-        })
-    }
-
-    fn place(&self, py: Python<'_>, (shard, tables, rows): Wanted<'_>, timeout: Option<f64>) -> PyResult<usize> {
-        let shard = shard.map(|shard| shard.at_least("shard", 0)).transpose()?;
-        match self.handle.reach().several() {
-            Some(several) => several.place(py, shard, tables, rows, self.handle.deadline(timeout)?),
-            None if shard.is_none_or(|shard| shard == 0) => Ok(0),
-            None => Err(PyValueError::new_err(format!(
-                "shard must be below 1, the number of shards, got {}",
-                shard.unwrap_or_default()
-            ))),
-        }
     }
 }
