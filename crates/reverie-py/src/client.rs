@@ -1,21 +1,21 @@
 //! The methods of a client: each parses, enters the engine through the gate, and wraps the result.
 
-mod shards;
-
+use crate::array::Slab;
 use crate::checkpoint;
 use crate::count::Count;
-use crate::enter::{detached, quick};
+use crate::enter::{Deadline, detached, quick};
 use crate::handle::Handle;
-use crate::reach::{Connection, TlsFiles, answer, options};
+use crate::placing::{at, place};
+use crate::reach::{Connection, Several, TlsFiles, answer, options};
 use crate::reading::{Columns, Reading, WindowsArgument};
-use crate::server::{Server, change};
+use crate::server::{Server, change, limiter};
 use crate::{drawing, figures, inserts, query, reach, updates};
 use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use reverie_core::sample::{MAX_SAMPLES, SampleRequest};
-use shards::ShardsArgument;
+use reverie_net::sharded::{Options, Shard};
 use std::time::Instant;
 
 /// A client of tables in this process, over a network, or on several servers.
@@ -26,6 +26,9 @@ pub struct Client {
     /// A client of each server, if there are several.
     shards: Vec<Py<Client>>,
 }
+
+/// Clients of several servers, the servers' names, the limits over all of them, `among`, and the seed.
+type ShardsArgument<'py> = (Vec<Py<Client>>, Vec<String>, Option<Bound<'py, PyAny>>, (usize, usize), u64);
 
 #[pymethods]
 impl Client {
@@ -96,7 +99,7 @@ impl Client {
         }
         let tables = inserts::tables(priorities);
         let tables: Vec<_> = tables.iter().map(String::as_str).collect();
-        self.at(py, (shard, &tables, 1), timeout, |client, timeout| {
+        at(&self.handle, &self.shard(), py, (shard, &tables, 1), timeout, |client, timeout| {
             inserts::step(client, py, data, priorities, timeout)
         })
     }
@@ -115,7 +118,7 @@ impl Client {
         shard: Option<Count>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let rows = if self.shards.is_empty() { 0 } else { inserts::num_rows(data)? };
-        self.at(py, (shard, &[table], rows), timeout, |client, timeout| {
+        at(&self.handle, &self.shard(), py, (shard, &[table], rows), timeout, |client, timeout| {
             inserts::batch(client, py, table, (data, priorities), timeout, wait)
         })
     }
@@ -321,7 +324,7 @@ impl Client {
 
     /// Chooses the server of a writer: the given one, or the next of several.
     fn _place(&self, py: Python<'_>, shard: Option<Count>, timeout: Option<f64>) -> PyResult<usize> {
-        self.place(py, (shard, &[], 0), timeout)
+        place(&self.handle, py, (shard, &[], 0), timeout)
     }
 
     /// Takes note of an exception of a writer at a server.
@@ -352,5 +355,28 @@ impl Client {
     /// What the client holds.
     pub fn handle(&self) -> &Handle {
         &self.handle
+    }
+    /// What the client of a server of several holds.
+    fn shard<'a>(&'a self) -> impl Fn(usize) -> &'a Handle {
+        |shard| &self.shards[shard].get().handle
+    }
+
+    /// Of the clients of each server.
+    fn several(py: Python<'_>, shards: ShardsArgument<'_>, timeout: Option<f64>) -> PyResult<Several> {
+        let (clients, names, limits, among, seed) = shards;
+        if clients.iter().any(|client| !client.get().shards.is_empty()) {
+            return Err(PyValueError::new_err(
+                "a client of several servers cannot be one of several: give its addresses",
+            ));
+        }
+        let limiter = limits.map(|limits| limiter(&limits)).transpose()?;
+        let options = Options { limiter, among, seed, allocate: Slab::memory };
+        let reach = move |py: Python<'_>| {
+            let shard = |(client, address): (&Py<Client>, &String)| {
+                Ok(Shard { replay: client.get().handle.reach().replay(py)?.shared(), address: address.clone() })
+            };
+            clients.iter().zip(&names).map(shard).collect()
+        };
+        Several::new(py, Box::new(reach), options, Deadline::from_timeout(timeout)?)
     }
 }

@@ -27,6 +27,7 @@ mod log_bridge;
 mod live;
 mod nest;
 mod options;
+mod placing;
 mod query;
 mod reach;
 mod reading;
