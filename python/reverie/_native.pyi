@@ -27,6 +27,7 @@ __all__ = [
     "TransitionWriter",
     "_answered_trace",
     "_deliver_logs",
+    "_entries",
     "_panic",
     "_set_trace",
     "describe",
@@ -62,6 +63,9 @@ def describe(leaf: Any, path: str) -> tuple[np.dtype[Any], list[int]]:
 
 def _panic() -> None: ...
 def _deliver_logs() -> None: ...
+def _entries() -> int:
+    """The number of times that this process has gone through the gate between binding and core."""
+
 def _set_trace(context: tuple[int, int, bool] | None) -> tuple[int, int, bool] | None:
     """Sets the trace of the requests that this thread makes: the ids of trace and span, and whether it is recorded.
 

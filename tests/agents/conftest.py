@@ -6,6 +6,7 @@ agent on both compares two readings of the same rules.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -256,3 +257,32 @@ def make_learner():
         return agent.make_learner(spec, replace(config, **small), replay, seed=0, watch=Stopwatch())
 
     return make
+
+
+@pytest.fixture
+def make_stage():
+    """A function that makes an agent's learner and actors on the agent's own table or queue, with changes to a config.
+
+    Returns the client of the table, the learner, the actors and the config.
+    """
+    import reverie
+    from reverie.agents.core import Stopwatch
+    from reverie.agents.environments import describe
+
+    with contextlib.ExitStack() as stack:
+
+        def make(agent: Any, config: Any, env_id: str, **changes: Any) -> tuple[Any, Any, list[Any], Any]:
+            config, spec = replace(config, **changes), describe(env_id)
+            server = reverie.Server(agent.make_tables(spec, config, seed=0), listen=False)
+            stack.callback(server.stop)
+            client = server.client(timeout=0)
+            learner = agent.make_learner(spec, config, client, seed=1, watch=Stopwatch())
+            actors = [
+                agent.make_actor(spec, config, client, learner, index=i, seed=2 + i, watch=Stopwatch())
+                for i in range(config.num_actors)
+            ]
+            for actor in actors:
+                stack.callback(actor.close)
+            return client, learner, actors, config
+
+        yield make

@@ -21,25 +21,9 @@ def tensors(*arrays):
 
 
 @pytest.fixture
-def stage():
-    """A function that makes a learner and the actors on the agent's own table, with changes to the Pendulum preset."""
-    closing = []
-
-    def make(**changes):
-        config = dataclasses.replace(CONFIG, **{"learning_starts": 200, **changes})
-        server = reverie.Server(apex_dpg.make_tables(PENDULUM, config, seed=0), listen=False)
-        client = server.client(timeout=0)
-        learner = apex_dpg.make_learner(PENDULUM, config, client, seed=1, watch=Stopwatch())
-        actors = [
-            apex_dpg.make_actor(PENDULUM, config, client, learner, index=i, seed=2 + i, watch=Stopwatch())
-            for i in range(config.num_actors)
-        ]
-        closing.extend([*(actor.close for actor in actors), server.stop])
-        return client, learner, actors, config
-
-    yield make
-    for close in closing:
-        close()
+def stage(make_stage):
+    """As `make_stage`, with changes to the Pendulum preset."""
+    return lambda **changes: make_stage(apex_dpg, CONFIG, "Pendulum-v1", **{"learning_starts": 200, **changes})
 
 
 def test_a_hand_worked_batch_gives_the_critics_loss_and_priorities():

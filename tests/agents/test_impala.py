@@ -23,25 +23,9 @@ def rows(*arrays):
 
 
 @pytest.fixture
-def stage():
-    """A function that makes a learner and the actors on the agent's own queue, with changes to the CartPole preset."""
-    closing = []
-
-    def make(env_id="CartPole-v1", **changes):
-        config, spec = dataclasses.replace(CONFIG, **changes), describe(env_id)
-        server = reverie.Server(impala.make_tables(spec, config, seed=0), listen=False)
-        client = server.client(timeout=0)
-        learner = impala.make_learner(spec, config, client, seed=1, watch=Stopwatch())
-        actors = [
-            impala.make_actor(spec, config, client, learner, index=i, seed=2 + i, watch=Stopwatch())
-            for i in range(config.num_actors)
-        ]
-        closing.extend([*(actor.close for actor in actors), server.stop])
-        return client, learner, actors, config
-
-    yield make
-    for close in closing:
-        close()
+def stage(make_stage):
+    """As `make_stage`, with changes to the CartPole preset."""
+    return lambda env_id="CartPole-v1", **changes: make_stage(impala, CONFIG, env_id, **changes)
 
 
 def random_unrolls(rng, unrolls=6, length=9):

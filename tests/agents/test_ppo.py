@@ -22,25 +22,9 @@ def tensors(*arrays):
 
 
 @pytest.fixture
-def stage():
-    """A function that makes a learner and the actors on the agent's own queue, with changes to the CartPole preset."""
-    closing = []
-
-    def make(env_id="CartPole-v1", **changes):
-        config, spec = dataclasses.replace(CONFIG, **changes), describe(env_id)
-        server = reverie.Server(ppo.make_tables(spec, config, seed=0), listen=False)
-        client = server.client(timeout=0)
-        learner = ppo.make_learner(spec, config, client, seed=1, watch=Stopwatch())
-        actors = [
-            ppo.make_actor(spec, config, client, learner, index=i, seed=2 + i, watch=Stopwatch())
-            for i in range(config.num_actors)
-        ]
-        closing.extend([*(actor.close for actor in actors), server.stop])
-        return client, learner, actors, config
-
-    yield make
-    for close in closing:
-        close()
+def stage(make_stage):
+    """As `make_stage`, with changes to the CartPole preset."""
+    return lambda env_id="CartPole-v1", **changes: make_stage(ppo, CONFIG, env_id, **changes)
 
 
 def test_a_hand_worked_unroll_gives_its_advantages():

@@ -1,13 +1,16 @@
 """What the tests of the network share: server processes of their own, which may be stopped, killed and made again."""
 
 import contextlib
+import json
 import re
 import socket
 import threading
+import urllib.error
+import urllib.request
 
 import pytest
 
-from reverie import Client, Table, UnavailableError, rate_limiters, selectors
+from reverie import Client, Server, Table, UnavailableError, rate_limiters, selectors
 from reverie.testing import Host
 
 NETWORKS = ("shared-memory", "grpc")
@@ -210,3 +213,49 @@ def exported(provided):
     provided.clear()
     yield provided
     provided.clear()
+
+
+@pytest.fixture
+def read():
+    """Reads a path of a server's HTTP port: `read(server, path, **headers)` returns status, headers and body."""
+
+    def read(server, path, **headers):
+        request = urllib.request.Request(f"http://{server.http_address}{path}", headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=100) as response:
+                return response.status, response.headers, response.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.headers, error.read().decode()
+
+    return read
+
+
+@pytest.fixture
+def read_json(read):
+    """As `read`, of JSON: returns status and answer."""
+
+    def read_json(server, path, **headers):
+        status, _, body = read(server, path, **headers)
+        return status, json.loads(body)
+
+    return read_json
+
+
+@pytest.fixture
+def shown(uniform):
+    """A server of one table in this process, with an HTTP port."""
+    with Server([uniform()], http="127.0.0.1:0", listen=False) as server:
+        yield server
+
+
+@pytest.fixture
+def items(read_json):
+    """A function: the items of a table as JSON."""
+
+    def items(server, table, query=""):
+        status, answer = read_json(server, f"/api/tables/{table}/items{query}")
+        assert status == 200, answer
+        return answer["items"]
+
+    return items

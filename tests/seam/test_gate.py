@@ -86,6 +86,63 @@ def test_a_panic_of_the_engine_is_an_exception_and_the_process_survives(client):
     assert client.sample_batch("q", 1).data["n"].tolist() == [1]
 
 
+#: The most times that an observation goes through the gate on its way to a table, and on its way to a batch.
+MOST_ENTRIES = 3
+
+
+def _by_insert(client):
+    return lambda obs: client.insert({"obs": obs}, {"t": 1.0})
+
+
+def _by_insert_batch(client):
+    return lambda obs: client.insert_batch("t", {"obs": obs[None]})
+
+
+def _by_trajectory_writer(client):
+    writer = client.trajectory_writer(num_keep_alive_refs=2)
+
+    def write(obs):
+        writer.append({"obs": obs})
+        writer.create_item("t", 1.0, {"obs": writer.history["obs"][-1:]})
+
+    return write
+
+
+def _by_transition_writer(client):
+    writer = client.transition_writer("t", n_step=1, discount=0.9)
+    return lambda obs: writer.append(obs, np.int64(1), 1.0, False, False)
+
+
+def _by_structured_writer(client):
+    pattern = reverie.structured.pattern_from_transform(None, lambda reference: {"obs": reference["obs"][-1:]})
+    writer = client.structured_writer([reverie.structured.create_config(pattern, "t")])
+    return lambda obs: writer.append({"obs": obs})
+
+
+@pytest.mark.parametrize(
+    "way", [_by_insert, _by_insert_batch, _by_trajectory_writer, _by_transition_writer, _by_structured_writer]
+)
+def test_an_observation_crosses_the_gate_three_times_at_most_to_its_table_and_to_its_batch(way):
+    table = Table("t", reverie.selectors.Lifo(), reverie.selectors.Fifo(), 9, reverie.rate_limiters.MinSize(1))
+    with reverie.Server([table], listen=False) as server:
+        client = server.client()
+        write = way(client)
+        for step in range(3):  # the first ones agree on columns
+            write(np.full(4, step, np.float32))
+            client.sample_batch("t", 1)
+        inserted, before = client.info().tables["t"].num_inserts, _native._entries()
+        write(np.full(4, 7, np.float32))
+        to_table = _native._entries() - before
+        assert client.info().tables["t"].num_inserts == inserted + 1
+        before = _native._entries()
+        batch = client.sample_batch("t", 1)
+        to_batch = _native._entries() - before
+    written = batch.data["next_obs"] if way is _by_transition_writer else batch.data["obs"]
+    assert written.ravel().tolist() == [7.0] * 4
+    assert 1 <= to_table <= MOST_ENTRIES
+    assert 1 <= to_batch <= MOST_ENTRIES
+
+
 def test_the_error_in_a_forked_child_says_to_use_spawn(client):
     client.insert({"n": 1}, {"q": 1.0})
     reading, writing = os.pipe()

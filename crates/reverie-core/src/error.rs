@@ -100,7 +100,7 @@ pub enum Error {
     #[error("{0}")]
     Unavailable(String),
 
-    /// A request that was not answered, of which nothing says whether it was done, and which must not be done twice.
+    /// A request without a response, which may have been done and must not be done twice.
     #[error("{0}")]
     Undecided(String),
 

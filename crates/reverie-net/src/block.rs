@@ -8,37 +8,17 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Memory with another owner, to whom it is returned when dropped.
-pub trait Lent: Send + Sync {
-    /// The start, a multiple of [`ALIGN`]; writable, and not used by others while this lives.
-    fn as_ptr(&self) -> *mut u8;
-
-    /// The number of bytes.
-    fn len(&self) -> usize;
-
-    /// True if there are no bytes.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Copies the bytes from `start` on; panics if there are fewer than `to` has.
-    fn copy_to(&self, start: usize, to: &mut [MaybeUninit<u8>]);
-
-    /// A copy of some of the bytes; panics if there are fewer.
-    fn copied(&self, range: Range<usize>) -> Vec<u8>;
-}
-
 /// The memory of a batch: from this process's pool, or a slot lent by the server. Returned when dropped.
 pub struct Block(Place);
 
 enum Place {
     Pooled { memory: Vec<u8>, start: AtomicPtr<u8>, offset: usize, len: usize, pool: Arc<Pool> },
-    Lent(Box<dyn Lent>),
+    Lent(Box<dyn batch::Block>),
 }
 
 impl Block {
-    /// A block in memory that another owner lent.
-    pub fn lent(lent: Box<dyn Lent>) -> Self {
+    /// A block in memory that another owner lent: it is returned when it is dropped.
+    pub fn lent(lent: Box<dyn batch::Block>) -> Self {
         Self(Place::Lent(lent))
     }
 

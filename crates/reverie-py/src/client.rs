@@ -5,6 +5,7 @@ use crate::checkpoint;
 use crate::count::Count;
 use crate::enter::{Deadline, detached, quick};
 use crate::handle::Handle;
+use crate::placing::{at, place};
 use crate::reach::{Connection, Several, TlsFiles, answer, options};
 use crate::reading::{Columns, Reading, WindowsArgument};
 use crate::server::{Server, change, limiter};
@@ -98,7 +99,7 @@ impl Client {
         }
         let tables = inserts::tables(priorities);
         let tables: Vec<_> = tables.iter().map(String::as_str).collect();
-        self.at(py, (shard, &tables, 1), timeout, |client, timeout| {
+        at(&self.handle, &self.shard(), py, (shard, &tables, 1), timeout, |client, timeout| {
             inserts::step(client, py, data, priorities, timeout)
         })
     }
@@ -117,7 +118,7 @@ impl Client {
         shard: Option<Count>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let rows = if self.shards.is_empty() { 0 } else { inserts::num_rows(data)? };
-        self.at(py, (shard, &[table], rows), timeout, |client, timeout| {
+        at(&self.handle, &self.shard(), py, (shard, &[table], rows), timeout, |client, timeout| {
             inserts::batch(client, py, table, (data, priorities), timeout, wait)
         })
     }
@@ -323,7 +324,7 @@ impl Client {
 
     /// Chooses the server of a writer: the given one, or the next of several.
     fn _place(&self, py: Python<'_>, shard: Option<Count>, timeout: Option<f64>) -> PyResult<usize> {
-        self.place(py, (shard, &[], 0), timeout)
+        place(&self.handle, py, (shard, &[], 0), timeout)
     }
 
     /// Takes note of an exception of a writer at a server.
@@ -350,15 +351,17 @@ impl Client {
     }
 }
 
-/// A server of several, as `insert` and writers choose it: the given one, for rows that go into tables.
-type Wanted<'a> = (Option<Count>, &'a [&'a str], u64);
-
 impl Client {
     /// What the client holds.
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
+    /// What the client of a server of several holds.
+    fn shard<'a>(&'a self) -> impl Fn(usize) -> &'a Handle {
+        |shard| &self.shards[shard].get().handle
+    }
 
+    /// Of the clients of each server.
     fn several(py: Python<'_>, shards: ShardsArgument<'_>, timeout: Option<f64>) -> PyResult<Several> {
         let (clients, names, limits, among, seed) = shards;
         if clients.iter().any(|client| !client.get().shards.is_empty()) {
@@ -375,40 +378,5 @@ impl Client {
             clients.iter().zip(&names).map(shard).collect()
         };
         Several::new(py, Box::new(reach), options, Deadline::from_timeout(timeout)?)
-    }
-
-    /// Calls this client, or that of the chosen server of several, with a timeout. Takes note of a failure there.
-    fn at<T>(
-        &self,
-        py: Python<'_>,
-        wanted: Wanted<'_>,
-        timeout: Option<f64>,
-        call: impl FnOnce(&Handle, Option<f64>) -> PyResult<T>,
-    ) -> PyResult<T> {
-        let Some(several) = self.handle.reach().several() else {
-            self.place(py, wanted, timeout)?;
-            return call(&self.handle, timeout);
-        };
-        let (deadline, since) = (self.handle.deadline(timeout)?, Instant::now());
-        let chosen = self.place(py, wanted, timeout)?;
-        let client = self.shards[chosen].get();
-        // The call has the time that the choice left. A timeout beyond a Duration is passed on as it is.
-        let left = deadline.after(since.elapsed()).limit().map(|left| left.as_secs_f64());
-        call(&client.handle, left.or(self.handle.timeout_or_default(timeout))).inspect_err(|error| {
-            // The caller receives the error of its call.
-            let _ = several.failed(py, chosen, error);
-        })
-    }
-
-    fn place(&self, py: Python<'_>, (shard, tables, rows): Wanted<'_>, timeout: Option<f64>) -> PyResult<usize> {
-        let shard = shard.map(|shard| shard.at_least("shard", 0)).transpose()?;
-        match self.handle.reach().several() {
-            Some(several) => several.place(py, shard, tables, rows, self.handle.deadline(timeout)?),
-            None if shard.is_none_or(|shard| shard == 0) => Ok(0),
-            None => Err(PyValueError::new_err(format!(
-                "shard must be below 1, the number of shards, got {}",
-                shard.unwrap_or_default()
-            ))),
-        }
     }
 }

@@ -14,6 +14,7 @@ use reverie_core::item::Item;
 use reverie_core::table::{COMMIT_GRACE, Ticket};
 use std::borrow::Borrow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -31,10 +32,18 @@ pub const ITEM_BYTES: usize = 256;
 /// As [`ITEM_BYTES`], for an item that is read by its key.
 pub const READ_BYTES: usize = 128;
 
+/// Entries through the gate since the start. A thread that has the GIL counts them: no update is lost.
+static ENTRIES: AtomicU64 = AtomicU64::new(0);
+
+#[inline]
+fn count(_: Python<'_>) {
+    ENTRIES.store(ENTRIES.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+}
+
 /// Runs work so short that releasing the GIL would cost more: the GIL is kept.
 #[inline]
 pub fn quick<T>(py: Python<'_>, work: impl FnOnce() -> Result<T>) -> PyResult<T> {
-    raised(py, caught(work))
+    raised(py, caught(py, work))
 }
 
 /// The outcome of work behind the gate; it may be a panic.
@@ -43,7 +52,8 @@ pub type Caught<T> = std::thread::Result<Result<T>>;
 /// As [`quick`], for a caller that holds a lock which others wait for under the GIL.
 /// Making an exception runs Python code: call [`raised`] after the lock is released.
 #[inline]
-pub fn caught<T>(work: impl FnOnce() -> Result<T>) -> Caught<T> {
+pub fn caught<T>(py: Python<'_>, work: impl FnOnce() -> Result<T>) -> Caught<T> {
+    count(py);
     catch_unwind(AssertUnwindSafe(work))
 }
 
@@ -58,7 +68,8 @@ pub fn raised<T>(py: Python<'_>, caught: Caught<T>) -> PyResult<T> {
 
 /// Runs work that takes long enough for other Python threads to run meanwhile.
 pub fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
-    raised(py, py.detach(|| caught(work)))
+    count(py);
+    raised(py, py.detach(|| catch_unwind(AssertUnwindSafe(work))))
 }
 
 /// Chooses between `quick` and `detached` by the bytes that will be copied.
@@ -353,4 +364,10 @@ pub fn late<'py>(
 #[pyfunction]
 pub fn _panic(py: Python<'_>) -> PyResult<()> {
     detached(py, || panic!("a panic on request"))
+}
+
+/// The entries through the gate so far, for the test that bounds those of one observation.
+#[pyfunction]
+pub fn _entries() -> u64 {
+    ENTRIES.load(Ordering::Relaxed)
 }

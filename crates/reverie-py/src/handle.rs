@@ -112,7 +112,7 @@ impl Handle {
         let known = {
             let mut state = self.state();
             let rows = state.get_mut(py)?.rows.iter().find(|rows| rows.serves(table, false));
-            rows.map(|rows| caught(|| rows.append_known(data)))
+            rows.map(|rows| caught(py, || rows.append_known(data)))
         };
         if let Some(item) = known.map_or(Ok(None), |known| raised(py, known))? {
             return Ok(item);

@@ -27,6 +27,7 @@ mod log_bridge;
 mod live;
 mod nest;
 mod options;
+mod placing;
 mod query;
 mod reach;
 mod reading;
@@ -48,6 +49,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     array::load(module.py())?;
     live::register(module)?;
     log_bridge::gather();
+    module.add_function(wrap_pyfunction!(enter::_entries, module)?)?;
     module.add_function(wrap_pyfunction!(enter::_panic, module)?)?;
     module.add_function(wrap_pyfunction!(log_bridge::_deliver_logs, module)?)?;
     module.add_function(wrap_pyfunction!(spans::_set_trace, module)?)?;

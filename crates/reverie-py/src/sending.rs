@@ -86,16 +86,48 @@ impl ItemSender {
         self.spans.of_caller(py, || locked_then(py, state, 0, make, send))
     }
 
+    /// Stores a step of `bytes` behind a lock, and sends the items that it made once the lock is released, without
+    /// waiting. `store` also returns the items' bytes. Returns how many were sent, and what is unconfirmed then.
+    #[inline]
+    pub fn send_stored<S: Send>(
+        &self,
+        py: Python<'_>,
+        table: &str,
+        state: &Mutex<S>,
+        bytes: usize,
+        store: impl FnOnce(&mut S) -> Result<(Inserts, usize)> + Send,
+    ) -> PyResult<(usize, Load)> {
+        let replay = self.replay.get(py)?;
+        let send = |(items, bytes): (Inserts, usize)| {
+            let sent = items.len();
+            if sent > 0 {
+                self.push(&**replay, table, items, bytes)?;
+            }
+            Ok((sent, self.unconfirmed()?))
+        };
+        self.spans.of_caller(py, || locked_then(py, state, bytes, store, send))
+    }
+
     fn push(&self, replay: &dyn Replay, table: &str, items: Inserts, bytes: usize) -> Result<()> {
         let size = Load { items: items.len(), bytes: bytes as u64 };
         self.in_flight.push(table, replay.insert(table, items)?, size)
     }
 
+    /// What is in flight and not confirmed yet. The error is that of an insert that failed.
+    pub fn unconfirmed(&self) -> Result<Load> {
+        self.in_flight.remove_confirmed()
+    }
+
     /// Waits until the bytes in flight are within their bound; mostly this is a quick check.
     /// Pauses if the server lags behind: see [`Pace`].
     pub fn make_room(&self, py: Python<'_>) -> PyResult<()> {
+        self.wait_for_room(py, quick(py, || self.unconfirmed())?)
+    }
+
+    /// As [`Self::make_room`], for a caller that knows what is unconfirmed.
+    #[inline]
+    pub fn wait_for_room(&self, py: Python<'_>, Load { bytes, .. }: Load) -> PyResult<()> {
         let replay = self.replay.get(py)?;
-        let Load { bytes, .. } = quick(py, || self.in_flight.remove_confirmed())?;
         if bytes > self.max_in_flight_bytes {
             let most = Load::bytes(self.max_in_flight_bytes);
             return self.spans.during(py, "append", || self.wait_until(py, "append", most, self.timeout));
@@ -149,7 +181,7 @@ impl ItemSender {
     /// Items that are not in their tables yet.
     pub fn num_in_flight(&self, py: Python<'_>) -> PyResult<usize> {
         self.replay(py)?;
-        quick(py, || Ok(self.in_flight.remove_confirmed()?.items))
+        quick(py, || Ok(self.unconfirmed()?.items))
     }
 
     fn wait_until(&self, py: Python<'_>, what: &str, target: Load, timeout: Option<f64>) -> PyResult<()> {

@@ -4,7 +4,7 @@ use crate::array::{Cell, Leaf, read};
 use crate::client::Client;
 use crate::column::{HistoryColumn, Steps, TrajectoryColumn};
 use crate::count::Count;
-use crate::enter::{locked, quick};
+use crate::enter::{locked, locked_then, quick};
 use crate::errors::{exception, signature};
 use crate::intake::Columns;
 use crate::nest::{Builder, Flattener, refuse_ambiguous};
@@ -139,9 +139,10 @@ impl TrajectoryWriter {
         let cells: Columns<'_> =
             cells.iter().map(|cell| Cells { itemsize: cell.itemsize, bytes: cell.bytes() }).collect();
         let bytes = cells.iter().map(|cells| cells.bytes.len()).sum();
-        locked(py, &self.steps, bytes, |steps| steps.append(columns, &cells, partial_step))?;
+        let append = |steps: &mut StepWriter| steps.append(columns, &cells, partial_step);
+        let unconfirmed = locked_then(py, &self.steps, bytes, append, |()| self.sending.unconfirmed())?;
         drop(forms);
-        self.sending.make_room(py)
+        self.sending.wait_for_room(py, unconfirmed)
     }
 
     #[doc = stub!("TrajectoryWriter.history")]

@@ -173,14 +173,13 @@ impl TransitionWriter {
             final_value: final_value.as_ref().map(Numbers::as_slice),
         };
         let bytes = columns.iter().map(|cells| cells.bytes.len()).sum();
-        let items = locked(py, &self.writer, bytes, |writer| match writer {
-            Some(writer) => writer.append(&step),
-            None => Ok(Inserts::new()),
+        let (sent, unconfirmed) = self.sending.send_stored(py, &self.table, &self.writer, bytes, |writer| {
+            let items = writer.as_mut().map_or_else(|| Ok(Inserts::new()), |writer| writer.append(&step))?;
+            let of_items = items.len() * bytes / self.options.num_envs;
+            Ok((items, of_items))
         })?;
         drop(readers);
-        let sent = items.len();
-        self.sending.send(py, &self.table, items, sent * bytes / self.options.num_envs)?;
-        self.sending.make_room(py)?;
+        self.sending.wait_for_room(py, unconfirmed)?;
         Ok(sent)
     }
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import itertools
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -19,6 +21,12 @@ EPILOG = (
     "Exit codes: 0 the target was reached and confirmed, or there is none; 1 training ended without reaching it; 2"
     " invalid arguments, or this machine cannot run it; 130 interrupted."
 )
+
+
+def flags_of(group: str) -> Callable[..., Any]:
+    """`typer.Option` for flags that `--help` shows in this group."""
+    return functools.partial(typer.Option, rich_help_panel=group)
+
 
 LAST_LINE_JSON = "Print one JSON object as the last line of stdout; all else goes to stderr."
 LastLineJson = Annotated[bool, typer.Option("--json", help=LAST_LINE_JSON)]

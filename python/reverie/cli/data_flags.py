@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from reverie.cli.common import LAST_LINE_JSON
+from reverie.cli.common import LAST_LINE_JSON, flags_of
 
 
 class Format(StrEnum):
@@ -29,7 +29,7 @@ class As(StrEnum):
     episodes = "episodes"
 
 
-PLACE, LIMITS, WHAT = "The table", "Limits", "Columns and items"
+_place, _limits, _what = (flags_of(group) for group in ("The table", "Limits", "Columns and items"))
 
 Dataset = Annotated[
     Path,
@@ -41,78 +41,46 @@ Target = Annotated[Path, typer.Argument(metavar="PATH", help="The new file (Parq
 From = Annotated[
     str, typer.Argument(metavar="SOURCE", help="HOST:PORT of a server, a folder of checkpoints, or one checkpoint.")
 ]
-Server = Annotated[
-    str | None, typer.Option("--server", metavar="ADDR", help="HOST:PORT of the server.", rich_help_panel=PLACE)
-]
+Server = Annotated[str | None, _place("--server", metavar="ADDR", help="HOST:PORT of the server.")]
 Checkpoints = Annotated[
     Path | None,
-    typer.Option(
+    _place(
         metavar="FOLDER",
         help="Instead of a server: write a checkpoint to FOLDER, after the newest there if there is one, for"
         " `reverie serve --checkpoints FOLDER`.",
-        rich_help_panel=PLACE,
     ),
 ]
-Table = Annotated[str, typer.Option(metavar="NAME", help="Name of the table.", rich_help_panel=PLACE)]
+Table = Annotated[str, _place(metavar="NAME", help="Name of the table.")]
 Timeout = Annotated[
-    float | None,
-    typer.Option(min=0, metavar="SECONDS", help="Seconds to wait for the table's rate limiter.", rich_help_panel=PLACE),
+    float | None, _place(min=0, metavar="SECONDS", help="Seconds to wait for the table's rate limiter.")
 ]
-InFormat = Annotated[
-    Format | None, typer.Option("--format", help="Format of PATH (default: found by its files).", rich_help_panel=WHAT)
-]
-OutFormat = Annotated[Format, typer.Option("--format", help="Format of PATH.", rich_help_panel=WHAT)]
-Columns = Annotated[
-    list[str] | None,
-    typer.Option("--column", metavar="NAME", help="Only this column; repeat it for more.", rich_help_panel=WHAT),
-]
-Rename = Annotated[
-    list[str] | None,
-    typer.Option(metavar="OLD=NEW", help="Another name for a column; repeat it for more.", rich_help_panel=WHAT),
-]
-Episode = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Column that numbers the episodes of a Parquet file.", rich_help_panel=WHAT),
-]
+InFormat = Annotated[Format | None, _what("--format", help="Format of PATH (default: found by its files).")]
+OutFormat = Annotated[Format, _what("--format", help="Format of PATH.")]
+Columns = Annotated[list[str] | None, _what("--column", metavar="NAME", help="Only this column; repeat it for more.")]
+Rename = Annotated[list[str] | None, _what(metavar="OLD=NEW", help="Another name for a column; repeat it for more.")]
+Episode = Annotated[str | None, _what(metavar="NAME", help="Column that numbers the episodes of a Parquet file.")]
 AsWhat = Annotated[
     As,
-    typer.Option(
-        "--as",
-        help="What rows become; auto: what they were when they were exported, otherwise episodes or items.",
-        rich_help_panel=WHAT,
-    ),
+    _what("--as", help="What rows become; auto: what they were when they were exported, otherwise episodes or items."),
 ]
-NStep = Annotated[int, typer.Option(min=1, metavar="N", help="Steps of a transition.", rich_help_panel=WHAT)]
-Discount = Annotated[
-    float, typer.Option(min=0, max=1, metavar="X", help="Discount of transitions.", rich_help_panel=WHAT)
-]
-Length = Annotated[int | None, typer.Option(min=1, metavar="N", help="Steps of a sequence.", rich_help_panel=WHAT)]
-Period = Annotated[
-    int | None,
-    typer.Option(min=1, metavar="N", help="Steps between two sequences (default: --length).", rich_help_panel=WHAT),
-]
-BurnIn = Annotated[
-    int, typer.Option(min=0, metavar="N", help="Steps of a sequence before those to learn from.", rich_help_panel=WHAT)
-]
-Priority = Annotated[float | None, typer.Option(metavar="X", help="Priority of every item.", rich_help_panel=WHAT)]
+NStep = Annotated[int, _what(min=1, metavar="N", help="Steps of a transition.")]
+Discount = Annotated[float, _what(min=0, max=1, metavar="X", help="Discount of transitions.")]
+Length = Annotated[int | None, _what(min=1, metavar="N", help="Steps of a sequence.")]
+Period = Annotated[int | None, _what(min=1, metavar="N", help="Steps between two sequences (default: --length).")]
+BurnIn = Annotated[int, _what(min=0, metavar="N", help="Steps of a sequence before those to learn from.")]
+Priority = Annotated[float | None, _what(metavar="X", help="Priority of every item.")]
 Option = Annotated[
     list[str] | None,
-    typer.Option(
+    _what(
         "--option",
         metavar="NAME=VALUE",
         help="An option of the format: parquet compression; minari environment, data_format; lerobot fps, task,"
         " robot_type.",
-        rich_help_panel=WHAT,
     ),
 ]
-MaxBytes = Annotated[
-    int | None,
-    typer.Option(min=1, metavar="BYTES", help="Stop before more bytes of arrays than this.", rich_help_panel=LIMITS),
-]
-MaxSteps = Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after N rows.", rich_help_panel=LIMITS)]
-MaxEpisodes = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Stop after N episodes.", rich_help_panel=LIMITS)
-]
+MaxBytes = Annotated[int | None, _limits(min=1, metavar="BYTES", help="Stop before more bytes of arrays than this.")]
+MaxSteps = Annotated[int | None, _limits(min=1, metavar="N", help="Stop after N rows.")]
+MaxEpisodes = Annotated[int | None, _limits(min=1, metavar="N", help="Stop after N episodes.")]
 Json = Annotated[bool, typer.Option("--json", help=LAST_LINE_JSON)]
 
 

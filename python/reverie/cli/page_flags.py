@@ -5,54 +5,33 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from reverie.cli.common import refuse
+from reverie.cli.common import flags_of, refuse
 from reverie.pages import Page
 from reverie.tls import ServerTLS
 from reverie.tokens import Token
 
-#: The group of these flags in `--help`.
-PANEL = "Output"
+_output = flags_of("Output")
 
 Http = Annotated[
     str | None,
-    typer.Option(
+    _output(
         metavar="[HOST:]PORT",
         help="Show the run, or the runs of --seeds, to browsers and monitoring on this port while it trains, on"
         " 127.0.0.1 if there is no HOST; port 0 picks a free port and prints it.",
-        rich_help_panel=PANEL,
     ),
 ]
 PageToken = Annotated[
     Path | None,
-    typer.Option(
-        "--token-file",
-        metavar="FILE",
-        help="File with the token that readers of the page must show; needs --http.",
-        rich_help_panel=PANEL,
+    _output(
+        "--token-file", metavar="FILE", help="File with the token that readers of the page must show; needs --http."
     ),
 ]
 PageCert = Annotated[
-    Path | None,
-    typer.Option(
-        "--tls-cert",
-        metavar="FILE",
-        help="Certificate chain of the page, PEM; needs --http.",
-        rich_help_panel=PANEL,
-    ),
+    Path | None, _output("--tls-cert", metavar="FILE", help="Certificate chain of the page, PEM; needs --http.")
 ]
-PageKey = Annotated[
-    Path | None,
-    typer.Option("--tls-key", metavar="FILE", help="Key of that certificate, PEM.", rich_help_panel=PANEL),
-]
+PageKey = Annotated[Path | None, _output("--tls-key", metavar="FILE", help="Key of that certificate, PEM.")]
 PageInsecure = Annotated[
-    bool,
-    typer.Option(
-        "--insecure",
-        help="Allow a page off loopback without TLS; the token is still required.",
-        rich_help_panel=PANEL,
-    ),
+    bool, _output("--insecure", help="Allow a page off loopback without TLS; the token is still required.")
 ]
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from reverie.cli.common import flags_of
 from reverie.cli.log_lines import LogFormat
 from reverie.cli.sizes import HELP, size_in_bytes
 from reverie.cli.table_files import SELECTORS
@@ -35,33 +36,29 @@ MaxMemory = Annotated[
         help="Maximum memory of tables and connections together (default: three quarters of what the process may use).",
     ),
 ]
-_DISK = "Tables larger than memory"
+_disk = flags_of("Tables larger than memory")
 Disk = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FOLDER",
-        help="Move chunks that do not fit in memory to files in FOLDER, which no other server uses.",
-        rich_help_panel=_DISK,
+    _disk(
+        metavar="FOLDER", help="Move chunks that do not fit in memory to files in FOLDER, which no other server uses."
     ),
 ]
 Memory = Annotated[
     int | None,
-    typer.Option(
+    _disk(
         "--memory",
         parser=size_in_bytes,
         metavar="SIZE",
         help="Memory of all tables together, above which chunks move to the disk; needs --disk.",
-        rich_help_panel=_DISK,
     ),
 ]
 DiskBytes = Annotated[
     int | None,
-    typer.Option(
+    _disk(
         "--disk-size",
         parser=size_in_bytes,
         metavar="SIZE",
         help="Maximum size of these files; needs --disk (default: what the disk has).",
-        rich_help_panel=_DISK,
     ),
 ]
 Shard = Annotated[
@@ -107,129 +104,72 @@ LogLines = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with the address, for scripts.")]
 
 ONE_TABLE = "The table, if there is no FILE"
-Name = Annotated[str, typer.Option("--table", metavar="NAME", help="Name of the table.", rich_help_panel=ONE_TABLE)]
-MaxSize = Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of items.", rich_help_panel=ONE_TABLE)]
+_one_table = flags_of(ONE_TABLE)
+Name = Annotated[str, _one_table("--table", metavar="NAME", help="Name of the table.")]
+MaxSize = Annotated[int, _one_table(min=1, metavar="N", help="Maximum number of items.")]
 Sampler = Annotated[
-    str,
-    typer.Option(
-        metavar="KIND", help=f"Selector of the next item to sample: {', '.join(SELECTORS)}.", rich_help_panel=ONE_TABLE
-    ),
+    str, _one_table(metavar="KIND", help=f"Selector of the next item to sample: {', '.join(SELECTORS)}.")
 ]
-PriorityExponent = Annotated[
-    float, typer.Option(metavar="X", help="Exponent of a prioritized sampler.", rich_help_panel=ONE_TABLE)
-]
-Remover = Annotated[
-    str,
-    typer.Option(
-        metavar="KIND", help="Selector of the item to evict when the table is full.", rich_help_panel=ONE_TABLE
-    ),
-]
+PriorityExponent = Annotated[float, _one_table(metavar="X", help="Exponent of a prioritized sampler.")]
+Remover = Annotated[str, _one_table(metavar="KIND", help="Selector of the item to evict when the table is full.")]
 MinSize = Annotated[
-    int,
-    typer.Option(
-        min=1, metavar="N", help="Minimum number of items before the table can be sampled.", rich_help_panel=ONE_TABLE
-    ),
+    int, _one_table(min=1, metavar="N", help="Minimum number of items before the table can be sampled.")
 ]
 SamplesPerInsert = Annotated[
     float | None,
-    typer.Option(
-        metavar="X",
-        help="Ratio that the table keeps by blocking samples or inserts; needs --error-buffer.",
-        rich_help_panel=ONE_TABLE,
-    ),
+    _one_table(metavar="X", help="Ratio that the table keeps by blocking samples or inserts; needs --error-buffer."),
 ]
-ErrorBuffer = Annotated[
-    float | None,
-    typer.Option(metavar="X", help="Allowed deviation from the ratio, in samples.", rich_help_panel=ONE_TABLE),
-]
-MaxTimesSampled = Annotated[
-    int,
-    typer.Option(min=0, metavar="N", help="Remove an item after N samples; 0 means never.", rich_help_panel=ONE_TABLE),
-]
+ErrorBuffer = Annotated[float | None, _one_table(metavar="X", help="Allowed deviation from the ratio, in samples.")]
+MaxTimesSampled = Annotated[int, _one_table(min=0, metavar="N", help="Remove an item after N samples; 0 means never.")]
 
-_CHECKPOINTS = "Checkpoints"
+_checkpoints = flags_of("Checkpoints")
 Checkpoints = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FOLDER",
-        help="Restore the newest checkpoint in FOLDER, and write one on stop.",
-        rich_help_panel=_CHECKPOINTS,
-    ),
+    Path | None, _checkpoints(metavar="FOLDER", help="Restore the newest checkpoint in FOLDER, and write one on stop.")
 ]
 CheckpointEvery = Annotated[
     float | None,
-    typer.Option(
-        metavar="SECONDS",
-        help="Seconds between two checkpoints; needs --checkpoints or --journal.",
-        rich_help_panel=_CHECKPOINTS,
-    ),
+    _checkpoints(metavar="SECONDS", help="Seconds between two checkpoints; needs --checkpoints or --journal."),
 ]
 Journal = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FOLDER",
-        help="Write every change to FOLDER before it is acknowledged, and start with what is there.",
-        rich_help_panel=_CHECKPOINTS,
+    _checkpoints(
+        metavar="FOLDER", help="Write every change to FOLDER before it is acknowledged, and start with what is there."
     ),
 ]
 Sync = Annotated[
     str,
-    typer.Option(
-        metavar="WHEN",
-        help="When the journal waits for the disk: os (rarely), interval, or always; needs --journal.",
-        rich_help_panel=_CHECKPOINTS,
+    _checkpoints(
+        metavar="WHEN", help="When the journal waits for the disk: os (rarely), interval, or always; needs --journal."
     ),
 ]
 SyncInterval = Annotated[
     float,
-    typer.Option(
-        metavar="SECONDS",
-        help="Seconds between writes of priorities, and between waits for the disk; needs --journal.",
-        rich_help_panel=_CHECKPOINTS,
+    _checkpoints(
+        metavar="SECONDS", help="Seconds between writes of priorities, and between waits for the disk; needs --journal."
     ),
 ]
 
 JournalCheckpointBytes = Annotated[
     int,
-    typer.Option(
+    _checkpoints(
         parser=size_in_bytes,
         metavar="SIZE",
         help="Size of the journal after which a checkpoint shortens it; needs --journal.",
-        rich_help_panel=_CHECKPOINTS,
     ),
 ]
 
-_ACCESS = "Access: off loopback a token and a certificate are required"
-TokenFile = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="File with the token that every client must send.", rich_help_panel=_ACCESS),
-]
-TlsCert = Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate chain, PEM.", rich_help_panel=_ACCESS)]
-TlsKey = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Key of the certificate, PEM.", rich_help_panel=_ACCESS)
-]
+_access = flags_of("Access: off loopback a token and a certificate are required")
+TokenFile = Annotated[Path | None, _access(metavar="FILE", help="File with the token that every client must send.")]
+TlsCert = Annotated[Path | None, _access(metavar="FILE", help="Certificate chain, PEM.")]
+TlsKey = Annotated[Path | None, _access(metavar="FILE", help="Key of the certificate, PEM.")]
 ClientCa = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="CA certificates, PEM: every client must have a certificate signed by one of them.",
-        rich_help_panel=_ACCESS,
-    ),
+    _access(metavar="FILE", help="CA certificates, PEM: every client must have a certificate signed by one of them."),
 ]
 Insecure = Annotated[
-    bool,
-    typer.Option(
-        "--insecure",
-        help="Allow connections off loopback without TLS; the token is still required.",
-        rich_help_panel=_ACCESS,
-    ),
+    bool, _access("--insecure", help="Allow connections off loopback without TLS; the token is still required.")
 ]
 MaxConnections = Annotated[
     int,
-    typer.Option(
-        min=1,
-        metavar="N",
-        help="Maximum number of clients over gRPC, and the same number over shared memory.",
-        rich_help_panel=_ACCESS,
-    ),
+    _access(min=1, metavar="N", help="Maximum number of clients over gRPC, and the same number over shared memory."),
 ]

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from reverie import agents
-from reverie.cli.common import LAST_LINE_JSON, refuse
+from reverie.cli.common import LAST_LINE_JSON, flags_of, refuse
 from reverie.cli.sizes import HELP, size_in_bytes
 
 
@@ -98,211 +98,133 @@ UntilMaxSteps = Annotated[
     bool, typer.Option("--until-max-steps", help="Train until max_env_steps, also after the target is confirmed.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan of the run and the memory it needs, and exit.")]
-_OUTPUT = "Output"
-TensorBoard = Annotated[
-    bool | None,
-    typer.Option(help="Also log for TensorBoard (default: if tensorboard is installed).", rich_help_panel=_OUTPUT),
-]
+_output = flags_of("Output")
+TensorBoard = Annotated[bool | None, _output(help="Also log for TensorBoard (default: if tensorboard is installed).")]
 Log = Annotated[
     str | None,
-    typer.Option(
+    _output(
         metavar="NAMES",
         help="Logs of the run's scalars in addition to its folder: any of tensorboard, wandb and mlflow, with commas"
         " (default: the preset's, those of the run that --resume continues, or TensorBoard's).",
-        rich_help_panel=_OUTPUT,
     ),
 ]
 Project = Annotated[
     str | None,
-    typer.Option(
+    _output(
         metavar="NAME",
         help="Project of Weights & Biases and experiment of MLflow.",
         show_default="WANDB_PROJECT, MLFLOW_EXPERIMENT_NAME, or reverie",
-        rich_help_panel=_OUTPUT,
     ),
 ]
 Tags = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--tag",
-        metavar="TAG",
-        help="Tag of the run in Weights & Biases and MLflow; repeatable.",
-        rich_help_panel=_OUTPUT,
-    ),
+    list[str] | None, _output("--tag", metavar="TAG", help="Tag of the run in Weights & Biases and MLflow; repeatable.")
 ]
-Quiet = Annotated[
-    bool,
-    typer.Option(
-        "--quiet",
-        "-q",
-        help="Print only warnings, errors, and the result in one line.",
-        rich_help_panel=_OUTPUT,
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help=LAST_LINE_JSON, rich_help_panel=_OUTPUT)]
+Quiet = Annotated[bool, _output("--quiet", "-q", help="Print only warnings, errors, and the result in one line.")]
+Json = Annotated[bool, _output("--json", help=LAST_LINE_JSON)]
 
-_SEVERAL = "Several seeds"
+_several = flags_of("Several seeds")
 Seeds = Annotated[
     str | None,
-    typer.Option(
-        "--seeds",
-        "--sweep",
-        metavar="SEEDS",
-        help="Seeds such as 0-4 or 0,2,5, with one run for each.",
-        rich_help_panel=_SEVERAL,
-    ),
+    _several("--seeds", "--sweep", metavar="SEEDS", help="Seeds such as 0-4 or 0,2,5, with one run for each."),
 ]
-Jobs = Annotated[
-    int | None,
-    typer.Option(min=1, metavar="N", help="Runs at the same time.", show_default="1", rich_help_panel=_SEVERAL),
-]
+Jobs = Annotated[int | None, _several(min=1, metavar="N", help="Runs at the same time.", show_default="1")]
 
-_WHERE = "Where it runs"
+_where = flags_of("Where it runs")
 Where = Annotated[
     Runner,
-    typer.Option(
+    _where(
         metavar="RUNNER",
         help="local: one process and one thread; process: a process for each role; ray: a Ray actor for each role.",
-        rich_help_panel=_WHERE,
     ),
 ]
-NumShards = Annotated[
-    int,
-    typer.Option(
-        min=1, metavar="N", help="Servers that share the replay buffer; not for local.", rich_help_panel=_WHERE
-    ),
-]
+NumShards = Annotated[int, _where(min=1, metavar="N", help="Servers that share the replay buffer; not for local.")]
 Address = Annotated[
     str | None,
-    typer.Option(
+    _where(
         metavar="ADDRESS",
         help="Address of the Ray cluster, such as auto; only for ray (default: start Ray on this machine).",
-        rich_help_panel=_WHERE,
     ),
 ]
 
 CheckMemory = Annotated[
-    bool,
-    typer.Option(
-        help="Refuse a run that is estimated to need more memory than is free; on Ray, on any of its nodes.",
-        rich_help_panel=_WHERE,
-    ),
+    bool, _where(help="Refuse a run that is estimated to need more memory than is free; on Ray, on any of its nodes.")
 ]
 Nodes = Annotated[
     list[str] | None,
-    typer.Option(
+    _where(
         "--node",
         metavar="[COUNTx]MEMORY[,CPUS[,GPUS]]",
         help="Nodes of a cluster that --dry-run plans for, such as 15x64GB,16; only for ray; repeatable.",
-        rich_help_panel=_WHERE,
     ),
 ]
 
-_SHORT = "Settings of the preset: each is short for --set NAME=VALUE"
-NumActors = Annotated[int | None, typer.Option(min=1, metavar="N", help="Number of actors.", rich_help_panel=_SHORT)]
-EnvsPerActor = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Environments in each actor.", rich_help_panel=_SHORT)
-]
-NumLearners = Annotated[
-    int | None,
-    typer.Option(min=1, metavar="N", help="Number of learners, for agents with several.", rich_help_panel=_SHORT),
-]
+_short = flags_of("Settings of the preset: each is short for --set NAME=VALUE")
+NumActors = Annotated[int | None, _short(min=1, metavar="N", help="Number of actors.")]
+EnvsPerActor = Annotated[int | None, _short(min=1, metavar="N", help="Environments in each actor.")]
+NumLearners = Annotated[int | None, _short(min=1, metavar="N", help="Number of learners, for agents with several.")]
 NumParameterShards = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        metavar="N",
-        help="Number of parameter shards, for agents with a parameter server.",
-        rich_help_panel=_SHORT,
-    ),
+    int | None, _short(min=1, metavar="N", help="Number of parameter shards, for agents with a parameter server.")
 ]
 MaxSteps = Annotated[
     int | None,
-    typer.Option(
+    _short(
         "--max-steps",
         "--total-timesteps",
         min=1,
         metavar="N",
         help="Maximum number of environment steps: max_env_steps.",
-        rich_help_panel=_SHORT,
     ),
 ]
-TargetReturn = Annotated[
-    float | None,
-    typer.Option(metavar="X", help="Mean greedy return at which the run ends.", rich_help_panel=_SHORT),
-]
-BatchSize = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Items in the batch of an update.", rich_help_panel=_SHORT)
-]
+TargetReturn = Annotated[float | None, _short(metavar="X", help="Mean greedy return at which the run ends.")]
+BatchSize = Annotated[int | None, _short(min=1, metavar="N", help="Items in the batch of an update.")]
 LearningRate = Annotated[
-    float | None,
-    typer.Option(
-        "--learning-rate",
-        "--lr",
-        metavar="X",
-        help="Learning rate, for agents with one optimiser.",
-        rich_help_panel=_SHORT,
-    ),
+    float | None, _short("--learning-rate", "--lr", metavar="X", help="Learning rate, for agents with one optimiser.")
 ]
 Device = Annotated[
     str | None,
-    typer.Option(
+    _short(
         metavar="DEVICE",
         help="Device of learner and policies: cpu, cuda, cuda:N, or auto: cuda if there is one and the agent supports"
         " it, else cpu.",
-        rich_help_panel=_SHORT,
     ),
 ]
 Precision = Annotated[
-    str | None,
-    typer.Option(
-        metavar="PRECISION", help="float32, or bfloat16 for all layers except the last.", rich_help_panel=_SHORT
-    ),
+    str | None, _short(metavar="PRECISION", help="float32, or bfloat16 for all layers except the last.")
 ]
-Threads = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="PyTorch threads of the learner.", rich_help_panel=_SHORT)
-]
+Threads = Annotated[int | None, _short(min=1, metavar="N", help="PyTorch threads of the learner.")]
 Compile = Annotated[
     str | None,
-    typer.Option(
+    _short(
         metavar="WHEN",
         help="Compile the learner's updates on the CPU: off, auto (while a longer run learns), or on (from the second"
         " update on, or an error).",
-        rich_help_panel=_SHORT,
     ),
 ]
 Disk = Annotated[
     str | None,
-    typer.Option(
-        metavar="FOLDER",
-        help="Move the chunks of the replay that do not fit in --memory to files in FOLDER.",
-        rich_help_panel=_SHORT,
-    ),
+    _short(metavar="FOLDER", help="Move the chunks of the replay that do not fit in --memory to files in FOLDER."),
 ]
 Memory = Annotated[
     int | None,
-    typer.Option(
+    _short(
         parser=size_in_bytes,
         metavar="SIZE",
         help=f"Memory of the replay, above which it moves to the disk, {HELP}; needs --disk.",
-        rich_help_panel=_SHORT,
     ),
 ]
 Journal = Annotated[
     str | None,
-    typer.Option(
+    _short(
         metavar="[FOLDER]",
         help="Keep a journal of the replay, with which --resume continues after a kill: in FOLDER, or without it with"
         " the run's checkpoints. On Ray every node must see it.",
-        rich_help_panel=_SHORT,
     ),
 ]
 JournalSync = Annotated[
     str | None,
-    typer.Option(
+    _short(
         metavar="WHEN",
         help="When the journal waits for the disk: os (rarely), interval, or always; needs --journal.",
         show_default="interval",
-        rich_help_panel=_SHORT,
     ),
 ]

@@ -43,7 +43,7 @@ from reverie.server import Server
 
 PROGRESS_SECONDS = 0.1
 COMPILER_SECONDS = 0.02
-"""Between two looks at a compiler for which an update waits."""
+"""Seconds between two checks of a compiler that an update waits for."""
 CRASHED_EVALUATIONS = 5
 """Attempts for an evaluation in which an environment raises; after the last the run ends with the error."""
 

@@ -2,6 +2,7 @@
 
 #[path = "../support/mod.rs"]
 mod support;
+mod in_flight;
 mod inserts;
 mod structured;
 mod trajectories;

@@ -1,6 +1,7 @@
 //! Tables within a budget of bytes: which requests wait for bytes, which are refused, which go on when bytes are freed.
 
-use super::support::{bounded_tables, leaf, options, queue};
+use super::support::{Rows, bounded_tables, leaf, options, queue};
+use super::waiting::{one, sample};
 use reverie_core::append::{Cells, ItemColumn, RowWriter, Sink, StepWriter, WriterOptions};
 use reverie_core::chunk::Compression;
 use reverie_core::clock::Clock;
@@ -10,6 +11,7 @@ use reverie_core::sample::SampleRequest;
 use reverie_core::spec::{DType, Structure};
 use reverie_core::table::{Block, Change, InsertReason, Inserts, Priority, SharedTable, TableOptions, Tables};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Items that share no chunk count for this much, and a little for the header.
 const ITEM: u64 = 10_000;
@@ -328,4 +330,69 @@ fn rows_whose_sizes_alternate_leave_no_chunk_half_empty_and_alike_rows_share_lar
     let grown: Vec<usize> = [1, 2, 4, 8, 16, 32].iter().flat_map(|rows| vec![*rows; *rows]).collect();
     assert_eq!(alike, grown);
     assert_eq!(capacity(&row(20)), 64);
+}
+
+#[test]
+fn a_table_evicts_until_its_bytes_are_within_the_budget_and_counts_a_chunk_once() {
+    let (tables, table, mut rows, _) = one(TableOptions { max_bytes: Some(6000), ..options("t", 1_000_000) });
+    for value in 0..5000 {
+        table.insert(rows.inserts(&[f64::from(value)])).unwrap();
+        assert!(table.info().bytes <= 6000);
+    }
+    let info = table.info();
+    assert!(info.size > 100 && info.stats.evicted > 4000, "{info:?}");
+    rows.close();
+    table.reset().unwrap();
+    assert_eq!((table.info().bytes, tables.bytes().0.live_bytes()), (0, 0), "all bytes come back");
+}
+
+#[test]
+fn an_item_larger_than_the_budget_is_refused_with_both_numbers() {
+    let (_tables, table, mut rows, _) = one(TableOptions { max_bytes: Some(10), ..options("t", 10) });
+    let error = table.insert(rows.inserts(&[1.0])).err().unwrap();
+    assert!(matches!(error, Error::ResourceExhausted { budget: 10, needed, .. } if needed > 10), "{error}");
+}
+
+#[test]
+fn a_full_server_refuses_when_nothing_can_free_bytes() {
+    let (tables, _) = bounded_tables(vec![options("t", 100_000)], Some(20_000));
+    let mut rows = Rows::new(&tables);
+    let table = tables.get("t").unwrap();
+    let mut refused = None;
+    for value in 0..10_000 {
+        if let Err(error) = table.insert(rows.inserts(&[f64::from(value)])) {
+            refused = Some(error);
+            break;
+        }
+    }
+    let error = refused.expect("the budget holds");
+    assert!(matches!(error, Error::ResourceExhausted { budget: 20_000, .. }), "{error}");
+    // A table that makes room for its own inserts goes on.
+    table.configure(Change { max_size: Some(table.info().size), ..Change::default() }).unwrap();
+    assert!(table.insert(rows.inserts(&[1.0])).unwrap().is_done());
+}
+
+#[test]
+fn inserts_wait_for_bytes_that_a_consumer_of_another_table_frees() {
+    let (tables, _) = bounded_tables(vec![queue("q", 100_000), options("t", 100_000)], Some(20_000));
+    let (q, t) = (tables.get("q").unwrap(), tables.get("t").unwrap());
+    let mut rows = Rows::new(&tables);
+    let mut last = None;
+    for value in 0..10_000 {
+        let ticket = q.insert(rows.inserts(&[f64::from(value)])).unwrap();
+        if !ticket.is_done() {
+            last = Some(ticket);
+            break;
+        }
+    }
+    let mut in_queue = last.expect("the budget holds the queue's writer");
+    let mut in_table = t.insert(rows.inserts(&[5.0])).unwrap();
+    assert!(!in_table.is_done());
+    assert!(matches!(t.why().insert_reason, Some(InsertReason::Bytes { budget: 20_000, .. })), "{}", t.why());
+    let size = q.info().size as usize;
+    let draws = q.sample(sample(size)).unwrap().poll().unwrap().unwrap();
+    drop(draws);
+    // The reader released its draws where no table sees it: the request that waits looks again.
+    assert!(in_queue.wait(Duration::from_millis(1)).is_some());
+    assert!(in_table.wait(Duration::from_millis(1)).is_some());
 }

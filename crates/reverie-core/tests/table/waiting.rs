@@ -1,6 +1,6 @@
-//! The shared table: which requests wait, which go on, and with which reason.
+//! The shared table: which requests wait, and which go on.
 
-use super::support::{Rows, bounded_tables, f64_of, options, queue, tables};
+use super::support::{Rows, f64_of, options, queue, tables};
 use reverie_core::append::Sink;
 use reverie_core::clock::Clock;
 use reverie_core::error::Error;
@@ -14,11 +14,13 @@ use reverie_core::table::{
 use std::sync::Arc;
 use std::time::Duration;
 
-fn sample(n: usize) -> SampleRequest {
+pub(super) fn sample(n: usize) -> SampleRequest {
     SampleRequest { num_samples: n, ..Default::default() }
 }
 
-fn one(options: TableOptions) -> (Arc<Tables>, Arc<SharedTable>, Rows, Arc<reverie_core::clock::ManualClock>) {
+pub(super) fn one(
+    options: TableOptions,
+) -> (Arc<Tables>, Arc<SharedTable>, Rows, Arc<reverie_core::clock::ManualClock>) {
     let (tables, clock) = tables(vec![options]);
     let table = Arc::clone(tables.iter().next().unwrap());
     let rows = Rows::new(&tables);
@@ -147,85 +149,6 @@ fn closing_ends_waiting_requests_and_refuses_later_ones() {
 }
 
 #[test]
-fn why_names_the_numbers_of_both_sides() {
-    let limiter = Limiter::new(2.0, 3, 0.0, 10.0).unwrap();
-    let (_tables, table, mut rows, clock) = one(TableOptions { limiter, ..options("replay", 10) });
-    table.insert(rows.inserts(&[1.0, 2.0])).unwrap();
-    let _ticket = table.sample(sample(4)).unwrap();
-    clock.advance(Duration::from_secs(3));
-    let why = table.why();
-    assert_eq!((why.samples.len(), why.samples[0].wanted, why.samples[0].done), (1, 4, 0));
-    assert_eq!(why.samples[0].since, Duration::from_secs(3));
-    assert!(matches!(why.sample_reason, Some(SampleReason::Limiter(_))));
-    assert!(!why.stuck);
-    let text = why.to_string();
-    for part in ["replay", "2 of 10 items", "3.0 s", "min_size_to_sample"] {
-        assert!(text.contains(part), "{text}");
-    }
-}
-
-#[test]
-fn why_says_when_both_sides_are_held_back_for_ever() {
-    let limiter = Limiter::new(1.5, 1, 0.0, 1.6).unwrap();
-    let (_tables, table, mut rows, _) = one(TableOptions { limiter, ..options("t", 10) });
-    table.insert(rows.inserts(&[1.0])).unwrap();
-    assert!(!table.why().stuck);
-    table.sample(sample(1)).unwrap();
-    assert!(!table.can_insert(1) && !table.can_sample(1));
-    assert!(table.why().stuck);
-    assert!(table.why().to_string().contains("for ever"), "{}", table.why());
-}
-
-#[test]
-fn blocked_time_is_the_time_that_some_request_waited() {
-    let (_tables, table, mut rows, clock) = one(queue("q", 1));
-    let mut ticket = table.sample(sample(1)).unwrap();
-    clock.advance(Duration::from_secs(2));
-    assert_eq!(table.info().times.samples_blocked, Duration::from_secs(2), "while it waits");
-    table.insert(rows.inserts(&[1.0])).unwrap();
-    clock.advance(Duration::from_secs(5));
-    assert!(ticket.poll().is_some());
-    assert_eq!(table.info().times.samples_blocked, Duration::from_secs(2), "and after");
-    assert_eq!(table.info().times.inserts_blocked, Duration::ZERO);
-}
-
-#[test]
-fn blocked_time_is_counted_for_the_reason_that_held_the_first_request_back_when_it_was_tried() {
-    let limiter = Limiter::new(1.0, 1, -100.0, 1.0).unwrap();
-    let (_tables, table, mut rows, clock) =
-        one(TableOptions { limiter, sampler: SelectorOptions::Uniform, ..options("t", 10) });
-    let seconds = |insert: Block, sample: Block| {
-        let (inserts, samples) = table.blocked();
-        (inserts.of(insert).as_secs(), samples.of(sample).as_secs())
-    };
-    let four = SampleRequest { num_samples: 4, without_replacement: true, ..Default::default() };
-    let draws = table.sample(four).unwrap();
-    clock.advance(Duration::from_secs(2));
-    assert_eq!(seconds(Block::Limiter, Block::Limiter), (0, 2));
-    table.insert(rows.inserts(&[1.0])).unwrap();
-    // One item is there: the limiter allows a draw, and four different ones are too many.
-    clock.advance(Duration::from_secs(3));
-    assert_eq!(seconds(Block::Limiter, Block::Items), (0, 3));
-    assert_eq!(seconds(Block::Turn, Block::Limiter), (0, 2));
-    drop(draws);
-    let waiting = loop {
-        let ticket = table.insert(rows.inserts(&[1.0])).unwrap();
-        if !ticket.is_done() {
-            break ticket;
-        }
-    };
-    clock.advance(Duration::from_secs(7));
-    assert_eq!(seconds(Block::Limiter, Block::Items), (7, 3));
-    drop(table.sample(sample(1)).unwrap());
-    assert!(waiting.is_done());
-    clock.advance(Duration::from_secs(5));
-    let (inserts, samples) = table.blocked();
-    assert_eq!((inserts.total().as_secs(), samples.total().as_secs()), (7, 5));
-    let times = table.info().times;
-    assert_eq!((times.inserts_blocked, times.samples_blocked), (inserts.total(), samples.total()));
-}
-
-#[test]
 fn a_smaller_size_evicts_and_a_larger_limit_frees_waiting_requests() {
     let (_tables, table, mut rows, _) = one(queue("q", 2));
     let mut ticket = table.insert(rows.inserts(&[1.0, 2.0, 3.0])).unwrap();
@@ -334,71 +257,6 @@ fn a_cut_stays_as_it_was_while_the_table_goes_on() {
         cut.iter().map(|(_, slot, _)| (f64_of(slot.item.as_ref().unwrap()), slot.priority())).collect();
     assert_eq!(kept, values.iter().map(|value| (*value, 1.0)).collect::<Vec<_>>());
     assert_eq!(table.get(&[keys[0].get()]).unwrap().priorities, [50.0]);
-}
-
-#[test]
-fn a_table_evicts_until_its_bytes_are_within_the_budget_and_counts_a_chunk_once() {
-    let (tables, table, mut rows, _) = one(TableOptions { max_bytes: Some(6000), ..options("t", 1_000_000) });
-    for value in 0..5000 {
-        table.insert(rows.inserts(&[f64::from(value)])).unwrap();
-        assert!(table.info().bytes <= 6000);
-    }
-    let info = table.info();
-    assert!(info.size > 100 && info.stats.evicted > 4000, "{info:?}");
-    rows.close();
-    table.reset().unwrap();
-    assert_eq!((table.info().bytes, tables.bytes().0.live_bytes()), (0, 0), "all bytes come back");
-}
-
-#[test]
-fn an_item_larger_than_the_budget_is_refused_with_both_numbers() {
-    let (_tables, table, mut rows, _) = one(TableOptions { max_bytes: Some(10), ..options("t", 10) });
-    let error = table.insert(rows.inserts(&[1.0])).err().unwrap();
-    assert!(matches!(error, Error::ResourceExhausted { budget: 10, needed, .. } if needed > 10), "{error}");
-}
-
-#[test]
-fn a_full_server_refuses_when_nothing_can_free_bytes() {
-    let (tables, _) = bounded_tables(vec![options("t", 100_000)], Some(20_000));
-    let mut rows = Rows::new(&tables);
-    let table = tables.get("t").unwrap();
-    let mut refused = None;
-    for value in 0..10_000 {
-        if let Err(error) = table.insert(rows.inserts(&[f64::from(value)])) {
-            refused = Some(error);
-            break;
-        }
-    }
-    let error = refused.expect("the budget holds");
-    assert!(matches!(error, Error::ResourceExhausted { budget: 20_000, .. }), "{error}");
-    // A table that makes room for its own inserts goes on.
-    table.configure(Change { max_size: Some(table.info().size), ..Change::default() }).unwrap();
-    assert!(table.insert(rows.inserts(&[1.0])).unwrap().is_done());
-}
-
-#[test]
-fn inserts_wait_for_bytes_that_a_consumer_of_another_table_frees() {
-    let (tables, _) = bounded_tables(vec![queue("q", 100_000), options("t", 100_000)], Some(20_000));
-    let (q, t) = (tables.get("q").unwrap(), tables.get("t").unwrap());
-    let mut rows = Rows::new(&tables);
-    let mut last = None;
-    for value in 0..10_000 {
-        let ticket = q.insert(rows.inserts(&[f64::from(value)])).unwrap();
-        if !ticket.is_done() {
-            last = Some(ticket);
-            break;
-        }
-    }
-    let mut in_queue = last.expect("the budget holds the queue's writer");
-    let mut in_table = t.insert(rows.inserts(&[5.0])).unwrap();
-    assert!(!in_table.is_done());
-    assert!(matches!(t.why().insert_reason, Some(InsertReason::Bytes { budget: 20_000, .. })), "{}", t.why());
-    let size = q.info().size as usize;
-    let draws = q.sample(sample(size)).unwrap().poll().unwrap().unwrap();
-    drop(draws);
-    // The reader released its draws where no table sees it: the request that waits looks again.
-    assert!(in_queue.wait(Duration::from_millis(1)).is_some());
-    assert!(in_table.wait(Duration::from_millis(1)).is_some());
 }
 
 #[test]

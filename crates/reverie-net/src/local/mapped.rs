@@ -1,8 +1,8 @@
 //! The client's batch slots: mapped when they are first named, lent to the owner of the batch.
 
-use crate::block::Lent;
 use crate::mapping::Mapping;
 use crate::proto::Slot;
+use reverie_core::batch::Block;
 use reverie_core::{Error, Result};
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -63,7 +63,7 @@ impl Slots {
         slot: &Slot,
         size: u64,
         descriptor: impl FnOnce() -> Result<OwnedFd>,
-    ) -> Result<Box<dyn Lent>> {
+    ) -> Result<Box<dyn Block>> {
         let wrong = |why: &str| Error::Protocol(format!("slot {} of {} bytes {why}", slot.slot, slot.size_bytes));
         let index = slot.slot as usize;
         if index >= MAX_SLOTS {
@@ -93,7 +93,7 @@ impl Slots {
     }
 }
 
-impl Lent for Held {
+impl Block for Held {
     fn as_ptr(&self) -> *mut u8 {
         self.mapped.mapping.as_ptr()
     }
@@ -132,7 +132,7 @@ mod tests {
         Err(Error::Protocol("a slot without a descriptor".to_owned()))
     }
 
-    fn violates(outcome: Result<Box<dyn Lent>>, why: &str) {
+    fn violates(outcome: Result<Box<dyn Block>>, why: &str) {
         match outcome {
             Err(Error::Protocol(text)) => assert!(text.contains(why), "{text}"),
             Err(other) => panic!("{other:?}"),

@@ -4,247 +4,28 @@
 //! fit before the end, it begins at the start again. The server takes ranges in the order of the messages that name
 //! them.
 
-use super::slots::Budget;
-use crate::bulk::{BulkIn, BulkOut};
-use crate::mapping::Mapping;
-use crate::proto::{Slot, SlotRange};
-use bytes::Bytes;
-use reverie_core::{Error, Result};
-use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
+mod intake;
+mod outlet;
+
+pub(crate) use intake::Intake;
+pub(crate) use outlet::{Outlet, Placed};
 
 /// The smallest insert slot.
 const SMALLEST: usize = 1 << 20;
-/// From this position on, an empty slot is used from its start again, where bytes are warm and pages are present.
-const WARM: u64 = 512 << 10;
-
-/// The server's end.
-#[derive(Debug)]
-pub(crate) struct Intake {
-    current: Option<Ring>,
-    /// Given to the client, and not used yet.
-    next: Option<Ring>,
-    numbers: u32,
-    limit: u64,
-    budget: Arc<Budget>,
-}
-
-#[derive(Debug)]
-struct Ring {
-    number: u32,
-    mapping: Mapping,
-    /// The end of the last range.
-    end: u64,
-    /// The position up to which bytes were copied out.
-    consumed: u64,
-}
-
-impl Intake {
-    /// No slot yet; each has at most `limit` bytes, counted in the budget.
-    pub(crate) fn new(limit: u64, budget: Arc<Budget>) -> Self {
-        Self { current: None, next: None, numbers: 0, limit, budget }
-    }
-
-    /// Makes a slot for the client, of the requested size or less.
-    /// It has no bytes if there is no room, and the client's inserts then go inside their messages. `Protocol` if the
-    /// client has not used the previous slot.
-    pub(crate) fn wanted(&mut self, size: u64) -> Result<(Slot, Option<OwnedFd>)> {
-        if self.next.is_some() {
-            return Err(Error::Protocol("an insert slot was asked for while another is not used yet".to_owned()));
-        }
-        let size = size.min(self.limit).max(SMALLEST as u64).checked_next_power_of_two().unwrap_or(u64::MAX);
-        let none = (Slot::default(), None);
-        if size > self.limit || !self.budget.take(size) {
-            return Ok(none);
-        }
-        let Some((mapping, fd)) = usize::try_from(size).ok().and_then(|size| Mapping::create(size).ok()) else {
-            self.budget.give(size);
-            return Ok(none);
-        };
-        self.numbers += 1;
-        self.next = Some(Ring { number: self.numbers, mapping, end: 0, consumed: 0 });
-        Ok((Slot { slot: self.numbers, size_bytes: size, fresh: true }, Some(fd)))
-    }
-
-    /// The bytes of a range. `Protocol` if the range is invalid.
-    pub(crate) fn bytes(&mut self, range: &SlotRange) -> Result<Received<'_>> {
-        if self.next.as_ref().is_some_and(|next| next.number == range.slot) {
-            // Messages arrive in order: no later one names the previous slot.
-            let before = std::mem::replace(&mut self.current, self.next.take());
-            self.forget(before);
-        }
-        let wrong = || Error::Protocol(format!("bytes at {} of slot {} that cannot be there", range.start, range.slot));
-        let ring = self.current.as_mut().filter(|ring| ring.number == range.slot).ok_or_else(wrong)?;
-        let size = ring.mapping.len() as u64;
-        let end = range.start.checked_add(range.size_bytes).ok_or_else(wrong)?;
-        let offset = range.start % size;
-        let whole = range.size_bytes <= size - offset;
-        // In an empty ring the bytes skipped before the range are unused.
-        let consumed = if ring.consumed == ring.end { range.start } else { ring.consumed };
-        if range.start < ring.end || end.saturating_sub(consumed) > size || !whole {
-            return Err(wrong());
-        }
-        (ring.consumed, ring.end) = (consumed, end);
-        Ok(Received { mapping: &ring.mapping, offset: offset as usize, len: range.size_bytes })
-    }
-
-    /// Notes that all ranges up to this one were copied; the position may be sent to the client.
-    pub(crate) fn consumed(&mut self, range: &SlotRange) {
-        if let Some(ring) = self.current.as_mut().filter(|ring| ring.number == range.slot) {
-            ring.consumed = ring.end.min(range.start.saturating_add(range.size_bytes)).max(ring.consumed);
-        }
-    }
-
-    fn forget(&self, ring: Option<Ring>) {
-        if let Some(ring) = ring {
-            self.budget.give(ring.mapping.len() as u64);
-        }
-    }
-}
-
-impl Drop for Intake {
-    fn drop(&mut self) {
-        let rings = [self.current.take(), self.next.take()];
-        rings.into_iter().for_each(|ring| self.forget(ring));
-    }
-}
-
-/// Bytes in the server's mapping of an insert slot.
-#[derive(Debug)]
-pub(crate) struct Received<'a> {
-    mapping: &'a Mapping,
-    offset: usize,
-    len: u64,
-}
-
-impl BulkIn for Received<'_> {
-    fn len(&self) -> u64 {
-        self.len
-    }
-
-    fn copy_to<'a>(&self, offset: u64, to: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8] {
-        let fits = offset.checked_add(to.len() as u64).is_some_and(|end| end <= self.len);
-        assert!(fits, "{} bytes at {offset} of {}", to.len(), self.len);
-        self.mapping.copy_out(self.offset + offset as usize, to)
-    }
-}
-
-/// The client's end: takes the bytes of one message at a time.
-#[derive(Debug)]
-pub(crate) struct Outlet {
-    number: u32,
-    mapping: Mapping,
-    /// The position where the next range may begin.
-    end: u64,
-    consumed: u64,
-    /// The start, the room and the length of the current message's bytes.
-    start: u64,
-    room: u64,
-    len: u64,
-    /// All bytes of the message, if they turned out to be more than there was room for.
-    spilled: Option<Vec<u8>>,
-}
-
-/// The place of a message's bytes.
-#[derive(Debug, PartialEq)]
-pub(crate) enum Placed {
-    /// In the slot.
-    Slot(SlotRange),
-    /// They did not fit, and go inside the message.
-    Spilled(Bytes),
-}
-
-impl Outlet {
-    /// Maps the slot that the server gave. `Protocol` if it is not as described.
-    pub(crate) fn open(slot: &Slot, fd: &OwnedFd) -> Result<Self> {
-        let size = usize::try_from(slot.size_bytes)
-            .map_err(|_| Error::Protocol(format!("an insert slot of {} bytes", slot.size_bytes)))?;
-        let mapping = Mapping::open(fd, size)?;
-        Ok(Self { number: slot.slot, mapping, end: 0, consumed: 0, start: 0, room: 0, len: 0, spilled: None })
-    }
-
-    /// The size of the slot.
-    pub(crate) fn size_bytes(&self) -> u64 {
-        self.mapping.len() as u64
-    }
-
-    /// True if a range was put in.
-    pub(crate) fn is_used(&self) -> bool {
-        self.end > 0
-    }
-
-    /// Notes that the server has copied everything before `end`. `Protocol` if it cannot have.
-    pub(crate) fn consumed(&mut self, number: u32, end: u64) -> Result<()> {
-        if number != self.number {
-            // The previous slot.
-            return Ok(());
-        }
-        if end < self.consumed || end > self.end {
-            return Err(Error::Protocol(format!("bytes before {end} were consumed, but {} were sent", self.end)));
-        }
-        self.consumed = end;
-        Ok(())
-    }
-
-    /// Makes room for a message of about `size` bytes; drops bytes of a message that was not ended.
-    /// False if there is no room until more is consumed, or never if the slot is too small.
-    pub(crate) fn begin(&mut self, size: u64) -> bool {
-        let all = self.size_bytes();
-        let begins_again = all - self.end % all < size || (self.consumed == self.end && self.end % all >= WARM);
-        let start = if begins_again { self.end.next_multiple_of(all) } else { self.end };
-        let until = self.consumed_before(start) + all;
-        (self.start, self.len, self.spilled) = (start, 0, None);
-        self.room = (all - start % all).min(until.saturating_sub(start));
-        self.room >= size
-    }
-
-    /// The consumed position when a range begins at `start`: in an empty ring, everything before it.
-    fn consumed_before(&self, start: u64) -> u64 {
-        if self.consumed == self.end { start } else { self.consumed }
-    }
-
-    /// Ends the message's bytes.
-    pub(crate) fn end(&mut self) -> Placed {
-        let len = std::mem::take(&mut self.len);
-        if let Some(bytes) = self.spilled.take() {
-            return Placed::Spilled(Bytes::from(bytes));
-        }
-        self.consumed = self.consumed_before(self.start);
-        self.end = self.start + len;
-        self.room -= len;
-        Placed::Slot(SlotRange { slot: self.number, start: self.start, size_bytes: len })
-    }
-
-    fn offset(&self) -> usize {
-        (self.start % self.size_bytes()) as usize
-    }
-}
-
-impl BulkOut for Outlet {
-    fn put(&mut self, bytes: &[u8]) {
-        let more = bytes.len() as u64;
-        if self.spilled.is_none() && self.len + more > self.room {
-            // Chunks grow while they are encoded: bytes that were expected to fit may not.
-            self.spilled = Some(self.mapping.read(self.offset(), self.len as usize));
-        }
-        match &mut self.spilled {
-            Some(all) => all.extend_from_slice(bytes),
-            None => self.mapping.copy_in(self.offset() + self.len as usize, bytes),
-        }
-        self.len += more;
-    }
-
-    fn len(&self) -> u64 {
-        self.len
-    }
-}
 
 #[cfg(test)]
 mod tests {
+    use super::intake::Received;
+    use super::outlet::WARM;
     use super::*;
+    use crate::bulk::{BulkIn, BulkOut};
+    use crate::local::slots::Budget;
+    use crate::proto::SlotRange;
     use proptest::prelude::*;
+    use reverie_core::Error;
     use std::collections::VecDeque;
+    use std::mem::MaybeUninit;
+    use std::sync::Arc;
 
     const SIZE: u64 = SMALLEST as u64;
 
@@ -264,7 +45,8 @@ mod tests {
     }
 
     fn copy(received: &Received<'_>) -> Vec<u8> {
-        received.mapping.read(received.offset, received.len as usize)
+        let mut bytes = vec![MaybeUninit::uninit(); received.len() as usize];
+        received.copy_to(0, &mut bytes).to_vec()
     }
 
     proptest! {
@@ -369,7 +151,7 @@ mod tests {
         assert_eq!(copy(&intake.bytes(&range).unwrap()), b"large");
         assert_eq!(budget.taken(), 2 * SIZE);
         assert!(intake.bytes(&send(&mut small, b"too late")).is_err());
-        large.consumed(small.number, 1).unwrap();
+        large.consumed(late.slot, 1).unwrap();
         drop(intake);
         assert_eq!(budget.taken(), 0);
     }

@@ -9,7 +9,7 @@ use reverie_core::replay::Replay;
 use reverie_core::sample::Allocate;
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
-use reverie_core::table::{TableOptions, Ticket, Withdrawal};
+use reverie_core::table::{Desk, TableOptions, Ticket, Withdrawal};
 use reverie_core::{Error, Result};
 use std::collections::HashMap;
 use std::future::Future;
@@ -134,6 +134,63 @@ impl Sharded {
         let (withdrawal, members) = (Withdrawal::default(), Arc::clone(&self.0.members));
         let work = work(Arc::clone(&self.0), End::new(&self.0.runtime, timeout, &withdrawal));
         Ticket::driven(async move { members.unless_closed(work).await }, withdrawal)
+    }
+
+    /// A request that needs a table of all servers.
+    pub(super) fn at<T, F>(
+        &self,
+        table: &str,
+        timeout: Option<Duration>,
+        work: impl FnOnce(Arc<Group>, Arc<Table>, End) -> F + Send + 'static,
+    ) -> Ticket<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        let table = table.to_owned();
+        self.run(timeout, |group, end| async move {
+            let table = group.open(&table, &end).await?;
+            work(group, table, end).await
+        })
+    }
+
+    /// As [`Sharded::at`], as a task: no caller drives it.
+    ///
+    /// Otherwise the first request for a table could keep others from opening it.
+    pub(super) fn unawaited<T, F>(
+        &self,
+        table: &str,
+        work: impl FnOnce(Arc<Group>, Arc<Table>, End) -> F + Send + 'static,
+    ) -> Ticket<T>
+    where
+        T: Send + Unpin + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        let (group, table, withdrawal) = (Arc::clone(&self.0), table.to_owned(), Withdrawal::default());
+        let end = End::new(&group.runtime, None, &withdrawal);
+        // Asks here, so that updates are in the order of their calls. It goes on when the client is closed.
+        let mut driven = Ticket::driven(
+            async move {
+                let table = group.open(&table, &end).await?;
+                work(group, table, end).await
+            },
+            withdrawal,
+        );
+        if let Some(outcome) = driven.poll() {
+            return Ticket::done(outcome);
+        }
+        let (ticket, promise) = Ticket::promised(Arc::new(Unawaited), 0, false);
+        self.0.runtime.spawn(async move { promise.fill(driven.await) });
+        ticket
+    }
+}
+
+/// Requests that no caller waits for are not withdrawn.
+struct Unawaited;
+
+impl<T> Desk<T> for Unawaited {
+    fn withdraw(&self, _: u64) -> Option<T> {
+        None
     }
 }
 

@@ -16,72 +16,13 @@ use reverie_core::replay::{Batches, Info, Link, Replay, Waits};
 use reverie_core::sample::{Allocate, Drawn, SampleRequest, Sampled, Schedule};
 use reverie_core::spec::Signature;
 use reverie_core::table::{
-    Change, Condition, Desk, Inserts, Keys, Priority, Query, Seen, TableOptions, Tally, Ticket, Updated, Updates,
-    Withdrawal,
+    Change, Condition, Inserts, Keys, Priority, Query, Seen, TableOptions, Tally, Ticket, Updated, Updates,
 };
 use reverie_core::{Error, Result};
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Requests that no caller waits for are not withdrawn.
-struct Unawaited;
-
-impl<T> Desk<T> for Unawaited {
-    fn withdraw(&self, _: u64) -> Option<T> {
-        None
-    }
-}
-
 impl Sharded {
-    /// A request that needs a table of all servers.
-    fn at<T, F>(
-        &self,
-        table: &str,
-        timeout: Option<Duration>,
-        work: impl FnOnce(Arc<Group>, Arc<Table>, End) -> F + Send + 'static,
-    ) -> Ticket<T>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T>> + Send + 'static,
-    {
-        let table = table.to_owned();
-        self.run(timeout, |group, end| async move {
-            let table = group.open(&table, &end).await?;
-            work(group, table, end).await
-        })
-    }
-
-    /// As [`Sharded::at`], as a task: no caller drives it.
-    ///
-    /// Otherwise the first request for a table could keep others from opening it.
-    fn unawaited<T, F>(
-        &self,
-        table: &str,
-        work: impl FnOnce(Arc<Group>, Arc<Table>, End) -> F + Send + 'static,
-    ) -> Ticket<T>
-    where
-        T: Send + Unpin + 'static,
-        F: Future<Output = Result<T>> + Send + 'static,
-    {
-        let (group, table, withdrawal) = (Arc::clone(&self.0), table.to_owned(), Withdrawal::default());
-        let end = End::new(&group.runtime, None, &withdrawal);
-        // Asks here, so that updates are in the order of their calls. It goes on when the client is closed.
-        let mut driven = Ticket::driven(
-            async move {
-                let table = group.open(&table, &end).await?;
-                work(group, table, end).await
-            },
-            withdrawal,
-        );
-        if let Some(outcome) = driven.poll() {
-            return Ticket::done(outcome);
-        }
-        let (ticket, promise) = Ticket::promised(Arc::new(Unawaited), 0, false);
-        self.0.runtime.spawn(async move { promise.fill(driven.await) });
-        ticket
-    }
-
     fn reading(&self, reading: &Options<'_>) -> Reading {
         Reading::new(reading, self.0.options.allocate)
     }

@@ -4,6 +4,7 @@
 mod support;
 mod decoder;
 mod encoder;
+mod held;
 mod hostile;
 mod long;
 mod ways;

@@ -43,9 +43,9 @@ PUBLISH_SHARE = 0.05
 LONGEST_PAUSE = 1.0
 """The longest time without a publication for that reason."""
 COMPILER_SECONDS = 0.1
-"""Between two looks at a compiler for which an update waits."""
+"""Seconds between two checks of a compiler that an update waits for."""
 SHARDS_SECONDS = 1.0
-"""Between two reports of the shards."""
+"""Seconds between two reports of the shards."""
 
 
 class PublishingLearner:

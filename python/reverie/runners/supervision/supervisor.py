@@ -36,10 +36,8 @@ from reverie.runners.reports.events import (
     EnvironmentRestarted,
     Event,
     Finished,
-    NotSaved,
     Result,
     RoleRestarted,
-    Saved,
     ShardMoved,
     StalledError,
     Started,
@@ -50,6 +48,7 @@ from reverie.runners.reports.run_progress import RunProgress
 from reverie.runners.supervision.absences import AbsenceReporter
 from reverie.runners.supervision.latest_reports import LatestReports
 from reverie.runners.supervision.role_group import EVALUATOR, RoleGroup
+from reverie.runners.supervision.run_saver import RunSaver
 from reverie.runners.supervision.stage import Stage
 
 LISTEN_SECONDS = 0.05
@@ -86,7 +85,7 @@ class Supervisor:
         replays: checkpoints.Replays,
         should_stop: Callable[[], bool],
     ) -> None:
-        self._topology, self._stage, self._emit, self._folder = topology, stage, emit, checkpoint_folder
+        self._topology, self._stage, self._emit = topology, stage, emit
         self._account = RunProgress(topology)
         if state is not None:
             self._account.load_state_dict(state)
@@ -103,6 +102,9 @@ class Supervisor:
             on_restart=self._on_restart,
             on_move=self._on_move,
         )
+        self._saver = RunSaver(
+            checkpoint_folder, agent, topology, self._roles, replays, self._account, emit, newest=resume
+        )
         self._should_stop = should_stop
         self._answers: dict[tuple[RoleName, type[Report]], Any] = {}
         self._latest = LatestReports([] if state is None else state["actors"])
@@ -114,8 +116,6 @@ class Supervisor:
         self._last_change = (0.0, -1, -1)
         """When the counts of steps and updates last changed, and the counts."""
         self._awaiting = AbsenceReporter(STALL_SECONDS)
-        self._saved: Path | None = resume
-        """The newest checkpoint."""
 
     def run(self, stop_when_confirmed: bool) -> Result:
         """Run from start to end. Raises as `launch.train` does."""
@@ -248,7 +248,7 @@ class Supervisor:
 
     def _emit_awaited(self) -> None:
         if self._awaiting.is_due(time.monotonic()):
-            for event in self._awaiting.check(self._roles.awaited(), self._account.env_steps, self._saved):
+            for event in self._awaiting.check(self._roles.awaited(), self._account.env_steps, self._saver.newest):
                 self._emit(event)
 
     def _emit_progress(self) -> None:
@@ -332,48 +332,15 @@ class Supervisor:
         return holding[0].weights
 
     def _save(self) -> Path | None:
-        """Write a checkpoint from the states of learners and parameter shards and the tables of servers; its path.
+        """Collect the states of roles, and write them as a checkpoint if the run keeps any; returns its path.
 
-        If the run keeps no checkpoints, only the states are collected: roles that are restarted resume from them.
+        Roles that are restarted resume from the states.
         """
         self._number += 1
-        roles = self._roles
-        asked = [*roles.learners, *roles.parameters, *(roles.shards if self._folder is not None else [])]
-        env_steps, account, began = self._account.env_steps, self._account, time.perf_counter()
-        answers: dict[RoleName, State] = dict(
-            zip(asked, self._ask(asked, Save(self._number), State, SAVE_SECONDS), strict=True)
-        )
-        if (folder := self._folder) is None:
-            return None
-        learners, shards = ([answers[name] for name in names] for names in (roles.learners, roles.parameters))
-        tables = [answers[name] for name in (roles.shards or roles.learners)]
-        assert learners[0].weights is not None
-        state = {
-            **account.state_dict(),
-            "turn": 0,
-            "weights": learners[0].weights,
-            "learner": self._joined([one.state for one in learners], [one.state for one in shards]),
-            "actors": self._actor_states(),
-            **self._replays.state_dict(
-                [{"samples": dict(one.samples), "lost": roles.lost(i)} for i, one in enumerate(tables)]
-            ),
-        }
-        try:
-            path = checkpoints.save_run(folder, self._agent, self._topology, state, checkpoints.table_paths(tables))
-        except OSError as error:
-            self._emit(NotSaved(env_steps, folder, error.strerror or str(error)))
-            return None
-        finally:
-            account.watch.add("checkpoint", time.perf_counter() - began)
-        self._emit(Saved(state["env_steps"], path))
-        self._saved = path
-        return path
-
-    def _joined(self, learners: list[Any], shards: list[Any]) -> Any:
-        """The states of learners and parameter shards joined into one, as in a run with one process."""
-        if (shared := self._agent.parameters) is None or not shards:
-            return learners[0]
-        return shared.join_states(self._topology.env, self._topology.config, learners, shards)
+        asked, env_steps, began = self._saver.roles_to_ask, self._account.env_steps, time.perf_counter()
+        answers = self._ask(asked, Save(self._number), State, SAVE_SECONDS)
+        states: dict[RoleName, State] = dict(zip(asked, answers, strict=True))
+        return self._saver.save(states, self._actor_states, env_steps=env_steps, began=began)
 
     def _end_actors(self) -> None:
         """Stop all actors; a bundle, which acts and learns, is paused instead."""

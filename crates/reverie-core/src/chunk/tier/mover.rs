@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// Bytes that are written together.
 pub(super) const AT_ONCE: u64 = 1 << 20;
-/// Chunks that are looked at, when no more can be written, for those that are in segments.
+/// The most chunks that one turn looks for in segments while no chunk can be written.
 const MOST_LOOKED_AT: usize = 1024;
 /// Time between attempts after the disk refused a write.
 const RETRY: Duration = Duration::from_secs(1);
@@ -39,7 +39,7 @@ pub(super) struct Parts {
 /// The files, and what is in them.
 pub(super) struct Written {
     pub(super) files: Files,
-    /// Of each file, by its number.
+    /// The chunks of each file, by the file's number.
     pub(super) members: HashMap<u64, Members>,
     /// The file that is compacted, and its chunks that were not looked at yet.
     pub(super) sparse: Option<(Arc<File>, Members)>,
@@ -53,7 +53,7 @@ type Members = Vec<Weak<dyn Movable>>;
 /// Why the last attempt moved nothing.
 #[derive(Clone, Debug, Default)]
 pub(super) enum State {
-    /// It did, or did not have to.
+    /// It moved some, or none had to move.
     #[default]
     Moves,
     /// No sealed chunk is in memory.
@@ -145,7 +145,7 @@ impl Parts {
                 State::Moves
             }
             Err(state) => {
-                // Those behind them may be in segments, which takes no bytes. All have another turn.
+                // Chunks later in the queue may be in segments: moving those writes nothing. The others stay in the queue.
                 let mut left: Vec<_> = records.into_iter().map(|(chunk, _)| chunk).collect();
                 while in_segments < at_once && self.shared.is_set() && left.len() < MOST_LOOKED_AT {
                     let Some(chunk) = self.queue.next_cold() else { break };
@@ -169,10 +169,10 @@ impl Written {
     /// The chunks are in the file, from `at` on.
     pub(super) fn store(&mut self, file: &Arc<File>, at: u64, records: Vec<(Arc<dyn Movable>, Record)>) {
         if !self.members.contains_key(&file.number) {
-            // A new file: some others are gone.
+            // With a new file, older ones may have been removed.
             let files = &self.files;
             self.members.retain(|number, _| files.has(*number));
-            // Those of full files grow no more.
+            // The lists of full files no longer grow.
             self.members.values_mut().for_each(Vec::shrink_to_fit);
         }
         let members = self.members.entry(file.number).or_default();

@@ -12,7 +12,7 @@ pub(in crate::chunk) struct Record {
     pub(super) crcs: Vec<u32>,
     pub(super) holes: Vec<Box<[u8]>>,
     pub(super) packed: bool,
-    /// Where its bytes begin among those that are written together, and how many there are.
+    /// The place of its bytes among those that are written together.
     pub(super) bytes: Range<usize>,
 }
 

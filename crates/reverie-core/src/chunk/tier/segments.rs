@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
 
-/// Bytes before those of a chunk in a record that has its number: the number, and a flag.
+/// The bytes before a chunk in a record that also has the chunk's number: the number, and a flag.
 pub(crate) const NUMBERED: u64 = 9;
 
 /// The bytes of a chunk in a segment: the payload of a record, which may begin with [`NUMBERED`] bytes more.
@@ -34,7 +34,7 @@ pub(crate) struct SavedChunk {
 }
 
 impl SavedChunk {
-    /// The bytes of the chunk alone, which has so many in this form; `None` if it was saved in the other one.
+    /// The bytes of the chunk alone, `saved_bytes` of them. `None` if it was not saved in this form.
     fn bytes(self, saved_bytes: u64, packed: bool) -> Option<InSegment> {
         let before = self.at.length.checked_sub(saved_bytes).filter(|before| [0, NUMBERED].contains(before))?;
         let at = InSegment { offset: self.at.offset + before, length: saved_bytes, ..self.at };
@@ -44,7 +44,7 @@ impl SavedChunk {
 
 /// The segments that a server writes.
 pub(crate) trait Segments: Send + Sync {
-    /// Where the chunk at this address is, if all its cells, of which there are so many, are in one record that stays.
+    /// The place of the chunk at this address, if one record that stays has all its cells: `published` of them.
     fn find(&self, address: usize, published: u64) -> Option<SavedChunk>;
 
     /// Opens a segment to read.
@@ -69,9 +69,9 @@ impl Shared {
         Self { ledger, state: Mutex::default() }
     }
 
-    /// Chunks that are in these segments are read from there from now on, instead of being written.
+    /// From now on, chunks that are in these segments are read from there and not written to files of the tier.
     ///
-    /// Chunks that are read from segments set before stay where they are.
+    /// Chunks that are read from earlier segments stay there.
     pub(super) fn set(&self, segments: Weak<dyn Segments>) {
         *held(&self.state) = State { of: Some(segments), open: HashMap::new() };
     }
@@ -107,7 +107,7 @@ impl Shared {
         Ok(Place::new(&file, at.offset, at.length))
     }
 
-    /// A chunk that is on the disk is in this segment now: it is read from there.
+    /// Reads a chunk that is on the disk from the segment in which it was saved since.
     pub(super) fn follow(&self, chunk: &dyn Movable, saved: SavedChunk, last: &mut LastShape) {
         let Some(old) = chunk.stored() else { return };
         let Some(bytes) = saved.bytes(old.saved_bytes(), old.was_packed()) else { return };
