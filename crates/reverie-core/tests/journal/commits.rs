@@ -6,7 +6,7 @@ use super::support::saving::{NOW, ROOT};
 use super::support::{Rows, tables};
 use reverie_core::checkpoint::{Keep, Store};
 use reverie_core::error::Error;
-use reverie_core::journal::{JournalEnd, JournalOptions, Log, Saver, Syncs, recover};
+use reverie_core::journal::{JournalEnd, JournalOptions, Log, Saver, Syncs, recover, verify};
 use reverie_core::table::Durable;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -335,4 +335,24 @@ fn no_request_waits_for_room_on_a_disk_that_failed_after_it_was_full() {
     assert!(wait(waiting).is_ok_and(|keys| keys.len() == 1) || server.journal.info().error.is_some());
     let refused = server.tables.get("rows").unwrap().insert(server.rows.inserts(&[3.0])).and_then(wait);
     assert!(matches!(refused, Err(Error::Storage { .. })));
+}
+
+#[test]
+fn a_segment_of_a_newer_version_is_refused_and_not_taken_for_the_end_of_the_journal() {
+    let mut server = server(options_of(Syncs::Os));
+    wait(server.insert("rows", 1.0)).unwrap();
+    server.journal.stop().unwrap();
+    let is_segment = |(path, _): &(PathBuf, Vec<u8>)| path.extension().is_some_and(|kind| kind == "segment");
+    let (path, _) = server.disk.files().into_iter().rfind(is_segment).unwrap();
+    server.disk.edit(&path, |bytes| {
+        bytes[7] += 1;
+        let crc = crc32fast::hash(&bytes[..16]);
+        bytes[16..20].copy_from_slice(&crc.to_le_bytes());
+    });
+    let (tables, _) = tables(all());
+    let refused = recover(&server.disk, Path::new(ROOT), tables.bytes().0).err().expect("it is refused");
+    for error in [refused, verify(&server.disk, Path::new(ROOT)).unwrap_err()] {
+        assert!(matches!(&error, Error::Storage { path: named, .. } if *named == path.display().to_string()), "{error}");
+        assert!(error.to_string().contains("use a newer Reverie"), "{error}");
+    }
 }
