@@ -10,6 +10,16 @@ use reverie_core::journal::{JournalEnd, JournalOptions, Log, Saver, Syncs, recov
 use reverie_core::table::Durable;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Waits for the journal's threads, for some seconds at most.
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed().as_secs() < 20, "{what}");
+        std::thread::yield_now();
+    }
+}
 
 fn with(syncs: Syncs) -> Server {
     server(options_of(syncs))
@@ -352,7 +362,24 @@ fn a_segment_of_a_newer_version_is_refused_and_not_taken_for_the_end_of_the_jour
     let (tables, _) = tables(all());
     let refused = recover(&server.disk, Path::new(ROOT), tables.bytes().0).err().expect("it is refused");
     for error in [refused, verify(&server.disk, Path::new(ROOT)).unwrap_err()] {
-        assert!(matches!(&error, Error::Storage { path: named, .. } if *named == path.display().to_string()), "{error}");
+        assert!(
+            matches!(&error, Error::Storage { path: named, .. } if *named == path.display().to_string()),
+            "{error}"
+        );
         assert!(error.to_string().contains("use a newer Reverie"), "{error}");
     }
+}
+
+#[test]
+fn what_was_written_goes_to_the_disk_in_each_interval_without_being_asked_for() {
+    let interval = Duration::from_millis(5);
+    let mut server = server(JournalOptions { interval, ..options_of(Syncs::Interval(interval)) });
+    for value in 0..3 {
+        wait(server.insert("rows", f64::from(value))).unwrap();
+        let want = now(&server)[0].lines().count();
+        until("it is on the disk", || {
+            left(&server.disk.after_crash(Names::Synced, Tail::None))[0].lines().count() == want
+        });
+    }
+    server.journal.stop().unwrap();
 }

@@ -332,7 +332,10 @@ fn draws_during_inserts_evictions_and_compaction_have_their_own_bytes() {
     }
     table.reset().unwrap();
     let info = tables.bytes().0.tier_info().unwrap();
-    assert_eq!((info.stored, info.chunks, tables.bytes().0.table_bytes(), tables.bytes().0.table_memory()), (0, 0, 0, 0));
+    assert_eq!(
+        (info.stored, info.chunks, tables.bytes().0.table_bytes(), tables.bytes().0.table_memory()),
+        (0, 0, 0, 0)
+    );
 }
 
 #[test]
