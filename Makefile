@@ -73,8 +73,9 @@ test-python-long: WORKERS = 3
 test-python-long: setup ## the quick tests and the long ones together, as CI runs them
 	$(call run_python,not slow)
 
-test-all: setup test-rust wheel ## all tests: also the learning runs, 10,000 simulated networks, 100,000 crashes of a journal, the wheel in an empty environment
+test-all: setup test-rust wheel ## all tests: also the learning runs, 10,000 simulated networks, 100,000 crashes of a journal, 200,000 items through a disk tier, the wheel in an empty environment
 	REVERIE_CRASHES=48 cargo test --locked --quiet --profile quick --package reverie-core --test journal crash:: -- --nocapture
+	REVERIE_SOAK=200000 cargo test --locked --quiet --profile quick --package reverie-core --test tier draws_during -- --nocapture
 	REVERIE_SIMULATIONS=10000 cargo test --locked --quiet --profile quick --package reverie-net --test simulation -- --nocapture
 	$(PYTEST) -m "slow or long or not long" $(ARGS)
 	tools/isa.sh $(ARGS)

@@ -1,5 +1,6 @@
 """`info` and `top` of a page, and that they show the same as those of the data port."""
 
+import dataclasses
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -11,6 +12,7 @@ testing = pytest.importorskip("typer.testing")
 
 import reverie  # noqa: E402
 from reverie.cli.app import app  # noqa: E402
+from reverie.cli.connecting import storage_lines  # noqa: E402
 from reverie.cli.info import add_rates  # noqa: E402
 
 QUICK = ["--rate-seconds", "0.05", "--timeout", "100"]
@@ -29,7 +31,8 @@ def looked(address, *arguments):
 @pytest.fixture
 def server(tmp_path):
     uniform = reverie.Table("t", reverie.selectors.Uniform(), reverie.selectors.Fifo(), 10)
-    journal = reverie.Journal(tmp_path / "journal")
+    # So that nothing is written between two looks.
+    journal = reverie.Journal(tmp_path / "journal", interval=3600.0)
     with reverie.Server([uniform, reverie.Table.queue("q", 1)], http=0, journal=journal) as server:
         yield server
 
@@ -50,6 +53,28 @@ def test_a_page_and_the_data_port_show_the_same_figures(server):
     for name in ("max_network_bytes", "max_memory", "max_connections"):
         assert page[name] == getattr(info, name), name
     assert (page["transport"], page["ready"], page["clients"]["max"]) == ("http", True, info.max_connections)
+
+
+def test_info_and_top_show_the_journal_and_the_disk_with_their_errors(tmp_path):
+    table = reverie.Table("t", reverie.selectors.Uniform(), reverie.selectors.Fifo(), 200)
+    options = {"journal": reverie.Journal(tmp_path / "journal"), "disk": tmp_path / "disk", "memory_bytes": 1 << 20}
+    with reverie.Server([table], **options) as server:
+        for first in range(0, 200, 10):
+            server.client().insert_batch("t", {"x": np.random.default_rng(first).random((10, 4096))})
+        disk = server.client().info().disk
+        for command in (("info", *QUICK), ("top", "--count", "1", "--interval", "0.1", "--timeout", "100")):
+            done = run(command[0], server.address, *command[1:])
+            assert done.exit_code == 0, done.output
+            assert "journal: sync=interval, " in done.stdout
+            assert f"disk {disk.folder}: " in done.stdout.replace("\n", "")
+            assert "1.0 MB in memory" in done.stdout.replace("\n", " ")
+    states = {"journal": {"error": "no space left", "is_full": True}, "disk": None}
+    assert list(storage_lines(states)) == [("journal: waits for room on the disk: no space left", True)]
+    states["journal"].update(is_full=False, error="an error of the disk")
+    states["disk"] = {**dataclasses.asdict(disk), "error": "disk_bytes are used up"}
+    stopped, full = storage_lines(states)
+    assert stopped == ("journal: has stopped, inserts are refused: an error of the disk", True)
+    assert full[0].endswith("no chunk can move: disk_bytes are used up")
 
 
 def test_all_requests_that_wait_are_counted_and_the_first_thousand_listed(server):

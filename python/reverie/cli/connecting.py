@@ -176,6 +176,13 @@ def figures(client: reverie.Client) -> dict[str, Any]:
     }
 
 
+def storage_lines(now: dict[str, Any]) -> Iterator[tuple[str, bool]]:
+    """The states of a journal and of a disk tier, as far as there are any, each with whether it has an error."""
+    for kind, line in (("journal", journal_line), ("disk", disk_line)):
+        if now[kind] is not None:
+            yield line(now[kind]), now[kind]["error"] is not None
+
+
 def journal_line(journal: dict[str, Any]) -> str:
     """The state of a journal in one line."""
     if journal["error"] is not None:

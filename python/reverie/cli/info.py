@@ -19,9 +19,8 @@ from reverie.cli.connecting import (
     ServerName,
     Timeout,
     Token,
-    disk_line,
-    journal_line,
     size,
+    storage_lines,
     watched,
 )
 
@@ -60,10 +59,8 @@ def info(
     if now["max_memory"] is not None:
         network = f"{size(now['network_bytes'])} of {size(now['max_network_bytes'])}"
         console.print(f"memory limit {size(now['max_memory'])}; connections use {network}", soft_wrap=True)
-    if now["journal"] is not None:
-        console.print(journal_line(now["journal"]), soft_wrap=True)
-    if now["disk"] is not None:
-        console.print(disk_line(now["disk"]), soft_wrap=True)
+    for line, _ in storage_lines(now):
+        console.print(line, soft_wrap=True)
     for line in page_lines(now):
         console.print(line, soft_wrap=True)
     console.print(view(now))

@@ -11,7 +11,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from reverie.cli.connecting import Address, Ca, Cert, Key, ServerName, Timeout, Token, journal_line, watched
+from reverie.cli.connecting import Address, Ca, Cert, Key, ServerName, Timeout, Token, storage_lines, watched
 from reverie.cli.info import add_rates, page_lines, view
 
 EPILOG = (
@@ -70,9 +70,8 @@ def _page(address: str, now: dict[str, Any], interval: float) -> Group:
         for table in now["tables"].values()
         if table["waiting_inserts"] or table["waiting_samples"] or table["stuck"]
     ]
-    journal = now["journal"]
-    if journal is not None:
-        head.append(f"\n{journal_line(journal)}", style="dim" if journal["error"] is None else "bold red")
+    for line, is_error in storage_lines(now):
+        head.append(f"\n{line}", style="bold red" if is_error else "dim")
     for line in page_lines(now):
         head.append(f"\n{line}", style="dim" if now["trouble"] is None else "bold red")
     return Group(head, Text(), view(now), Text(), *reasons)

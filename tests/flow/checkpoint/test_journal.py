@@ -101,6 +101,35 @@ def test_two_servers_on_one_folder_are_refused(tmp_path):
     begin(tmp_path).stop()
 
 
+def test_a_start_with_other_tables_names_what_was_added_removed_and_changed(tmp_path, caplog):
+    queue = Table.queue("queue", 10)
+    with Server([per(), queue], listen=False, journal=Journal(tmp_path)) as server:
+        keys = fill(server.client())
+        server.client().insert_batch("queue", {"x": np.arange(3)})
+    wide = {"x": reverie.specs.TensorSpec((), np.int64)}
+    signed = Table("per", selectors.Prioritized(1.0), selectors.Fifo(), 100, rate_limiters.MinSize(1), signature=wide)
+    others = lambda: [signed.replace(), Table.queue("new", 10)]  # noqa: E731
+    with caplog.at_level(logging.WARNING, "reverie"):
+        server = Server(others(), listen=False, journal=Journal(tmp_path))
+    with server:
+        client = server.client()
+        assert client.get("per", keys).data["x"].tolist() == list(range(20))
+        assert client.info().tables["new"].current_size == 0
+    for words in (
+        "table 'queue': its 3 items were left out, as the server has no such table",
+        "table 'new': empty, as the checkpoint has no such table",
+        "table 'per': signature is ",
+    ):
+        assert words in caplog.text
+    narrow = {"x": reverie.specs.TensorSpec((2,), np.float32)}
+    refusing = Table("per", selectors.Uniform(), selectors.Fifo(), 100, rate_limiters.MinSize(1), signature=narrow)
+    with pytest.raises(reverie.SignatureError, match="column 'x': got int64"):
+        Server([refusing], listen=False, journal=Journal(tmp_path))
+    # What was refused changed nothing.
+    with Server(others(), listen=False, journal=Journal(tmp_path)) as server:
+        assert server.client().info().tables["per"].current_size == 20
+
+
 def test_a_damaged_journal_is_refused_by_file_and_offset(tmp_path):
     with begin(tmp_path) as server:
         fill(server.client())

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import threading
 import urllib.error
@@ -25,6 +26,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 import reverie
 from reverie.agents.apex_dqn import agent as apex_dqn
 from reverie.agents.core import RunSettings
+from reverie.agents.environments import describe
 from reverie.agents.gorila import agent as gorila
 from reverie.agents.gorila.learner import make_parameter_server
 from reverie.agents.gorila.parameters import ParameterServer, Pull
@@ -43,7 +45,7 @@ from reverie.runners import (
     plan,
     train,
 )
-from reverie.runners.links.messages import Died, Ready, RoleName, Setup
+from reverie.runners.links.messages import Died, Ready, RoleName, Served, Setup
 from reverie.runners.links.replay_storage import ReplayStorage
 from reverie.runners.planning.memory import PROCESS_BYTES
 from reverie.runners.ray import cluster as on_ray
@@ -439,6 +441,63 @@ def test_a_stopped_run_on_ray_saves_and_resumes_and_releases_its_actors(cluster,
     assert result.learner["updates"] > state["updates"]
     # Nothing of the runs holds a CPU any more.
     until(lambda: free("CPU") == ray.cluster_resources()["CPU"])
+
+
+class Killed(Exception):
+    """Ends the supervisor of a run whose roles were killed: it saves nothing more."""
+
+
+def test_a_run_on_ray_whose_processes_are_all_killed_continues_with_the_replay_of_its_journal(
+    cluster, places, tmp_path, monkeypatch
+):
+    listen, confirmed = on_ray.Cluster.listen, []
+
+    def listening(stage, timeout):
+        reports = listen(stage, timeout)
+        confirmed.extend(int(report.figures["inserts"]) for _, report in reports if isinstance(report, Served))
+        return reports
+
+    def kill(event):
+        if isinstance(event, Progress) and len(places) == 4 and confirmed[-1:] > [300] and event.updates > 10:
+            for ready in places.values():
+                os.kill(ready.pid, signal.SIGKILL)
+            raise Killed
+
+    monkeypatch.setattr(on_ray.Cluster, "listen", listening)
+    run = dataclasses.replace(RUN, checkpoint_every=10**9, replay_journal="run")
+    config = dataclasses.replace(CONFIG, num_actors=1)
+    options = {"runner": "ray", "config": config, "checkpoint_folder": tmp_path / "run"}
+    with pytest.raises(Killed):
+        train(apex_dqn, "CartPole-v1", run=run, on_event=kill, **options)
+    # The learner has only the checkpoint of the start, and the journal has what the server confirmed.
+    assert checkpoints.load(checkpoints.find(tmp_path / "run"))["env_steps"] < 100
+    shutil.copytree(tmp_path / "run" / "replay-1", tmp_path / "copy")
+    tables = apex_dqn.make_tables(describe("CartPole-v1"), config, seed=0)
+    with reverie.Server(tables, journal=reverie.Journal(tmp_path / "copy"), listen=False) as server:
+        left = server.tables[0].info
+    assert left.num_inserts >= confirmed[-1]
+
+    places.clear()
+    began = []
+
+    def note(event):
+        if not began and "shard 0" in places and isinstance(event, Progress):
+            began.append((places["shard 0"].items, event.env_steps))
+
+    goal = left.num_inserts + 200
+    result = train(
+        apex_dqn,
+        "CartPole-v1",
+        run=dataclasses.replace(run, max_env_steps=goal),
+        resume=True,
+        on_event=note,
+        **options,
+    )
+    ((items, env_steps),) = began
+    assert items == left.current_size  # before anything of the resumed run went in
+    assert env_steps > 100  # steps of the journal count
+    assert result.env_steps >= goal
+    assert result.replay["inserts"] > left.num_inserts
 
 
 def test_the_page_of_a_run_on_ray_is_at_the_node_of_its_first_shard_and_asks_for_its_token(cluster):

@@ -178,6 +178,12 @@ impl ChunkLog {
         Ok(place.size())
     }
 
+    /// True if [`ChunkLog::put`] would write nothing of the chunk.
+    pub(crate) fn has(&self, chunk: &Arc<Chunk>) -> bool {
+        let known = self.chunks.get(&(Arc::as_ptr(chunk) as usize));
+        known.is_some_and(|known| known.epoch == self.epoch && known.cells == chunk.published())
+    }
+
     /// The number of a chunk, after a record with its cells that are not on the disk yet, if there are any.
     ///
     /// The errors are those of [`Chunk::save`].

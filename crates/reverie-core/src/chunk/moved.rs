@@ -101,11 +101,16 @@ impl OnDisk {
 }
 
 impl Chunk {
-    /// Reads and checks the chunk if it is on the disk and its bytes were never in memory.
+    /// Reads and checks the chunk if it is on the disk, unless its bytes were in memory and `is_written`.
     ///
-    /// `DamagedFile` or `Storage` if it cannot be read. A later call returns at once, unless this one failed.
-    pub(crate) fn check_unread(&self) -> Result<()> {
-        self.stored().map_or(Ok(()), |stored| stored.check())
+    /// `DamagedFile` or `Storage` if it cannot be read.
+    pub(crate) fn check_on_disk(&self, is_written: impl FnOnce() -> bool) -> Result<()> {
+        match self.stored() {
+            None => Ok(()),
+            Some(stored) if !stored.is_checked() => stored.check(),
+            Some(_) if is_written() => Ok(()),
+            Some(stored) => stored.check_again(),
+        }
     }
 
     /// Chunks on the disk in this order lie one behind the other; `None` in memory.

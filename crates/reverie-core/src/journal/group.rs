@@ -10,6 +10,7 @@ use super::options::{JournalOptions, Syncs};
 use super::progress::Progress;
 use super::recover::JournalEnd;
 use crate::checkpoint::{Saved, Store};
+use crate::chunk::Chunk;
 use crate::error::{Error, Result};
 use crate::table::{Desk, Durable, JournalInfo, Promise, Tables, Ticket};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -383,6 +384,10 @@ impl Durable for Journal {
 
     fn check(&self) -> Result<()> {
         self.progress().failed.clone().map_or(Ok(()), Err)
+    }
+
+    fn has(&self, chunk: &Arc<Chunk>) -> bool {
+        self.log.has(chunk)
     }
 
     fn info(&self) -> JournalInfo {

@@ -4,6 +4,7 @@ use super::encode::{Encoder, Head};
 use super::recover::JournalEnd;
 use crate::checkpoint::summary::LogStart;
 use crate::checkpoint::{Saved, Store};
+use crate::chunk::Chunk;
 use crate::error::{Error, Result};
 use crate::table::{TableDelta, Tables};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -228,6 +229,11 @@ impl Log {
         // If it fails, the next commit tries again, and reports it.
         let _ = log.write();
         log.segments.take_bytes();
+    }
+
+    /// True if items of this chunk can be written without reading it. False while another thread writes or saves.
+    pub(super) fn has(&self, chunk: &Arc<Chunk>) -> bool {
+        self.store.try_log().is_some_and(|log| log.has(chunk))
     }
 
     /// Bytes that were written and may not be on the disk.

@@ -6,11 +6,21 @@ use super::support::saving::{NOW, ROOT};
 use super::support::{Rows, tables};
 use reverie_core::checkpoint::{Keep, Store};
 use reverie_core::error::Error;
-use reverie_core::journal::{JournalEnd, JournalOptions, Log, Saver, Syncs, recover};
+use reverie_core::journal::{JournalEnd, JournalOptions, Log, Saver, Syncs, recover, verify};
 use reverie_core::sample::SampleRequest;
 use reverie_core::table::{Durable, Lessee};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Waits for the journal's threads, for some seconds at most.
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed().as_secs() < 20, "{what}");
+        std::thread::yield_now();
+    }
+}
 
 fn with(syncs: Syncs) -> Server {
     server(options_of(syncs))
@@ -357,4 +367,41 @@ fn no_request_waits_for_room_on_a_disk_that_failed_after_it_was_full() {
     assert!(wait(waiting).is_ok_and(|keys| keys.len() == 1) || server.journal.info().error.is_some());
     let refused = server.tables.get("rows").unwrap().insert(server.rows.inserts(&[3.0])).and_then(wait);
     assert!(matches!(refused, Err(Error::Storage { .. })));
+}
+
+#[test]
+fn a_segment_of_a_newer_version_is_refused_and_not_taken_for_the_end_of_the_journal() {
+    let mut server = server(options_of(Syncs::Os));
+    wait(server.insert("rows", 1.0)).unwrap();
+    server.journal.stop().unwrap();
+    let is_segment = |(path, _): &(PathBuf, Vec<u8>)| path.extension().is_some_and(|kind| kind == "segment");
+    let (path, _) = server.disk.files().into_iter().rfind(is_segment).unwrap();
+    server.disk.edit(&path, |bytes| {
+        bytes[7] += 1;
+        let crc = crc32fast::hash(&bytes[..16]);
+        bytes[16..20].copy_from_slice(&crc.to_le_bytes());
+    });
+    let (tables, _) = tables(all());
+    let refused = recover(&server.disk, Path::new(ROOT), tables.bytes().0).err().expect("it is refused");
+    for error in [refused, verify(&server.disk, Path::new(ROOT)).unwrap_err()] {
+        assert!(
+            matches!(&error, Error::Storage { path: named, .. } if *named == path.display().to_string()),
+            "{error}"
+        );
+        assert!(error.to_string().contains("use a newer Reverie"), "{error}");
+    }
+}
+
+#[test]
+fn what_was_written_goes_to_the_disk_in_each_interval_without_being_asked_for() {
+    let interval = Duration::from_millis(5);
+    let mut server = server(JournalOptions { interval, ..options_of(Syncs::Interval(interval)) });
+    for value in 0..3 {
+        wait(server.insert("rows", f64::from(value))).unwrap();
+        let want = now(&server)[0].lines().count();
+        until("it is on the disk", || {
+            left(&server.disk.after_crash(Names::Synced, Tail::None))[0].lines().count() == want
+        });
+    }
+    server.journal.stop().unwrap();
 }

@@ -122,6 +122,37 @@ fn sparse_files_are_compacted() {
 }
 
 #[test]
+fn compaction_keeps_to_its_bytes_a_second() {
+    const AT_ONCE: u64 = 1 << 20;
+    let folder = Temporary::new();
+    let limits = reverie_core::chunk::TierOptions {
+        disk_bytes: Some(64 << 20),
+        compaction_bytes_per_second: 1,
+        ..options(&folder, 1 << 20)
+    };
+    let meter = meter(limits);
+    let mut chunks: Vec<_> = (0..400).map(|number| chunk(&meter, number, STEPS, Compression::None)).collect();
+    until("the memory is within its limit", || meter.memory_bytes() <= 1 << 20);
+    let mut left = Vec::new();
+    for (number, chunk) in chunks.drain(..).enumerate() {
+        if number % 4 == 0 {
+            left.push(chunk);
+        }
+    }
+    until("some chunks were copied", || meter.tier_info().unwrap().compacted > 0);
+    let chunk_bytes = left[0].size_bytes();
+    // The next copy is days away, however often the mover works and however much garbage there is.
+    for more in 400..500 {
+        drop(chunk(&meter, more, STEPS, Compression::None));
+        chunks.push(chunk(&meter, more, STEPS, Compression::None));
+    }
+    until("the memory is within its limit", || meter.memory_bytes() <= 1 << 20);
+    let info = meter.tier_info().unwrap();
+    assert!(info.compacted <= AT_ONCE + chunk_bytes, "{info:?}");
+    assert!(info.used as f64 > 1.5 * info.stored as f64, "there is more to copy: {info:?}");
+}
+
+#[test]
 fn a_full_tier_says_so_and_goes_on_when_chunks_are_gone() {
     let folder = Temporary::new();
     let limits = reverie_core::chunk::TierOptions { disk_bytes: Some(2 << 20), ..options(&folder, 1 << 20) };

@@ -247,11 +247,33 @@ fn a_damaged_chunk_that_was_never_read_stays_in_its_segment_and_fails_no_checkpo
 /// The checkpoint and the journal of a server that ended, in which one byte of item 7 is another one; and the file.
 fn damaged() -> (FakeDisk, PathBuf) {
     let disk = stopped();
+    let path = damage(&disk);
+    (disk, path)
+}
+
+/// Flips a bit of item 7; returns the file.
+fn damage(disk: &FakeDisk) -> PathBuf {
     let (path, bytes) = disk.files().into_iter().max_by_key(|(_, bytes)| bytes.len()).unwrap();
     let item = content(7);
     let at = bytes.windows(64).position(|bytes| *bytes == item[..64]).expect("item 7 is there") + 20_000;
     disk.edit(&path, |bytes| bytes[at] ^= 1);
-    (disk, path)
+    path
+}
+
+/// As [`damaged`], with a server that begins a journal there and has these tables, of which "t" has the items. With
+/// `read` the damage comes after all of them were read.
+fn begun_on_damage(made: Vec<TableOptions>, read: bool) -> (FakeDisk, PathBuf, Server) {
+    let disk = stopped();
+    let before = (!read).then(|| damage(&disk));
+    let server = server_with(made, &disk, 20, 1 << 30);
+    server.saver.recover(false, false, |_| ()).unwrap().expect("a checkpoint");
+    server.saver.begin_journal(journal()).unwrap();
+    let path = before.unwrap_or_else(|| {
+        let found = items(server.tables.get("t").unwrap());
+        assert!(found.iter().all(|item| item.chunks().next().unwrap().read().is_ok()));
+        damage(&disk)
+    });
+    (disk, path, server)
 }
 
 /// True if it is an error that names the file and where the chunk is in it.
@@ -261,13 +283,19 @@ fn names(error: &Error, path: &Path) -> bool {
 
 #[test]
 fn a_damaged_chunk_that_was_never_read_is_not_copied_and_the_journal_goes_on() {
-    let (disk, path) = damaged();
+    copies_leave_out_the_damaged_chunk(false);
+}
+
+#[test]
+fn a_chunk_that_is_damaged_after_it_was_read_is_not_copied_and_the_journal_goes_on() {
+    copies_leave_out_the_damaged_chunk(true);
+}
+
+fn copies_leave_out_the_damaged_chunk(read: bool) {
     let sampler = TableOptions { sampler: SelectorOptions::Fifo, ..options("t", 100) };
     let copying = InsertOnSample { target: "copies".to_owned(), timeout: None };
     let source = TableOptions { extensions: vec![copying], max_times_sampled: 1, ..sampler };
-    let server = server_with(vec![source, options("copies", 100)], &disk, 20, 1 << 30);
-    server.saver.recover(false, false, |_| ()).unwrap().expect("a checkpoint");
-    server.saver.begin_journal(journal()).unwrap();
+    let (disk, path, server) = begun_on_damage(vec![source, options("copies", 100)], read);
     let (source, copies) = (server.tables.get("t").unwrap(), server.tables.get("copies").unwrap());
     let mut refused = 0;
     for _ in 0..100 {
@@ -313,21 +341,49 @@ fn a_copy_of_a_chunk_that_cannot_be_read_is_not_dropped_and_ends_the_journal() {
 }
 
 #[test]
-fn an_insert_of_a_damaged_chunk_that_was_never_read_is_refused_alone() {
-    let (disk, path) = damaged();
-    let server = server_with(vec![options("t", 100), options("other", 200)], &disk, 20, 1 << 30);
-    server.saver.recover(false, false, |_| ()).unwrap().expect("a checkpoint");
+fn an_insert_of_a_damaged_chunk_is_refused_alone_whether_it_was_read_before_or_not() {
+    for read in [false, true] {
+        let (disk, path, server) = begun_on_damage(vec![options("t", 100), options("other", 200)], read);
+        let other = server.tables.get("other").unwrap();
+        let inserts = |item: Item| std::iter::once((item, Priority::Value(1.0))).collect();
+        let refused: Vec<Error> = items(server.tables.get("t").unwrap())
+            .into_iter()
+            .filter_map(|item| done(other.insert(inserts(item))).err())
+            .collect();
+        assert!(matches!(&refused[..], [error] if names(error, &path)), "{refused:?}");
+        assert_eq!((other.info().size, other.journal().unwrap().error), (99, None));
+        server.saver.save().unwrap();
+        server.insert(&mut Writer::new(&server.tables), 200);
+        server.saver.end_journal().unwrap();
+        server.saver.store().release();
+        let after = server_with(vec![options("t", 100), options("other", 200)], &disk, 20, 1 << 30);
+        after.saver.recover(false, false, |_| ()).unwrap().expect("a checkpoint");
+        assert_eq!(after.tables.get("other").unwrap().info().size, 99);
+    }
+}
+
+#[test]
+fn an_insert_of_chunks_that_the_journal_has_reads_none_and_after_a_checkpoint_each_twice() {
+    let disk = FakeDisk::default();
+    let made = vec![options("t", 100), options("other", 100), options("another", 100)];
+    let server = server_with(made, &disk, 20, 1 << 30);
     server.saver.begin_journal(journal()).unwrap();
-    let other = server.tables.get("other").unwrap();
-    let inserts = |item: Item| std::iter::once((item, Priority::Value(1.0))).collect();
-    let refused: Vec<Error> = items(server.tables.get("t").unwrap())
-        .into_iter()
-        .filter_map(|item| done(other.insert(inserts(item))).err())
-        .collect();
-    assert!(matches!(&refused[..], [error] if names(error, &path)), "{refused:?}");
-    assert_eq!((other.info().size, other.journal().unwrap().error), (99, None));
+    let mut writer = Writer::new(&server.tables);
+    (0..100).for_each(|number| server.insert(&mut writer, number));
+    let found = items(server.tables.get("t").unwrap());
+    let on_disk = found.iter().filter(|item| item.chunks().next().unwrap().is_on_disk()).count();
+    assert!(on_disk > 50, "{on_disk}");
+    let insert_all = |table: &str| {
+        let inserts = found.iter().map(|item| (item.clone(), Priority::Value(1.0))).collect();
+        disk.take_read();
+        done(server.tables.get(table).unwrap().insert(inserts)).unwrap();
+        disk.take_read() as usize
+    };
+    assert_eq!(insert_all("other"), 0);
     server.saver.save().unwrap();
-    server.insert(&mut Writer::new(&server.tables), 200);
+    // To check each, and to write it again.
+    let read = insert_all("another");
+    assert!((2 * on_disk * ITEM..=2 * 100 * (ITEM + 200)).contains(&read), "{read} bytes of {on_disk} items");
     server.saver.end_journal().unwrap();
 }
 

@@ -296,7 +296,9 @@ fn a_read_that_the_disk_refuses_is_an_error_of_that_read_alone() {
 
 #[test]
 fn draws_during_inserts_evictions_and_compaction_have_their_own_bytes() {
-    const ITEMS: u64 = 1500;
+    // A long run asks for more.
+    let soak = std::env::var("REVERIE_SOAK").ok().map(|items| items.parse().expect("a number of items"));
+    let items: u64 = soak.unwrap_or(1500);
     let folder = Temporary::new();
     let limits = TierOptions {
         disk_bytes: Some(400 * ITEM as u64),
@@ -310,17 +312,30 @@ fn draws_during_inserts_evictions_and_compaction_have_their_own_bytes() {
     std::thread::scope(|scope| {
         let inserted = scope.spawn(|| {
             let mut writer = Writer::new(&tables);
-            (0..ITEMS).for_each(|number| _ = done(table.insert(writer.inserts(number))).unwrap());
+            for number in 0..items {
+                done(table.insert(writer.inserts(number))).unwrap();
+                let held = tables.bytes().0.table_memory();
+                assert!(held <= 20 * ITEM as u64, "after item {number} the tables hold {held} bytes of memory");
+            }
         });
         let mut newest = 0;
         while !inserted.is_finished() {
             newest = newest.max(number_of(&drawn(&table)));
         }
-        assert!(newest > ITEMS / 2, "draws go on while items come: the newest was {newest}");
+        assert!(newest > items / 2, "draws go on while items come: the newest was {newest}");
     });
     let info = tables.bytes().0.tier_info().unwrap();
     assert!(info.compacted > 0 && info.used <= 400 * ITEM as u64, "{info:?}");
     (0..300).for_each(|_| _ = number_of(&drawn(&table)));
+    if soak.is_some() {
+        println!("{items} items, {} MB moved to other files", info.compacted >> 20);
+    }
+    table.reset().unwrap();
+    let info = tables.bytes().0.tier_info().unwrap();
+    assert_eq!(
+        (info.stored, info.chunks, tables.bytes().0.table_bytes(), tables.bytes().0.table_memory()),
+        (0, 0, 0, 0)
+    );
 }
 
 #[test]

@@ -132,13 +132,19 @@ impl Stored {
     }
 
     /// False for a chunk that was neither in memory nor read.
-    pub(super) fn is_checked(&self) -> bool {
+    pub(in crate::chunk) fn is_checked(&self) -> bool {
         self.first_read().is_none_or(|(_, crcs)| crcs.get().is_some())
     }
 
     /// Checks a chunk that was never in memory, before memory is allocated for its cells; nothing is read of others.
     pub(in crate::chunk) fn check(&self) -> Result<()> {
         self.crcs().map(|_| ())
+    }
+
+    /// Reads and checks all its bytes.
+    pub(in crate::chunk) fn check_again(&self) -> Result<()> {
+        let mut bytes = Vec::new();
+        (0..self.columns().len()).try_for_each(|column| self.read_stored(column, &mut bytes))
     }
 
     /// The CRCs of the blocks; the first call reads and checks all of a chunk that was never in memory.

@@ -1,6 +1,7 @@
 //! What a table needs of a journal: when what was done outlives the process. And the requests that wait for that.
 
 use super::ticket::{Pending, Ticket};
+use crate::chunk::Chunk;
 use crate::error::Result;
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::table::types::journal::JournalInfo;
@@ -33,6 +34,9 @@ pub trait Durable: Send + Sync {
 
     /// `Storage` if the journal has stopped: nothing more is made durable.
     fn check(&self) -> Result<()>;
+
+    /// True if items of this chunk can be written without reading it. False also if that is not known at once.
+    fn has(&self, chunk: &Arc<Chunk>) -> bool;
 
     /// The figures.
     fn info(&self) -> JournalInfo;

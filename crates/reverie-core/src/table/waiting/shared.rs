@@ -182,7 +182,7 @@ impl SharedTable {
     }
 
     /// Enqueues items, in order, as one request. Waits for no other request; with a journal it reads chunks of the items
-    /// that were left on the disk at the start and not read since.
+    /// that are on the disk and must be written again.
     ///
     /// The limiter admits each item on its own; the ticket is done when all are in the table. If the table can never
     /// take one of the items, the request is refused and nothing is inserted.

@@ -66,11 +66,12 @@ impl SharedTable {
         self.durable.get().map_or(Ok(()), |durable| durable.check())
     }
 
-    /// Fails if a journal could not write these items: a chunk that was left on the disk at the start cannot be read.
+    /// Fails if a journal could not write these items: a chunk on the disk that it has to write cannot be read.
     ///
-    /// Reads such a chunk, once, so that it is not called under a lock. Without a journal it returns at once.
+    /// Reads such chunks, so that it is not called under a lock. Without a journal it returns at once.
     pub(super) fn check_writable<'a>(&self, mut items: impl Iterator<Item = &'a Item>) -> Result<()> {
-        self.durable.get().map_or(Ok(()), |_| items.try_for_each(Item::check_unread))
+        let Some(durable) = self.durable.get() else { return Ok(()) };
+        items.try_for_each(|item| item.check_on_disk(|chunk| durable.has(chunk)))
     }
 
     /// The same request, which is done once it is durable.
