@@ -88,6 +88,7 @@ fn row(address: &str, server: u32, transport: Transport, size: usize, seconds: f
             windows: None,
             at_once: false,
             only_now: false,
+            leases: false,
         };
         client.draw(request, None)
     };

@@ -11,16 +11,7 @@ use reverie_core::sample::SampleRequest;
 use reverie_core::table::{Durable, Lessee};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-/// Waits for the journal's threads, for some seconds at most.
-fn until(what: &str, holds: impl Fn() -> bool) {
-    let started = Instant::now();
-    while !holds() {
-        assert!(started.elapsed().as_secs() < 20, "{what}");
-        std::thread::yield_now();
-    }
-}
+use std::time::Duration;
 
 fn with(syncs: Syncs) -> Server {
     server(options_of(syncs))
@@ -382,7 +373,7 @@ fn a_segment_of_a_newer_version_is_refused_and_not_taken_for_the_end_of_the_jour
         bytes[16..20].copy_from_slice(&crc.to_le_bytes());
     });
     let (tables, _) = tables(all());
-    let refused = recover(&server.disk, Path::new(ROOT), tables.bytes().0).err().expect("it is refused");
+    let Err(refused) = recover(&server.disk, Path::new(ROOT), tables.bytes().0) else { panic!("it is refused") };
     for error in [refused, verify(&server.disk, Path::new(ROOT)).unwrap_err()] {
         assert!(
             matches!(&error, Error::Storage { path: named, .. } if *named == path.display().to_string()),

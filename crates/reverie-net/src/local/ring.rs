@@ -20,7 +20,7 @@ mod tests {
     use super::*;
     use crate::bulk::{BulkIn, BulkOut};
     use crate::local::slots::Budget;
-    use crate::proto::SlotRange;
+    use crate::proto::{Slot, SlotRange};
     use proptest::prelude::*;
     use reverie_core::Error;
     use std::collections::VecDeque;
