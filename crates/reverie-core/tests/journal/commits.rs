@@ -10,16 +10,7 @@ use reverie_core::journal::{JournalEnd, JournalOptions, Log, Saver, Syncs, recov
 use reverie_core::table::Durable;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-/// Waits for the journal's threads, for some seconds at most.
-fn until(what: &str, holds: impl Fn() -> bool) {
-    let started = Instant::now();
-    while !holds() {
-        assert!(started.elapsed().as_secs() < 20, "{what}");
-        std::thread::yield_now();
-    }
-}
+use std::time::Duration;
 
 fn with(syncs: Syncs) -> Server {
     server(options_of(syncs))
