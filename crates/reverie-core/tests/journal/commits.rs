@@ -351,7 +351,7 @@ fn a_segment_of_a_newer_version_is_refused_and_not_taken_for_the_end_of_the_jour
         bytes[16..20].copy_from_slice(&crc.to_le_bytes());
     });
     let (tables, _) = tables(all());
-    let refused = recover(&server.disk, Path::new(ROOT), tables.bytes().0).err().expect("it is refused");
+    let refused = recover(&server.disk, Path::new(ROOT), tables.bytes().0).unwrap_err();
     for error in [refused, verify(&server.disk, Path::new(ROOT)).unwrap_err()] {
         assert!(
             matches!(&error, Error::Storage { path: named, .. } if *named == path.display().to_string()),
