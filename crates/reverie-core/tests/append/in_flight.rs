@@ -1,7 +1,7 @@
 //! Requests that were sent and are not confirmed: how many there are, and waits for fewer.
 
 use super::support::{Rows, options, queue, tables};
-use reverie_core::append::{InFlight, Load};
+use reverie_core::append::{InFlight, Load, Sink};
 use reverie_core::error::Error;
 use reverie_core::sample::SampleRequest;
 use reverie_core::table::SharedTable;

@@ -5,8 +5,6 @@ use super::support::{Rows, f64_of, options, queue, tables};
 use reverie_core::clock::ManualClock;
 use reverie_core::item::Key;
 use reverie_core::sample::{Draws, SampleRequest};
-use reverie_core::table::limiter::{ErrorBuffer, Limiter};
-use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{
     Age, Lessee, Neighbours, Priority, Restoring, Row, SharedTable, Slot, Table, TableInfo, TableOptions, Tables,
     Updates,

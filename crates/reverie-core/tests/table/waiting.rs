@@ -8,11 +8,8 @@ use reverie_core::sample::{SampleRequest, Source};
 use reverie_core::spec::{ColumnSignature, DType, Signature, Structure};
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
-use reverie_core::table::{
-    Block, Change, InsertReason, Priority, SampleReason, SharedTable, TableOptions, Tables, Updates,
-};
+use reverie_core::table::{Change, Priority, SampleReason, SharedTable, TableOptions, Tables, Updates};
 use std::sync::Arc;
-use std::time::Duration;
 
 pub(super) fn sample(n: usize) -> SampleRequest {
     SampleRequest { num_samples: n, ..Default::default() }
