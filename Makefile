@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help setup demo build-tests build-lints test test-rust test-python test-long test-python-long test-all test-isa mutants test-valgrind test-differential test-ported check check-source check-tests check-use lint types layers instructions examples bench \
-	bench-in-process bench-network bench-disk bench-timeline bench-smoke bench-learn train-bench fuzz docs screenshots site site-serve wheel test-wheel try-image wheels fmt clean
+	bench-in-process bench-network bench-disk bench-timeline bench-smoke bench-smoke-replay bench-smoke-training bench-learn train-bench fuzz docs screenshots site site-serve wheel test-wheel try-image wheels fmt clean
 
 export PATH := $(shell tools/rust_env.sh path)
 FOUND_RUSTUP_HOME := $(shell tools/rust_env.sh rustup-home)
@@ -50,7 +50,6 @@ else
 	cargo test --locked --workspace --exclude reverie-py --lib --bins --tests || \
 		{ $(AGAIN) && cargo test --locked --workspace --exclude reverie-py --lib --bins --tests; }
 endif
-	cargo test --locked --quiet --workspace --exclude reverie-py --doc
 	$(INTERLEAVINGS)
 
 # Needs neither .venv nor the extension: CI compiles at the same time.
@@ -102,13 +101,15 @@ check-source: setup
 
 check-tests: test-rust test-python-long
 
+# The longest first: one that begins last runs alone.
 check-use: setup
-	$(PAIRED) examples site test-wheel bench-smoke
+	$(PAIRED) bench-smoke-replay bench-smoke-training examples site test-wheel
 
-lint: setup ## formatting and lints, warnings are errors
+lint: setup ## formatting, lints and Rust's documentation with its examples; warnings are errors
 	cargo fmt --all --check
 	$(CLIPPY)
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --locked --quiet --no-deps --workspace
+	cargo test --locked --quiet --workspace --exclude reverie-py --doc
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 
@@ -140,12 +141,16 @@ bench-disk: setup ## what a journal costs, against plain files on the same disk;
 bench-timeline: setup ## inserts and draws over time while a journal syncs, files are compacted and a checkpoint is taken; a picture
 	$(PY) -m benchmarks.timeline $(ARGS)
 
-bench-smoke: setup ## the same without peers, small and short: only shows that it runs
+bench-smoke: bench-smoke-replay bench-smoke-training ## the same without peers, small and short: only shows that it runs
+
+bench-smoke-replay: setup
 	$(PY) -m benchmarks --suite in-process --smoke $(ARGS)
 	$(PY) -m benchmarks --suite network --smoke $(ARGS)
 	$(PY) -m benchmarks --suite in-process --smoke --rows "256, 20 k" --before .
 	$(PY) -m benchmarks.disk --smoke
 	$(PY) -m benchmarks.timeline --smoke
+
+bench-smoke-training: setup
 	$(PY) -m benchmarks.learn --smoke
 	$(PY) -m benchmarks.train --work pong --smoke
 	$(PY) benchmarks/gpu.py speed --device cpu --batch 16 --items 500 --seconds 0.3 --out .bench-smoke && rm -r .bench-smoke

@@ -20,9 +20,16 @@ BLOCK = re.compile(r"^```python[ \t]*\n(.*?)^```[ \t]*$(?:\n\n```text\n(.*?)^```
 #: Seconds in an output, such as of a wait.
 SECONDS = re.compile(r"\b\d+\.\d s\b")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
-#: The pages whose blocks train for seconds.
+#: The pages whose blocks train for seconds, or start the processes of a run.
 LONG = {
-    f"docs/{page}.md" for page in ("guides/atari", "guides/training", "guides/use-a-policy", "tutorials/queues-and-ppo")
+    f"docs/{page}.md"
+    for page in (
+        "guides/atari",
+        "guides/distributed",
+        "guides/training",
+        "guides/use-a-policy",
+        "tutorials/queues-and-ppo",
+    )
 }
 
 TRAINED = "runs/dqn-CartPole-v1-seed-0"

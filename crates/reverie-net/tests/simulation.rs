@@ -8,7 +8,7 @@ use simulated::{Summary, World};
 /// Simulations of a run on CI, of both kinds together, and of a run at a desk, where they would take half of its time.
 const ON_CI: u64 = 240;
 /// See [`ON_CI`].
-const QUICK: u64 = 60;
+const QUICK: u64 = 32;
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|value| value.parse().expect("a number"))
