@@ -26,7 +26,20 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 COUNTS = ROOT / "benchmarks" / "instructions.json"
 PACKAGE = "reverie-instructions"
-WORKS = ("append", "queue", "leased", "single", "fill", "journaled", "commits", "draw", "gather", "prioritised")
+WORKS = (
+    "append",
+    "queue",
+    "leased",
+    "single",
+    "fill",
+    "journaled",
+    "commits",
+    "draw",
+    "held",
+    "gather",
+    "prioritised",
+    "info",
+)
 MOST_GROWTH = 0.03
 
 

@@ -13,7 +13,7 @@ use reverie_core::sample::{Draws, SampleRequest};
 use reverie_core::spec::{ColumnSpec, DType, Key, Schema, Structure};
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
-use reverie_core::table::{Inserts, Lessee, Priority, SharedTable, TableOptions, Tables};
+use reverie_core::table::{Change, Inserts, Lessee, Priority, SharedTable, TableOptions, Tables};
 use std::hint::black_box;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -23,6 +23,8 @@ const ROUNDS: usize = 400;
 /// A learner's batch.
 const LARGE_BATCH: usize = 256;
 const REPLAY_SIZE: usize = 20_000;
+/// Inserts that wait.
+const NUM_WAITING: usize = 10_000;
 
 /// What is counted.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -43,13 +45,17 @@ enum Work {
     Commits,
     /// Batches of a uniform table are drawn.
     Draw,
+    /// As `Draw`, while very many inserts wait for the limiter.
+    Held,
     /// Drawn batches are gathered to arrays.
     Gather,
     /// Batches of a prioritised table are drawn and get new priorities.
     Prioritised,
+    /// The largest priority of a table changes, and its figures are read.
+    Info,
 }
 
-const WORKS: [(&str, Work); 10] = [
+const WORKS: [(&str, Work); 12] = [
     ("append", Work::Append),
     ("queue", Work::Queue),
     ("leased", Work::Leased),
@@ -58,8 +64,10 @@ const WORKS: [(&str, Work); 10] = [
     ("journaled", Work::Journaled),
     ("commits", Work::Commits),
     ("draw", Work::Draw),
+    ("held", Work::Held),
     ("gather", Work::Gather),
     ("prioritised", Work::Prioritised),
+    ("info", Work::Info),
 ];
 
 fn options(work: Work) -> TableOptions {
@@ -183,6 +191,13 @@ fn counted_update(table: &SharedTable, draws: &Draws, priorities: &[f64]) {
     table.update(&keys, priorities, None).unwrap();
 }
 
+/// The largest priority of all items comes or leaves, and the figures are read.
+#[inline(never)]
+fn counted_info(table: &SharedTable, key: i64, priority: f64) {
+    table.update(&[key], &[priority], None).unwrap();
+    black_box(table.info());
+}
+
 #[inline(never)]
 fn counted_gather(planner: &mut Planner, draws: &Draws, arrays: &mut Vec<Vec<MaybeUninit<u8>>>) {
     let plan = planner.plan_draws(draws).unwrap();
@@ -197,6 +212,18 @@ fn counted_gather(planner: &mut Planner, draws: &Draws, arrays: &mut Vec<Vec<May
 fn learn(work: Work, table: &Arc<SharedTable>, writer: &mut Writer) -> usize {
     for round in 0..REPLAY_SIZE / BATCH {
         table.insert(with_priorities(writer.batch(), round)).unwrap();
+    }
+    if work == Work::Held {
+        table.configure(Change { limiter: Some(Limiter::rationed()), ..Change::default() }).unwrap();
+        for _ in 0..NUM_WAITING {
+            assert!(!table.insert(with_priorities(writer.rows(1), 0)).unwrap().is_done());
+        }
+    }
+    if work == Work::Info {
+        let draws = table.sample(SampleRequest { num_samples: 1, ..SampleRequest::default() }).unwrap().poll();
+        let key = draws.unwrap().unwrap().keys[0].get();
+        (0..ROUNDS).for_each(|round| counted_info(table, key, if round % 2 == 0 { 1000.0 } else { 0.5 }));
+        return ROUNDS;
     }
     let (mut planner, mut arrays) = (Planner::new(&Options::default()), Vec::new());
     for round in 0..ROUNDS {
@@ -250,7 +277,7 @@ fn main() {
     });
     let mut writer = Writer::new(&tables);
     let items = match work {
-        Work::Draw | Work::Gather | Work::Prioritised => learn(work, &table, &mut writer),
+        Work::Draw | Work::Held | Work::Gather | Work::Prioritised | Work::Info => learn(work, &table, &mut writer),
         _ => act(work, &table, &mut writer, log.as_ref()),
     };
     println!("{items}");
