@@ -79,7 +79,7 @@ def certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def here(part: str) -> str:
     """A part of a program for this machine alone."""
     changes = {'host="0.0.0.0", port=8000': "port=0", 'host="0.0.0.0",\n    port=8000': "port=0"}
-    changes |= {'"replay.example:8000"': "server.address", 'device="cuda"': 'device="cpu"'}
+    changes |= {'"replay.example:8000"': 'server.address, transport="grpc"', 'device="cuda"': 'device="cpu"'}
     for old, new in changes.items():
         part = part.replace(old, new)
     assert not re.search(r"8000|example|cuda", part)
