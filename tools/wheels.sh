@@ -9,7 +9,8 @@
 #   pythons    that wheel on each CPython from 3.11 on that this machine has; PYTHONS="3.11 3.12" must be there
 #   newer      the same on CPython 3.14 and 3.15, in a root of Debian testing
 #   aarch64    the wheel for aarch64, cross-built by Debian's Rust in a root of its own, checked in the same way
-#   emulated   that wheel in an arm64 root under qemu-user: its use, then the quick tests of the flow
+#   emulated   that wheel in an arm64 root under qemu-user: its use, then those tests of the flow that are marked so: some of
+#              each word, over each path; ARGS="tests/flow" runs all quick ones (an hour or more)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH=$(tools/rust_env.sh path)
@@ -206,12 +207,12 @@ in_arm64() {
         trap 'echo -1 >$binfmt/qemu-aarch64' EXIT
     fi
     make_root arm64 arm64 "$suite" python3
-    say "the wheel for aarch64, emulated: its use, then the quick tests of the flow (slow)"
+    say "the wheel for aarch64, emulated: its use, then tests of the flow (slow)"
     # uv installs from here, for the root's Python and glibc: pip takes many minutes under emulation.
     in_root arm64 aarch64 "uname -m
         export PYTHONPATH=/tried/site PYTHONDONTWRITEBYTECODE=1
         python3 -P probe.py
-        python3 -P -m pytest -p no:cacheprovider ${ARGS:-tests/flow}" \
+        python3 -P -m pytest -p no:cacheprovider ${ARGS:-tests/flow -m emulated}" \
         --target "$work/arm64/tried/site" --python-platform aarch64-manylinux_2_40 --python-version 3.13
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 import tarfile
 import tomllib
 from pathlib import Path
@@ -12,6 +13,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+
+from reverie.testing import PATHS
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -47,6 +50,18 @@ def test_wheels_are_tried_on_the_pythons_that_the_metadata_names() -> None:
     assert abi
     assert tried[0] == f"3.{abi[1]}"
     assert f"cp3{abi[1]}-abi3" in script
+
+
+def test_the_tests_under_emulation_are_some_of_each_word_over_each_path() -> None:
+    script = (ROOT / "tools" / "wheels.sh").read_text()
+    default = re.search(r"\$\{ARGS:-(.*)\}", script)
+    assert default
+    words = ("append", "chunk", "item", "table", "sample", "batch")
+    collect = [sys.executable, "-m", "pytest", "-q", "-n0", "--collect-only", "-p", "no:cacheprovider"]
+    found = subprocess.run([*collect, *default[1].split()], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    tests = re.findall(r"^tests/flow/(\w+)/\w+\.py::\w+\[(.+)\]$", found, flags=re.MULTILINE)
+    tried = {(word, path) for word, case in tests for path in PATHS if path in case}
+    assert {(word, path) for word in words for path in PATHS} - tried == set()
 
 
 @pytest.mark.long

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -301,3 +302,16 @@ def test_without_rllib_the_import_names_the_packages(monkeypatch):
     monkeypatch.delattr(sys.modules["ray"], "rllib")
     with pytest.raises(ImportError, match=r'"ray\[rllib\]"'):
         importlib.import_module("reverie.integrations.rllib")
+
+
+def test_the_configurations_of_the_guide_are_those_that_rllib_accepts():
+    page = (ROOT / "docs" / "guides" / "use-with-rllib.md").read_text()
+    blocks = re.findall(r"^```py\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+    names = {}
+    found = []
+    for block in blocks:
+        exec(block, names)
+        names["config"].validate()
+        found.append(names["config"].replay_buffer_config)
+    assert [one["n_step"] for one in found] == [3, 3]
+    assert found[1]["server"] == "replay.example:8000"

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import runpy
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("tianshou", reason="tianshou needs numba, pandas and h5py, which tests do not install")
@@ -19,6 +23,8 @@ from tianshou.utils.net.common import Net
 
 import reverie
 from reverie.integrations.tianshou import PrioritizedReplayBuffer, ReplayBuffer
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def steps(count, n_envs, nested=False, seed=0):
@@ -197,3 +203,34 @@ def test_dqn_of_tianshou_learns_to_balance(kind):
     stats = collector.collect(n_episode=8, reset_before_collect=True)
     assert stats.lens_stat.mean > 60
     assert len(lengths) > 100
+
+
+@pytest.mark.long
+def test_the_guide_collects_into_its_buffer():
+    page = (ROOT / "docs" / "guides" / "use-with-tianshou.md").read_text()
+    block = re.findall(r"^```py\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)[0]
+    envs = DummyVectorEnv([lambda: gym.make("CartPole-v1")] * 4)
+    policy = DiscreteQLearningPolicy(
+        model=Net(state_shape=4, action_shape=2, hidden_sizes=[8]), action_space=gym.make("CartPole-v1").action_space
+    )
+    names = {"policy": policy, "optim": AdamOptimizerFactory(), "envs": envs}
+    exec(block, names)
+    names["collector"].reset()
+    names["collector"].collect(n_step=80, random=True)
+    sample, indices = names["buffer"].sample(16)
+    assert len(names["buffer"]) >= 80 - 2 * 4
+    assert sample.weight.tolist() == [1.0] * 16
+    returns = names["algorithm"].compute_nstep_return(
+        sample, names["buffer"], indices, lambda *_: torch.zeros(16, 1), gamma=1.0, n_step=3
+    )
+    assert set(returns.returns.flatten().tolist()) <= {1.0, 2.0, 3.0}
+
+
+@pytest.mark.long
+def test_the_example_trains(capsys, monkeypatch):
+    example = runpy.run_path(str(ROOT / "examples" / "tianshou" / "dqn_on_a_server.py"))
+    monkeypatch.setitem(example["main"].__globals__, "STEPS", 100)
+    example["main"]()
+    transitions, priorities = (int(part.split()[0]) for part in capsys.readouterr().out.split(", "))
+    assert transitions > 250
+    assert priorities >= 64

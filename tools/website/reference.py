@@ -158,7 +158,7 @@ PAGES = {
     ),
     "reference/tianshou.md": Reference(
         "tianshou",
-        "Replay buffers for the off-policy algorithms of tianshou.",
+        "Replay buffers for the off-policy algorithms of tianshou ([guide](../guides/use-with-tianshou.md)).",
         ("reverie.integrations.tianshou.*",),
     ),
     "reference/stored-data.md": Reference(

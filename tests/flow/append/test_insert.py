@@ -10,6 +10,7 @@ import reverie
 from reverie.testing import arrays, nests, serve
 
 
+@pytest.mark.emulated
 def test_a_step_comes_back_as_it_was_inserted(connect):
     client = connect()
     step = {"obs": np.arange(4, dtype=np.float32), "action": 3, "reward": 0.5, "done": False}
@@ -37,6 +38,7 @@ def test_rows_come_back_under_their_keys_in_order(connect):
     np.testing.assert_array_equal(batch.info.priority, np.arange(1, 201)[::-1])
 
 
+@pytest.mark.emulated
 def test_one_step_goes_into_several_tables_and_is_stored_once(connect, uniform):
     client = connect(uniform("a"), uniform("b"))
     client.insert({"frame": np.zeros(10_000, np.uint8)}, {"a": 1.0, "b": 2.0})
@@ -294,6 +296,7 @@ def test_rows_of_any_size_are_kept_apart(rows, width):
         np.testing.assert_array_equal(client.get("t", keys).data, data)
 
 
+@pytest.mark.emulated
 @pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_inserts_with_wait_false_keep_the_order_of_calls_and_flush_waits_for_all(connect):
     client = connect(reverie.Table.queue("t", 10_000))

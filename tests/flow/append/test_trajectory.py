@@ -18,6 +18,7 @@ def read(client, writer):
     return client.sample_batch("t", 1, timeout=0).data
 
 
+@pytest.mark.emulated
 @pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_items_are_slices_of_the_history(client):
     with client.trajectory_writer(10) as writer:
@@ -327,6 +328,7 @@ def test_sampled_trajectories_come_step_by_step(client):
         list(client.sample("t", 1))
 
 
+@pytest.mark.emulated
 def test_memory_of_overlapping_items_is_shared(connect):
     client = connect(Table("t", selectors.Uniform(), selectors.Fifo(), 1000, compression="none"))
     writer = client.trajectory_writer(8)

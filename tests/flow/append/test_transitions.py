@@ -130,6 +130,7 @@ def test_one_environment_needs_no_axis_and_no_arrays(connect):
     assert data["obs"]["b"][0].shape == (3, 3)
 
 
+@pytest.mark.emulated
 @pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_frames_are_stacked_when_they_are_read_and_stored_once(connect):
     client = connect(fifo(compression="none"))

@@ -10,6 +10,7 @@ from reverie import Table, rate_limiters, selectors
 from reverie.datasets.batches import split
 
 
+@pytest.mark.emulated
 @pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 @pytest.mark.parametrize("prefetch", [0, 1, 3])
 def test_batches_come_in_the_order_of_a_fifo_and_end_with_max_samples(connect, prefetch):
@@ -22,6 +23,7 @@ def test_batches_come_in_the_order_of_a_fifo_and_end_with_max_samples(connect, p
     assert client.info().tables["t"].current_size == 30
 
 
+@pytest.mark.emulated
 @pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_undelivered_draws_are_in_leftover(connect):
     client = connect(Table("t", selectors.Fifo(), selectors.Fifo(), 100, max_times_sampled=1))
@@ -152,6 +154,7 @@ def test_a_server_that_stops_ends_the_iterator_with_its_error():
         next(batches)
 
 
+@pytest.mark.emulated
 def test_tables_are_mixed_by_their_shares(connect, uniform):
     client = connect(uniform("online"), uniform("offline"))
     client.insert_batch("online", {"n": np.arange(10)})

@@ -100,6 +100,7 @@ def test_other_libraries_pad_on_a_side_too(completions, library):
     assert left.tolist() == [[*[-1] * (6 - size), *range(10 * size, 11 * size)] for size in SIZES]
 
 
+@pytest.mark.emulated
 @pytest.mark.parametrize("ragged", ["pad", "values"])
 def test_batches_drawn_ahead_and_over_shards_have_every_cell_whole(connect, ragged):
     client = connect(table(STEP, sampler=selectors.Uniform(seed=1), max_times_sampled=0))

@@ -21,6 +21,7 @@ def check(data, stored):
         assert data[name].flags["WRITEABLE"]
 
 
+@pytest.mark.emulated
 @pytest.mark.parametrize("columns", [None, ["number", "wide"], ["number", "pixels", "tiny"], ["number", "small"]])
 def test_columns_of_large_and_small_cells_arrive_as_they_were_stored(connect, columns):
     client, stored = connect(), rows()

@@ -20,6 +20,7 @@ def frames(num_frames):
     return stack
 
 
+@pytest.mark.emulated
 @pytest.mark.parametrize("compression", ["none", "lz4", "zstd", "auto", "auto:speed", "auto:size"])
 def test_frames_come_back_whatever_the_compression(connect, compression):
     client = connect(table(compression=compression))
@@ -138,6 +139,7 @@ def test_bytes_return_to_zero_when_the_tables_are_emptied(connect, until):
     until(lambda: client.info().size_bytes == 0)
 
 
+@pytest.mark.emulated
 def test_a_chunk_of_two_tables_counts_once_for_the_server_and_once_for_each(connect):
     client = connect(table("a", compression="none"), table("b", compression="none"))
     client.insert({"x": np.zeros(100_000, np.uint8)}, {"a": 1.0, "b": 1.0})
@@ -148,6 +150,7 @@ def test_a_chunk_of_two_tables_counts_once_for_the_server_and_once_for_each(conn
     assert client.info().size_bytes == info.size_bytes
 
 
+@pytest.mark.emulated
 def test_a_batch_outlives_the_chunks_it_was_gathered_from(connect):
     client = connect(table())
     rows = np.random.default_rng(1).random((8, 1000))

@@ -37,6 +37,7 @@ def disk_of(client):
     return [info.disk] if not info.shards else [shard.info.disk for shard in info.shards]
 
 
+@pytest.mark.emulated
 def test_a_table_of_six_times_the_memory_gives_every_item_as_it_was(connect, uniform, tmp_path):
     client = connect(uniform("t", max_size=10_000), disk=tmp_path, memory_bytes=MEMORY)
     keys = filled(client)

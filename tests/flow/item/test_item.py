@@ -5,6 +5,7 @@ import reverie
 from reverie import Table, rate_limiters, selectors
 
 
+@pytest.mark.emulated
 def test_keys_are_positive_and_belong_to_one_item_of_one_table(connect, uniform):
     client = connect(uniform("a", max_size=50), uniform("b", max_size=50))
     keys = [client.insert_batch(name, {"n": np.arange(200)}) for name in "ab"]
@@ -44,6 +45,7 @@ def test_any_integer_is_a_valid_key_to_request(connect):
             client.get("t", [key])
 
 
+@pytest.mark.emulated
 def test_columns_of_one_item_may_have_lengths_of_their_own(connect):
     client = connect()
     with client.trajectory_writer(10) as writer:
@@ -78,6 +80,7 @@ def test_items_that_differ_make_no_batch_and_the_error_names_both(connect):
     assert [batch.data["a"].dtype for batch in raised.value.drawn] == [np.float32, np.float64]
 
 
+@pytest.mark.emulated
 def test_versions_count_the_updates_of_an_item(connect):
     client = connect()
     keys = client.insert_batch("t", {"n": np.arange(3)})

@@ -11,6 +11,7 @@ import reverie
 from reverie import Table, rate_limiters, selectors
 
 
+@pytest.mark.emulated
 def test_a_batch_is_one_contiguous_writable_array_per_column(connect):
     client = connect()
     client.insert_batch("t", {"obs": np.ones((50, 84, 84), np.float32), "n": np.arange(50)})
@@ -80,6 +81,7 @@ def test_weights_use_changed_arrays_of_an_info(connect, uniform):
     assert batch.weights(1.0).tolist() == [1.0, 1.0, 0.5, 0.25]
 
 
+@pytest.mark.emulated
 @pytest.mark.one_table_only("which server an insert uses differs from client to client")
 def test_the_same_seed_gives_the_same_draws(connect, uniform):
     def draws():
@@ -105,6 +107,7 @@ def test_without_replacement_gives_no_item_twice(connect):
     assert sorted(client.sample_batch("t", 50, without_replacement=True).data["n"].tolist()) == list(range(50))
 
 
+@pytest.mark.emulated
 def test_importance_weights_follow_the_formula(connect, uniform):
     client = connect(uniform("t", sampler=selectors.Prioritized(1.0, seed=1)))
     client.insert_batch("t", {"n": np.arange(3)}, priorities=[1.0, 2.0, 5.0])
@@ -121,6 +124,7 @@ def test_importance_weights_follow_the_formula(connect, uniform):
         batch.weights(0.5, normalise="sum")
 
 
+@pytest.mark.emulated
 @pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_timeout_zero_tries_once_and_the_error_has_the_reason(connect):
     client = connect(Table.queue("q", 5))
@@ -158,6 +162,7 @@ def test_timeouts_below_zero_are_refused(connect, timeout):
         connect().sample_batch("t", 1, timeout=timeout)
 
 
+@pytest.mark.emulated
 def test_a_sample_waits_for_the_insert_of_another_thread(connect):
     client = connect()
     threading.Timer(0.05, lambda: client.insert({"n": 7}, {"t": 1.0})).start()
@@ -214,6 +219,7 @@ def test_a_loop_over_a_queue_that_ends_early_loses_nothing(connect):
     assert client.sample_batch("q", 1).data["n"].tolist() == [5]
 
 
+@pytest.mark.emulated
 def test_sampling_threads_do_not_dead_lock(connect):
     client = connect(
         Table("t", selectors.Prioritized(0.6), selectors.Fifo(), 1000, rate_limiters.SampleToInsertRatio(4.0, 10, 50.0))

@@ -9,6 +9,7 @@ import reverie
 from reverie import Table, rate_limiters, selectors
 
 
+@pytest.mark.emulated
 @pytest.mark.one_table_only("each server evicts by itself: which items leave differs")
 def test_priorities_change_the_draws_and_stale_keys_are_counted(connect, uniform):
     client = connect(uniform("t", max_size=4, sampler=selectors.Prioritized(1.0, seed=0)))
@@ -41,6 +42,7 @@ def test_updates_of_unequal_length_or_of_floats_as_keys_are_refused(connect):
     assert client.update_priorities("t", [], []) == (0, 0)
 
 
+@pytest.mark.emulated
 def test_a_mutation_deletes_first(connect):
     client = connect()
     a, b = client.insert_batch("t", {"n": np.arange(2)}).tolist()
@@ -76,6 +78,7 @@ def test_limits_change_while_running(connect):
         client.configure("t", rate_limiter=rate_limiters.MinSize(4))
 
 
+@pytest.mark.emulated
 @pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_waiting_calls_proceed_when_new_limits_allow(connect):
     client = connect(Table.queue("q", 2), Table("t", selectors.Fifo(), selectors.Fifo(), 10, rate_limiters.MinSize(5)))
@@ -124,6 +127,7 @@ def test_can_sample_and_can_insert_ask_the_limiter(connect):
     assert not client.can_insert("q")
 
 
+@pytest.mark.emulated
 @pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_queue_and_stack_give_every_item_once_in_their_order(connect):
     client = connect(Table.queue("q", 4), Table.stack("s", 4))
@@ -133,6 +137,7 @@ def test_queue_and_stack_give_every_item_once_in_their_order(connect):
         assert client.info().tables[name].current_size == 0
 
 
+@pytest.mark.emulated
 def test_max_bytes_evicts_by_the_remover(connect, uniform):
     client = connect(uniform("t", max_bytes=200_000, compression="none"))
     for n in range(50):

@@ -87,6 +87,20 @@ def test_what_is_exported_to_minari_is_read_by_it_and_comes_back_exactly(client,
     same(client)
 
 
+@pytest.mark.parametrize("data_format", ["hdf5", "arrow"])
+def test_a_path_may_be_relative_to_the_working_folder(client, played, same, tmp_path, monkeypatch, data_format):
+    if data_format == "arrow":
+        pytest.importorskip("pyarrow")
+    monkeypatch.chdir(tmp_path)
+    played(client)
+    client.update_priorities("from", client.query("from").key, np.ones(3))  # Minari has no priorities.
+    export_table(client, "from", "play-v3", format="minari", data_format=data_format)
+    assert [one.name for one in tmp_path.iterdir()] == ["play-v3"]
+    assert minari.MinariDataset(tmp_path / "play-v3" / "data").id == "play-v3"
+    import_dataset(client, "to", open_dataset("play-v3"))
+    same(client)
+
+
 def test_the_environment_gives_its_spaces_and_its_specification(client, tmp_path):
     with client.episode_writer("from") as writer:
         for step in range(3):

@@ -151,7 +151,8 @@ class MinariWriter:
             env = gymnasium.make(environment)
             spec, spaces = env.spec, {"obs": env.observation_space, "action": env.action_space}
             env.close()
-        self._path, self._partial = path, path.with_name(f"{path.name}.partial")
+        # Minari joins a relative folder to itself when it adds episodes.
+        self._path, self._partial = path, path.absolute().with_name(f"{path.name}.partial")
         (self._partial / "data").mkdir(parents=True)
         self._storage = MinariStorage.new(
             self._partial / "data", spaces["obs"], spaces["action"], spec, data_format, jpeg_encoding=False
