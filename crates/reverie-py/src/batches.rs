@@ -11,7 +11,7 @@ use crate::reading::{Columns, Reading, WindowsArgument};
 use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use reverie_core::replay::Batches;
-use reverie_core::sample::{Drawn, MAX_SAMPLES, Mixture, Schedule, Share};
+use reverie_core::sample::{Drawn, Lease, MAX_SAMPLES, Mixture, Schedule, Share};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -87,26 +87,29 @@ impl Prefetch {
             }
         };
         let Some(mut drawn) = next else { return Ok(None) };
-        let batch = self.batcher.batch(py, &mut drawn, &self.reading)?;
         // Draws that become no batch go back to their tables.
-        drawn.acknowledge();
+        let lease = drawn.take_lease();
+        let batch = self.batcher.batch(py, &mut drawn, &self.reading)?;
+        lease.acknowledge();
         Ok(Some(batch))
     }
 
     /// Stops, and returns the batches that were drawn and never delivered. Idempotent.
     fn close<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let batches = self.batches.get(py)?;
-        let (mut left, mut undelivered) = (Vec::new(), detached(py, || Ok(locked(batches).close()))?);
-        for drawn in &mut undelivered {
-            match (self.batcher.batch(py, drawn, &self.reading), &*drawn) {
+        let (mut left, mut leases) = (Vec::new(), Lease::default());
+        for mut drawn in detached(py, || Ok(locked(batches).close()))? {
+            let lease = drawn.take_lease();
+            match (self.batcher.batch(py, &mut drawn, &self.reading), &drawn) {
                 (Ok(batch), _) => left.push(batch),
                 // `next` reported the error to the reader; single batches would take as much memory.
-                (Err(error), Drawn::Items(_)) if error.is_instance_of::<PyMemoryError>(py) => drop(drawn.take_lease()),
+                (Err(error), Drawn::Items(_)) if error.is_instance_of::<PyMemoryError>(py) => continue,
                 (Err(_), Drawn::Items(draws)) => left.extend(self.batcher.singles(py, draws, &self.reading)?),
                 (Err(error), _) => return Err(error),
             }
+            leases.join(lease);
         }
-        undelivered.iter_mut().for_each(Drawn::acknowledge);
+        leases.acknowledge();
         Ok(left)
     }
 }
