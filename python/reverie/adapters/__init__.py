@@ -41,7 +41,7 @@ def converter(as_: As, device: Any, pinned: bool | None) -> Callable[[Batch], Ba
     return torch.converter(device, pinned)
 
 
-def sender(as_: As, device: Any, pinned: bool | None) -> Callable[[Batch], Callable[[], Batch]] | None:
+def sender(as_: As, device: Any, pinned: bool | None) -> Callable[[Batch], tuple[Batch, Callable[[], Batch]]] | None:
     """A function for `reverie.datasets.Batches` that sends batches to a GPU from a thread; None if none is sent.
 
     The options are those that `converter` took.

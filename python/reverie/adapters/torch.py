@@ -116,11 +116,12 @@ def converter(device: torch.device | str | None, pinned: bool | None) -> Callabl
 
 def sender(
     device: torch.device | str, finish: Callable[[Batch], Batch] | None = None
-) -> Callable[[Batch], Callable[[], Batch]] | None:
+) -> Callable[[Batch], tuple[Batch, Callable[[], Batch]]] | None:
     """A function that sends batches to a CUDA device, on a stream of its own; None for another device.
 
-    It copies a batch into page-locked memory, starts the copy to the device, and returns a function. That one makes the
-    current stream of its caller wait for the copy, and returns the batch of tensors, after `finish` if that is given.
+    It copies a batch into page-locked memory, starts the copy to the device, and returns the batch in that memory and a
+    function. The function makes the current stream of its caller wait for the copy, and returns the batch of tensors,
+    after `finish` if that is given.
     """
     target = torch.device(device)
     if target.type != "cuda":
@@ -129,15 +130,19 @@ def sender(
         target = torch.device("cuda", torch.cuda.current_device())
     stream: torch.cuda.Stream = torch.cuda.Stream(target)  # type: ignore[no-untyped-call]
 
-    def send(batch: Batch) -> Callable[[], Batch]:
+    def send(batch: Batch) -> tuple[Batch, Callable[[], Batch]]:
+        pinned: list[torch.Tensor] = []
         sent: list[torch.Tensor] = []
 
         def to_device(array: np.ndarray[Any, Any]) -> torch.Tensor:
-            sent.append(to_tensor(array, target, pinned=True))
+            pinned.append(to_tensor(array, pinned=True))
+            sent.append(pinned[-1].to(target, non_blocking=True))
             return sent[-1]
 
         with torch.cuda.stream(stream):
             made = converted(batch, to_device, weights_as(target, pinned=True))
+            in_order = iter(pinned)
+            kept = converted(batch, lambda _: to_array(next(in_order)), batch._weights_as)
             copied = stream.record_event()
 
         def arrive() -> Batch:
@@ -147,7 +152,7 @@ def sender(
                 tensor.record_stream(now)  # its memory is that of another stream
             return made if finish is None else finish(made)
 
-        return arrive
+        return kept, arrive
 
     return send
 

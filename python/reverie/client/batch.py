@@ -58,8 +58,9 @@ class BatchCalls(TableCalls):
             seed: of annealed shares, whose counts are rounded at random so that their expectation is exact; None takes
                 a random seed.
         """
-        convert, send = adapters.converter(as_, device, pinned), adapters.sender(as_, device, pinned)
+        convert = adapters.converter(as_, device, pinned)
         ahead, widens = self._ahead(table, timeout) if prefetch is None else (prefetch, False)
+        send = adapters.sender(as_, device, pinned) if ahead and sent_ahead != 0 else None
         return self._kind_of_batches(
             self,
             table,
@@ -130,8 +131,9 @@ class BatchCalls(TableCalls):
                 (`max_times_sampled`).
             RaggedError: raised by the iterator: items have no common time axis, or none of 1000 draws is long enough.
         """
-        convert, send = adapters.converter(as_, device, pinned), adapters.sender(as_, device, pinned)
+        convert = adapters.converter(as_, device, pinned)
         ahead, widens = self._ahead(table, timeout) if prefetch is None else (prefetch, False)
+        send = adapters.sender(as_, device, pinned) if ahead and sent_ahead != 0 else None
         return self._kind_of_batches(
             self,
             table,
@@ -159,8 +161,8 @@ def _sent_ahead(asked: int | None, prefetch: int, send: Send | None) -> int:
     if asked is None:
         return 2 if prefetch and send is not None else 0
     count = _checks.count("sent_ahead", asked, 0)
-    if count and send is None:
-        raise ValueError(f"sent_ahead is {count}, and is for tensors on a CUDA device, through pinned memory")
     if count and not prefetch:
         raise ValueError(f"sent_ahead is {count}, and prefetch is 0, which draws a batch when the loop asks for it")
+    if count and send is None:
+        raise ValueError(f"sent_ahead is {count}, and is for tensors on a CUDA device, through pinned memory")
     return count

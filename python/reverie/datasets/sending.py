@@ -14,8 +14,9 @@ from reverie.types import Batch
 
 __all__ = ["Send", "Sender"]
 
-#: Starts to send a batch; returns a function that gives it, sent, to the thread that will use it.
-Send = Callable[[Batch], Callable[[], Batch]]
+#: Starts to send a batch. Returns the batch as it was drawn, in memory of its own, and a function that gives it, sent,
+#: to the thread that will use it. The memory of a batch over a network is one of few slots, which others wait for.
+Send = Callable[[Batch], tuple[Batch, Callable[[], Batch]]]
 
 #: Seconds that the thread waits for a batch before it looks whether it is to stop.
 POLL_SECONDS = 0.1
@@ -159,6 +160,6 @@ class _Shared:
         if batch is None:
             return _Outcome()
         try:
-            return _Outcome(batch, self._send(batch))
+            return _Outcome(*self._send(batch))
         except BaseException as error:
             return _Outcome(batch, error=error)

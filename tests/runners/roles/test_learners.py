@@ -91,7 +91,7 @@ def test_agents_with_publish_every_update_publish_every_version(student):
     assert published == [(2, version) for version in range(1, 6)]
 
 
-def test_other_agents_publish_by_time_and_before_a_wait(student):
+def test_other_agents_publish_by_time_and_while_they_wait(student):
     one, published, clock = student(every=False)
     for _ in range(5):
         one.learn()
@@ -101,6 +101,10 @@ def test_other_agents_publish_by_time_and_before_a_wait(student):
     one.learn()
     assert published == [(0, 1), (0, 6)]
     one.publish_before_wait()
+    assert published == [(0, 1), (0, 6)], "a wait of a moment, such as for a batch, is no reason"
+    clock[0] += learners.PUBLISH_SECONDS
+    one.publish_before_wait()
+    clock[0] += learners.PUBLISH_SECONDS
     one.publish_before_wait()
     assert published == [(0, 1), (0, 6), (0, 7)]
 
