@@ -227,6 +227,17 @@ def test_waits_for_a_batch_and_for_the_limiter_are_reported_separately(learner, 
     assert "being made" in role._waits or "cannot give" in role._waits
 
 
+@pytest.mark.parametrize(("can", "longest"), [(True, learners.BATCH_SECONDS), (False, 0.02)])
+def test_a_batch_that_is_being_made_is_looked_for_oftener_than_one_that_the_limiter_holds_back(learner, can, longest):
+    role, link, paused = learner(can=can, prefetch=2), Link(), []
+    role.inner.learner.made = (False,) * 10
+    for _ in range(10):
+        role.turn(link)
+        paused.append(link.paused)
+    assert paused == sorted(paused)
+    assert paused[-1] == longest
+
+
 @pytest.mark.parametrize("error", [UnavailableError("it is gone"), UnauthenticatedError("not with this token")])
 def test_a_learner_that_lost_its_shard_waits_for_the_new_address(learner, error):
     """It must stay alive to return its state: its updates since the checkpoint would be lost otherwise."""

@@ -219,6 +219,7 @@ class Learner(LearningRole):
                 self.inner.learn()
                 self._idle, self._waits = 0.0, ""
                 return
+            began = time.perf_counter()  # what it did before has its own account
             self._waits = f"{self._names} cannot give a batch of {self._batch_size} yet"
             self.inner.publish_before_wait()
             if self.inner.draws_ahead and self._table_can_give():
