@@ -126,7 +126,7 @@ def sender(
     target = torch.device(device)
     if target.type != "cuda":
         return None
-    if target.index is None:  # the sending thread's current device may be another
+    if str(target) == "cuda":  # the sending thread's current device may be another
         target = torch.device("cuda", torch.cuda.current_device())
     stream: torch.cuda.Stream = torch.cuda.Stream(target)  # type: ignore[no-untyped-call]
 
