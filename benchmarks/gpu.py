@@ -31,8 +31,9 @@ import reverie
 from reverie.adapters.torch import to_torch
 from reverie.agents import presets
 from reverie.agents.apex_dqn import agent as apex_dqn
-from reverie.agents.core import Stopwatch, Weights
+from reverie.agents.core import CompilePlan, Stopwatch, Weights
 from reverie.agents.environments import EnvSpec
+from reverie.agents.learning import WEIGHTS
 from reverie.agents.replay import TABLE
 from reverie.runners import StoppedError, train
 from reverie.runners.planning.devices import networks_on
@@ -126,18 +127,30 @@ def precision_rows(options: argparse.Namespace, precision: str) -> dict[str, Any
         fill(client, options.items)
         # Only the learner is measured: no actor inserts while it runs.
         client.configure(TABLE, rate_limiter=reverie.rate_limiters.MinSize(1))
-        with networks_on(options.device):
-            learner: Any = apex_dqn.make_learner(FRAMES, config, client, seed=0, watch=Stopwatch())
+        plain, recorded = learners(options, config, client)
         ones = torch.ones(options.batch, device=options.device)
-        fixed = to_torch(client.sample_batch(TABLE, options.batch), options.device).data
+        fixed = {**to_torch(client.sample_batch(TABLE, options.batch), options.device).data, WEIGHTS: ones}
+        drawn: list[Any] = []
 
-        def bare_update() -> None:
-            learner._update(fixed, ones)[0].double().cpu().numpy()
-            learner.version += 1
+        def gathered() -> None:
+            if not drawn:  # the turn of this row begins
+                drawn.append(client.batches(TABLE, options.batch))
+            next(drawn[0])
 
-        def drawing(ahead: int) -> Callable[[], None]:
+        def bare(learner: Any) -> Callable[[], None]:
+            def one() -> None:
+                if drawn:
+                    drawn.pop().close()
+                learner._updated(fixed, lambda columns: learner._update(columns, columns[WEIGHTS]))[0].cpu().numpy()
+                learner.version += 1
+
+            return one
+
+        def drawing(learner: Any, ahead: int) -> Callable[[], None]:
             def one() -> None:
                 if learner._draws.ahead != ahead:  # the turn of this row begins
+                    for each in (plain, recorded):
+                        each.draw_ahead(0)
                     learner.draw_ahead(ahead)
                 while ahead and not learner.fetch():
                     time.sleep(1e-4)
@@ -145,14 +158,36 @@ def precision_rows(options: argparse.Namespace, precision: str) -> dict[str, Any
 
             return one
 
-        ways = {"bare loop": bare_update, "drawn ahead": drawing(2), "drawn when asked for": drawing(0)}
-        rates = in_turns(ways, options)
-        learner.draw_ahead(0)
-    bare = rates["bare loop"]
+        ways = {
+            "gathered, and not learnt from": gathered,
+            "bare loop": bare(plain),
+            "bare loop, recorded": bare(recorded),
+            "drawn ahead": drawing(plain, 2),
+            "drawn ahead, recorded": drawing(recorded, 2),
+            "drawn when asked for": drawing(plain, 0),
+        }
+        rates = in_turns(ways if options.device.startswith("cuda") else without_recordings(ways), options)
+        for learner in (plain, recorded):
+            learner.draw_ahead(0)
+    bare_rate = rates["bare loop"]
     return {
         "batches a second": rates,
-        "of the bare loop": {way: rate / bare for way, rate in rates.items()},
+        "of the bare loop": {way: rate / bare_rate for way, rate in rates.items()},
     }
+
+
+def learners(options: argparse.Namespace, config: Any, client: Any) -> tuple[Any, Any]:
+    """A learner that makes each update by single operations, and one that records them on a GPU."""
+    with networks_on(options.device):
+        plain, recorded = (apex_dqn.make_learner(FRAMES, config, client, seed=0, watch=Stopwatch()) for _ in range(2))
+    if options.device.startswith("cuda"):
+        recorded.compile_updates(CompilePlan(begin=2, use_from=2, required=True))
+    return plain, recorded
+
+
+def without_recordings(ways: dict[str, Any]) -> dict[str, Any]:
+    """The rows of a machine without a GPU."""
+    return {name: way for name, way in ways.items() if "recorded" not in name}
 
 
 # The update, compiled.

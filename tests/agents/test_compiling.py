@@ -14,7 +14,7 @@ from reverie.agents.compiling import CompileError  # noqa: E402
 from reverie.agents.core import CompilePlan, RunSettings  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
 from reverie.agents.learning import adam, centred_rmsprop  # noqa: E402
-from reverie.runners.planning.compiling import BEGIN, USE_FROM, compile_plan  # noqa: E402
+from reverie.runners.planning.compiling import BEGIN, RECORD_FROM, USE_FROM, compile_plan  # noqa: E402
 
 COMPILED = [name for name in agents.BUILT_IN if agents.find(name).compiles]
 ALL = [
@@ -394,7 +394,10 @@ RUN = RunSettings(target_return=1.0, max_env_steps=1, evaluate_every=1)
         ("dqn", {}, "process", CompilePlan(BEGIN, None, required=False)),
         ("dqn", {"compile": "on"}, "local", CompilePlan(0, 1, required=True)),
         ("dqn", {"compile": "off"}, "local", None),
-        ("dqn", {"device": "cuda"}, "process", None),
+        ("dqn", {"device": "cuda"}, "process", CompilePlan(RECORD_FROM, RECORD_FROM, required=False)),
+        ("dqn", {"device": "cuda:1", "compile": "on"}, "local", CompilePlan(RECORD_FROM, RECORD_FROM, required=True)),
+        ("dqn", {"device": "cuda", "compile": "off"}, "process", None),
+        ("r2d2", {"device": "cuda"}, "process", None),
         ("ppo", {}, "local", None),
     ],
 )
@@ -407,8 +410,8 @@ def test_what_must_be_compiled_and_cannot_is_refused_before_the_run(monkeypatch)
     spec, on = describe("CartPole-v1"), dataclasses.replace(RUN, compile="on")
     with pytest.raises(ValueError, match="compile is 'on', and the updates of ppo are not made to be compiled"):
         compile_plan(agents.find("ppo"), spec, on, "local")
-    with pytest.raises(ValueError, match="compile is 'on', and the device is 'cuda'"):
-        compile_plan(agents.find("dqn"), spec, dataclasses.replace(on, device="cuda"), "local")
+    with pytest.raises(ValueError, match="compile is 'on', and the updates of r2d2 are not made to be compiled"):
+        compile_plan(agents.find("r2d2"), spec, dataclasses.replace(on, device="cuda"), "local")
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(ValueError, match="compile is 'on', and there is no C\\+\\+ compiler 'no-such-compiler'"):
         compile_plan(agents.find("dqn"), spec, on, "local")

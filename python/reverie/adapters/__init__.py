@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 from reverie.types import Batch
 
-__all__ = ["As", "converter"]
+__all__ = ["As", "converter", "sender"]
 
 #: The type of the columns of a batch.
 As = Literal["numpy", "torch", "jax", "tensordict"]
@@ -39,3 +39,19 @@ def converter(as_: As, device: Any, pinned: bool | None) -> Callable[[Batch], Ba
     from reverie.adapters import torch
 
     return torch.converter(device, pinned)
+
+
+def sender(as_: As, device: Any, pinned: bool | None) -> Callable[[Batch], tuple[Batch, Callable[[], Batch]]] | None:
+    """A function for `reverie.datasets.Batches` that sends batches to a GPU from a thread; None if none is sent.
+
+    The options are those that `converter` took.
+    """
+    if as_ not in ("torch", "tensordict") or device is None or pinned is False:
+        return None
+    from reverie.adapters import torch
+
+    if as_ == "torch":
+        return torch.sender(device)
+    from reverie.adapters import tensordict
+
+    return torch.sender(device, tensordict.to_tensordict)

@@ -13,11 +13,14 @@ from reverie.types import Batch
 
 
 def converted(
-    batch: Batch, to_array: Callable[[np.ndarray[Any, Any]], Any], weights_as: Callable[[np.ndarray[Any, Any]], Any]
+    batch: Batch,
+    to_array: Callable[[np.ndarray[Any, Any]], Any],
+    weights_as: Callable[[np.ndarray[Any, Any]], Any] | None,
 ) -> Batch:
     """The batch with `to_array` of each array in its data and in the fields of windows.
 
-    `info` stays NumPy, as do columns of bytes and str. `Batch.weights` is what `weights_as` makes of its array.
+    `info` stays NumPy, as do columns of bytes and str. `Batch.weights` is what `weights_as` makes of its array, or that
+    array for None.
     """
 
     def convert(nest: Any) -> Any:

@@ -17,7 +17,7 @@ try:
 except ImportError as error:
     raise ImportError('PyTorch is missing: pip install "reverie[torch]"') from error
 
-__all__ = ["BatchDataset", "converter", "iterable_dataset", "to_array", "to_tensor", "to_torch"]
+__all__ = ["BatchDataset", "converter", "iterable_dataset", "sender", "to_array", "to_tensor", "to_torch"]
 
 #: Dtypes of ml_dtypes (kind V): the integer of the same width, and PyTorch's dtype.
 _BY_BITS = {
@@ -112,6 +112,49 @@ def converter(device: torch.device | str | None, pinned: bool | None) -> Callabl
         what = f"device={str(target)!r}" if cuda else "pinned=True, which is for copies to a GPU,"
         raise ValueError(f'{what} needs CUDA, and PyTorch finds none here; leave it out, or pass device="cpu"')
     return lambda batch: to_torch(batch, target, pinned=pin)
+
+
+def sender(
+    device: torch.device | str, finish: Callable[[Batch], Batch] | None = None
+) -> Callable[[Batch], tuple[Batch, Callable[[], Batch]]] | None:
+    """A function that sends batches to a CUDA device, on a stream of its own; None for another device.
+
+    It copies a batch into page-locked memory, starts the copy to the device, and returns the batch in that memory and a
+    function. The function makes the current stream of its caller wait for the copy, and returns the batch of tensors,
+    after `finish` if that is given.
+    """
+    target = torch.device(device)
+    if target.type != "cuda":
+        return None
+    if str(target) == "cuda":  # the sending thread's current device may be another
+        target = torch.device("cuda", torch.cuda.current_device())
+    stream: torch.cuda.Stream = torch.cuda.Stream(target)  # type: ignore[no-untyped-call]
+
+    def send(batch: Batch) -> tuple[Batch, Callable[[], Batch]]:
+        pinned: list[torch.Tensor] = []
+        sent: list[torch.Tensor] = []
+
+        def to_device(array: np.ndarray[Any, Any]) -> torch.Tensor:
+            pinned.append(to_tensor(array, pinned=True))
+            sent.append(pinned[-1].to(target, non_blocking=True))
+            return sent[-1]
+
+        with torch.cuda.stream(stream):
+            made = converted(batch, to_device, weights_as(target, pinned=True))
+            in_order = iter(pinned)
+            kept = converted(batch, lambda _: to_array(next(in_order)), batch._weights_as)
+            copied = stream.record_event()
+
+        def arrive() -> Batch:
+            now = torch.cuda.current_stream(target)
+            now.wait_event(copied)
+            for tensor in sent:
+                tensor.record_stream(now)  # its memory is that of another stream
+            return made if finish is None else finish(made)
+
+        return kept, arrive
+
+    return send
 
 
 class BatchDataset(torch.utils.data.IterableDataset[Batch]):

@@ -6,6 +6,7 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
 
@@ -20,8 +21,11 @@ from reverie.agents.flat import FlatNetwork, clip_grad_norm_
 from reverie.agents.inputs import Statistics
 from reverie.agents.named_parameters import Named, ParameterError, parameters_of
 from reverie.agents.optimizers import CentredRmsProp, FlatAdam, FlatOptimizer
+from reverie.agents.outcomes import Outcome
+from reverie.agents.recording import UpdateRecorder
 from reverie.agents.replay import TABLE, MaybePrioritizedSettings, PrioritizedSettings
 from reverie.agents.tracing import Result
+from reverie.errors import DeadlineExceededError, UnavailableError
 from reverie.types import Batch
 
 if TYPE_CHECKING:
@@ -64,7 +68,11 @@ class NetworkLearner(ABC):
         """The random state of a subclass's updates, if they draw random numbers."""
         self._noise: Callable[[torch.Size], Tensor] | None = None
         """While an update is traced: the random numbers of `_normal`."""
-        self._compiler: UpdateCompiler | None = None
+        self._compiler: UpdateCompiler | UpdateRecorder | None = None
+        self._settles_later = False
+        """Whether an update's outcome is settled while the device makes the next one."""
+        self._open: Outcome | None = None
+        """That of the last update, if it is still to be settled."""
         self._counts: dict[str, int] = {}
         self._last: dict[str, float] = {}
         """Figures of the last update."""
@@ -86,11 +94,9 @@ class NetworkLearner(ABC):
             _, values = self._updated(columns, lambda columns: (None, update(columns)))
             self._after_update()
             self._statistics.merge(batch.data)
+            outcome = Outcome(self.version, batch, None, values, 1.0)
             self._look_ahead()
-            figures = {name: float(figure) for name, figure in values.items()}
-        self._check(figures)
-        self._last = {**self._last, "age_in_updates": age(self.version, batch), **figures}
-        self.version += 1
+        self._end_update(outcome)
 
     def _learn_by_priority(self, settings: PrioritizedSettings, update: PrioritizedUpdate) -> None:
         """Draw a batch by priority, make one `update` of it, and write the new priorities back."""
@@ -105,16 +111,39 @@ class NetworkLearner(ABC):
             assert tensor is not None
             self._after_update()
             self._statistics.merge(batch.data, self._steps_of(batch.data))
+            outcome = Outcome(self.version, batch, tensor, values, unit)
             self._look_ahead()
-            priorities = tensor.double().cpu().numpy() * unit
-            figures = {name: float(figure) for name, figure in values.items()}
-        self._check({**figures, "td error": float(priorities.sum())})
-        with self._watch("update"):
-            result = self._client.update_priorities(TABLE, batch.info.key, priorities)
-            self._counts["priorities_applied"] += result.applied
-            self._counts["priorities_stale"] += result.stale
-        self._last = {**self._last, "age_in_updates": age(self.version, batch), **figures}
+        self._end_update(outcome)
+
+    def _end_update(self, outcome: Outcome) -> None:
+        """Count an update; its outcome is settled now, or while the device makes the next update."""
+        if not self._settles_later:
+            self._settle(outcome)
+            self.version += 1
+            return
+        before, self._open = self._open, outcome
         self.version += 1
+        if before is not None:
+            self._settle(before)
+
+    def _settle(self, outcome: Outcome) -> None:
+        """Wait for an update, write its priorities, and keep its figures."""
+        with self._watch("learn"):
+            priorities, figures = outcome.wait()
+        errors = {} if priorities is None else {"td error": float(priorities.sum())}
+        self._check({**figures, **errors}, outcome.version)
+        if priorities is not None:
+            with self._watch("update"):
+                result = self._client.update_priorities(TABLE, outcome.keys, priorities)
+                self._counts["priorities_applied"] += result.applied
+                self._counts["priorities_stale"] += result.stale
+        self._last = {**self._last, "age_in_updates": outcome.age(), **figures}
+
+    def _settle_open(self) -> None:
+        """Settle the last update, if that is still to be done."""
+        outcome, self._open = self._open, None
+        if outcome is not None:
+            self._settle(outcome)
 
     def _learn_as_drawn(self, settings: MaybePrioritizedSettings, update: MaybePrioritizedUpdate) -> None:
         """Draw a batch, by priority if `settings` say so, and make one `update` of it."""
@@ -149,7 +178,10 @@ class NetworkLearner(ABC):
         return torch.randn(shape, generator=self._generator) if self._noise is None else self._noise(shape)
 
     def compile_updates(self, plan: CompilePlan) -> None:
-        """Compile its updates as planned, from now on. See `core.CompilingLearner`."""
+        """Compile its updates as planned, from now on; on a GPU record them. See `core.CompilingLearner`."""
+        if self._device.type == "cuda":
+            self._compiler = UpdateRecorder(self, plan)
+            return
         from reverie.agents.compiling import UpdateCompiler
 
         self._compiler = UpdateCompiler(self, plan)
@@ -171,11 +203,11 @@ class NetworkLearner(ABC):
         """The steps `[B, T]` that count for running statistics, of a batch whose items are sequences; else None."""
         return None
 
-    def _check(self, figures: dict[str, float]) -> None:
-        """Raise `DivergedError` if a figure is not finite."""
+    def _check(self, figures: dict[str, float], version: int | None = None) -> None:
+        """Raise `DivergedError` if a figure is not finite, of the update after `version` others or of this one."""
         for name, figure in figures.items():
             if not math.isfinite(figure):
-                raise DivergedError(self.version, name, self._learning_rate())
+                raise DivergedError(self.version if version is None else version, name, self._learning_rate())
 
     def _learning_rate(self) -> float:
         rates: list[float] = [group["lr"] for one in self._optimizers.values() for group in one.param_groups]
@@ -188,18 +220,30 @@ class NetworkLearner(ABC):
     def draw_ahead(self, ahead: int) -> None:
         """Let a thread of the engine draw up to `ahead` batches while this learns; 0: none.
 
-        Priorities that are written back then affect draws a few updates later, and two runs are never the same.
+        Priorities that are written back then affect draws a few updates later, and two runs are never the same. On a
+        GPU those of an update are written while it makes the next one, so that it does not wait for them.
         """
+        self._settle_open()
         self._drawing.stop()
         self._drawing.ahead = ahead
+        self._settles_later = ahead > 0 and self._device.type == "cuda"
 
     def fetch(self) -> bool:
         """Whether a batch that was drawn ahead is ready, so that `learn` need not wait. Requires `draw_ahead`."""
-        return self._drawing.fetch(self._client, self._device)
+        ready = self._drawing.fetch(self._client, self._device)
+        if not ready:
+            self._settle_open()
+        return ready
 
     def stop_drawing(self) -> None:
         """Stop drawing until the next update. Batches that are drawn already are learnt from then."""
         self._drawing.stop()
+        self._settle_if_reachable()
+
+    def _settle_if_reachable(self) -> None:
+        """Settle the last update. Its priorities are lost if the table cannot be reached, as those of others are."""
+        with suppress(DeadlineExceededError, UnavailableError):
+            self._settle_open()
 
     def _draw(self) -> Batch:
         """The next batch as tensors on the networks' device. Raises `DeadlineExceededError` at once without one."""
@@ -208,7 +252,7 @@ class NetworkLearner(ABC):
     def _look_ahead(self) -> None:
         """Fetch the next batch. Called when an update was launched on the GPU, before waiting for its figures."""
         if self._drawing.ahead and self._device.type == "cuda":
-            self.fetch()
+            self._drawing.fetch(self._client, self._device)
 
     @cached_property
     def _statistics(self) -> Statistics:
@@ -236,6 +280,7 @@ class NetworkLearner(ABC):
 
         Networks, and the moments of optimisers, are by the names of the networks' parameters.
         """
+        self._settle_if_reachable()
         return {
             "version": self.version,
             "networks": {name: network.named() for name, network in self._networks.items()},
@@ -250,6 +295,7 @@ class NetworkLearner(ABC):
 
         Raises `ParameterError`, which names the network and the parameter, for other parameters.
         """
+        self._open = None
         load_networks(self._networks, state["networks"])
         for name, optimizer in self._optimizers.items():
             network = self._network_of(optimizer)

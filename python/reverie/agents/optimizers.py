@@ -58,6 +58,8 @@ class FlatOptimizer(torch.optim.Optimizer, ABC):
     """The names of its vectors `[P]` in `state`."""
     _traced: tuple[Sequence[Tensor], Sequence[Tensor]] | None = None
     """While an update is traced: the moments, and the factors as tensors."""
+    _recorded_rate: Tensor | None = None
+    """While an update is recorded: the learning rate as a tensor, which replays read."""
     traced_steps = 0
     """The steps of the last update that was traced."""
 
@@ -72,6 +74,21 @@ class FlatOptimizer(torch.optim.Optimizer, ABC):
     def count_step(self) -> None:
         """Count a step that a compiled update made."""
 
+    @property
+    def rate(self) -> float:
+        """The learning rate of the next step."""
+        rate: float = self.param_groups[0]["lr"]
+        return rate
+
+    @contextmanager
+    def recording(self, rate: Tensor) -> Iterator[None]:
+        """A context in which `descend` reads its rate from a tensor without axes: for a recording on a GPU."""
+        self._recorded_rate = rate
+        try:
+            yield
+        finally:
+            self._recorded_rate = None
+
     @torch.no_grad()
     def descend(self, flat: Tensor, gradient: Tensor) -> None:
         """Make one step of `flat` down its gradient, both `[P]`."""
@@ -82,8 +99,7 @@ class FlatOptimizer(torch.optim.Optimizer, ABC):
             self.traced_steps += 1
 
     def _step(self, flat: Tensor, gradient: Tensor) -> None:
-        factors = self.factors()
-        self.formula(flat, gradient, self.moments(), factors)
+        self.formula(flat, gradient, self.moments(), self.factors())
         self.count_step()
 
     def moments(self) -> list[Tensor]:
@@ -153,7 +169,7 @@ class FlatAdam(torch.optim.Adam, FlatOptimizer):
             [state["exp_avg_sq"]],
             [],
             [state["step"]],
-            lr=group["lr"],
+            lr=group["lr"] if self._recorded_rate is None else self._recorded_rate,
             beta1=beta1,
             beta2=beta2,
             weight_decay=0.0,
@@ -182,7 +198,11 @@ class CentredRmsProp(FlatOptimizer):
 
     def factors(self) -> tuple[float, ...]:
         """The rate, for a run that resumes with another one."""
-        return (self.param_groups[0]["lr"],)
+        return (self.rate,)
+
+    def _step(self, flat: Tensor, gradient: Tensor) -> None:
+        rate = self.rate if self._recorded_rate is None else self._recorded_rate
+        self.formula(flat, gradient, self.moments(), (rate,))
 
     def formula(self, flat: Tensor, gradient: Tensor, moments: Sequence[Tensor], factors: Sequence[Any]) -> None:
         """The step."""

@@ -37,8 +37,9 @@ class RunSettings:
     """The device of the policies of actors and evaluator; None is `device`. "cpu" leaves a GPU to the learner. On Ray
     `gpus_per_actor` decides instead."""
     compile: str = "auto"
-    """Whether the learner's updates on the CPU are compiled: "off", "on" (from the second update on, and an error if
-    they cannot be), or "auto": while it learns, and without it if that fails. See `reverie.runners.planning`."""
+    """Whether the learner's updates are compiled, on a GPU recorded as a CUDA graph: "off", "on" (from the second
+    update on, on a GPU from the 21st, and an error if they cannot be), or "auto": while it learns, and without it if
+    that fails. See `reverie.runners.planning`."""
     prefetch: int | None = None
     """Batches that a thread of the engine draws ahead while the learner learns; 0 draws each on demand. None is 2 if
     learner, actors and replay are separate processes and draws delete nothing from the table, else 0: in one process

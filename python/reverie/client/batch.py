@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from reverie import adapters
+from reverie import _checks, adapters
 from reverie.client.table import TableCalls
 from reverie.datasets import Annealed, Batches
 from reverie.datasets.batches import checked_windows
+from reverie.datasets.sending import Send
 from reverie.types import Borders
 
 
@@ -32,6 +33,7 @@ class BatchCalls(TableCalls):
         as_: adapters.As = "numpy",
         device: Any = None,
         pinned: bool | None = None,
+        sent_ahead: int | None = None,
         seed: int | None = None,
     ) -> Batches:
         """Batches for a training loop, drawn in the background; see `reverie.datasets.Batches`.
@@ -50,11 +52,16 @@ class BatchCalls(TableCalls):
             device: the device of tensors and JAX arrays; None is the CPU.
             pinned: copies tensors to a GPU through page-locked memory, without waiting for the copy; None does so for a
                 CUDA device.
+            sent_ahead: the largest number of batches that a thread copies to a CUDA device before the loop asks for
+                them, in parallel to the device's work and beside those of `prefetch`; 0 copies each on the loop's own
+                thread. None is 2 for a CUDA device where batches are drawn ahead and pinned, and 0 for a table that
+                deletes sampled items: what was sent does not return to it where nobody closes the iterator.
             seed: of annealed shares, whose counts are rounded at random so that their expectation is exact; None takes
                 a random seed.
         """
         convert = adapters.converter(as_, device, pinned)
         ahead, widens = self._ahead(table, timeout) if prefetch is None else (prefetch, False)
+        send = self._sender(table, timeout, sent_ahead, adapters.sender(as_, device, pinned) if ahead else None)
         return self._kind_of_batches(
             self,
             table,
@@ -67,6 +74,8 @@ class BatchCalls(TableCalls):
             timeout=timeout,
             without_replacement=without_replacement,
             convert=convert,
+            send=send,
+            sent_ahead=_sent_ahead(sent_ahead, ahead, send),
             seed=seed,
         )
 
@@ -85,6 +94,7 @@ class BatchCalls(TableCalls):
         as_: adapters.As = "numpy",
         device: Any = None,
         pinned: bool | None = None,
+        sent_ahead: int | None = None,
         seed: int | None = None,
     ) -> Batches:
         """Batches of fixed-length windows of stored episodes or sequences, without an end; for R2D2 or Dreamer.
@@ -115,14 +125,16 @@ class BatchCalls(TableCalls):
                 begin where too few steps were written to fill it. Items are joined even where they neither overlap
                 nor follow each other directly.
             timeout: seconds that each batch may take.
-            prefetch, columns, max_samples, as_, device, pinned, seed: as for `batches`.
+            prefetch, columns, max_samples, as_, device, pinned, sent_ahead, seed: as for `batches`.
 
         Raises:
             ValueError: for sizes below 1, or "drop" or "cross" on a table that deletes sampled items
                 (`max_times_sampled`).
             RaggedError: raised by the iterator: items have no common time axis, or none of 1000 draws is long enough.
         """
+        convert = adapters.converter(as_, device, pinned)
         ahead, widens = self._ahead(table, timeout) if prefetch is None else (prefetch, False)
+        send = self._sender(table, timeout, sent_ahead, adapters.sender(as_, device, pinned) if ahead else None)
         return self._kind_of_batches(
             self,
             table,
@@ -133,7 +145,9 @@ class BatchCalls(TableCalls):
             max_samples=max_samples,
             timeout=timeout,
             windows=checked_windows(length, burn_in, borders),
-            convert=adapters.converter(as_, device, pinned),
+            convert=convert,
+            send=send,
+            sent_ahead=_sent_ahead(sent_ahead, ahead, send),
             seed=seed,
         )
 
@@ -141,3 +155,24 @@ class BatchCalls(TableCalls):
         """The default of `prefetch`, and whether a long delay to the server may increase it."""
         names = [table] if isinstance(table, str) else list(table)
         return (0, False) if any(self._consumes(name, timeout) for name in names) else (2, True)
+
+    def _sender(
+        self, table: str | Mapping[str, float | Annealed], timeout: float | None, asked: int | None, send: Send | None
+    ) -> Send | None:
+        """What sends batches ahead, if anything does."""
+        if send is None or asked is not None:
+            return None if asked == 0 else send
+        # A batch that was sent does not return to its table.
+        return send if self._ahead(table, timeout)[0] else None
+
+
+def _sent_ahead(asked: int | None, prefetch: int, send: Send | None) -> int:
+    """The number of batches to send ahead. Raises ValueError for one that nothing would send."""
+    if asked is None:
+        return 2 if prefetch and send is not None else 0
+    count = _checks.count("sent_ahead", asked, 0)
+    if count and not prefetch:
+        raise ValueError(f"sent_ahead is {count}, and prefetch is 0, which draws a batch when the loop asks for it")
+    if count and send is None:
+        raise ValueError(f"sent_ahead is {count}, and is for tensors on a CUDA device, through pinned memory")
+    return count

@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol, cast, final, get_args
 import numpy as np
 
 from reverie import _checks, _native
+from reverie.datasets.sending import Send, Sender
 from reverie.datasets.shares import Annealed, annealed_shares
 from reverie.errors import ClosedError
 from reverie.types import Batch, Borders
@@ -20,6 +21,9 @@ __all__ = ["Batches"]
 
 class Sampler(Protocol):
     """A client that returns batches."""
+
+    @property
+    def timeout(self) -> float | None: ...
 
     def sample_batch(
         self,
@@ -38,8 +42,9 @@ class Batches(Iterator[Batch]):
     """An iterator of batches; `client.batches(...)` makes it.
 
     A thread of the engine draws and gathers up to `prefetch` batches ahead. With `prefetch=0` each batch is drawn when
-    it is asked for. Use it as a context manager, or `close` it: what was drawn and not delivered is then in `leftover`.
-    Of an iterator that is dropped without that, draws of a table that deletes sampled items return to their table.
+    it is asked for. For a GPU another thread sends up to `sent_ahead` of them there. Use it as a context manager, or
+    `close` it: what was drawn and not delivered is then in `leftover`. Of an iterator that is dropped without that,
+    draws of a table that deletes sampled items return to their table.
 
     Args:
         tables: a table's name, or a mapping of names to shares: positive numbers, or `Annealed` for shares that change
@@ -55,6 +60,8 @@ class Batches(Iterator[Batch]):
             a DeadlineExceededError.
         windows: (length, burn_in, borders) of `client.windows`.
         convert: a function that is applied to every batch, on the reader's thread.
+        send: a function that converts batches in its place, on a thread of its own, if `sent_ahead` is above 0.
+        sent_ahead: the largest number of batches that are sent before they are read, beside those of `prefetch`.
         seed: of annealed shares: the draws of a table in a batch are its exact number rounded down or up by a random
             number of this seed and the batch, so that their expectation is exact. None takes a random seed.
 
@@ -83,6 +90,8 @@ class Batches(Iterator[Batch]):
         without_replacement: bool = False,
         windows: tuple[int, int, Borders] | None = None,
         convert: Callable[[Batch], Batch] | None = None,
+        send: Send | None = None,
+        sent_ahead: int = 0,
         seed: int | None = None,
     ) -> None:
         batch_size = _checks.count("batch_size", batch_size, 1)
@@ -116,6 +125,9 @@ class Batches(Iterator[Batch]):
                 max_samples=max_samples,
                 **{"without_replacement": False, **given, **self._options},
             )
+        self._sender: Sender | None = None
+        if send is not None and sent_ahead and self._ahead is not None:
+            self._sender = Sender(_drawing(self._ahead, windows), send, sent_ahead)
 
     def __iter__(self) -> Batches:
         return self
@@ -123,11 +135,13 @@ class Batches(Iterator[Batch]):
     def __next__(self) -> Batch:
         if self._closed:
             raise ClosedError("these batches are closed", name="batches")
-        batch = self._next()
+        batch = self._next() if self._sender is None else self._sent(self._sender)
         if batch is None:
             raise StopIteration
+        if self._sender is not None:
+            return batch
         if self._windows is not None:
-            self._mark_windows(batch)
+            _mark_windows(batch, self._windows)
         if self._convert is None:
             return batch
         try:
@@ -140,12 +154,12 @@ class Batches(Iterator[Batch]):
     def _next(self) -> Batch | None:
         return self._draw() if self._ahead is None else self._ahead.next(self._timeout)
 
-    def _mark_windows(self, batch: Batch) -> None:
-        assert self._windows is not None
-        length, batch.burn_in, _ = self._windows
-        shape = (len(batch), batch.burn_in + length)
-        batch.loss_mask = np.ones(shape, bool) if batch.mask is None else batch.mask.copy()
-        batch.loss_mask[:, : batch.burn_in] = False
+    def _sent(self, sender: Sender) -> Batch | None:
+        try:
+            return sender.next(self._client.timeout if self._timeout is None else self._timeout)
+        except BaseException:
+            self.leftover.extend(sender.drain_failed())
+            raise
 
     def _draw(self) -> Batch | None:
         [(table, count)] = self.tables.items()
@@ -175,14 +189,16 @@ class Batches(Iterator[Batch]):
         Over a network it waits for the answer to each batch that is under way, for the client's `grace` at most.
         """
         self._closed = True
+        if self._sender is not None:
+            self.leftover.extend(self._sender.close())
         if self._ahead is not None:
             self._keep_undelivered(self._ahead.close())
 
     def _keep_undelivered(self, batches: list[Batch]) -> None:
         for batch in batches:
             # Items that cannot become windows are left whole.
-            if batch.is_first is not None:
-                self._mark_windows(batch)
+            if self._windows is not None and batch.is_first is not None:
+                _mark_windows(batch, self._windows)
         self.leftover.extend(batches)
 
     def __enter__(self) -> Batches:
@@ -195,6 +211,25 @@ class Batches(Iterator[Batch]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("an iterator of batches belongs to its process and cannot be pickled; make it where it is used")
+
+
+def _drawing(ahead: _native.Prefetch, windows: tuple[int, int, Borders] | None) -> Callable[[float], Batch | None]:
+    """A function that draws the next batch, without a reference to its iterator."""
+
+    def draw(timeout: float) -> Batch | None:
+        batch = ahead.next(timeout)
+        if batch is not None and windows is not None:
+            _mark_windows(batch, windows)
+        return batch
+
+    return draw
+
+
+def _mark_windows(batch: Batch, windows: tuple[int, int, Borders]) -> None:
+    length, batch.burn_in, _ = windows
+    shape = (len(batch), batch.burn_in + length)
+    batch.loss_mask = np.ones(shape, bool) if batch.mask is None else batch.mask.copy()
+    batch.loss_mask[:, : batch.burn_in] = False
 
 
 def checked_windows(length: int, burn_in: int, borders: Borders) -> tuple[int, int, Borders]:

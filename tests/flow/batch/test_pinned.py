@@ -1,5 +1,8 @@
 """Tensors copied to a GPU through page-locked memory, with a fake GPU."""
 
+import contextlib
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -72,3 +75,37 @@ def test_options_that_need_cuda_are_refused_without_it(connect, monkeypatch, as_
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ValueError, match=f"{word}.* needs CUDA"):
         connect().batches("t", 1, as_=as_, **options)
+
+
+def test_a_thread_sends_on_a_stream_that_the_reader_waits_for_and_keeps_the_batch_in_pinned_memory(
+    filled, cuda, monkeypatch
+):
+    def on(stream):
+        cuda.append(("on", stream.name))
+        return contextlib.nullcontext()
+
+    def waits(event):
+        cuda.append(("waits", event))
+
+    made = SimpleNamespace(name="sending", record_event=lambda: cuda.append(("recorded",)) or "event")
+    reading = SimpleNamespace(wait_event=waits)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: made)
+    monkeypatch.setattr(torch.cuda, "stream", on)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: reading)
+    kept_for = []
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: kept_for.append(stream))
+    with filled.batches("t", 4, as_="torch", device="cuda", prefetch=1, max_samples=8) as batches:
+        first = next(batches)
+        sent = cuda[: cuda.index(("recorded",))]
+        assert [step for step, *_ in sent] == ["on", "pinned", "sent"]
+        (_, source, copy), (_, where, device, non_blocking) = sent[1:]
+        assert source != copy == where
+        assert (device, non_blocking) == ("cuda:3", True)
+        assert ("waits", "event") in cuda
+        assert kept_for == [reading]
+        assert isinstance(first.data["s"], np.ndarray)
+        assert first.data["x"].tolist() == [ord(letter) - ord("a") for letter in first.data["s"]]
+    [left] = batches.leftover
+    assert isinstance(left.data["x"], np.ndarray)
+    assert left.data["x"].tolist() == [ord(letter) - ord("a") for letter in left.data["s"]]

@@ -91,7 +91,7 @@ def test_agents_with_publish_every_update_publish_every_version(student):
     assert published == [(2, version) for version in range(1, 6)]
 
 
-def test_other_agents_publish_by_time_and_before_a_wait(student):
+def test_other_agents_publish_by_time_and_while_they_wait(student):
     one, published, clock = student(every=False)
     for _ in range(5):
         one.learn()
@@ -101,6 +101,10 @@ def test_other_agents_publish_by_time_and_before_a_wait(student):
     one.learn()
     assert published == [(0, 1), (0, 6)]
     one.publish_before_wait()
+    assert published == [(0, 1), (0, 6)], "a wait of a moment, such as for a batch, is no reason"
+    clock[0] += learners.PUBLISH_SECONDS
+    one.publish_before_wait()
+    clock[0] += learners.PUBLISH_SECONDS
     one.publish_before_wait()
     assert published == [(0, 1), (0, 6), (0, 7)]
 
@@ -221,6 +225,17 @@ def test_waits_for_a_batch_and_for_the_limiter_are_reported_separately(learner, 
     role.turn(Link())
     assert set(role.watch.seconds) == {waits_for}
     assert "being made" in role._waits or "cannot give" in role._waits
+
+
+@pytest.mark.parametrize(("can", "longest"), [(True, learners.BATCH_SECONDS), (False, 0.02)])
+def test_a_batch_that_is_being_made_is_looked_for_oftener_than_one_that_the_limiter_holds_back(learner, can, longest):
+    role, link, paused = learner(can=can, prefetch=2), Link(), []
+    role.inner.learner.made = (False,) * 10
+    for _ in range(10):
+        role.turn(link)
+        paused.append(link.paused)
+    assert paused == sorted(paused)
+    assert paused[-1] == longest
 
 
 @pytest.mark.parametrize("error", [UnavailableError("it is gone"), UnauthenticatedError("not with this token")])

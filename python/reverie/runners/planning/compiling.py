@@ -13,6 +13,10 @@ USE_FROM = 5_000
 the same: so the same seed gives the same run. The updates in between take longer than the compiler."""
 
 
+RECORD_FROM = 20
+"""The first update that is recorded on a GPU. Those before choose their kernels, which takes a few updates."""
+
+
 def compile_plan(agent: Agent, env: EnvSpec, run: RunSettings, runner: str) -> CompilePlan | None:
     """From which updates on a run compiles them; None if it does not. Raises ValueError if it must and cannot."""
     if run.compile == "off":
@@ -21,7 +25,8 @@ def compile_plan(agent: Agent, env: EnvSpec, run: RunSettings, runner: str) -> C
     if not agent.compiles:
         reason = f"the updates of {agent.name} are not made to be compiled"
     elif run.device != "cpu":
-        reason = f"the device is {run.device!r}, and updates are compiled for the CPU"
+        required = run.compile == "on"
+        return CompilePlan(begin=RECORD_FROM, use_from=RECORD_FROM, required=required)
     elif run.compile == "on" and runner != "ray":  # on Ray it is the learner's node that counts
         from reverie.agents.compiling import missing_compiler
 

@@ -42,6 +42,8 @@ PUBLISH_SHARE = 0.05
 """The largest share of its time that such a learner publishes: a large network on a GPU takes milliseconds to copy."""
 LONGEST_PAUSE = 1.0
 """The longest time without a publication for that reason."""
+BATCH_SECONDS = 0.001
+"""Between two looks for a batch that is being made."""
 COMPILER_SECONDS = 0.1
 """Seconds between two checks of a compiler that an update waits for."""
 SHARDS_SECONDS = 1.0
@@ -98,8 +100,8 @@ class PublishingLearner:
             self._publish_own()
 
     def publish_before_wait(self) -> None:
-        """Publish weights that are not published yet. Call it before a wait."""
-        if self.learner.version != self._published or (self._remote and time.monotonic() >= self._next):
+        """Publish weights that are not published yet, if that is due. Call it before each part of a wait."""
+        if time.monotonic() >= self._next and (self._remote or self.learner.version != self._published):
             self._publish_own()
 
     def _publish_own(self) -> None:
@@ -217,6 +219,7 @@ class Learner(LearningRole):
                 self.inner.learn()
                 self._idle, self._waits = 0.0, ""
                 return
+            began = time.perf_counter()  # what it did before has its own account
             self._waits = f"{self._names} cannot give a batch of {self._batch_size} yet"
             self.inner.publish_before_wait()
             if self.inner.draws_ahead and self._table_can_give():
@@ -225,7 +228,8 @@ class Learner(LearningRole):
             self._waits = str(error)
         except (UnavailableError, UnauthenticatedError) as error:  # a shard restarts, or another run has its port
             self._waits = str(error)
-        self._idle = min(0.02, max(0.0005, 2 * self._idle))
+        longest = BATCH_SECONDS if waits_for == "wait for a batch" else 0.02
+        self._idle = min(longest, max(0.0005, 2 * self._idle))
         link.pause(self._idle)
         self.watch.add(waits_for, time.perf_counter() - began)
 

@@ -1,0 +1,48 @@
+"""What an update found, on its way from the device: new priorities, and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from reverie.types import Batch
+
+
+class Outcome:
+    """The results of an update. Their copies from a GPU begin when it is made, and `wait` ends them.
+
+    The device may overwrite the tensors afterwards.
+    """
+
+    def __init__(
+        self, version: int, batch: Batch, priorities: Tensor | None, figures: Mapping[str, float | Tensor], unit: float
+    ) -> None:
+        """`version` is the number of updates before this one, `unit` the factor of its priorities."""
+        self.version, self.keys = version, batch.info.key
+        versions: Tensor = batch.data["weights_version"]
+        self._num_versions, self._unit = versions.numel(), unit
+        self._sum_of_versions, self._priorities = _copied(versions.sum()), _copied(priorities)
+        self._figures = {name: _copied(one) if isinstance(one, Tensor) else one for name, one in figures.items()}
+        on_gpu = versions.device.type == "cuda"
+        self._all_copied = torch.cuda.current_stream(versions.device).record_event() if on_gpu else None
+
+    def wait(self) -> tuple[NDArray[np.float64] | None, dict[str, float]]:
+        """New priorities `[B]`, of an update that makes some, and its figures. Blocks until the device has made it."""
+        if self._all_copied is not None:
+            self._all_copied.synchronize()
+        priorities = None if self._priorities is None else self._priorities.double().numpy() * self._unit
+        return priorities, {name: float(one) for name, one in self._figures.items()}  # type: ignore[arg-type]
+
+    def age(self) -> float:
+        """Average age, in updates, of the weights that made the items. Valid after `wait`."""
+        assert self._sum_of_versions is not None
+        return self.version - int(self._sum_of_versions) / self._num_versions
+
+
+def _copied(tensor: Tensor | None) -> Tensor | None:
+    """The tensor, or its copy in page-locked memory, which has only begun."""
+    return None if tensor is None else tensor.detach().to("cpu", non_blocking=True)

@@ -1,0 +1,99 @@
+"""Updates whose priorities are written while the device makes the next one, as on a GPU that draws ahead."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from reverie.agents.learning import DivergedError  # noqa: E402
+from reverie.errors import UnavailableError  # noqa: E402
+
+BATCH = 32
+
+
+@pytest.fixture
+def later(make_learner):
+    """A function: a learner that settles each update later, and the keys of each write of priorities."""
+
+    def make(name="apex-dqn"):
+        learner, written = make_learner(name), []
+        update = getattr(learner._client, "update_priorities", None)
+
+        def note(table, keys, priorities):
+            written.append((keys.copy(), priorities.copy()))
+            return update(table, keys, priorities)
+
+        learner._client.update_priorities = note
+        learner._settles_later = True
+        return learner, written
+
+    return make
+
+
+def test_priorities_of_an_update_are_written_after_the_next_was_launched(later):
+    learner, written = later()
+    drawn, draw = [], learner._draw
+
+    def noted():
+        drawn.append(draw())
+        return drawn[-1]
+
+    learner._draw = noted
+    for count in range(1, 5):
+        learner.learn()
+        assert (learner.version, len(written)) == (count, count - 1)
+    for batch, (keys, priorities) in zip(drawn, written, strict=False):
+        assert keys.tolist() == batch.info.key.tolist()
+        assert priorities.shape == (BATCH,)
+        assert (priorities > 0).all()
+
+
+def test_the_last_update_is_settled_before_its_learner_stops_waits_or_is_saved(later):
+    learner, written = later()
+    learner._drawing.fetch = lambda client, device: False
+    ends = [learner.stop_drawing, learner.fetch, learner.state_dict]
+    for count, end in enumerate(ends, start=1):
+        learner.learn()
+        assert len(written) == count - 1
+        end()
+        end()
+        assert len(written) == count
+    assert learner.metrics()["priorities_applied"] + learner.metrics()["priorities_stale"] == 3 * BATCH
+    assert learner.metrics()["age_in_updates"] == 2.0
+
+
+def test_figures_are_those_of_the_plain_path(later, make_learner):
+    (one, _), plain = later("dqn"), make_learner("dqn")
+    for _ in range(3):
+        one.learn()
+        plain.learn()
+    one.stop_drawing()
+    assert one.metrics() == plain.metrics()
+
+
+def test_an_update_that_diverged_is_named_and_writes_nothing(later):
+    learner, written = later()
+    learner.learn()
+    learner._online.flat.data.fill_(float("nan"))
+    learner.learn()
+    assert len(written) == 1
+    with pytest.raises(DivergedError) as raised:
+        learner.learn()
+    assert raised.value.version == 1
+    assert len(written) == 1
+
+
+def test_a_learner_is_saved_without_the_last_priorities_if_the_table_is_gone(later):
+    learner, _ = later()
+    learner.learn()
+
+    def gone(*args):
+        raise UnavailableError("the shard is gone")
+
+    learner._client.update_priorities = gone
+    assert learner.state_dict()["version"] == 1
+    learner.learn()
+    with pytest.raises(UnavailableError):
+        learner.learn()
+    assert learner.version == 3
+    assert np.isfinite(learner._online.numpy()).all()
