@@ -151,7 +151,7 @@ def test_nothing_is_sent_ahead_where_nothing_is_drawn_ahead(fifo, device):
     with pytest.raises(ValueError, match="prefetch is 0"):
         client.batches("t", 4, prefetch=0, sent_ahead=1)
     assert client.batches("t", 4, prefetch=0)._sender is None
-    with client.batches("t", 4, prefetch=1) as batches:
+    with client.batches("t", 4, prefetch=1, sent_ahead=1) as batches:
         assert batches._sender is not None
 
 
