@@ -202,9 +202,9 @@ class Server:
             self.stop()
             raise
         # Its tables are copies: with a cycle of references, the items would stay until Python's cycle collector runs.
-        host = Client._of(self._native, [table.replace() for table in tables], None, None)
+        attached = Client._of(self._native, [table.replace() for table in tables], None, None)
         for table in {*given, *tables}:
-            table._attach(host)
+            table._attach(attached)
 
     def _listen_http(
         self,

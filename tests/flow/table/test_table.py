@@ -1,6 +1,8 @@
 import dataclasses
+import gc
 import pickle
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -342,3 +344,18 @@ def test_selectors_report_their_kind():
     assert not selectors.MaxHeap().HasField("fifo")
     with pytest.raises(ValueError, match="got 'age'"):
         selectors.Fifo().HasField("age")
+
+
+def test_the_memory_of_a_server_that_nobody_refers_to_is_free_without_the_cycle_collector():
+    gc.disable()
+    try:
+        table = Table.queue("q", 5)
+        server = reverie.Server([table], listen=False)
+        kept = weakref.ref(table._host)
+        server.client().insert_batch("q", {"n": np.arange(3)})
+        assert table.info.current_size == 3
+        server.stop()
+        del server, table
+        assert kept() is None
+    finally:
+        gc.enable()
