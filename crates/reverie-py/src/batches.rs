@@ -90,7 +90,7 @@ impl Prefetch {
         // Draws that become no batch go back to their tables.
         let lease = drawn.take_lease();
         let batch = self.batcher.batch(py, &mut drawn, &self.reading)?;
-        lease.acknowledge();
+        acknowledge(py, lease)?;
         Ok(Some(batch))
     }
 
@@ -109,8 +109,20 @@ impl Prefetch {
             }
             leases.join(lease);
         }
-        leases.acknowledge();
+        acknowledge(py, leases)?;
         Ok(left)
+    }
+}
+
+/// Tells the table, or its server, that the program has the draws.
+fn acknowledge(py: Python<'_>, lease: Lease) -> PyResult<()> {
+    match lease.is_empty() {
+        true => Ok(()),
+        // A table then serves others, which may take long.
+        false => detached(py, || {
+            lease.acknowledge();
+            Ok(())
+        }),
     }
 }
 

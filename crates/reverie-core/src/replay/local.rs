@@ -3,7 +3,7 @@
 use super::{Batches, Info, Link, Replay, Waits};
 use crate::batch::{Options, Planner};
 use crate::error::{Error, Result};
-use crate::sample::{Allocate, Drawn, Draws, Prefetcher, SampleRequest, Sampled, Schedule, Source, Windows};
+use crate::sample::{Allocate, Drawn, Draws, Prefetcher, SampleRequest, Sampled, Schedule, Source, Tenure, Windows};
 use crate::table::{
     Change, Condition, Desk, Keys, Query, Seen, SharedTable, TableOptions, Tables, Tally, Ticket, Updated, Updates,
 };
@@ -233,6 +233,8 @@ impl Batches for Prefetcher {
     fn next(&mut self, timeout: Duration) -> Option<Result<Option<Drawn>>> {
         match Prefetcher::next(self, timeout)? {
             None => Some(Ok(None)),
+            // The table was closed meanwhile: the next error says so.
+            Some(Ok(batch)) if batch.draws.lease.tenure() != Tenure::Held => None,
             Some(batch) => Some(batch.map(|batch| Some(Drawn::Gathered(batch)))),
         }
     }
@@ -240,6 +242,8 @@ impl Batches for Prefetcher {
     fn close(&mut self) -> Vec<Drawn> {
         let (ready, unfinished) = Prefetcher::close(self);
         let unfinished = (!unfinished.is_empty()).then_some(Drawn::Items(unfinished));
-        ready.into_iter().map(Drawn::Gathered).chain(unfinished).collect()
+        let left = ready.into_iter().map(Drawn::Gathered).chain(unfinished);
+        // What is dropped goes back to its table.
+        left.filter(|drawn| drawn.tenure() == Tenure::Held).collect()
     }
 }

@@ -3,6 +3,7 @@
 use super::support::{Rows, f64_of, queue, tables};
 use reverie_core::batch::{Options, Planner, Ragged};
 use reverie_core::error::{Error, Result};
+use reverie_core::replay::Batches;
 use reverie_core::sample::{Draws, Gathered, Memory, Prefetcher, SampleRequest, Schedule, Source};
 use reverie_core::table::{Tables, Ticket};
 use std::mem::MaybeUninit;
@@ -174,4 +175,21 @@ fn what_a_dropped_reader_has_not_acknowledged_is_in_its_table_again_in_its_order
     }
     let draws = table.sample(SampleRequest { num_samples: 5, ..SampleRequest::default() }).unwrap().poll();
     assert_eq!(keys(&draws.unwrap().unwrap()), inserted[2..]);
+}
+
+#[test]
+fn batches_that_were_not_taken_when_their_table_was_closed_are_not_given_and_not_left_over() {
+    let (tables, _) = tables(vec![queue("q", 10)]);
+    fill(&tables, "q", &[1.0, 2.0, 3.0, 4.0]);
+    let table = tables.get("q").unwrap();
+    let source = Remote::new(&tables, 10);
+    let mut ready = prefetcher(&source, &[("q", 2)], None);
+    while table.info().leased < 4 {
+        std::thread::yield_now();
+    }
+    tables.close();
+    let next = (0..500).find_map(|_| Batches::next(&mut ready, Duration::from_millis(20))).expect("an answer");
+    assert!(matches!(next, Err(Error::Closed { .. })), "the next server may have them from a last checkpoint");
+    assert_eq!(Batches::close(&mut ready).len(), 0);
+    assert_eq!(table.info().leased, 0);
 }

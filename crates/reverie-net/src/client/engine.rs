@@ -49,7 +49,7 @@ pub(super) struct Engine {
     /// Ranges of numbers that were answered since the last report to the server: the first, and how many.
     pub(super) answered: Vec<(u64, u64)>,
     told_below: u64,
-    /// The program got draws that their server keeps until it knows that, since the last report on a new connection.
+    /// Draws have arrived that their server keeps until it knows that, on this connection or the one before.
     pub(super) has_leased: bool,
     /// Until then the client connects again, only to report that.
     reports_until: Option<Instant>,
@@ -197,6 +197,7 @@ impl Engine {
         let is_known = self.requests.end_lease(id, is_taken);
         if is_known && is_taken {
             self.answered.push((id, 1));
+            self.has_leased = true;
         }
         // Without a connection, the next one begins with all that are returned.
         self.returned.extend((is_known && !is_taken && self.outage.is_none()).then_some(id));
@@ -232,8 +233,8 @@ impl Engine {
 
     /// True if no work needs a connection.
     pub(super) fn needs_no_connection(&self) -> bool {
-        // What a server may lose is sent to the next one as soon as there is one; and draws that the program has, or may
-        // take, would be given to others.
+        // What a server may lose is sent to the next one as soon as there is one. Draws that are not reported are given to
+        // other clients after a time.
         let reports = self.reports_until.is_some_and(|until| until > Instant::now());
         self.is_idle() && self.kept.is_empty() && !self.requests.hold_draws() && !reports
     }
@@ -402,7 +403,8 @@ impl Engine {
         let below = waiting.unwrap_or(self.taken_below);
         let begins_again = std::mem::take(&mut self.begins_again);
         if begins_again {
-            (self.has_leased, self.reports_until) = (false, None);
+            // This report, too, may be lost with its connection.
+            self.has_leased |= self.reports_until.take().is_some();
         }
         if !begins_again && self.answered.is_empty() && self.returned.is_empty() && below == self.told_below {
             return None;

@@ -58,7 +58,7 @@ struct State {
     outage: Option<String>,
     /// The server reported that inserts wait for their tables.
     held: bool,
-    /// Requests whose draws the program has, or may get, and whose server does not know them any more.
+    /// Requests whose draws have arrived and were not taken, and whose server does not know them any more.
     forgotten_leases: BTreeSet<u64>,
 }
 

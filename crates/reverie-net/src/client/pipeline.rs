@@ -37,7 +37,7 @@ struct Asked {
     ticket: Ticket<Sampled>,
     since: Instant,
     trace: Option<TraceContext>,
-    num_draws: usize,
+    parts: Vec<(String, usize)>,
     /// It arrived before the connection was lost; the ticket is that of a question which only the next can answer.
     withheld: Option<(Sampled, Ticket<bool>)>,
 }
@@ -63,14 +63,18 @@ impl Pipeline {
             if parts.is_empty() {
                 return;
             }
-            let num_draws = parts.iter().map(|(_, count)| count).sum::<usize>();
-            self.asked += num_draws;
+            self.asked += parts.iter().map(|(_, count)| count).sum::<usize>();
             let parts = parts.into_iter().map(|(table, count)| (table.to_owned(), count)).collect();
-            let request = SampleRequest { parts, ..self.form.clone() };
-            let ticket = self.remote.draw(request, None);
-            let (since, trace) = (Instant::now(), TraceContext::current());
-            self.waiting.push_back(Asked { ticket, since, trace, num_draws, withheld: None });
+            self.ask_for(parts);
         }
+    }
+
+    /// Sends a request for one batch.
+    fn ask_for(&mut self, parts: Vec<(String, usize)>) {
+        let request = SampleRequest { parts: parts.clone(), ..self.form.clone() };
+        let ticket = self.remote.draw(request, None);
+        let (since, trace) = (Instant::now(), TraceContext::current());
+        self.waiting.push_back(Asked { ticket, since, trace, parts, withheld: None });
     }
 }
 
@@ -109,14 +113,13 @@ impl Batches for Pipeline {
         let ready = first.outcome(&self.remote, table, Duration::ZERO);
         self.held_up |= ready.is_none();
         let outcome = ready.or_else(|| first.outcome(&self.remote, table, timeout))?;
-        let (took, num_draws) = (first.since.elapsed(), first.num_draws);
+        let (took, parts) = (first.since.elapsed(), std::mem::take(&mut first.parts));
         TraceContext::set_answered(first.trace);
         self.waiting.pop_front();
         let held_up = std::mem::take(&mut self.held_up);
         let Sampled { mut batches, error } = match outcome {
             Ok(sampled) if tenure(&sampled) == Tenure::Ended => {
-                self.asked -= num_draws;
-                self.ask();
+                self.ask_for(parts);
                 return None;
             }
             Ok(sampled) => sampled,

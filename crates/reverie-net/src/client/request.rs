@@ -76,10 +76,11 @@ impl Request {
         }
     }
 
-    /// What has arrived, but for draws that the server is asked to take back: the caller must not have them as well.
+    /// What has arrived, but for leased draws, which the server is asked to take back: the caller must not have them as
+    /// well.
     fn final_batches(&mut self) -> Vec<Drawn> {
         let batches = std::mem::take(&mut self.batches);
-        if self.may_hold_draws() { Vec::new() } else { batches }
+        if self.consumes { Vec::new() } else { batches }
     }
 
     /// True if draws have arrived that the program acknowledges.
@@ -90,6 +91,7 @@ impl Request {
     /// Marks its draws as returned to the server; returns the request's number.
     pub(super) fn take_back(&mut self, id: u64) -> u64 {
         (self.returning, self.answer) = (true, None);
+        self.batches.clear();
         id
     }
 

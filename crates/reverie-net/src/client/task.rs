@@ -29,6 +29,8 @@ pub(super) async fn run(mut engine: Engine, dial: Dial, seed: u64) {
             Some(Err(error)) => {
                 tracing::warn!("{error}");
                 engine.fail_all(&error);
+                // Draws that the program has not taken are a reason to try again, and none to hurry.
+                meanwhile(&mut engine, tokio::time::sleep(BACKOFF.1)).await;
             }
             Some(Ok(dialed)) => match life.serve(&mut engine, dialed).await {
                 Ok(()) => {}
@@ -120,6 +122,8 @@ impl Life {
         let address = engine.outbox.address().to_owned();
         let is_forgotten = again && (restarted || !hello.resumed);
         if is_forgotten {
+            // What the program has taken by now is its own.
+            engine.absorb_all(Mood::Busy);
             // Before the program can see that there is a connection.
             engine.outbox.forget_leases(engine.requests.return_leased().into_iter());
         }

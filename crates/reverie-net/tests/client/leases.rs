@@ -4,10 +4,12 @@ use super::fake::Fake;
 use super::support::{SECOND, acknowledged, draws, returned, send_batch, send_kind};
 use reverie_core::Error;
 use reverie_core::replay::Replay;
+use reverie_net::client::SampleRequest;
 use reverie_net::convert;
 use reverie_net::proto::client_message::Body as Asked;
 use reverie_net::proto::{self, reply, request};
 use std::sync::atomic::Ordering;
+use tonic::Status;
 
 #[tokio::test(start_paused = true)]
 async fn draws_without_a_caller_after_an_outage_are_returned_until_the_server_confirms_it() {
@@ -161,4 +163,40 @@ async fn a_client_that_got_draws_does_not_look_for_its_server_for_ever() {
     assert!(attempts > 10, "{attempts}");
     tokio::time::sleep(70 * SECOND).await;
     assert_eq!(fake.inside.attempts.load(Ordering::SeqCst), attempts);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_report_that_is_lost_with_the_next_connection_is_made_on_the_one_after() {
+    let fake = Fake::start();
+    let client = fake.client(SECOND);
+    let sample = client.draw(draws(4), None);
+    let mut talk = fake.session().await;
+    let id = talk.request().await.id;
+    send_kind(&talk, id, 4, (1000, 0), (true, true, true)).await;
+    sample.await.unwrap();
+    drop(talk);
+    for _ in 0..3 {
+        let again = tokio::time::timeout(5 * SECOND, fake.session()).await;
+        let mut talk = again.expect("it connects again to say that it has the draws");
+        let _ = tokio::time::timeout(SECOND, talk.asked()).await;
+        assert!(talk.received[0].before > id && talk.received[0].open.is_empty(), "{:?}", talk.received);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_holds_draws_dials_no_faster_where_no_new_connection_helps() {
+    let fake = Fake::start();
+    let client = fake.client(SECOND);
+    let leased = SampleRequest { leases: true, ..draws(4) };
+    let sample = client.draw(leased, None);
+    let mut talk = fake.session().await;
+    let id = talk.request().await.id;
+    send_kind(&talk, id, 4, (1000, 0), (true, true, true)).await;
+    let held = sample.await.unwrap();
+    *fake.inside.refusal.lock().unwrap() = Some(Status::unauthenticated("another token"));
+    drop(talk);
+    tokio::time::sleep(20 * SECOND).await;
+    let attempts = fake.inside.attempts.load(Ordering::SeqCst);
+    assert!((3..60).contains(&attempts), "{attempts} in twenty seconds");
+    drop(held);
 }

@@ -2,8 +2,8 @@
 
 use super::SharedTable;
 use crate::item::Key;
-use crate::sample::{Lease, Lender};
-use crate::sync::Arc;
+use crate::sample::{Lease, Lender, Tenure};
+use crate::sync::{Arc, lock};
 use crate::table::types::lessee::Lessee;
 use crate::table::types::restoring::Leased;
 use std::sync::Weak;
@@ -25,6 +25,11 @@ impl SharedTable {
 impl Lender for SharedTable {
     fn acknowledge(&self, lessee: &Lessee, keys: &[Key]) {
         self.decide(|state, _| state.table.acknowledge(lessee, keys));
+    }
+
+    /// Of a closed table the draws may be in a last checkpoint, for the next server.
+    fn tenure(&self, _: &Lessee) -> Tenure {
+        if lock(&self.state).closed { Tenure::Ended } else { Tenure::Held }
     }
 
     /// Works also after the table was closed: a last checkpoint contains these items.
