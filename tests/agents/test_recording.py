@@ -86,7 +86,8 @@ def test_a_learner_that_loads_a_state_records_again(make_learner, networks_of):
     for _ in range(4):
         first.learn()
         other.learn()
-    assert [note.update for note in other.drain_compile_notes()] == [3, 6]
+    # The first updates after a load choose their kernels, as the first of all.
+    assert [note.update for note in other.drain_compile_notes()] == [3, 9]
     assert other._optimizers["online"]._own_state()["step"] == 10
 
 

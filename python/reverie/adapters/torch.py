@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from reverie import _native
 from reverie.adapters.batches import converted
-from reverie.types import Batch
+from reverie.types import Batch, BatchInfo
 
 try:
     import torch
@@ -131,6 +132,9 @@ def sender(
     stream: torch.cuda.Stream = torch.cuda.Stream(target)  # type: ignore[no-untyped-call]
 
     def send(batch: Batch) -> tuple[Batch, Callable[[], Batch]]:
+        # The figures of a batch over a network are in the memory of its arrays, which is one of few slots.
+        names = (field.name for field in dataclasses.fields(batch.info))
+        batch.info = BatchInfo(*(np.array(getattr(batch.info, name)) for name in names))
         pinned: list[torch.Tensor] = []
         sent: list[torch.Tensor] = []
 

@@ -23,7 +23,8 @@ SECONDS_TO_READ_AGAIN = 5.0
 class Draws:
     """The draws of one learner from one table: each is learnt from once, even if the learner is restarted meanwhile.
 
-    With `ahead` above 0 `client.batches` makes the batches: their priorities may lack the last `ahead + 1` updates.
+    With `ahead` above 0 `client.batches` makes the batches: their priorities may lack the last `ahead + 1` updates,
+    and on a GPU `ahead + 4`.
     Draws that were not learnt from count in the table, so `state_dict` names their items, and a learner that resumes
     from it reads them again.
     """

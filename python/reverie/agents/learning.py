@@ -25,7 +25,7 @@ from reverie.agents.outcomes import Outcome
 from reverie.agents.recording import UpdateRecorder
 from reverie.agents.replay import TABLE, MaybePrioritizedSettings, PrioritizedSettings
 from reverie.agents.tracing import Result
-from reverie.errors import DeadlineExceededError, UnavailableError
+from reverie.errors import DeadlineExceededError, ReplayError, UnauthenticatedError, UnavailableError
 from reverie.types import Batch
 
 if TYPE_CHECKING:
@@ -124,7 +124,11 @@ class NetworkLearner(ABC):
         before, self._open = self._open, outcome
         self.version += 1
         if before is not None:
-            self._settle(before)
+            try:
+                self._settle(before)
+            except DivergedError:
+                self._open = None  # made of the same weights: the first error is the one to report
+                raise
 
     def _settle(self, outcome: Outcome) -> None:
         """Wait for an update, write its priorities, and keep its figures."""
@@ -214,7 +218,11 @@ class NetworkLearner(ABC):
         return max(rates)
 
     def latest(self, newer_than: int) -> Weights | None:
-        """A copy of the weights that actors need, or None if they are not newer than version `newer_than`."""
+        """A copy of the weights that actors need, or None if they are not newer than version `newer_than`.
+
+        Raises `DivergedError` if the last update found a figure that is not finite: nobody gets such weights.
+        """
+        self._settle_if_reachable()
         return Weights(self.version, self._acting()) if self.version > newer_than else None
 
     def draw_ahead(self, ahead: int) -> None:
@@ -242,7 +250,7 @@ class NetworkLearner(ABC):
 
     def _settle_if_reachable(self) -> None:
         """Settle the last update. Its priorities are lost if the table cannot be reached, as those of others are."""
-        with suppress(DeadlineExceededError, UnavailableError):
+        with suppress(DeadlineExceededError, UnavailableError, UnauthenticatedError):
             self._settle_open()
 
     def _draw(self) -> Batch:
@@ -250,9 +258,13 @@ class NetworkLearner(ABC):
         return self._drawing.next(self._client, self._device)
 
     def _look_ahead(self) -> None:
-        """Fetch the next batch. Called when an update was launched on the GPU, before waiting for its figures."""
+        """Fetch the next batch. Called when an update was launched on the GPU, before waiting for its figures.
+
+        An error is left to the next `fetch`: this update is made, and counts.
+        """
         if self._drawing.ahead and self._device.type == "cuda":
-            self._drawing.fetch(self._client, self._device)
+            with suppress(ReplayError):
+                self._drawing.fetch(self._client, self._device)
 
     @cached_property
     def _statistics(self) -> Statistics:

@@ -22,7 +22,8 @@ class Outcome:
         self, version: int, batch: Batch, priorities: Tensor | None, figures: Mapping[str, float | Tensor], unit: float
     ) -> None:
         """`version` is the number of updates before this one, `unit` the factor of its priorities."""
-        self.version, self.keys = version, batch.info.key
+        # A copy: the keys of a batch over a network are in the same memory as its columns.
+        self.version, self.keys = version, np.array(batch.info.key)
         versions: Tensor = batch.data["weights_version"]
         self._num_versions, self._unit = versions.numel(), unit
         self._sum_of_versions, self._priorities = _copied(versions.sum()), _copied(priorities)

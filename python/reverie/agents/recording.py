@@ -30,15 +30,27 @@ class RecordingError(RuntimeError):
     """The updates cannot be recorded on the GPU."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(f"the updates cannot be recorded on the GPU: {reason}; leave compile=on out to train without")
+        super().__init__(f"the updates cannot be recorded on the GPU: {reason}; compile=off trains without")
 
 
 def record_on_gpu(run: Callable[[], Result], device: torch.device) -> tuple[Result, Callable[[], None]]:
-    """See `Record`. Other threads may use the GPU meanwhile, on streams of their own."""
-    graph = torch.cuda.CUDAGraph()
+    """See `Record`. Other threads may use the GPU meanwhile, on streams of their own.
+
+    Raises `RecordingError` for what cannot be recorded, such as `.item()`. After that the process cannot go on: PyTorch
+    keeps memory that is freed.
+    """
+    graph, failed = torch.cuda.CUDAGraph(), None
     stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-        result = run()
+    try:
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+            try:
+                result = run()
+            except Exception as error:  # the end of the recording raises another one
+                failed = error
+                raise
+    except Exception as error:
+        why = failed or error
+        raise RecordingError(f"{type(why).__name__}: {why}".splitlines()[0]) from why
     return result, graph.replay
 
 
@@ -79,6 +91,8 @@ class UpdateRecorder:
         self._learner, self._plan, self._record = learner, plan, record
         self._recorded: dict[int, RecordedUpdate] = {}
         self._failed = False
+        self._num_before = 0
+        """Updates that were made before the first recording, since the start or since a state was loaded."""
         self._notes: list[CompileNote] = []
         self.num_compiled = 0
         """Updates that a recording made."""
@@ -95,6 +109,7 @@ class UpdateRecorder:
     def forget_state(self) -> None:
         """Record again: the learner has other tensors."""
         self._recorded.clear()
+        self._num_before = 0
 
     def close(self) -> None:
         """Forget all recordings. The learner makes its next updates by single operations."""
@@ -107,7 +122,10 @@ class UpdateRecorder:
         Raises `RecordingError` if the plan requires recordings, and there are none.
         """
         learner = self._learner
-        if self._failed or learner.version < self._plan.begin:
+        if self._failed:
+            return None
+        if self._num_before < self._plan.begin:
+            self._num_before += 1
             return None
         kind = learner._kind(learner.version)
         recorded = self._recorded.get(kind)
@@ -135,7 +153,11 @@ class UpdateRecorder:
             expected = tracing.run(learner, single, copies, state.factors().clone(), Noise([]), columns)
             recorded = RecordedUpdate(learner, columns, single, self._record)
             result = recorded(columns)
-        except Exception as error:  # of PyTorch, or an operation that cannot be recorded
+        except RecordingError:
+            _restore(kept)
+            self.close()
+            raise
+        except Exception as error:  # of PyTorch, before or after the recording
             _restore(kept)
             self._fail(f"{type(error).__name__}: {error}".splitlines()[0], began)
             return None

@@ -23,6 +23,7 @@ def errors_reported(folder: Path) -> Iterator[None]:
     from reverie.agents.core import EnvironmentCrashedError
     from reverie.agents.learning import DivergedError
     from reverie.agents.named_parameters import ParameterError
+    from reverie.agents.recording import RecordingError
     from reverie.errors import DamagedError
     from reverie.runners import CheckpointError, DeviceError, NoRoomError, RoleError, StalledError, StoppedError
 
@@ -35,7 +36,7 @@ def errors_reported(folder: Path) -> Iterator[None]:
     except KeyboardInterrupt:
         print("reverie: interrupted; earlier checkpoints are intact", file=sys.stderr)
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    except (StalledError, DivergedError, EnvironmentCrashedError, CompileError, TimeoutError) as error:
+    except (StalledError, DivergedError, EnvironmentCrashedError, CompileError, RecordingError, TimeoutError) as error:
         print_error(error)
         raise typer.Exit(EXIT_NOT_REACHED) from None
     except RoleError as error:

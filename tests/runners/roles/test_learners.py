@@ -188,8 +188,9 @@ class Link:
 def learner(student):
     """A learner's role as its turn sees it, on a table that can give a batch or not."""
 
-    def make(*, can, **options):
+    def make(*, can, device="cpu", **options):
         role = object.__new__(learners.Learner)
+        role.setup = types.SimpleNamespace(run=types.SimpleNamespace(device=device))
         role.inner, role.published, _ = student(every=False, **options)
         role.watch, role.held, role._unanswered, role._idle, role._waits = Stopwatch(), False, [], 0.0, ""
         role._client = types.SimpleNamespace(can_sample=lambda table, count: can, close=lambda: None)
@@ -227,9 +228,11 @@ def test_waits_for_a_batch_and_for_the_limiter_are_reported_separately(learner, 
     assert "being made" in role._waits or "cannot give" in role._waits
 
 
-@pytest.mark.parametrize(("can", "longest"), [(True, learners.BATCH_SECONDS), (False, 0.02)])
-def test_a_batch_that_is_being_made_is_looked_for_oftener_than_one_that_the_limiter_holds_back(learner, can, longest):
-    role, link, paused = learner(can=can, prefetch=2), Link(), []
+@pytest.mark.parametrize(
+    ("can", "device", "longest"), [(True, "cuda", learners.BATCH_SECONDS), (True, "cpu", 0.02), (False, "cuda", 0.02)]
+)
+def test_a_batch_that_is_being_made_for_a_gpu_is_looked_for_oftener(learner, can, device, longest):
+    role, link, paused = learner(can=can, device=device, prefetch=2), Link(), []
     role.inner.learner.made = (False,) * 10
     for _ in range(10):
         role.turn(link)

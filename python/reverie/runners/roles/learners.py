@@ -43,7 +43,7 @@ PUBLISH_SHARE = 0.05
 LONGEST_PAUSE = 1.0
 """The longest time without a publication for that reason."""
 BATCH_SECONDS = 0.001
-"""Between two looks for a batch that is being made."""
+"""Between two looks for a batch that is being made, for a GPU."""
 COMPILER_SECONDS = 0.1
 """Seconds between two checks of a compiler that an update waits for."""
 SHARDS_SECONDS = 1.0
@@ -228,7 +228,9 @@ class Learner(LearningRole):
             self._waits = str(error)
         except (UnavailableError, UnauthenticatedError) as error:  # a shard restarts, or another run has its port
             self._waits = str(error)
-        longest = BATCH_SECONDS if waits_for == "wait for a batch" else 0.02
+        # A look at batches that a thread sends to a GPU is free; others ask their server.
+        on_gpu = self.setup.run.device != "cpu"
+        longest = BATCH_SECONDS if on_gpu and waits_for == "wait for a batch" else 0.02
         self._idle = min(longest, max(0.0005, 2 * self._idle))
         link.pause(self._idle)
         self.watch.add(waits_for, time.perf_counter() - began)
