@@ -16,6 +16,10 @@ from reverie.agents.layers import initialised  # noqa: E402
 from reverie.runners import plan, train  # noqa: E402
 
 
+def no_layers(spec):
+    return "no layers"
+
+
 class Quadratic(torch.nn.Module):
     """Layers of a user: numbers, their squares, and a normalised projection."""
 
@@ -102,7 +106,7 @@ def test_the_seed_decides_the_weights_of_layers_of_ones_own_and_the_global_rando
         ("gymnasium:no_such", "cannot be imported"),
         (f"{__name__}:Remembering", "has the buffer seen, and only parameters reach actors"),
         (f"{__name__}:Flat", "must return floating-point features"),
-        (f"{__name__}:id_of", "returns a str, and must return a nn.Module"),
+        (f"{__name__}:no_layers", "returns a str, and must return a nn.Module"),
         (f"{__name__}:Quadratic(width=-1)", "raised RuntimeError"),
     ],
 )
