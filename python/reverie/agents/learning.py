@@ -220,7 +220,7 @@ class NetworkLearner(ABC):
     def latest(self, newer_than: int) -> Weights | None:
         """A copy of the weights that actors need, or None if they are not newer than version `newer_than`.
 
-        Raises `DivergedError` if the last update found a figure that is not finite: nobody gets such weights.
+        Raises `DivergedError` if the last update found a figure that is not finite: such weights are not given.
         """
         self._settle_if_reachable()
         return Weights(self.version, self._acting()) if self.version > newer_than else None

@@ -55,7 +55,7 @@ class BatchCalls(TableCalls):
             sent_ahead: the largest number of batches that a thread copies to a CUDA device before the loop asks for
                 them, in parallel to the device's work and beside those of `prefetch`; 0 copies each on the loop's own
                 thread. None is 2 for a CUDA device where batches are drawn ahead and pinned, and 0 for a table that
-                deletes sampled items: what was sent does not return to it where nobody closes the iterator.
+                deletes sampled items: what was sent does not return to it if the iterator is not closed.
             seed: of annealed shares, whose counts are rounded at random so that their expectation is exact; None takes
                 a random seed.
         """
