@@ -470,7 +470,8 @@ def test_a_run_on_ray_whose_processes_are_all_killed_continues_with_the_replay_o
     with pytest.raises(Killed):
         train(apex_dqn, "CartPole-v1", run=run, on_event=kill, **options)
     # The learner has only the checkpoint of the start, and the journal has what the server confirmed.
-    assert checkpoints.load(checkpoints.find(tmp_path / "run"))["env_steps"] < 100
+    saved = checkpoints.load(checkpoints.find(tmp_path / "run"))["env_steps"]
+    assert saved < confirmed[-1]
     shutil.copytree(tmp_path / "run" / "replay-1", tmp_path / "copy")
     tables = apex_dqn.make_tables(describe("CartPole-v1"), config, seed=0)
     with reverie.Server(tables, journal=reverie.Journal(tmp_path / "copy"), listen=False) as server:
@@ -495,7 +496,7 @@ def test_a_run_on_ray_whose_processes_are_all_killed_continues_with_the_replay_o
     )
     ((items, env_steps),) = began
     assert items == left.current_size  # before anything of the resumed run went in
-    assert env_steps > 100  # steps of the journal count
+    assert env_steps > saved  # steps of the journal count
     assert result.env_steps >= goal
     assert result.replay["inserts"] > left.num_inserts
 
