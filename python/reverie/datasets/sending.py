@@ -102,7 +102,7 @@ class _Shared:
         self.failed: list[Batch] = []
         """Batches that could not be sent; the reader's."""
         self._why = ""
-        """Why the thread's last wait for a batch was in vain. Guarded by `_changed`."""
+        """Why there was no batch when the thread last waited for one. Guarded by `_changed`."""
         self._stopped = False
         self._changed = threading.Condition()
 

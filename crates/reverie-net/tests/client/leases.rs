@@ -1,15 +1,26 @@
 //! Draws that the server keeps until it knows that the client, or its program, has them.
 
-use super::fake::Fake;
+use super::fake::{Fake, Talk};
 use super::support::{SECOND, acknowledged, draws, returned, send_batch, send_kind};
 use reverie_core::Error;
 use reverie_core::replay::Replay;
-use reverie_net::client::SampleRequest;
+use reverie_net::client::{Remote, SampleRequest};
 use reverie_net::convert;
 use reverie_net::proto::client_message::Body as Asked;
 use reverie_net::proto::{self, reply, request};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tonic::Status;
+
+/// The number of a request whose draws the client has got, of a table that deletes sampled items or not, and the connection.
+async fn drawn(fake: &Fake, client: &Arc<Remote>, leased: bool) -> (u64, Talk) {
+    let sample = client.draw(draws(4), None);
+    let mut talk = fake.session().await;
+    let id = talk.request().await.id;
+    send_kind(&talk, id, 4, (1000, 0), (true, true, leased)).await;
+    sample.await.unwrap();
+    (id, talk)
+}
 
 #[tokio::test(start_paused = true)]
 async fn draws_without_a_caller_after_an_outage_are_returned_until_the_server_confirms_it() {
@@ -132,11 +143,7 @@ async fn a_client_that_got_draws_connects_again_to_say_so_though_nobody_asks_it_
     for leased in [true, false] {
         let fake = Fake::start();
         let client = fake.client(SECOND);
-        let sample = client.draw(draws(4), None);
-        let mut talk = fake.session().await;
-        let id = talk.request().await.id;
-        send_kind(&talk, id, 4, (1000, 0), (true, true, leased)).await;
-        sample.await.unwrap();
+        let (id, talk) = drawn(&fake, &client, leased).await;
         // What it says of the draws is lost with the connection.
         drop(talk);
         let again = tokio::time::timeout(5 * SECOND, fake.session()).await;
@@ -151,11 +158,7 @@ async fn a_client_that_got_draws_connects_again_to_say_so_though_nobody_asks_it_
 async fn a_client_that_got_draws_does_not_look_for_its_server_for_ever() {
     let fake = Fake::start();
     let client = fake.client(SECOND);
-    let sample = client.draw(draws(4), None);
-    let mut talk = fake.session().await;
-    let id = talk.request().await.id;
-    send_kind(&talk, id, 4, (1000, 0), (true, true, true)).await;
-    sample.await.unwrap();
+    let (_, talk) = drawn(&fake, &client, true).await;
     fake.refuse();
     drop(talk);
     tokio::time::sleep(70 * SECOND).await;
@@ -169,11 +172,7 @@ async fn a_client_that_got_draws_does_not_look_for_its_server_for_ever() {
 async fn a_report_that_is_lost_with_the_next_connection_is_made_on_the_one_after() {
     let fake = Fake::start();
     let client = fake.client(SECOND);
-    let sample = client.draw(draws(4), None);
-    let mut talk = fake.session().await;
-    let id = talk.request().await.id;
-    send_kind(&talk, id, 4, (1000, 0), (true, true, true)).await;
-    sample.await.unwrap();
+    let (id, talk) = drawn(&fake, &client, true).await;
     drop(talk);
     for _ in 0..3 {
         let again = tokio::time::timeout(5 * SECOND, fake.session()).await;
