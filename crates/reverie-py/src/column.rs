@@ -1,11 +1,11 @@
 //! The columns of a writer's history, and of trajectories.
 
-use crate::array::{Fresh, descr, numbers};
+use crate::array::{Fresh, descr};
 use crate::enter::{locked, reading};
-use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyTypeError, PyValueError};
-use pyo3::intern;
+use crate::index::Index;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyIterator, PyList, PySlice, PyTuple};
+use pyo3::types::{PyIterator, PyList, PyTuple};
 use reverie_core::append::{ItemColumn, StepWriter};
 use reverie_core::batch::{self, Options};
 use reverie_core::item::Cells;
@@ -28,34 +28,35 @@ pub struct HistoryColumn {
 impl HistoryColumn {
     /// Steps since the history was cleared, including those that expired.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
-        Ok(self.extent(py)?.1)
+        locked(py, &self.steps, 0, |steps| Ok(self.extent(steps).1))
     }
 
     /// `[i]` is one cell without a time axis, `[a:b:c]` and `[[i, j]]` are several.
     fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<TrajectoryColumn> {
-        let py = key.py();
-        let (column, len, base) = self.extent(py)?;
-        begins_within(key, len, &self.path)?;
-        let (start, cells, squeeze) = select(key, len, &self.path)?;
-        let Some(column) = column else {
-            return Err(PyValueError::new_err(format!("column '{}': it holds no value (None) in any step", self.path)));
+        let path = self.path.as_str();
+        let index = Index::read(key, path)?;
+        let item = locked(key.py(), &self.steps, 0, |steps| {
+            let (column, len, base) = self.extent(steps);
+            let chosen = index.begins_within(len, path).and_then(|()| index.resolve(len, path));
+            let Ok((start, cells, squeeze)) = chosen else { return Ok(chosen.map(|_| None)) };
+            let Some(column) = column else { return Ok(Ok(None)) };
+            let start = base + start;
+            cells.iter().try_for_each(|cell| steps.check_cell(column, start as i64 + cell))?;
+            Ok(Ok(Some(ItemColumn { column, start, cells, squeeze })))
+        })??;
+        let Some(item) = item else {
+            return Err(PyValueError::new_err(format!("column '{path}': it holds no value (None) in any step")));
         };
-        let item = ItemColumn { column, start: base + start, cells, squeeze };
-        locked(py, &self.steps, 0, |steps| {
-            item.cells.iter().try_for_each(|cell| steps.check_cell(column, item.start as i64 + cell))
-        })?;
         Ok(TrajectoryColumn { steps: Arc::clone(&self.steps), path: self.path.clone(), item })
     }
 
     /// Every step as a TrajectoryColumn of one cell; None if it has no value, or if it has expired.
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
-        let (column, len, base) = self.extent(py)?;
-        let held = match column {
-            None => Vec::new(),
-            Some(column) => locked(py, &self.steps, 0, |steps| {
-                Ok((base..base + len as u64).map(|step| steps.check_cell(column, step as i64).is_ok()).collect())
-            })?,
-        };
+        let (column, len, base, held) = locked(py, &self.steps, 0, |steps| {
+            let (column, len, base) = self.extent(steps);
+            let held = |step| column.is_some_and(|column| steps.check_cell(column, step as i64).is_ok());
+            Ok((column, len, base, (base..base + len as u64).map(held).collect::<Vec<_>>()))
+        })?;
         let cell = |at: usize| {
             let column = column.filter(|_| held[at])?;
             let item = ItemColumn { column, start: base + at as u64, cells: Cells::one(0), squeeze: true };
@@ -65,7 +66,7 @@ impl HistoryColumn {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(format!("HistoryColumn('{}', {} steps)", self.path, self.extent(py)?.1))
+        Ok(format!("HistoryColumn('{}', {} steps)", self.path, self.__len__(py)?))
     }
 }
 
@@ -76,54 +77,12 @@ impl HistoryColumn {
     }
 
     /// The column's number, its length, and the step at which the history begins.
-    fn extent(&self, py: Python<'_>) -> PyResult<(Option<usize>, usize, u64)> {
-        locked(py, &self.steps, 0, |steps| {
-            let known = self.column.get().copied();
-            let column = known.or_else(|| steps.column(&self.path).map(|found| *self.column.get_or_init(|| found)));
-            // All columns have the same length: one without a value in the open step yet holds none there.
-            Ok((column, steps.num_steps() as usize, steps.base()))
-        })
+    fn extent(&self, steps: &StepWriter) -> (Option<usize>, usize, u64) {
+        let known = self.column.get().copied();
+        let column = known.or_else(|| steps.column(&self.path).map(|found| *self.column.get_or_init(|| found)));
+        // All columns have the same length: one without a value in the open step yet holds none there.
+        (column, steps.num_steps() as usize, steps.base())
     }
-}
-
-/// Refuses a slice of a history that begins before its first step.
-/// As for a list, it would have fewer cells than were asked for, and the items of the table would differ in length.
-fn begins_within(key: &Bound<'_, PyAny>, len: usize, path: &str) -> PyResult<()> {
-    let Ok(slice) = key.cast::<PySlice>() else { return Ok(()) };
-    match slice.getattr(intern!(key.py(), "start"))?.extract::<i64>() {
-        Ok(start) if start < -(len as i64) => Err(PyValueError::new_err(format!(
-            "column '{path}': the slice begins {} steps back, and there are {len}",
-            start.unsigned_abs()
-        ))),
-        _ => Ok(()),
-    }
-}
-
-/// Resolves an index into a sequence of `len`.
-/// Returns the first cell, the others relative to it, and whether it is one cell without an axis.
-fn select(key: &Bound<'_, PyAny>, len: usize, path: &str) -> PyResult<(u64, Cells, bool)> {
-    let at = |index: i64| {
-        let found = if index < 0 { index + len as i64 } else { index };
-        match (0..len as i64).contains(&found) {
-            true => Ok(found),
-            false => Err(PyIndexError::new_err(format!("column '{path}': step {index} of {len} does not exist"))),
-        }
-    };
-    if let Ok(slice) = key.cast::<PySlice>() {
-        let slice = slice.indices(len as isize)?;
-        let cells = Cells::Range { start: 0, step: slice.step as i32, len: slice.slicelength as u32 };
-        return Ok((slice.start.max(0) as u64, cells, false));
-    }
-    if let Ok(index) = key.extract::<i64>() {
-        return Ok((at(index)? as u64, Cells::one(0), true));
-    }
-    if key.is_instance_of::<PyTuple>() {
-        return Err(PyTypeError::new_err(format!("column '{path}' takes an int, a slice or a list of ints")));
-    }
-    let indices = numbers::<i64>(key, path)?;
-    let indices: Vec<i64> = indices.as_slice().iter().map(|index| at(*index)).collect::<PyResult<_>>()?;
-    let first = indices.first().copied().unwrap_or(0);
-    Ok((first as u64, Cells::List(indices.iter().map(|index| (index - first) as i32).collect()), false))
 }
 
 /// Some steps of one column, for use in items.
@@ -194,7 +153,7 @@ impl TrajectoryColumn {
         if self.item.squeeze {
             return Err(PyTypeError::new_err(format!("column '{}' is one step without a time axis", self.path)));
         }
-        let (start, chosen, squeeze) = select(key, self.item.cells.len(), &self.path)?;
+        let (start, chosen, squeeze) = Index::read(key, &self.path)?.resolve(self.item.cells.len(), &self.path)?;
         let steps: Vec<i64> = chosen.iter().map(|at| self.item.cells.get((start as i64 + at) as usize)).collect();
         let first = steps.first().copied().unwrap_or(0);
         let cells = if squeeze { Cells::one(0) } else { list(&steps, first) };

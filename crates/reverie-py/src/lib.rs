@@ -20,6 +20,7 @@ mod errors;
 mod insert_outcome;
 mod figures;
 mod handle;
+mod index;
 mod info;
 mod inserts;
 mod intake;

@@ -2,6 +2,8 @@ import gc
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import reverie
 from reverie import Table, rate_limiters, selectors
@@ -223,6 +225,28 @@ def test_a_slice_from_before_the_history_is_refused_not_shortened(client):
         history[-3:]
     assert history[-2:].numpy().tolist() == [0, 1]
     assert history[-2:][-9:].numpy().tolist() == [0, 1]  # A part of a column is a list's.
+
+
+BOUNDS = st.none() | st.integers(-12, 12) | st.sampled_from([-(2**80), -(2**63), 2**63 - 1, 2**80])
+
+
+@given(slices=st.lists(st.builds(slice, BOUNDS, BOUNDS, BOUNDS.filter(lambda step: step != 0)), min_size=60, max_size=60))
+@settings(max_examples=20, deadline=None)
+def test_a_slice_has_the_cells_that_a_slice_of_a_list_has(slices):
+    steps = list(range(9))
+    with reverie.Server([Table.queue("q", 5)], listen=False) as server:
+        writer = server.client().trajectory_writer(len(steps))
+        for step in steps:
+            writer.append({"x": step})
+        for key in slices:
+            whole = writer.history["x"][:]
+            assert whole[key].numpy().tolist() == steps[key] if steps[key] else len(whole[key]) == 0
+            if key.start is None or key.start >= -len(steps):
+                assert len(writer.history["x"][key]) == len(steps[key])
+        with pytest.raises(ValueError, match="slice step cannot be zero"):
+            writer.history["x"][::0]
+        with pytest.raises(TypeError, match="integer"):
+            writer.history["x"]["a":]
 
 
 @pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")

@@ -4,7 +4,6 @@ use super::{Body, Cells, Item, Part, PatternColumn};
 use crate::chunk::Chunk;
 use crate::error::{Error, Result};
 use crate::spec::DType;
-use std::sync::Arc;
 
 impl Item {
     /// Checks an item from outside for what tables and batches rely on.
@@ -12,14 +11,6 @@ impl Item {
     /// Every cell must exist and hold a value, with the width of its dtype and shape.
     pub fn check(&self) -> Result<()> {
         self.pattern.columns.iter().try_for_each(|column| self.check_column(column))
-    }
-
-    /// Reads and checks those of its chunks that are on the disk; of chunks for which `is_written` only those that were
-    /// never in memory.
-    ///
-    /// `DamagedFile` or `Storage` if one cannot be read: a journal could not write the item then.
-    pub(crate) fn check_on_disk(&self, is_written: impl Fn(&Arc<Chunk>) -> bool) -> Result<()> {
-        self.chunks().try_for_each(|chunk| chunk.check_on_disk(|| is_written(chunk)))
     }
 
     fn check_column(&self, column: &PatternColumn) -> Result<()> {

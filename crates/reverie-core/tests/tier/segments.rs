@@ -363,9 +363,9 @@ fn an_insert_of_a_damaged_chunk_is_refused_alone_whether_it_was_read_before_or_n
 }
 
 #[test]
-fn an_insert_of_chunks_that_the_journal_has_reads_none_and_after_a_checkpoint_each_twice() {
+fn an_insert_of_chunks_that_the_journal_has_reads_none_and_after_a_checkpoint_each_twice_for_all_its_items() {
     let disk = FakeDisk::default();
-    let made = vec![options("t", 100), options("other", 100), options("another", 100)];
+    let made = vec![options("t", 100), options("other", 300), options("another", 300)];
     let server = server_with(made, &disk, 20, 1 << 30);
     server.saver.begin_journal(journal()).unwrap();
     let mut writer = Writer::new(&server.tables);
@@ -374,7 +374,8 @@ fn an_insert_of_chunks_that_the_journal_has_reads_none_and_after_a_checkpoint_ea
     let on_disk = found.iter().filter(|item| item.chunks().next().unwrap().is_on_disk()).count();
     assert!(on_disk > 50, "{on_disk}");
     let insert_all = |table: &str| {
-        let inserts = found.iter().map(|item| (item.clone(), Priority::Value(1.0))).collect();
+        let thrice = found.iter().flat_map(|item| std::iter::repeat_n(item, 3));
+        let inserts = thrice.map(|item| (item.clone(), Priority::Value(1.0))).collect();
         disk.take_read();
         done(server.tables.get(table).unwrap().insert(inserts)).unwrap();
         disk.take_read() as usize

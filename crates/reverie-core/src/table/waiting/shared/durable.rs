@@ -8,6 +8,7 @@ use crate::table::types::delta::{SenderChange, TableDelta};
 use crate::table::types::journal::JournalInfo;
 use crate::table::waiting::durable::{Durable, OnceDurable};
 use crate::table::waiting::ticket::Ticket;
+use std::collections::HashSet;
 
 impl SharedTable {
     /// Notes what changes from now on, for [`SharedTable::delta`].
@@ -68,10 +69,15 @@ impl SharedTable {
 
     /// Fails if a journal could not write these items: a chunk on the disk that it has to write cannot be read.
     ///
-    /// Reads such chunks, so that it is not called under a lock. Without a journal it returns at once.
-    pub(super) fn check_writable<'a>(&self, mut items: impl Iterator<Item = &'a Item>) -> Result<()> {
+    /// Reads such chunks, each once, so that it is not called under a lock. Without a journal it returns at once.
+    pub(super) fn check_writable<'a>(&self, items: impl Iterator<Item = &'a Item>) -> Result<()> {
         let Some(durable) = self.durable.get() else { return Ok(()) };
-        items.try_for_each(|item| item.check_on_disk(|chunk| durable.has(chunk)))
+        let mut seen = HashSet::new();
+        let mut on_disk = items.flat_map(Item::chunks).filter(|chunk| chunk.is_on_disk());
+        on_disk.try_for_each(|chunk| match seen.insert(Arc::as_ptr(chunk)) {
+            true => chunk.check_on_disk(|| durable.has(chunk)),
+            false => Ok(()),
+        })
     }
 
     /// The same request, which is done once it is durable.
