@@ -5,7 +5,7 @@
 //! A second thread waits for the disk, so that commits go on meanwhile; those that must be on the disk before they are
 //! acknowledged wait in the first.
 
-use super::log::{Failed, Log};
+use super::log::{Failed, Log, SinceCheckpoint};
 use super::options::{JournalOptions, Syncs};
 use super::progress::Progress;
 use super::recover::JournalEnd;
@@ -229,7 +229,7 @@ impl Journal {
                 Ok(())
             });
             match outcome {
-                Ok(()) => self.ask_for_checkpoint(self.log.bytes_since_checkpoint()),
+                Ok(()) => self.ask_for_checkpoint(self.log.since_checkpoint()),
                 // Who waits goes on to wait: there may be room later.
                 Err(failed) if failed.has_no_room && !ends => {
                     self.progress().wants_disk |= syncs;
@@ -290,17 +290,11 @@ impl Journal {
         done.into_iter().for_each(|promise| promise.fill(Ok(())));
     }
 
-    /// Asks for a checkpoint if there are so many `bytes` since the last one, and since it was asked for.
-    fn ask_for_checkpoint(&self, bytes: u64) {
-        let mut progress = self.progress();
-        progress.info.log_bytes = bytes;
-        let Some((most, wake)) = self.checkpoints.get() else { return };
-        if bytes < progress.asked {
-            progress.asked = 0;
-        }
-        if bytes - progress.asked >= *most {
-            progress.asked = bytes;
-            drop(progress);
+    /// Asks for a checkpoint if so much was written since the last one, and since it was asked for.
+    fn ask_for_checkpoint(&self, written: SinceCheckpoint) {
+        let asks = self.checkpoints.get();
+        let is_due = self.progress().note_written(written, asks.map(|(most, _)| *most));
+        if let (true, Some((_, wake))) = (is_due, asks) {
             wake();
         }
     }

@@ -31,13 +31,21 @@ struct State {
     written: u64,
     /// Of these, those that are on the disk.
     on_disk: u64,
-    /// Bytes of commits, and of chunks that they refer to, since the newest checkpoint's cut.
-    since_checkpoint: u64,
+    since_checkpoint: SinceCheckpoint,
     encoder: Encoder,
     /// Why what changed in the tables is in no commit: there is no later one.
     failed: Option<Error>,
     /// The last commit failed because the disk is full.
     has_no_room: bool,
+}
+
+/// How much was written since the newest checkpoint: a start reads it. What is later is greater.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SinceCheckpoint {
+    /// The number of the checkpoint, of those that this log took.
+    pub(super) checkpoint: u64,
+    /// Bytes of commits, and of chunks that they refer to, since its cut.
+    pub(super) bytes: u64,
 }
 
 /// A commit that was not written.
@@ -61,8 +69,8 @@ impl State {
 }
 
 impl Turn<'_> {
-    /// See [`Log::commit`]; without priorities and counts of draws. Returns also [`Log::bytes_since_checkpoint`].
-    pub(super) fn commit(mut self) -> Result<(u64, u64), Failed> {
+    /// See [`Log::commit`]; without priorities and counts of draws. Returns also [`Log::since_checkpoint`].
+    pub(super) fn commit(mut self) -> Result<(u64, SinceCheckpoint), Failed> {
         match self.log.commit_held(&mut self.state, false) {
             Ok(()) => Ok((self.state.unsynced(), self.state.since_checkpoint)),
             Err(error) => Err(Failed { error, has_no_room: self.state.has_no_room }),
@@ -95,7 +103,7 @@ impl Log {
             forgotten: 0,
             written: 0,
             on_disk: 0,
-            since_checkpoint: 0,
+            since_checkpoint: SinceCheckpoint::default(),
             encoder: Encoder::default(),
             failed: None,
             has_no_room: false,
@@ -184,7 +192,8 @@ impl Log {
         let written = log.write();
         state.has_no_room = log.segments.has_no_room();
         let bytes = log.segments.take_bytes();
-        (state.written, state.since_checkpoint) = (state.written + bytes, state.since_checkpoint + bytes);
+        state.written += bytes;
+        state.since_checkpoint.bytes += bytes;
         log.settle();
         drop(log);
         // The items' references: chunks may be freed here, under no table's lock.
@@ -241,8 +250,8 @@ impl Log {
         self.state().unsynced()
     }
 
-    /// Bytes that were written since the newest checkpoint: a start reads them.
-    pub fn bytes_since_checkpoint(&self) -> u64 {
+    /// How much was written since the newest checkpoint.
+    pub(super) fn since_checkpoint(&self) -> SinceCheckpoint {
         self.state().since_checkpoint
     }
 
@@ -276,7 +285,8 @@ impl Log {
             let segment = self.store.rotate()?;
             state.encoder.begin();
             let cuts = if last { self.tables.last_cut() } else { self.tables.cut() }?;
-            (state.synced, state.on_disk, state.since_checkpoint) = ((segment, 0), state.written, 0);
+            (state.synced, state.on_disk) = ((segment, 0), state.written);
+            state.since_checkpoint = SinceCheckpoint { checkpoint: state.since_checkpoint.checkpoint + 1, bytes: 0 };
             let start = LogStart { segment, commit: state.next };
             // The cut has no leases: they are in the first commit after it, before the manifest replaces the log so far.
             self.commit_held(&mut state, false)?;

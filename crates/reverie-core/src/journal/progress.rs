@@ -1,5 +1,6 @@
 //! Who waits for which commit of a journal.
 
+use super::log::SinceCheckpoint;
 use crate::error::Error;
 use crate::table::{JournalInfo, Promise};
 
@@ -25,8 +26,10 @@ pub(super) struct Progress {
     pub(super) to_sync: Option<u64>,
     /// The thread of the syncs ends.
     pub(super) syncs_end: bool,
-    /// The bytes since the newest checkpoint at which another was asked for.
-    pub(super) asked: u64,
+    /// How much was written with the latest commit that was noted.
+    noted: SinceCheckpoint,
+    /// The same when a checkpoint was asked for.
+    asked: SinceCheckpoint,
 }
 
 impl Progress {
@@ -40,8 +43,46 @@ impl Progress {
         done
     }
 
+    /// Notes how much was written with a commit. True if a checkpoint is asked for: `most` bytes after the newest one, and
+    /// after the last time.
+    ///
+    /// Threads that commit note it in any order: nothing is done for a commit that is older than one that was noted.
+    pub(super) fn note_written(&mut self, written: SinceCheckpoint, most: Option<u64>) -> bool {
+        if written < self.noted {
+            return false;
+        }
+        (self.noted, self.info.log_bytes) = (written, written.bytes);
+        let before = if self.asked.checkpoint == written.checkpoint { self.asked.bytes } else { 0 };
+        let is_due = most.is_some_and(|most| written.bytes - before >= most);
+        if is_due {
+            self.asked = written;
+        }
+        is_due
+    }
+
     /// Takes all who wait.
     pub(super) fn take_all(&mut self) -> Vec<Promise<()>> {
         self.take_done(u64::MAX, true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Progress, SinceCheckpoint};
+
+    #[test]
+    fn a_checkpoint_is_asked_for_once_for_so_many_bytes_in_whatever_order_threads_note_their_commits() {
+        let mut progress = Progress::default();
+        let mut note = |checkpoint, bytes| {
+            let is_due = progress.note_written(SinceCheckpoint { checkpoint, bytes }, Some(100));
+            (is_due, progress.info.log_bytes)
+        };
+        assert_eq!([note(1, 60), note(1, 110), note(1, 90)], [(false, 60), (true, 110), (false, 110)]);
+        assert_eq!([note(1, 209), note(1, 210), note(1, 209)], [(false, 209), (true, 210), (false, 210)]);
+        // A checkpoint was taken; a commit before it is noted after it.
+        assert_eq!(
+            [note(2, 0), note(1, 330), note(2, 99), note(2, 100)],
+            [(false, 0), (false, 0), (false, 99), (true, 100)]
+        );
     }
 }
