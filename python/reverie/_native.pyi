@@ -394,7 +394,8 @@ class Client:
                 table deletes sampled items.
             ResourceExhaustedError: over a network, the batch is larger than the server sends or unpacks at a time; with
                 the same `.drawn`.
-            MemoryError: the batch does not fit into memory. Draws of a table that deletes sampled items are lost.
+            MemoryError: the batch does not fit into memory. `.drawn` is an iterator that makes a Batch of each draw when it
+                is asked for it, in one process.
             UnknownTableError, ClosedError, ValueError.
         """
 

@@ -99,6 +99,21 @@ def test_a_batch_beyond_the_memory_is_a_memory_error_and_the_process_survives(pr
     assert client.sample_batch("t", 1).data["x"].shape == (1, 1 << 26)
 
 
+def test_draws_of_a_consuming_table_for_which_a_batch_has_no_memory_can_be_read_one_by_one():
+    times = 1 << 21
+    client = connect(table(sampler=selectors.Fifo(), max_times_sampled=times, compression="none"))
+    client.insert_batch("t", {"x": np.full((1, 1 << 26), 7, np.uint8)})
+    with pytest.raises(MemoryError, match="fewer samples") as raised:
+        client.sample_batch("t", times)
+    assert client.info().tables["t"].current_size == 0, "it was sampled as often as it may be"
+    drawn = raised.value.drawn
+    assert len(drawn) == times
+    for left in (times - 1, times - 2):
+        single = next(drawn)
+        assert (single.data["x"].shape, int(single.data["x"][0, -1]), len(drawn)) == ((1, 1 << 26), 7, left)
+        assert single.info.times_sampled.shape == (1,)
+
+
 def test_a_step_that_one_table_refuses_goes_into_none():
     spec = {"x": reverie.TensorSpec((7,), np.float32)}
     tables = [table("a"), table("p", sampler=selectors.Prioritized(1.0)), table("s", signature=spec)]

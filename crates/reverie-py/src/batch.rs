@@ -6,6 +6,7 @@ use crate::errors::raise;
 use crate::info::DrawInfo;
 use crate::nest::Unflattener;
 use crate::reading::Reading;
+use crate::singles::Singles;
 use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -56,7 +57,7 @@ impl Batcher {
 
     /// The `reverie.Batch` of these draws.
     /// If they cannot become one, the error's `drawn` has each as its own batch, as draws of a consuming table have
-    /// left the table. Not if memory ran out: that would take more.
+    /// left the table. If memory ran out, it makes each when it is asked for it.
     pub fn batch_or_singles<'py>(
         &self,
         py: Python<'py>,
@@ -64,11 +65,12 @@ impl Batcher {
         reading: &Reading,
     ) -> PyResult<Bound<'py, PyAny>> {
         self.batch(py, drawn, reading).or_else(|error| {
-            if error.is_instance_of::<PyMemoryError>(py) {
-                return Err(error);
-            }
             if let Drawn::Items(draws) = drawn {
-                error.value(py).setattr("drawn", self.singles(py, draws, reading)?)?;
+                let singles = match error.is_instance_of::<PyMemoryError>(py) {
+                    true => Bound::new(py, Singles::new(draws, reading))?.into_any(),
+                    false => self.singles(py, draws, reading)?.into_pyobject(py)?,
+                };
+                error.value(py).setattr("drawn", singles)?;
             }
             Err(error)
         })

@@ -35,6 +35,7 @@ mod reading;
 mod rows;
 mod sending;
 mod server;
+mod singles;
 mod spans;
 mod structured;
 mod trajectory;

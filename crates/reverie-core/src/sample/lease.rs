@@ -71,6 +71,25 @@ impl Lease {
         }
     }
 
+    /// Undoes the draws of these keys, which it holds; the others stay leased.
+    pub fn give_back(&mut self, keys: &[Key]) {
+        let mut keys: Vec<Key> = keys.to_vec();
+        for (lender, lessee, held) in &mut self.0 {
+            // The latest draws of an item go back first.
+            let mut back: Vec<Key> = Vec::new();
+            for at in (0..held.len()).rev() {
+                if let Some(found) = keys.iter().rposition(|key| *key == held[at]) {
+                    keys.remove(found);
+                    back.push(held.remove(at));
+                }
+            }
+            back.reverse();
+            if let Some(lender) = lender.upgrade().filter(|_| !back.is_empty()) {
+                lender.give_back(lessee, &back);
+            }
+        }
+    }
+
     /// Whether all draws may be given to their reader.
     pub fn tenure(&self) -> Tenure {
         let each = self

@@ -95,16 +95,18 @@ impl Answer {
 
     /// Replaces the first group, which cannot be sent as one batch.
     /// Draws of a consuming table exist only here: each becomes a batch of its own, followed by the error unless there
-    /// is one already. Other draws are dropped, and only the error is sent.
+    /// is one already; if memory ran out, they go back to their table. Other draws are dropped, and only the error is
+    /// sent.
     pub(super) fn split_first(&mut self, error: Error) {
         let first = self.groups.pop_front();
         if !self.is_leased() {
             self.groups.clear();
-        } else if let Some(draws) = first
-            && draws.len() > 1
-            && !matches!(error, Error::OutOfMemory { .. })
-        {
-            split(draws.without_windows(), |_| 1, &mut self.groups);
+        } else if let Some(draws) = first {
+            match error {
+                Error::OutOfMemory { .. } => self.lease.give_back(&draws.keys),
+                _ if draws.len() > 1 => split(draws.without_windows(), |_| 1, &mut self.groups),
+                _ => {}
+            }
         }
         self.error.get_or_insert(error);
     }

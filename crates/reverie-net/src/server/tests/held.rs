@@ -1,6 +1,9 @@
 //! Draws that clients hold when their session or the server ends, and those that they held before its start.
 
+use super::super::reading::Reading;
+use super::super::samples::Answer;
 use super::*;
+use reverie_core::sample::{Draws, SampleRequest};
 use reverie_core::table::{Change, Leased, Lessee, SharedTable};
 
 const CLIENT: u8 = 3;
@@ -128,4 +131,25 @@ async fn a_stop_waits_for_the_acknowledgement_of_draws_that_were_sent_so_that_no
         assert!(start.elapsed() < Duration::from_secs(2), "not for the whole grace time: {:?}", start.elapsed());
         assert_eq!(table.cut().iter().count(), if acknowledges { 1 } else { 2 });
     }
+}
+
+#[tokio::test]
+async fn draws_for_which_memory_ran_out_return_to_their_places_and_others_of_the_request_stay() {
+    let (shared, table) = consuming(5);
+    let lessee = Lessee { sender: [CLIENT; 16], request: REQUEST };
+    let request = SampleRequest { num_samples: 4, lessee: Some(lessee), ..SampleRequest::default() };
+    let mut draws = table.sample(request).unwrap().await.unwrap();
+    let keys = draws.keys.clone();
+    let mut answer = Answer::whole(REQUEST, Reading::default(), Draws::default());
+    answer.lease = std::mem::take(&mut draws.lease);
+    let behind = draws.split_off(3);
+    answer.groups = VecDeque::from([draws, behind]);
+    assert_eq!(left(&table), (1, 4, 4));
+    answer.split_first(Error::OutOfMemory { needed: 1 });
+    assert_eq!((answer.groups.len(), answer.is_leased()), (1, true), "the last draw is still sent");
+    assert_eq!(left(&table), (4, 1, 1));
+    answer.lease.acknowledge();
+    let again = table.sample(SampleRequest { num_samples: 4, ..SampleRequest::default() }).unwrap().await.unwrap();
+    assert_eq!(again.keys[..3], keys[..3], "in the order that they had");
+    drop(shared);
 }
