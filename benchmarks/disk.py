@@ -38,7 +38,7 @@ import reverie
 from reverie import Journal, Server, Table
 from reverie.checkpointers import DefaultCheckpointer
 
-from . import larger
+from . import larger, stalls
 from .peers import NETWORK_PEERS, ROOT, VENVS
 from .report import duration, machine
 
@@ -241,44 +241,12 @@ def start_rows(options: Options) -> list[dict[str, Any]]:
     return [row_of(name, "s", seconds, {"reading the files": ("reverie",)}) | {"bytes": written}]
 
 
-def stall_rows(options: Options) -> list[dict[str, Any]]:
-    """The longest draw of 64 while another thread inserts 40 kB items, and the journal syncs ten times a second."""
-    name, size, most = "longest draw of 64 while 40 kB items are inserted", 40_000, 2_000
-
-    def turn(of: str) -> float:
-        with options.fresh() as folder:
-            kept = None if of == NONE else journal(folder, of, 0.1)
-            with Server([table(most)], listen=False, journal=kept) as server:
-                fill(server, 256, size)
-                client, end = server.client(), threading.Event()
-                data = payload(size).repeat(8, axis=0)
-
-                def insert() -> None:
-                    while not end.is_set():
-                        client.insert_batch("t", {"x": data})
-
-                writer = threading.Thread(target=insert)
-                writer.start()
-                longest, until = 0.0, time.perf_counter() + max(options.seconds, 0.3)
-                try:
-                    while (began := time.perf_counter()) < until:
-                        client.sample_batch("t", 64)
-                        longest = max(longest, time.perf_counter() - began)
-                finally:
-                    end.set()
-                    writer.join()
-                return longest
-
-    seconds = in_turns(name, (NONE, *SYNCS), options.rounds, turn)
-    return [row_of(name, "s", seconds, {NONE: SYNCS})]
-
-
 #: What is measured, by the name that `--rows` takes.
 ROWS: dict[str, Callable[[Options], list[dict[str, Any]]]] = {
     "inserts": insert_rows,
     "checkpoint": checkpoint_rows,
     "start": start_rows,
-    "stall": stall_rows,
+    "stall": lambda options: stalls.rows(options, in_turns, row_of),
     "larger": lambda options: larger.rows(options, in_turns, row_of),
 }
 
@@ -325,6 +293,9 @@ def text(rows: list[dict[str, Any]]) -> str:
             ]
             lines.append(f"| {row['name']} | {contender} | {shown} | {'; '.join(ratios)} |")
         lines += [f"| {row['name']} | {peer} | skipped | {why} |" for peer, why in row.get("skipped", {}).items()]
+        lines += [
+            f"| where it goes | {contender} | {account} | |" for contender, account in row.get("where", {}).items()
+        ]
     return "\n".join(lines)
 
 
