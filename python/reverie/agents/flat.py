@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -18,6 +18,11 @@ from torch import Tensor, nn
 from reverie.agents.named_parameters import Named, require_same
 
 Net = TypeVar("Net", bound=nn.Module)
+
+
+def fill(to: Tensor, array: NDArray[Any]) -> None:
+    """Copy an array into a tensor of its shape; also one that is not writable, as Ray's are: PyTorch warns of those."""
+    to.copy_(torch.from_numpy(array if array.flags.writeable else array.copy()))
 
 
 class FlatNetwork(Generic[Net]):
@@ -61,7 +66,7 @@ class FlatNetwork(Generic[Net]):
         """Load parameters from an array `[P]`. Raises ValueError for another length."""
         if flat.shape != tuple(self.flat.shape):
             raise ValueError(f"weights have shape {flat.shape}, and this network needs {tuple(self.flat.shape)}")
-        self.flat.copy_(torch.from_numpy(flat))
+        fill(self.flat, flat)
 
     def named(self, vector: Tensor | None = None) -> dict[str, NDArray[np.float32]]:
         """Copies of the parameters by name, or of the parts of a vector `[P]` like `flat`, in row-major order."""
@@ -73,7 +78,7 @@ class FlatNetwork(Generic[Net]):
         require_same(named, {name: tuple(one.shape) for name, one in self.module.named_parameters()}, "this run")
         vector = torch.empty(self.flat.shape)
         for name, part in self._parts(vector):
-            part.copy_(torch.from_numpy(named[name]))
+            fill(part, named[name])
         return vector.to(self.device)
 
     @torch.no_grad()

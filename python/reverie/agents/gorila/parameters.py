@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from reverie.agents.core import Weights
-from reverie.agents.flat import clip_scale
+from reverie.agents.flat import clip_scale, fill
 from reverie.agents.gorila.config import GorilaConfig
 from reverie.agents.learning import adam, load_optimizer, optimizer_state
 
@@ -101,7 +101,7 @@ class LocalShard:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a `state_dict`, which is copied. The settings of the optimiser stay this shard's own."""
         with torch.no_grad():
-            self.flat.copy_(torch.from_numpy(state["flat"]))
+            fill(self.flat, state["flat"])
         load_optimizer(self._optimizer, state["optimizer"])
         self.version, self.dropped = state["version"], state["dropped"]
 
@@ -170,7 +170,7 @@ class LocalParameterServer(ParameterServer):
         """Replace all parameters `[P]`; versions and optimisers stay."""
         with torch.no_grad():
             for shard, part in zip(self._shards, np.array_split(flat, len(self._shards)), strict=True):
-                shard.flat.copy_(torch.from_numpy(part))
+                fill(shard.flat, part)
         self.forget()
 
     def shard_states(self) -> list[dict[str, Any]]:
