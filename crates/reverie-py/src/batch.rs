@@ -6,7 +6,6 @@ use crate::errors::raise;
 use crate::info::DrawInfo;
 use crate::nest::Unflattener;
 use crate::reading::Reading;
-use crate::singles::Singles;
 use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -16,7 +15,7 @@ use reverie_core::batch::{Arrays, Output, Plan, Planner, Role};
 use reverie_core::sample::{Description, Drawn, Draws, Sampled};
 use reverie_core::spec::{DType, Structure};
 use std::mem::MaybeUninit;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The error of an answer to a request for a batch that has none.
 pub fn no_batch() -> Error {
@@ -301,4 +300,54 @@ fn infos<'py>(py: Python<'py>, lent: &Lent<'py>, batch: &Arrays) -> PyResult<Bou
         version,
         inserted_at,
     ))
+}
+
+/// Draws for which a batch has no memory: an iterator that makes a batch of each when it is asked for it.
+#[pyclass(frozen, module = "reverie._native")]
+pub struct Singles {
+    rest: Mutex<Draws>,
+    reading: Reading,
+    batcher: Batcher,
+}
+
+impl Singles {
+    /// Takes a copy of the draws; a lease of theirs stays where it is.
+    pub fn new(draws: &Draws, reading: &Reading) -> Self {
+        let rest = Mutex::new(draws.clone().without_windows());
+        Self { rest, reading: reading.clone(), batcher: Batcher::default() }
+    }
+
+    fn rest(&self) -> MutexGuard<'_, Draws> {
+        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[pymethods]
+impl Singles {
+    fn __iter__(this: Py<Self>) -> Py<Self> {
+        this
+    }
+
+    fn __len__(&self) -> usize {
+        self.rest().len()
+    }
+
+    /// The next draw as a batch of one. One that has no memory either stays, for the next call.
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let mut first = {
+            let mut rest = self.rest();
+            if rest.is_empty() {
+                return Ok(None);
+            }
+            let behind = rest.split_off(1);
+            Drawn::Items(std::mem::replace(&mut *rest, behind))
+        };
+        let batch = self.batcher.batch(py, &mut first, &self.reading);
+        if let (Err(_), Drawn::Items(first)) = (&batch, first) {
+            let mut rest = self.rest();
+            let behind = std::mem::replace(&mut *rest, first);
+            rest.append(behind);
+        }
+        batch.map(Some)
+    }
 }

@@ -35,7 +35,6 @@ mod reading;
 mod rows;
 mod sending;
 mod server;
-mod singles;
 mod spans;
 mod structured;
 mod trajectory;
