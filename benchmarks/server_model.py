@@ -113,6 +113,8 @@ def measured(kind: str, size: int, batch: int, seconds: float) -> dict[str, floa
         before, bytes_before = server.ask(), on_the_link()
         time.sleep(seconds)
         after, bytes_after = server.ask(), on_the_link()
+        user.process.stdin.close()
+        busy = user.answer()
     finally:
         for worker in (user, server):
             if worker is not None:
@@ -122,6 +124,7 @@ def measured(kind: str, size: int, batch: int, seconds: float) -> dict[str, floa
         "per_second": items / (after["clock"] - before["clock"]),
         "processor": (after["seconds"] - before["seconds"]) / items,
         "cores": (after["seconds"] - before["seconds"]) / (after["clock"] - before["clock"]),
+        "client": busy * (after["clock"] - before["clock"]) / items,
         "bytes_in": (bytes_after[0] - bytes_before[0]) / items,
         "bytes_out": (bytes_after[1] - bytes_before[1]) / items,
     }
@@ -149,13 +152,22 @@ def memory(what: str, count: int) -> float:
 
 def table(rows: list[dict[str, Any]], memories: dict[str, float]) -> str:
     links = [f"{gbit:g} Gbit/s: items/s, of computed" for gbit in RATES]
-    head = ["what", "items/s, no limit", "server's time an item", "bytes an item", "a core's items/s", *links]
+    head = [
+        "what",
+        "items/s, no limit",
+        "server's time an item",
+        "client's",
+        "bytes an item",
+        "a core's items/s",
+        *links,
+    ]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for row in rows:
         cost = row["cost"]
         cells = [f"{one['per_second']:,.0f}, x{one['per_second'] / one['predicted']:.2f}" for one in row["links"]]
         lines.append(
-            f"| {row['name']} | {cost['per_second']:,.0f} | {cost['processor'] * 1e9:,.0f} ns"
+            f"| {row['name']} | {cost['per_second']:,.0f} "
+            f" | {cost['processor'] * 1e9:,.0f}, {cost['client'] * 1e9:,.0f}"
             f" | {max(cost['bytes_in'], cost['bytes_out']):,.0f} | {1 / cost['processor']:,.0f} | "
             + " | ".join(cells)
             + " |"

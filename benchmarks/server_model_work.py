@@ -53,14 +53,16 @@ def use(kind: str, size: int, batch: int, address: str) -> None:
         "updates": lambda: client.update_priorities(TABLE, keys, np.ones(batch), wait=False),
     }
     threading.Thread(target=end_with_stdin, daemon=True).start()
-    print(json.dumps("ready"), flush=True)
     while True:
         work[kind]()
 
 
 def end_with_stdin() -> None:
-    """What is on its way then is not waited for."""
+    """Prints that it is ready, and at the end the cores that were busy; what is on its way then is not waited for."""
+    print(json.dumps("ready"), flush=True)
+    processor, clock = time.process_time(), time.perf_counter()
     sys.stdin.read()
+    print(json.dumps((time.process_time() - processor) / (time.perf_counter() - clock)), flush=True)
     os._exit(0)
 
 
