@@ -152,26 +152,19 @@ def memory(what: str, count: int) -> float:
 
 def table(rows: list[dict[str, Any]], memories: dict[str, float]) -> str:
     links = [f"{gbit:g} Gbit/s: items/s, of computed" for gbit in RATES]
-    head = [
-        "what",
-        "items/s, no limit",
-        "server's time an item",
-        "client's",
-        "bytes an item",
-        "a core's items/s",
-        *links,
-    ]
+    costs = ["items/s, no limit", "server, client: ns an item", "bytes an item", "a core's items/s"]
+    head = ["what", *costs, *links]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for row in rows:
         cost = row["cost"]
         cells = [f"{one['per_second']:,.0f}, x{one['per_second'] / one['predicted']:.2f}" for one in row["links"]]
-        lines.append(
-            f"| {row['name']} | {cost['per_second']:,.0f} "
-            f" | {cost['processor'] * 1e9:,.0f}, {cost['client'] * 1e9:,.0f}"
-            f" | {max(cost['bytes_in'], cost['bytes_out']):,.0f} | {1 / cost['processor']:,.0f} | "
-            + " | ".join(cells)
-            + " |"
-        )
+        shown = [
+            f"{cost['per_second']:,.0f}",
+            f"{cost['processor'] * 1e9:,.0f}, {cost['client'] * 1e9:,.0f}",
+            f"{max(cost['bytes_in'], cost['bytes_out']):,.0f}",
+            f"{1 / cost['processor']:,.0f}",
+        ]
+        lines.append("| " + " | ".join([row["name"], *shown, *cells]) + " |")
     lines += ["", "| one more | bytes of memory |", "|---|---|"]
     lines += [f"| {what} | {found:,.0f} |" for what, found in memories.items()]
     return "\n".join(lines)
