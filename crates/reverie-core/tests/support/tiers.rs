@@ -40,11 +40,11 @@ pub fn meter(options: TierOptions) -> Arc<Meter> {
     meter
 }
 
-/// Waits for the mover, for some seconds at most.
+/// Waits for the mover, for some minutes at most.
 pub fn until(what: &str, holds: impl Fn() -> bool) {
     let started = std::time::Instant::now();
     while !holds() {
-        assert!(started.elapsed().as_secs() < 20, "{what}");
+        assert!(started.elapsed().as_secs() < 200, "{what}");
         std::thread::yield_now();
     }
 }

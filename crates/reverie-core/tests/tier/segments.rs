@@ -74,14 +74,18 @@ fn a_chunk_that_a_journal_has_is_read_there_and_not_written_again() {
         let mut writer = Writer::packing(&server.tables, compression);
         (0..200).for_each(|number| server.insert(&mut writer, number));
         let info = server.info();
-        assert!(info.chunks >= 100 && info.moved >= info.chunks, "{info:?}");
+        // How many depends on when the mover looks.
+        assert!(info.chunks >= 50 && info.moved >= info.chunks, "{info:?}");
         assert_eq!((info.used, info.stored), (0, info.shared), "{info:?}");
         assert!(info.stored > 0 && server.folder.files().is_empty(), "{info:?}");
         for number in 0..200 {
             assert!(server.draw() == content(number), "item {number}");
         }
-        let info = server.info();
-        assert_eq!((info.stored, info.shared, info.chunks, server.tables.bytes().0.table_bytes()), (0, 0, 0, 0));
+        assert_eq!(server.tables.bytes().0.table_bytes(), 0);
+        until("the mover lets go of the chunk that it had begun with", || {
+            let info = server.info();
+            (info.stored, info.shared, info.chunks) == (0, 0, 0)
+        });
         server.saver.end_journal().unwrap();
     }
 }
