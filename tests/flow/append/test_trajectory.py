@@ -230,7 +230,9 @@ def test_a_slice_from_before_the_history_is_refused_not_shortened(client):
 BOUNDS = st.none() | st.integers(-12, 12) | st.sampled_from([-(2**80), -(2**63), 2**63 - 1, 2**80])
 
 
-@given(slices=st.lists(st.builds(slice, BOUNDS, BOUNDS, BOUNDS.filter(lambda step: step != 0)), min_size=60, max_size=60))
+@given(
+    slices=st.lists(st.builds(slice, BOUNDS, BOUNDS, BOUNDS.filter(lambda step: step != 0)), min_size=60, max_size=60)
+)
 @settings(max_examples=20, deadline=None)
 def test_a_slice_has_the_cells_that_a_slice_of_a_list_has(slices):
     steps = list(range(9))
