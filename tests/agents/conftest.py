@@ -327,3 +327,28 @@ def make_stage():
             return client, learner, actors, config
 
         yield make
+
+
+@pytest.fixture(scope="session")
+def write_episodes():
+    """A function: writes a Parquet file of episodes, each a list of (obs, action, reward, terminated, truncated)."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+
+    def write(path: Any, episodes: Any, actions: Any = None) -> str:
+        """`actions` is the type of the column; by default arrays of float32."""
+        rows = [(number, *row) for number, steps in enumerate(episodes) for row in steps]
+        number, obs, action, reward, terminated, truncated = zip(*rows, strict=True)
+        columns = {
+            "episode": pa.array(number),
+            "obs": pa.FixedSizeListArray.from_arrays(np.concatenate(obs).astype(np.float32), len(obs[0])),
+            "action": pa.array(
+                [np.asarray(one).tolist() for one in action], actions or pa.list_(pa.float32(), np.size(action[0]))
+            ),
+            "reward": pa.array(np.array(reward, np.float32)),
+            "terminated": pa.array(terminated),
+            "truncated": pa.array(truncated),
+        }
+        pq.write_table(pa.table(columns), path)
+        return str(path)
+
+    return write
