@@ -257,24 +257,24 @@ def test_what_the_first_observation_showed_is_remembered_until_the_last_step(sta
     settings = {"envs_per_actor": 8, "batch_size": 8, "queue_capacity": 15, "unroll_length": 20}
     found = []
     for lstm_units in (16, 0):
-        one = stage("ReverieRecall-v0", lstm_units=lstm_units, hidden=(16,), learning_rate=5e-3, **settings)
-        one.learn(150)
+        one = stage("ReverieRecall-v0", lstm_units=lstm_units, hidden=(16,), learning_rate=1e-2, **settings)
+        one.learn(40)
         one.actor.drain_returns()
         one.learn(10)
         found.append(np.mean(one.actor.drain_returns()))
     remembering, forgetting = found
-    assert remembering > 0.8
+    assert remembering > 0.75
     assert 0.35 < forgetting < 0.65, "of two actions one is right"
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("lstm_units", [0, 16])
 def test_actions_that_depend_on_stacks_of_images_are_learnt(lstm_units, stage):
-    settings = {"envs_per_actor": 8, "batch_size": 8, "queue_capacity": 15, "unroll_length": 32}
-    rates = {"learning_rate": 2e-3, "discount": 0.0, "entropy_coefficient": 0.01}
+    settings = {"envs_per_actor": 8, "batch_size": 8, "queue_capacity": 15, "unroll_length": 16}
+    rates = {"learning_rate": 4e-3, "discount": 0.0, "entropy_coefficient": 0.01}
     network = {"shared_layers": True, "hidden": (32,), "lstm_units": lstm_units}
     one = stage("ReverieSide-v0", environment=EnvSettings(frame_stack=2), **settings, **rates, **network)
-    one.learn(100)
+    one.learn(50)
     one.actor.drain_returns()
     one.learn(5)
     assert np.mean(one.actor.drain_returns()) > 7.0, "of 8; a policy that sees nothing has 4"
