@@ -160,8 +160,8 @@ def careful_episodes(count):
 class Stage:
     """A reader on the agent's own table."""
 
-    def __init__(self, env_id, path, **changes):
-        spec = describe(env_id)
+    def __init__(self, env_id, path, reward_bound=None, **changes):
+        spec = dataclasses.replace(describe(env_id), reward_bound=reward_bound)
         config = dataclasses.replace(CONFIG, dataset=path, learning_starts=1, **changes)
         (table,) = CQL.make_tables(spec, config, seed=0)
         free = reverie.rate_limiters.MinSize(1)
@@ -191,6 +191,13 @@ def test_a_reader_writes_the_numbers_of_actions_however_they_are_stored(actions,
     assert data["action"].dtype == np.int64
     assert data["next_obs"][:, 0].tolist() == [1.0, 2.0, 9.0]
     assert one.reader.drain_returns() == [3.0]
+
+
+def test_rewards_of_a_game_are_bounded_for_learning_and_its_returns_are_not(tmp_path, write_episodes):
+    steps = [(obs, action, 4.0 * k - 3.0, *ends) for k, (obs, action, _, *ends) in enumerate(episode([1, 0, 1]))]
+    one = Stage("CartPole-v1", write_episodes(tmp_path / "data.parquet", [steps], pa.int64()), reward_bound=1.0)
+    assert one.read(3)["reward"].tolist() == [-1.0, 1.0, 1.0]
+    assert one.reader.drain_returns() == [-3.0 + 1.0 + 5.0]
 
 
 def test_a_reader_numbers_vectors_of_choices_as_the_policy_does(tmp_path, write_episodes):
