@@ -206,6 +206,47 @@ class CountingEnv(gymnasium.Env):
         return np.array([self.episode, self.step_index], dtype=np.float32)
 
 
+class Recall(gymnasium.Env):
+    """The first of four observations shows which action the last step rewards."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.shown, self.steps = int(self.np_random.integers(2)), 0
+        return np.array([2.0 * self.shown - 1.0, 0.0], np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        over = self.steps == 4
+        return np.array([0.0, self.steps / 4], np.float32), float(over and action == self.shown), over, False, {}
+
+
+class Side(gymnasium.Env):
+    """Images with a bright spot: the reward of a step is 1 where the action is its side. Of eight steps."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (10, 10, 1), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._observed(), {}
+
+    def step(self, action):
+        reward, self.steps = float(action == self.side), self.steps + 1
+        return self._observed(), reward, False, self.steps == 8, {}
+
+    def _observed(self):
+        self.side, image = int(self.np_random.integers(2)), np.zeros((10, 10, 1), np.uint8)
+        row, column = self.np_random.integers(2, 8), self.np_random.integers(4)
+        image[row, column + 6 * self.side] = 255
+        return image
+
+
+gymnasium.register("ReverieRecall-v0", Recall)
+gymnasium.register("ReverieSide-v0", Side)
 COUNTING = {True: "ReverieCountingTerminated-v0", False: "ReverieCountingTruncated-v0"}
 COUNTING_LENGTH = 7
 for _terminates, _env_id in COUNTING.items():
@@ -286,3 +327,28 @@ def make_stage():
             return client, learner, actors, config
 
         yield make
+
+
+@pytest.fixture(scope="session")
+def write_episodes():
+    """A function: writes a Parquet file of episodes, each a list of (obs, action, reward, terminated, truncated)."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+
+    def write(path: Any, episodes: Any, actions: Any = None) -> str:
+        """`actions` is the type of the column; by default arrays of float32."""
+        rows = [(number, *row) for number, steps in enumerate(episodes) for row in steps]
+        number, obs, action, reward, terminated, truncated = zip(*rows, strict=True)
+        columns = {
+            "episode": pa.array(number),
+            "obs": pa.FixedSizeListArray.from_arrays(np.concatenate(obs).astype(np.float32), len(obs[0])),
+            "action": pa.array(
+                [np.asarray(one).tolist() for one in action], actions or pa.list_(pa.float32(), np.size(action[0]))
+            ),
+            "reward": pa.array(np.array(reward, np.float32)),
+            "terminated": pa.array(terminated),
+            "truncated": pa.array(truncated),
+        }
+        pq.write_table(pa.table(columns), path)
+        return str(path)
+
+    return write

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-pa = pytest.importorskip("pyarrow")
-pq = pytest.importorskip("pyarrow.parquet")
+pytest.importorskip("pyarrow")
 
 import reverie  # noqa: E402
 from reverie.agents import acting, find  # noqa: E402
@@ -71,22 +70,6 @@ def test_the_value_that_minimises_the_loss_is_the_expectile():
     assert 0.9 * above.sum() == pytest.approx(0.1 * below.sum(), rel=1e-4)
 
 
-def write(path, episodes):
-    """A Parquet file of episodes, each a list of (obs, action, reward, terminated, truncated)."""
-    rows = [(number, *row) for number, steps in enumerate(episodes) for row in steps]
-    number, obs, action, reward, terminated, truncated = zip(*rows, strict=True)
-    columns = {
-        "episode": pa.array(number),
-        "obs": pa.FixedSizeListArray.from_arrays(np.concatenate(obs).astype(np.float32), len(obs[0])),
-        "action": pa.FixedSizeListArray.from_arrays(np.concatenate(action).astype(np.float32), len(action[0])),
-        "reward": pa.array(np.array(reward, np.float32)),
-        "terminated": pa.array(terminated),
-        "truncated": pa.array(truncated),
-    }
-    pq.write_table(pa.table(columns), path)
-    return str(path)
-
-
 class Slide(gymnasium.Env):
     """A place in [-1, 1] that actions move; the reward of a step is minus the distance from 0. Ends after 20 steps."""
 
@@ -123,12 +106,12 @@ def random_episodes(env_id, seed, count):
 
 
 @pytest.fixture
-def small(tmp_path):
+def small(tmp_path, write_episodes):
     """Two episodes of three and two steps, one cut off and one terminated, with their last observations."""
     first = [(np.full(3, float(k)), np.full(1, k - 1.0), float(k), False, k == 2) for k in range(3)]
     second = [(np.full(3, 10.0 + k), np.full(1, 2.0), 1.0, k == 1, False) for k in range(2)]
     ends = [[(np.full(3, last), np.zeros(1), 0.0, False, False)] for last in (3.0, 12.0)]
-    return write(tmp_path / "small.parquet", [first + ends[0], second + ends[1]])
+    return write_episodes(tmp_path / "small.parquet", [first + ends[0], second + ends[1]])
 
 
 class Stage:
@@ -199,8 +182,8 @@ def test_items_of_several_steps_stay_within_their_episode(small):
 
 
 @pytest.mark.long
-def test_a_run_of_a_data_set_plays_no_environment_while_it_learns(tmp_path, monkeypatch):
-    path = write(tmp_path / "data.parquet", random_episodes("Pendulum-v1", 0, 2))
+def test_a_run_of_a_data_set_plays_no_environment_while_it_learns(tmp_path, monkeypatch, write_episodes):
+    path = write_episodes(tmp_path / "data.parquet", random_episodes("Pendulum-v1", 0, 2))
     preset = IQL.load_preset("Pendulum-v1")
     monkeypatch.setattr(acting, "make_vector", lambda *args, **kwargs: pytest.fail("made an environment to act in"))
     config = dataclasses.replace(
@@ -248,11 +231,11 @@ def test_each_option_of_an_update_changes_it(change):
 
 
 @pytest.mark.long
-def test_iql_learns_from_random_actions_a_policy_that_is_far_better(tmp_path):
+def test_iql_learns_from_random_actions_a_policy_that_is_far_better(tmp_path, write_episodes):
     """What only imitates the data, with the weights of advantages off, stays as bad as the data."""
     episodes = list(random_episodes("ReverieSlide-v0", 0, 150))
     behaviour = np.mean([sum(step[2] for step in steps) for steps in episodes])
-    path = write(tmp_path / "data.parquet", episodes)
+    path = write_episodes(tmp_path / "data.parquet", episodes)
     run = dataclasses.replace(
         IQL.load_preset("Pendulum-v1").run,
         target_return=None,

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import gymnasium
 import numpy as np
 import pytest
 
@@ -23,26 +22,6 @@ PRESET = ppo.load_preset("CartPole-v1", "no-velocities")
 CONFIG = dataclasses.replace(
     PRESET.config, envs_per_actor=3, hidden=(8,), lstm_units=6, unroll_length=19, epochs=2, minibatch_size=19
 )
-
-
-class Recall(gymnasium.Env):
-    """The first of four observations shows which action the last step rewards."""
-
-    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.shown, self.steps = int(self.np_random.integers(2)), 0
-        return np.array([2.0 * self.shown - 1.0, 0.0], np.float32), {}
-
-    def step(self, action):
-        self.steps += 1
-        over = self.steps == 4
-        return np.array([0.0, self.steps / 4], np.float32), float(over and action == self.shown), over, False, {}
-
-
-gymnasium.register("ReverieRecall-v0", Recall)
 
 
 class Stage:

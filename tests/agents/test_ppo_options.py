@@ -51,30 +51,7 @@ class Match(gymnasium.Env):
         return np.array([self.wanted], np.float32)
 
 
-class Side(gymnasium.Env):
-    """Images with a bright spot: the reward of a step is 1 where the action is its side. Of eight steps."""
-
-    observation_space = gymnasium.spaces.Box(0, 255, (10, 10, 1), np.uint8)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.steps = 0
-        return self._observed(), {}
-
-    def step(self, action):
-        reward, self.steps = float(action == self.side), self.steps + 1
-        return self._observed(), reward, False, self.steps == 8, {}
-
-    def _observed(self):
-        self.side, image = int(self.np_random.integers(2)), np.zeros((10, 10, 1), np.uint8)
-        row, column = self.np_random.integers(2, 8), self.np_random.integers(4)
-        image[row, column + 6 * self.side] = 255
-        return image
-
-
 gymnasium.register("ReverieMatch-v0", Match)
-gymnasium.register("ReverieSide-v0", Side)
 
 
 class Stage:

@@ -294,6 +294,7 @@ SETTINGS = {
     "apex-dqn": "Nest",
     "ppo": "Nest",
     "impala": "Nest",
+    "cql": "Nest",
     "sac": "NestSteered",
     "td3": "NestSteered",
     "ddpg": "NestSteered",

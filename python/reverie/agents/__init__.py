@@ -29,6 +29,7 @@ BUILT_IN = (
     "impala",
     "r2d2",
     "iql",
+    "cql",
     "rainbow",
     "d4pg",
 )

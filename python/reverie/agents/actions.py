@@ -26,6 +26,13 @@ class Enumeration:
         vectors: NDArray[np.int64] = numbers[:, None] // steps % sizes
         return vectors
 
+    def from_env(self, actions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The numbers `[...]` of actions `[..., A]` as the environment takes them."""
+        if not self._sizes:
+            return actions
+        numbers: NDArray[np.int64] = (actions * np.array(self._steps)).sum(axis=-1)
+        return numbers
+
     def to_env_tensor(self, numbers: Tensor) -> Tensor:
         """The same of a tensor `[N]`."""
         if not self._sizes:

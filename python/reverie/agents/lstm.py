@@ -14,6 +14,11 @@ State = tuple[Tensor, Tensor]
 """`h` and `c` of the LSTM, each `[B, H]`."""
 
 
+def num_lstm_parameters(num_inputs: int, units: int) -> int:
+    """The number of parameters of an `Lstm`."""
+    return 4 * units * (num_inputs + units + 2)
+
+
 class Lstm(InitialisesItself):
     """One layer of LSTM (Hochreiter & Schmidhuber 1997), with PyTorch's order of gates and its initialisation.
 

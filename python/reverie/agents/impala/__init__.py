@@ -8,7 +8,7 @@ from reverie.agents.agent import Agent
 from reverie.agents.impala.actor import Actor
 from reverie.agents.impala.config import ImpalaConfig, make_tables, memory, needs
 from reverie.agents.impala.learner import Learner
-from reverie.agents.impala.networks import GreedyPolicy
+from reverie.agents.impala.networks import make_policy
 
 agent = Agent(
     name="impala",
@@ -20,7 +20,7 @@ agent = Agent(
     make_tables=make_tables,
     make_learner=Learner,
     make_actor=Actor,
-    make_policy=GreedyPolicy,
+    make_policy=make_policy,
     any_space=True,
     factored=True,
 )

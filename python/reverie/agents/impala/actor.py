@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from reverie.agents.core import ActorRole, WeightSource
 from reverie.agents.environments import EnvSpec
 from reverie.agents.impala.config import TABLE, ImpalaConfig
-from reverie.agents.impala.networks import GreedyPolicy
+from reverie.agents.impala.networks import make_policy
+from reverie.agents.recurrent import RecurrentPolicy
 from reverie.agents.unrolls import Columns, UnrollActor
 
 
@@ -19,14 +20,15 @@ class Actor(UnrollActor):
 
     An item is the unroll of one environment: the columns of `UnrollActor` without `value`, `log_mu` instead of
     `log_pi` (the learner reads it as the behaviour policy's), and `obs` `[T + 1, ...]`, which includes the observation
-    after the unroll. The reset step after an episode's end has the true last observation, so that a truncated episode
-    bootstraps from the next observation like any other step.
+    after the unroll. A policy with a state adds `first` and the one `state` `[S]` before the unroll, which the newest
+    weights of that time have computed. The reset step after an episode's end has the true last observation, so that a
+    truncated episode bootstraps from the next observation like any other step.
     """
 
     def __init__(
         self, spec: EnvSpec, config: ImpalaConfig, client: Any, weights: WeightSource, **role: Unpack[ActorRole]
     ) -> None:
-        policy = GreedyPolicy(spec, config)
+        policy = make_policy(spec, config)
         super().__init__(spec, config, client, weights, policy, TABLE, **role)
 
     def _take_weights(self) -> None:
@@ -35,5 +37,7 @@ class Actor(UnrollActor):
 
     def _item(self, unrolls: Columns, after: NDArray[Any]) -> Columns:
         obs = np.concatenate([unrolls["obs"], after[:, None]], axis=1)
-        kept = {name: column for name, column in unrolls.items() if name not in ("value", "log_pi")}
+        kept = {name: column for name, column in unrolls.items() if name not in ("value", "log_pi", "state_after")}
+        if isinstance(self._policy, RecurrentPolicy):
+            kept["state"] = unrolls["state"][:, 0]
         return {**kept, "obs": obs, "log_mu": unrolls["log_pi"]}

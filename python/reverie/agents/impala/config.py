@@ -9,6 +9,7 @@ from reverie.agents.core import TableNeeds
 from reverie.agents.environments import EnvSpec
 from reverie.agents.inputs import front_sizes
 from reverie.agents.layers import num_parameters
+from reverie.agents.lstm import num_lstm_parameters
 from reverie.agents.optimizers import RateSettings
 from reverie.tables import Table
 
@@ -41,12 +42,17 @@ class ImpalaConfig(RateSettings):
     rmsprop_decay: float
     rmsprop_epsilon: float
     max_grad_norm: float
+    shared_layers: bool = False
+    """Whether policy and value network share all layers but their last, as in the paper and as is usual for images."""
+    lstm_units: int = 0
+    """If above 0, an LSTM of this width follows the hidden layers, shared by policy and value: for tasks in which one
+    observation does not tell what to do. The learner computes an unroll from the actor's state before it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.at_least_one(self, "num_actors", "envs_per_actor", "batch_size", "queue_capacity")
         checks.above_zero(self, "rho_bar", "c_bar", "rmsprop_epsilon", "max_grad_norm")
-        checks.not_negative(self, "value_coefficient", "entropy_coefficient")
+        checks.not_negative(self, "value_coefficient", "entropy_coefficient", "lstm_units")
         checks.within_unit(self, "discount", "trace_lambda", "rmsprop_decay")
         checks.widths(self, "hidden")
         if self.unroll_length < 2:
@@ -74,14 +80,19 @@ def make_tables(spec: EnvSpec, config: ImpalaConfig, *, seed: int) -> list[Table
 def memory(spec: EnvSpec, config: ImpalaConfig) -> dict[str, int]:
     """Memory of a run in bytes by part, an upper estimate."""
     step = spec.obs_bytes + spec.action_bytes + 4 * 6
-    there = config.queue_capacity + config.num_actors * config.envs_per_actor
+    acting = config.num_actors * config.envs_per_actor
+    there = config.queue_capacity + acting
     features, own, units = front_sizes(spec)  # policy and value network have their own
     policy, value = ((features, *config.hidden, out) for out in (sum(spec.action_sizes) or spec.num_actions or 0, 1))
     parameters = 2 * own + num_parameters(*policy) + num_parameters(*value)
+    parameters += num_lstm_parameters(config.hidden[-1], config.lstm_units) if config.lstm_units else 0
+    state = 2 * config.lstm_units  # one for each unroll in the queue; actors have those before and after each step
+    states = 4 * state * (config.queue_capacity + 2 * acting * config.unroll_length)
+    rows = there * (config.unroll_length + 1) * step
     return {
-        f"{config.queue_capacity} unrolls in the queue, and the actors' own": there * (config.unroll_length + 1) * step,
+        f"{config.queue_capacity} unrolls in the queue, and the actors' own": rows + states,
         "networks and optimiser": 4 * parameters * (3 + config.num_actors),
         "batches": config.batch_size
         * (config.unroll_length + 1)
-        * (step + 16 * (2 * units + sum(policy) + sum(value))),
+        * (step + 16 * (2 * units + sum(policy) + sum(value) + 5 * state)),
     }

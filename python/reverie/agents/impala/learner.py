@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from reverie.agents.core import Stopwatch
 from reverie.agents.distributions import log_pi_of, log_softmax
@@ -47,10 +48,8 @@ class Learner(NetworkLearner):
     def _update(self, data: dict[str, NDArray[Any]]) -> dict[str, float]:
         config = self._config
         set_rate([self._optimizer], config.rate(self.version))
-        unrolls, length = data["reward"].shape
-        obs, actions = torch.from_numpy(data["obs"]), torch.from_numpy(data["action"])
-        logits, values = self._network.module(obs.flatten(0, 1))
-        logits, values = logits.view(unrolls, length + 1, -1)[:, :-1], values.view(unrolls, length + 1)
+        actions = torch.from_numpy(data["action"])
+        logits, values = self._computed(data)
         with torch.no_grad():
             log_pi = log_pi_of(log_softmax(logits, self._sizes), actions, self._sizes)
             log_rho = log_pi - float32(data["log_mu"])
@@ -77,6 +76,17 @@ class Learner(NetworkLearner):
         descend(self._network, self._optimizer, loss.loss, config.max_grad_norm)
         figures = torch.stack([loss.loss.detach(), loss.entropy, -log_rho[steps].mean()])
         return dict(zip(("loss", "entropy", "kl"), figures.tolist(), strict=True))
+
+    def _computed(self, data: dict[str, NDArray[Any]]) -> tuple[Tensor, Tensor]:
+        """Logits `[B, T, O]` of the steps, and values `[B, T + 1]`, that of the observation after them included."""
+        obs, module = torch.from_numpy(data["obs"]), self._network.module
+        if self._config.lstm_units:
+            # The last value has the state after the unroll. It is not used where another episode begins there.
+            first = torch.nn.functional.pad(torch.from_numpy(data["first"]), (0, 1))
+            logits, values = module.unroll(obs, first, torch.from_numpy(data["state"]))
+        else:
+            logits, values = (one.unflatten(0, obs.shape[:2]) for one in module(obs.flatten(0, 1)))
+        return logits[:, :-1], values
 
     def _acting(self) -> NDArray[np.float32]:
         return self._network.numpy()

@@ -1,20 +1,28 @@
-"""The policy network, the value network, and the greedy policy."""
+"""The policy network, the value network, and the greedy policy, with an LSTM or without."""
 
 from __future__ import annotations
 
-from reverie.agents.actor_critic import ActorCriticPolicy, PolicyAndValue, policy_and_value
+from typing import Any
+
+from reverie.agents.actor_critic import ActorCriticPolicy
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.impala.config import ImpalaConfig
+from reverie.agents.recurrent import actor_critic, policy_of
 
 
-def make_network(spec: EnvSpec, config: ImpalaConfig, *, seed: int, trainable: bool) -> FlatNetwork[PolicyAndValue]:
+def make_network(spec: EnvSpec, config: ImpalaConfig, *, seed: int, trainable: bool) -> FlatNetwork[Any]:
     """Policy and value network; the initial policy is almost uniform."""
-    return policy_and_value(spec, config.hidden, seed=seed, trainable=trainable)
+    return actor_critic(
+        spec,
+        config.hidden,
+        lstm_units=config.lstm_units,
+        shared=config.shared_layers,
+        seed=seed,
+        trainable=trainable,
+    )
 
 
-class GreedyPolicy(ActorCriticPolicy):
+def make_policy(spec: EnvSpec, config: ImpalaConfig) -> ActorCriticPolicy:
     """Takes the most probable action; actors draw."""
-
-    def __init__(self, spec: EnvSpec, config: ImpalaConfig) -> None:
-        super().__init__(make_network(spec, config, seed=0, trainable=False), spec)
+    return policy_of(make_network(spec, config, seed=0, trainable=False), spec)

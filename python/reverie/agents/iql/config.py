@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reverie.agents import checks, continuous, replay
+from reverie.agents import checks, continuous
+from reverie.agents.dataset_reader import DatasetSettings
 from reverie.agents.environments import EnvSpec
 
 NUM_CRITICS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class IqlConfig(replay.ReplaySettings):
+class IqlConfig(DatasetSettings):
     """Names follow the paper where it has one. With a `dataset`, steps of a run are rows that were read of it."""
 
     policy_hidden: tuple[int, ...]
@@ -26,10 +27,6 @@ class IqlConfig(replay.ReplaySettings):
     """beta: the inverse temperature of the policy's weights `exp(beta (q - v))`; 0 imitates the data."""
     target_rate: float
     """How far the target critics move to the online ones at every update (the paper's alpha)."""
-    dataset: str = ""
-    """A data set as `reverie.integrations.datasets.open_dataset` reads it, with the columns `obs`, `action`, `reward`
-    and `terminated`, its actions in the environment's units. Then only evaluations play the environment. Without one,
-    actors play it by the policy, as the paper's fine-tuning does."""
     advantage_clip: float = 100.0
     """The largest weight of a step in the policy's loss."""
     initial_sigma: float = 0.5
@@ -43,11 +40,6 @@ class IqlConfig(replay.ReplaySettings):
         checks.widths(self, "policy_hidden", "critic_hidden")
         if not 0 < self.expectile < 1:
             raise ValueError(f"expectile is {self.expectile}, and must lie in (0, 1)")
-        if self.dataset and (self.num_actors, self.envs_per_actor) != (1, 1):
-            raise ValueError(
-                f"num_actors is {self.num_actors} and envs_per_actor {self.envs_per_actor}: a dataset is read by one"
-                " actor, so that both must be 1"
-            )
 
 
 def memory(spec: EnvSpec, config: IqlConfig) -> dict[str, int]:

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from reverie.agents.core import ActorRole, WeightSource
 from reverie.agents.environments import EnvSpec
 from reverie.agents.ppo.config import TABLE, PpoConfig
-from reverie.agents.ppo.networks import RecurrentPolicy, make_policy
+from reverie.agents.ppo.networks import make_policy
+from reverie.agents.recurrent import RecurrentPolicy
 from reverie.agents.unrolls import Columns, UnrollActor
 
 

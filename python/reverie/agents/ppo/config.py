@@ -10,6 +10,7 @@ from reverie.agents.distributions import distribution_of
 from reverie.agents.environments import EnvSpec
 from reverie.agents.inputs import front_sizes
 from reverie.agents.layers import num_parameters
+from reverie.agents.lstm import num_lstm_parameters
 from reverie.agents.optimizers import RateSettings
 from reverie.tables import Table
 
@@ -93,7 +94,7 @@ def memory(spec: EnvSpec, config: PpoConfig) -> dict[str, int]:
     policy, value = ((features, *config.hidden, out) for out in (distribution_of(spec).num_outputs, 1))
     parameters = 2 * own + num_parameters(*policy) + num_parameters(*value)
     state = 2 * config.lstm_units
-    parameters += 4 * config.lstm_units * (config.hidden[-1] + config.lstm_units + 2)
+    parameters += num_lstm_parameters(config.hidden[-1], config.lstm_units) if config.lstm_units else 0
     return {
         # In the queue, and in the actors, which have the states before and after each step.
         f"queue of {config.batch_size} unrolls": 2 * steps * (step + 4 * state),

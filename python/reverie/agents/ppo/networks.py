@@ -4,135 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
-
-from reverie.agents.actor_critic import ActorCriticPolicy, Drawn, policy_and_value, policy_head, quieten
+from reverie.agents.actor_critic import ActorCriticPolicy
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
-from reverie.agents.inputs import front
-from reverie.agents.layers import MlpTorso, initialised
-from reverie.agents.lstm import Lstm
 from reverie.agents.ppo.config import PpoConfig
-
-
-class RecurrentPolicyAndValue(nn.Module):
-    """Layers and an LSTM, whose output policy and value read with a linear layer each.
-
-    A state `[B, 2 H]` has `h` and `c` of the LSTM.
-    """
-
-    def __init__(self, spec: EnvSpec, config: PpoConfig) -> None:
-        super().__init__()
-        first, features = front(spec)
-        self.torso = nn.Sequential(*first, MlpTorso(features, config.hidden))
-        self.lstm = Lstm(config.hidden[-1], config.lstm_units)
-        self.head = policy_head(spec, config.lstm_units, config.initial_sigma)
-        self.value_head = nn.Linear(config.lstm_units, 1)
-
-    def forward(self, observations: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Outputs of the policy `[B, O]`, values `[B]` and the next state, of observations `[B, ...]`."""
-        h, c = state.chunk(2, dim=1)
-        after = self.lstm.step(self.torso(observations), (h, c))
-        return self.head(after[0]), self.value_head(after[0]).squeeze(1), torch.cat(after, dim=1)
-
-    def unroll(self, observations: Tensor, first: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Outputs `[B, T, O]` and values `[B, T]` of unrolls `[B, T, ...]`, from the state before them.
-
-        `first` `[B, T]` is true where an episode begins, whose state is zero.
-        """
-        features = self.torso(observations.flatten(0, 1)).unflatten(0, first.shape)
-        h, c = state.chunk(2, dim=1)
-        x = self.lstm.episodes(features, first, (h, c)).flatten(0, 1)
-        return self.head(x).unflatten(0, first.shape), self.value_head(x).view(first.shape)
+from reverie.agents.recurrent import actor_critic, policy_of
 
 
 def make_network(spec: EnvSpec, config: PpoConfig, *, seed: int, trainable: bool) -> FlatNetwork[Any]:
     """Policy and value network; the initial policy is almost uniform, or a Gaussian around the middle."""
-    if config.lstm_units:
-        module = initialised(lambda: RecurrentPolicyAndValue(spec, config), seed)
-        quieten(module.head)
-        return FlatNetwork(module, trainable=trainable)
-    return policy_and_value(
+    return actor_critic(
         spec,
         config.hidden,
+        lstm_units=config.lstm_units,
+        shared=config.shared_layers,
         seed=seed,
         trainable=trainable,
         initial_sigma=config.initial_sigma,
-        shared=config.shared_layers,
     )
-
-
-class RecurrentPolicy(ActorCriticPolicy):
-    """A policy with a state `[N, 2 H]` in each episode. Methods without a state compute the first step of episodes."""
-
-    recurrent = True
-
-    def __init__(self, spec: EnvSpec, config: PpoConfig) -> None:
-        super().__init__(make_network(spec, config, seed=0, trainable=False), spec)
-        self._size = 2 * config.lstm_units
-
-    def initial_state(self, count: int) -> NDArray[np.float32]:
-        """The state `[count, S]` at the beginning of episodes."""
-        return np.zeros((count, self._size), np.float32)
-
-    @torch.inference_mode()
-    def drawn_from(
-        self, observations: NDArray[Any], state: NDArray[np.float32], rng: np.random.Generator
-    ) -> tuple[Drawn, NDArray[np.float32]]:
-        """Actions drawn from the policy for observations `[N, ...]`, and the next state."""
-        outputs, values, after = self._computed(observations, state)
-        return self._drawn(outputs, values, rng), after.numpy()
-
-    @torch.inference_mode()
-    def values_from(self, observations: NDArray[Any], state: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Values `[N]` for observations `[N, ...]`."""
-        values: NDArray[np.float32] = self._computed(observations, state)[1].numpy()
-        return values
-
-    @torch.inference_mode()
-    def step(
-        self, observations: NDArray[Any], state: NDArray[np.float32], rng: np.random.Generator | None = None
-    ) -> tuple[NDArray[Any], NDArray[np.float32]]:
-        """Actions as the environment takes them, the most probable ones or with `rng` drawn, and the next state."""
-        outputs, values, after = self._computed(observations, state)
-        if rng is None:
-            return self._to_env(self.distribution.best(outputs)), after.numpy()
-        return self._drawn(outputs, values, rng).env_actions, after.numpy()
-
-    def drawn(self, observations: NDArray[Any], rng: np.random.Generator) -> Drawn:
-        """Actions drawn from the policy at the beginning of episodes."""
-        return self.drawn_from(observations, self.initial_state(len(observations)), rng)[0]
-
-    def values(self, observations: NDArray[Any]) -> NDArray[np.float32]:
-        """Values `[N]` at the beginning of episodes."""
-        return self.values_from(observations, self.initial_state(len(observations)))
-
-    def __call__(self, observations: NDArray[Any]) -> NDArray[Any]:
-        """The most probable actions at the beginning of episodes."""
-        return self.step(observations, self.initial_state(len(observations)))[0]
-
-    def forward(self, observations: Tensor) -> Tensor:
-        """As of the base, at the beginning of episodes."""
-        state = torch.zeros((len(observations), self._size), device=observations.device)
-        return self.forward_with(observations, state)[0]
-
-    def forward_with(self, observations: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """As `forward`, from this state; also returns the next state."""
-        outputs, _, after = self._network.module(observations, state)
-        return self._result(outputs), after
-
-    def _computed(self, observations: NDArray[Any], state: NDArray[np.float32]) -> tuple[Tensor, Tensor, Tensor]:
-        computed: tuple[Tensor, Tensor, Tensor] = self._network.module(
-            torch.from_numpy(observations), torch.from_numpy(state)
-        )
-        return computed
 
 
 def make_policy(spec: EnvSpec, config: PpoConfig) -> ActorCriticPolicy:
     """Takes the most probable action, which is the mean of continuous ones; actors draw."""
-    if config.lstm_units:
-        return RecurrentPolicy(spec, config)
-    return ActorCriticPolicy(make_network(spec, config, seed=0, trainable=False), spec)
+    return policy_of(make_network(spec, config, seed=0, trainable=False), spec)

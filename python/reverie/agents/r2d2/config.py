@@ -9,6 +9,7 @@ from reverie.agents import checks, replay
 from reverie.agents.environments import EnvSpec
 from reverie.agents.inputs import front_sizes
 from reverie.agents.layers import num_parameters
+from reverie.agents.lstm import num_lstm_parameters
 from reverie.agents.optimizers import RateSettings
 from reverie.tables import Table
 
@@ -75,7 +76,7 @@ def memory(spec: EnvSpec, config: R2d2Config) -> dict[str, int]:
     features, parameters, front_units = front_sizes(spec)
     widths = (features, *config.hidden)
     parameters += num_parameters(*widths) + num_parameters(units, 1 + actions)
-    parameters += 4 * units * (config.hidden[-1] + actions + units + 2)
+    parameters += num_lstm_parameters(config.hidden[-1] + actions, units)
     networks = 5 + config.num_actors  # online, target, gradient, two moments; one in each actor
     step = spec.obs_bytes + 8 + 8 + 4 + 4 + 1  # action, the one before, reward, discount, mask
     item = config.rows * step + 8 * units + 8

@@ -70,6 +70,7 @@ MAY_CHANGE = frozenset(
         "action_gradient_clip",
         "value_coefficient",
         "entropy_coefficient",
+        "conservative_weight",
         "entropy_per_action",
         "clip",
         "value_clip",

@@ -1,0 +1,63 @@
+"""The learner: a batch, an update, now and then a copy into the target network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from reverie.agents.core import Stopwatch
+from reverie.agents.cql.config import CqlConfig
+from reverie.agents.cql.loss import cql_loss
+from reverie.agents.cql.networks import make_network
+from reverie.agents.discrete import computing_in
+from reverie.agents.draws import Draws
+from reverie.agents.environments import EnvSpec
+from reverie.agents.learning import NetworkLearner, adam, descend
+from reverie.agents.replay import TABLE
+
+
+class Learner(NetworkLearner):
+    """Steps Adam on the online network."""
+
+    ACTING = (("online", "target"),)
+
+    def __init__(self, spec: EnvSpec, config: CqlConfig, client: Any, *, seed: int, watch: Stopwatch) -> None:
+        super().__init__(client, watch=watch, draws=Draws(TABLE, config.batch_size))
+        self._config = config
+        self._online = make_network(spec, config, seed=seed, trainable=True)
+        self._target = make_network(spec, config, seed=seed, trainable=False)
+        self._networks = {"online": self._online, "target": self._target}
+        self._optimizers = {"online": adam(self._online, config.learning_rate, config.adam_epsilon)}
+
+    def learn(self) -> None:
+        """Make one update from one batch. Raises `DeadlineExceededError` at once if the table cannot give one now."""
+        self._learn(self._update)
+
+    def _update(self, data: dict[str, Tensor]) -> dict[str, float | Tensor]:
+        config = self._config
+        with computing_in(config.precision, self._online.device):
+            with torch.no_grad():
+                q_t = self._target.module(data["next_obs"]).float()
+            q_tm1 = self._online.module(data["obs"]).float()
+        result = cql_loss(
+            q_tm1,
+            data["action"],
+            data["reward"].float(),
+            data["discount"].float(),
+            q_t,
+            conservative_weight=config.conservative_weight,
+            huber_delta=config.huber_delta,
+        )
+        descend(self._online, self._optimizers["online"], result.loss, config.max_grad_norm)
+        return {"loss": result.loss.detach(), "conservative_gap": result.gap, "value": q_t.amax(dim=1).mean()}
+
+    def _after_update(self) -> None:
+        if (self.version + 1) % self._config.target_period == 0:
+            self._target.copy_from(self._online)
+
+    def _acting(self) -> NDArray[np.float32]:
+        return self._online.numpy()

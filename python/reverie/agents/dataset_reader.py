@@ -1,0 +1,204 @@
+"""An actor that reads a data set into the replay table, for agents that learn without an environment to play."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reverie.agents.actions import Enumeration
+from reverie.agents.continuous import ActionScale
+from reverie.agents.core import Crash, Stopwatch, WeightSource
+from reverie.agents.environments import EnvSpec, UnsupportedEnvironmentError
+from reverie.agents.observations import pack, part_of
+from reverie.agents.replay import TABLE, ReplaySettings
+from reverie.errors import DeadlineExceededError
+from reverie.integrations.datasets import Source, open_dataset
+from reverie.integrations.datasets.importing import Append, appends
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetSettings(ReplaySettings):
+    """Settings of agents that can learn from a data set. Steps of such a run are rows that were read of it."""
+
+    dataset: str = ""
+    """A data set as `reverie.integrations.datasets.open_dataset` reads it, with the columns `obs`, `action`, `reward`
+    and `terminated`, its actions as the environment takes them. Then only evaluations play the environment. Without
+    one, actors play it by the policy, as fine-tuning after a run from a data set does."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.dataset and (self.num_actors, self.envs_per_actor) != (1, 1):
+            raise ValueError(
+                f"num_actors is {self.num_actors} and envs_per_actor {self.envs_per_actor}: a dataset is read by one"
+                " actor, so that both must be 1"
+            )
+
+
+class Reader:
+    """Reads the data set row by row into the table, in its order; after the last row it begins again.
+
+    The table keeps the newest items, so that with a capacity of all it has each row once, or a few of them twice while
+    they are read again. Returns are those of the data set's episodes.
+    """
+
+    def __init__(
+        self,
+        spec: EnvSpec,
+        config: DatasetSettings,
+        client: Any,
+        weights: WeightSource,
+        *,
+        index: int,
+        seed: int,
+        watch: Stopwatch,
+    ) -> None:
+        if index != 0:
+            raise ValueError(f"actor {index} of 1: the index must lie in [0, 1)")
+        self.env_steps = 0
+        """Rows read so far."""
+        self._spec, self._watch, self._weights = spec, watch, weights
+        self._discount, self._bound = config.discount, spec.reward_bound
+        self._source = open_dataset(config.dataset)
+        _require_fitting(self._source, spec, config)
+        self._action = _actions_of(spec, self._source)
+        self._rows, self._row = appends(self._source), 0
+        self._normalises = spec.settings.normalise_rewards
+        self._return = self._discounted = 0.0
+        self._returns: list[float] = []
+        self._max_in_flight = 2 * config.inserts_per_act
+        self._writer = client.transition_writer(
+            TABLE, n_step=config.n_step, discount=config.discount, autoreset="disabled"
+        )
+
+    def act(self) -> int:
+        """Read one row and append it; returns 1."""
+        with self._watch("read"):
+            row = self._next()
+        obs, final = self._observation(row.obs), None if row.final_obs is None else self._observation(row.final_obs)
+        reward = float(row.reward)
+        self._return += reward
+        if self._bound is not None:
+            reward = min(max(reward, -self._bound), self._bound)
+        self._discounted = self._discount * self._discounted + reward
+        extras: dict[str, Any] = {"weights_version": np.int64(0)}
+        if self._normalises:
+            extras["discounted_return"] = np.float32(self._discounted)
+        with self._watch("append"):
+            self._writer.append(
+                obs,
+                self._action(row.action),
+                np.float32(reward),
+                row.terminated,
+                row.truncated,
+                final_obs=final,
+                extras=extras,
+            )
+            if row.cut:
+                self._writer.end_episodes()
+        if row.terminated or row.truncated or row.cut:
+            self._returns.append(self._return)
+            self._return = self._discounted = 0.0
+        self.env_steps += 1
+        return 1
+
+    def _next(self) -> Append:
+        row = next(self._rows, None)
+        if row is None:
+            self._rows, self._row = appends(self._source), 0
+            row = next(self._rows)
+        self._row += 1
+        return row
+
+    def _observation(self, observation: Any) -> NDArray[Any]:
+        if self._spec.leaves:
+            return pack(self._spec.leaves, [np.asarray(part_of(observation, leaf)) for leaf in self._spec.leaves])
+        return np.asarray(observation, self._spec.obs_dtype)
+
+    def settle(self, timeout: float | None = None) -> None:
+        """Wait until at most the items of two steps are unconfirmed."""
+        with self._watch("wait for the table"):
+            self._writer.flush(self._max_in_flight, timeout=timeout)
+
+    def drain_crashes(self) -> list[Crash]:
+        """No environment, and so none that raised."""
+        return []
+
+    def drain_returns(self) -> list[float]:
+        """Undiscounted returns of the data set's episodes that were read since the last call."""
+        drained, self._returns = self._returns, []
+        return drained
+
+    def state_dict(self) -> dict[str, Any]:
+        """The number of rows read, and the place in the data set."""
+        return {"env_steps": self.env_steps, "row": self._row}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from this place. Only for an actor that has not acted yet."""
+        self.env_steps = state["env_steps"]
+        for _ in range(state["row"]):
+            self._next()
+
+    def close(self) -> None:
+        """Close the writer. Items that the table does not accept at once are discarded."""
+        with suppress(DeadlineExceededError):
+            self._writer.close(timeout=0)
+
+
+def _actions_of(spec: EnvSpec, source: Source) -> Callable[[Any], NDArray[Any]]:
+    """A function from the actions of a data set to those of tables and losses: scaled, or the number of a choice."""
+    if spec.num_actions is None:
+        scale = ActionScale(spec)
+        return lambda action: scale.from_env(np.asarray(action, np.float32))
+    enumeration = Enumeration(spec.action_sizes)
+    sizes = np.array(spec.action_sizes or (spec.num_actions,))
+
+    def number(action: Any) -> NDArray[np.int64]:
+        chosen = np.asarray(action, np.int64).reshape(len(spec.action_sizes) or ())
+        if ((chosen < 0) | (chosen >= sizes)).any():
+            raise UnsupportedEnvironmentError(
+                f"{source.path} has the action {chosen.tolist()}, and actions of {spec.env_id} are {spec.action_space}:"
+                " name a data set of this environment"
+            )
+        return enumeration.from_env(chosen)
+
+    return number
+
+
+def _require_fitting(source: Source, spec: EnvSpec, config: DatasetSettings) -> None:
+    """Raise `UnsupportedEnvironmentError` for a data set with other shapes, ValueError for one that does not fit."""
+    columns = {name: tuple(one.shape) for name, one in source.columns.items()}
+    if spec.num_actions is not None:
+        _require_whole_numbers(source, spec)
+    if spec.num_actions is not None and not spec.action_sizes:
+        if columns.get("action") == (1,):  # some programs store a number as an array of one number
+            columns["action"] = ()
+        wanted: dict[str, tuple[int, ...]] = {"action": ()}
+    else:
+        wanted = {"action": (spec.action_size or len(spec.action_sizes),)}
+    if not spec.leaves:
+        wanted["obs"] = spec.obs_shape
+    for name, shape in wanted.items():
+        if name in columns and columns[name] != shape:
+            raise UnsupportedEnvironmentError(
+                f"{source.path} has {name} of shape {columns[name]}, and {spec.env_id} has {shape}: name a data set of"
+                " this environment"
+            )
+    if source.num_rows is not None and source.num_rows > config.capacity:
+        raise ValueError(
+            f"capacity is {config.capacity}, and {source.path} has {source.num_rows} rows: with less, the first rows"
+            " would leave the table before the last ones are in it"
+        )
+
+
+def _require_whole_numbers(source: Source, spec: EnvSpec) -> None:
+    column = source.columns.get("action")
+    if column is not None and np.dtype(column.dtype).kind not in "iub":
+        raise UnsupportedEnvironmentError(
+            f"{source.path} has action of dtype {column.dtype}, and actions of {spec.env_id} are {spec.action_space}:"
+            " name a data set of this environment"
+        )
