@@ -13,7 +13,7 @@ from reverie.agents import compiling, tracing  # noqa: E402
 from reverie.agents.compiling import CompileError  # noqa: E402
 from reverie.agents.core import CompilePlan, RunSettings  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
-from reverie.agents.learning import adam, centred_rmsprop  # noqa: E402
+from reverie.agents.optimizers import adam, centred_rmsprop  # noqa: E402
 from reverie.runners.planning.compiling import BEGIN, RECORD_FROM, USE_FROM, compile_plan  # noqa: E402
 
 COMPILED = [name for name in agents.BUILT_IN if agents.find(name).compiles]

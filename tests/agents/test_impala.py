@@ -11,7 +11,7 @@ from reverie.agents.core import Stopwatch  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
 from reverie.agents.impala import agent as impala  # noqa: E402
 from reverie.agents.impala.loss import impala_loss, vtrace  # noqa: E402
-from reverie.agents.learning import rmsprop  # noqa: E402
+from reverie.agents.optimizers import rmsprop  # noqa: E402
 
 SPEC = describe("CartPole-v1")
 CONFIG = impala.load_preset("CartPole-v1").config

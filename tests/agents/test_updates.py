@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 from reverie import agents  # noqa: E402
 from reverie.agents.core import Stopwatch  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
-from reverie.agents.learning import adam, centred_rmsprop  # noqa: E402
+from reverie.agents.optimizers import adam, centred_rmsprop  # noqa: E402
 
 NETWORKS = {
     "apex_dpg": ("policy", "policy_target", "critic", "critic_target"),

@@ -138,6 +138,7 @@ PAGES = {
             "reverie.agents.flat.*",
             "reverie.agents.layers.*",
             "reverie.agents.learning.*",
+            "reverie.agents.optimizers.*",
             "reverie.agents.run_settings.*",
         ),
     ),

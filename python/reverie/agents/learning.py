@@ -1,26 +1,25 @@
-"""The base class of learners, optimisers, and functions for updates and priorities."""
+"""The base class of learners, and functions for updates and priorities."""
 
 from __future__ import annotations
 
-import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from reverie.agents.core import CompileNote, CompilePlan, Stopwatch, Weights
 from reverie.agents.draws import Draws
-from reverie.agents.flat import FlatNetwork, clip_grad_norm_
+from reverie.agents.flat import FlatNetwork
 from reverie.agents.inputs import Statistics
 from reverie.agents.named_parameters import Named, ParameterError, parameters_of
-from reverie.agents.optimizers import CentredRmsProp, FlatAdam, FlatOptimizer
+from reverie.agents.optimizers import load_optimizer, optimizer_state
 from reverie.agents.outcomes import Outcome
 from reverie.agents.recording import UpdateRecorder
 from reverie.agents.replay import TABLE, MaybePrioritizedSettings, PrioritizedSettings
@@ -340,7 +339,7 @@ class NetworkLearner(ABC):
                 return network
         raise TypeError(
             f"{type(self).__module__} has an optimiser that steps {len(stepped)} parameters: make it over `flat` of one"
-            " of its networks, as reverie.agents.learning.adam does"
+            " of its networks, as reverie.agents.optimizers.adam does"
         )
 
     def warm_start(self, acting: NDArray[np.float32], networks: Mapping[str, Named] | None) -> None:
@@ -366,28 +365,6 @@ def load_networks(own: Mapping[str, FlatNetwork[Any]], found: Mapping[str, Named
             network.load_named(found[name])
 
 
-def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """A copy of the moments and counts of an optimiser of one parameter, as arrays; empty before its first step.
-
-    Not as tensors: those are sent to another process as handles, which are lost if the sender is killed.
-    """
-    accumulated = optimizer.state_dict()["state"].get(0, {})
-    return {
-        key: one.detach().to("cpu", copy=True).numpy() if isinstance(one, Tensor) else copy.deepcopy(one)
-        for key, one in accumulated.items()
-    }
-
-
-def load_optimizer(optimizer: torch.optim.Optimizer, accumulated: Mapping[str, Any]) -> None:
-    """Load an `optimizer_state`, which is copied. Settings, such as the learning rate, stay those of `optimizer`."""
-    groups = optimizer.state_dict()["param_groups"]
-    own = {
-        key: torch.from_numpy(one.copy()) if isinstance(one, np.ndarray) else copy.deepcopy(one)
-        for key, one in accumulated.items()
-    }
-    optimizer.load_state_dict({"state": {0: own} if own else {}, "param_groups": groups})
-
-
 def priorities_of(errors: Tensor, *, eps: float, clip: float) -> Tensor:
     """`min(|error|, clip) + eps` of TD errors `[B]`, detached; `clip` 0 does not clip. NaN stays NaN."""
     absolute = errors.detach().abs()
@@ -410,40 +387,3 @@ def age(version: int, batch: Batch) -> float:
     """Average age, in updates, of the weights that made the items of a batch of tensors."""
     versions: Tensor = batch.data["weights_version"]
     return version - int(versions.sum()) / versions.numel()
-
-
-class Flat(Protocol):
-    """An object that stores its parameters in one vector."""
-
-    flat: nn.Parameter
-
-
-def adam(network: Flat, learning_rate: float, epsilon: float = 1e-8) -> FlatAdam:
-    """Adam over a network's vector of parameters."""
-    return FlatAdam(network.flat, learning_rate, epsilon)
-
-
-def centred_rmsprop(network: Flat, learning_rate: float, epsilon: float) -> CentredRmsProp:
-    """Centred RMSProp over a network's vector of parameters, with the papers' decay of 0.95."""
-    return CentredRmsProp(network.flat, learning_rate, 0.95, epsilon)
-
-
-def rmsprop(network: Flat, learning_rate: float, decay: float, epsilon: float) -> torch.optim.RMSprop:
-    """RMSProp over a network's vector, neither centred nor with momentum: `g / (sqrt(mean of g^2) + epsilon)`."""
-    return torch.optim.RMSprop([network.flat], lr=learning_rate, alpha=decay, eps=epsilon)
-
-
-def descend(
-    network: FlatNetwork[Any], optimizer: torch.optim.Optimizer, loss: Tensor, max_grad_norm: float | None = None
-) -> None:
-    """Make one optimiser step down the gradient of `loss`, clipped to `max_grad_norm` if given.
-
-    Only this network's gradient is computed: those of other networks in `loss` stay unchanged.
-    """
-    gradient = network.gradient(loss)
-    if max_grad_norm is not None:
-        clip_grad_norm_(gradient, max_grad_norm)
-    if isinstance(optimizer, FlatOptimizer):
-        optimizer.descend(network.flat, gradient)
-    else:
-        optimizer.step()

@@ -6,16 +6,19 @@ compiled update receives them and the `moments`, and `count_step` counts the ste
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from reverie.agents import checks
+from reverie.agents.flat import FlatNetwork, clip_grad_norm_
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,3 +222,62 @@ class CentredRmsProp(FlatOptimizer):
         """Make one step of its parameter down `grad`."""
         parameter = self.param_groups[0]["params"][0]
         self.descend(parameter, parameter.grad)
+
+
+class Flat(Protocol):
+    """An object that stores its parameters in one vector."""
+
+    flat: nn.Parameter
+
+
+def adam(network: Flat, learning_rate: float, epsilon: float = 1e-8) -> FlatAdam:
+    """Adam over a network's vector of parameters."""
+    return FlatAdam(network.flat, learning_rate, epsilon)
+
+
+def centred_rmsprop(network: Flat, learning_rate: float, epsilon: float) -> CentredRmsProp:
+    """Centred RMSProp over a network's vector of parameters, with the papers' decay of 0.95."""
+    return CentredRmsProp(network.flat, learning_rate, 0.95, epsilon)
+
+
+def rmsprop(network: Flat, learning_rate: float, decay: float, epsilon: float) -> torch.optim.RMSprop:
+    """RMSProp over a network's vector, neither centred nor with momentum: `g / (sqrt(mean of g^2) + epsilon)`."""
+    return torch.optim.RMSprop([network.flat], lr=learning_rate, alpha=decay, eps=epsilon)
+
+
+def descend(
+    network: FlatNetwork[Any], optimizer: torch.optim.Optimizer, loss: Tensor, max_grad_norm: float | None = None
+) -> None:
+    """Make one optimiser step down the gradient of `loss`, clipped to `max_grad_norm` if given.
+
+    Only this network's gradient is computed: those of other networks in `loss` stay unchanged.
+    """
+    gradient = network.gradient(loss)
+    if max_grad_norm is not None:
+        clip_grad_norm_(gradient, max_grad_norm)
+    if isinstance(optimizer, FlatOptimizer):
+        optimizer.descend(network.flat, gradient)
+    else:
+        optimizer.step()
+
+
+def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """A copy of the moments and counts of an optimiser of one parameter, as arrays; empty before its first step.
+
+    Not as tensors: those are sent to another process as handles, which are lost if the sender is killed.
+    """
+    accumulated = optimizer.state_dict()["state"].get(0, {})
+    return {
+        key: one.detach().to("cpu", copy=True).numpy() if isinstance(one, Tensor) else copy.deepcopy(one)
+        for key, one in accumulated.items()
+    }
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, accumulated: Mapping[str, Any]) -> None:
+    """Load an `optimizer_state`, which is copied. Settings, such as the learning rate, stay those of `optimizer`."""
+    groups = optimizer.state_dict()["param_groups"]
+    own = {
+        key: torch.from_numpy(one.copy()) if isinstance(one, np.ndarray) else copy.deepcopy(one)
+        for key, one in accumulated.items()
+    }
+    optimizer.load_state_dict({"state": {0: own} if own else {}, "param_groups": groups})

@@ -203,7 +203,7 @@ def _standing_on(
 
 def _flat(optimizer: torch.optim.Optimizer) -> FlatOptimizer:
     if not isinstance(optimizer, FlatOptimizer):
-        raise TypeError(f"{type(optimizer).__name__} cannot be traced: make it with reverie.agents.learning.adam")
+        raise TypeError(f"{type(optimizer).__name__} cannot be traced: make it with reverie.agents.optimizers.adam")
     return optimizer
 
 

@@ -9,8 +9,6 @@ import threading
 import urllib.error
 import urllib.request
 from collections import deque
-from types import SimpleNamespace
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -20,8 +18,6 @@ pytest.importorskip("ray")
 pytest.importorskip("cryptography")
 
 import ray
-from ray.exceptions import ActorDiedError, ActorUnavailableError, ObjectLostError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import reverie
 from reverie.agents.apex_dqn import agent as apex_dqn
@@ -30,10 +26,8 @@ from reverie.agents.environments import describe
 from reverie.agents.gorila import agent as gorila
 from reverie.agents.gorila.learner import make_parameter_server
 from reverie.agents.gorila.parameters import ParameterServer, Pull
-from reverie.parameters.ray import NewestReference
 from reverie.runners import (
     DeviceError,
-    Node,
     NoRoomError,
     Page,
     PageOpened,
@@ -46,9 +40,8 @@ from reverie.runners import (
     train,
 )
 from reverie.runners.checkpoints import actor_counts
-from reverie.runners.links.messages import Died, Ready, RoleName, Served, Setup
+from reverie.runners.links.messages import Ready, RoleName, Served, Setup
 from reverie.runners.links.replay_storage import ReplayStorage
-from reverie.runners.planning.memory import PROCESS_BYTES
 from reverie.runners.ray import cluster as on_ray
 from reverie.runners.ray import stop_probe as probes
 from reverie.runners.supervision import supervisor
@@ -87,30 +80,6 @@ def all_may_take_their_time(monkeypatch):
 def free(kind):
     """The free resources of a kind, which the cluster reports with a delay."""
     return ray.available_resources().get(kind, 0.0)
-
-
-@pytest.fixture
-def places(monkeypatch):
-    """Where each role is that is there: its process and its node.
-
-    Also one that follows a shard begins again, which is no event: until it is ready again it is nowhere.
-    """
-    seen = {}
-    listen, start = on_ray.Cluster.listen, on_ray.Cluster.start
-
-    def starting(stage, setup):
-        seen.pop(str(setup.name), None)
-        start(stage, setup)
-
-    monkeypatch.setattr(on_ray.Cluster, "start", starting)
-
-    def listening(stage, timeout):
-        reported = listen(stage, timeout)
-        seen.update({str(name): report for name, report in reported if isinstance(report, Ready)})
-        return reported
-
-    monkeypatch.setattr(on_ray.Cluster, "listen", listening)
-    return seen
 
 
 def test_a_shard_on_another_node_requires_tls_and_the_token(cluster):
@@ -243,56 +212,12 @@ def test_a_learner_on_cuda_is_placed_with_the_gpu_and_too_many_gpus_are_refused_
         train(apex_dqn, "CartPole-v1", runner="ray", config=CONFIG, run=shared)
 
 
-def test_the_server_of_newest_weights_runs_on_the_supervisors_node(monkeypatch):
-    """Ray places an actor without resources on any node; if that node were lost, actors would wait for weights."""
-    asked, here = [], "5" * 56
-
-    class Asked:
-        def options(self, **options):
-            asked.append(options)
-            return self
-
-        def remote(self):
-            return None
-
-    for figures in ("cluster_resources", "available_resources"):
-        monkeypatch.setattr(ray, figures, lambda: {"CPU": 4.0})
-    monkeypatch.setattr(ray, "is_initialized", lambda: True)
-    monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: here))
-    monkeypatch.setattr(on_ray, "nodes", lambda: [Node("here", 2**40, 4.0)])
-    monkeypatch.setattr(ray, "remote", lambda what: Asked() if what is NewestReference else None)
-    on_ray.Cluster(plan(apex_dqn, "CartPole-v1", config=CONFIG, run=RUN, runner="ray"))
-    (options,) = asked
-    strategy = options.pop("scheduling_strategy")
-    assert (type(strategy), strategy.node_id, strategy.soft) == (NodeAffinitySchedulingStrategy, here, False)
-    assert options == {"num_cpus": 0, "max_restarts": -1}
-
-
 def test_a_run_without_room_on_any_node_of_its_cluster_is_refused_at_once(cluster):
     large = dataclasses.replace(CONFIG, capacity=10**9)
     with pytest.raises(
         NoRoomError, match=r"no node has room for a role 'shard', .*, of 2 nodes, has .* left: add nodes"
     ):
         train(apex_dqn, "CartPole-v1", runner="ray", config=large, run=RUN)
-
-
-@pytest.mark.parametrize("check_memory", [True, False])
-def test_a_role_requests_its_memory_from_ray_if_memory_is_checked(monkeypatch, check_memory):
-    asked = Mock()
-    monkeypatch.setattr(ray, "is_initialized", lambda: True)
-    for figures in ("cluster_resources", "available_resources"):
-        monkeypatch.setattr(ray, figures, lambda: {"CPU": 4.0})
-    monkeypatch.setattr(on_ray, "nodes", lambda: [Node("here", 2**40, 4.0)])
-    monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "5" * 56))
-    monkeypatch.setattr(ray, "remote", lambda what: asked)
-    topology = plan(apex_dqn, "CartPole-v1", config=CONFIG, run=RUN, runner="ray")
-    stage = on_ray.Cluster(topology, check_memory=check_memory)
-    for place in topology.places:
-        asked.reset_mock()
-        name = RoleName(place.role)
-        stage.start(Setup(name, apex_dqn, topology.env, CONFIG, RUN, num_shards=1, seed=0))
-        assert place.memory_bytes >= PROCESS_BYTES
-        assert asked.options.call_args.kwargs["memory"] == (place.memory_bytes if check_memory else 0)
 
 
 def test_a_stopped_process_is_noticed_with_the_command_that_resumes_it(cluster, until, monkeypatch):
@@ -314,35 +239,6 @@ def test_a_stopped_process_is_noticed_with_the_command_that_resumes_it(cluster, 
         until(lambda: stage.listen(0.1) == [] and stage.why_stopped(name) == "")
     finally:
         stage.close()
-
-
-def test_roles_that_start_together_request_no_more_cpus_than_there_are(monkeypatch):
-    for figures in ("cluster_resources", "available_resources"):
-        monkeypatch.setattr(ray, figures, lambda: {"CPU": 4.0})
-    stage = object.__new__(on_ray.Cluster)
-    stage._share, stage._wanted_cpus, stage._running = 1.0, {"actor": 1.0}, {}
-    for index in range(6):
-        name = RoleName("actor", index)
-        stage._running[name] = SimpleNamespace(resources={"CPU": stage._cpus(name)})
-    assert [one.resources["CPU"] for one in stage._running.values()] == [1.0, 1.0, 1.0, 1.0, 0.0, 0.0]
-    # A restarted role requests the same again.
-    assert stage._cpus(RoleName("actor", 0)) == 1.0
-
-
-@pytest.mark.parametrize(
-    "error", [ActorDiedError(), ActorUnavailableError("a link is down", None), ObjectLostError("0" * 56, "", "")]
-)
-def test_an_unreachable_role_or_one_with_lost_reports_is_killed_and_reported_as_died(monkeypatch, error):
-    """Reports of a role are stored on its node: if the node is lost, Ray reports a lost object and not a dead actor."""
-    killed, name = [], RoleName("actor", 0)
-    stage = object.__new__(on_ray.Cluster)
-    stage._running = {name: SimpleNamespace(drain="drain", host="host")}
-    monkeypatch.setattr(ray, "wait", lambda refs, **options: (refs, []))
-    monkeypatch.setattr(ray, "get", Mock(side_effect=error))
-    monkeypatch.setattr(ray, "kill", killed.append)
-    ((role, report),) = stage.listen(0)
-    assert (role, type(report)) == (name, Died)
-    assert (killed, stage._running) == (["host"], {})
 
 
 @pytest.mark.timeout(2700)  # some fifteen processes begin, one after the other, and each imports PyTorch

@@ -1,7 +1,8 @@
 //! One connection: the sending, the receiving and the sleeping of the client's task.
 
-use super::engine::{Engine, Said};
+use super::engine::Engine;
 use super::outbox::Mood;
+use super::outgoing::Said;
 use crate::way::client::{Inlet, Outlet};
 use reverie_core::{Error, Result};
 use std::time::Duration;

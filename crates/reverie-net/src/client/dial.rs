@@ -1,6 +1,6 @@
 //! Making a connection: the choice of transport, and the greeting.
 
-use super::engine::farewell;
+use super::incoming::farewell;
 use crate::endpoint::{Options, Transport};
 use crate::grpc::client::{Dialer, Receiving, Sending};
 use crate::grpc::connector::Connect;

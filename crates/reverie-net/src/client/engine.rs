@@ -8,15 +8,11 @@ use super::requests::Requests;
 use super::round_trip::RoundTrip;
 use super::work::QueuedWork;
 use crate::block::Pool;
-use crate::convert;
 use crate::items::Encoder;
-use crate::proto::client_message::Body as Asked;
-use crate::proto::{self, ClientMessage, TracedRequest};
+use crate::proto;
 use crate::trace::OfRequests;
-use crate::way::client::Outlet;
-use bytes::Bytes;
+use reverie_core::Error;
 use reverie_core::table::{Keys, Promise, Ticket};
-use reverie_core::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -34,12 +30,12 @@ pub(super) struct Engine {
     /// The server is asked whether the kept inserts up to a position are on its disk.
     pub(super) question: Option<(u64, Ticket<()>)>,
     left: QueuedWork,
-    traced: OfRequests,
+    pub(super) traced: OfRequests,
     pub(super) ending: Ending,
     /// All numbers below were assigned and taken from the outbox.
-    taken_below: u64,
+    pub(super) taken_below: u64,
     /// Requests to be withdrawn at the server.
-    cancels: Vec<proto::Cancel>,
+    pub(super) cancels: Vec<proto::Cancel>,
     /// Requests whose draws the server is asked to take back.
     pub(super) returned: Vec<u64>,
     /// Questions about the outcome of an insert, by the question's number: the insert's number and the promise.
@@ -48,13 +44,13 @@ pub(super) struct Engine {
     abandon: Vec<(Instant, u64)>,
     /// Ranges of numbers that were answered since the last report to the server: the first, and how many.
     pub(super) answered: Vec<(u64, u64)>,
-    told_below: u64,
+    pub(super) told_below: u64,
     /// Draws have arrived that their server keeps until it knows that, on this connection or the one before.
     pub(super) has_leased: bool,
     /// Until then the client connects again, only to report that.
-    reports_until: Option<Instant>,
+    pub(super) reports_until: Option<Instant>,
     /// Nothing was sent yet on this connection, which replaces another: the first message lists all open numbers.
-    begins_again: bool,
+    pub(super) begins_again: bool,
     /// When the connection was lost or the attempt to make one began; `None` while connected.
     pub(super) outage: Option<Instant>,
     /// The error of the last attempt to connect.
@@ -69,24 +65,11 @@ pub(super) struct Engine {
     pub(super) pool: Arc<Pool>,
 }
 
-/// The kind of a message that was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Said {
-    Insert,
-    /// A request that no caller waits for.
-    Patient,
-    Other,
-}
-
 /// How long after a lost connection a client that has nothing else to do connects again to report that it has draws:
 /// as long as a server remembers its clients by default.
 const REPORTS_WITHIN: Duration = Duration::from_secs(60);
 /// Warm memory that a client keeps for batches.
 const POOL_BYTES: usize = 256 << 20;
-/// Requests that one message returns at most: the server answers each.
-const RETURNED_AT_ONCE: usize = 1 << 10;
-/// Answers after which the client reports to the server although it has nothing else to send.
-const UNTOLD: usize = 256;
 
 impl Engine {
     pub(super) fn new(outbox: Arc<Outbox>, (patience, grace): (Duration, Duration), max_kept_bytes: u64) -> Self {
@@ -313,121 +296,5 @@ impl Engine {
         self.traced.lost(self.inserts.ids().chain(self.requests.ids()));
         self.encoder = Encoder::default();
         self.heads = Heads::default();
-    }
-
-    // The functions below need a connection.
-
-    /// Asks the server again, on a new connection, for the outcome of withdrawn inserts and to take draws back.
-    pub(super) fn ask_again(&mut self) {
-        self.cancels = self.inserts.withdrawn().map(|id| proto::Cancel { id, insert: true }).collect();
-        self.returned = self.requests.returning().collect();
-    }
-
-    /// True if there is a message that can be sent when the outlet is ready.
-    pub(super) fn has_message(&self) -> bool {
-        !self.cancels.is_empty()
-            || !self.returned.is_empty()
-            || self.begins_again
-            || self.requests.has_unsent()
-            || self.inserts.is_planned()
-            || self.inserts.can_send(self.credit)
-            || self.answered.len() >= UNTOLD
-    }
-
-    /// True if there are answers that the server may forget and that were not reported yet.
-    pub(super) fn has_untold(&self) -> bool {
-        !self.answered.is_empty()
-    }
-
-    /// Bulk bytes of the next message; see [`Outlet::MESSAGE_BYTES`].
-    pub(super) fn next_bytes(&mut self, message_bytes: u64) -> u64 {
-        let others =
-            !self.cancels.is_empty() || !self.returned.is_empty() || self.begins_again || self.requests.has_unsent();
-        if others && !self.inserts.is_planned() {
-            return 0;
-        }
-        self.inserts.plan(&mut self.encoder, &self.tables, self.credit, message_bytes).unwrap_or(0)
-    }
-
-    /// Sends the next message: an insert that is planned already; else requests; else inserts.
-    /// A planned insert goes first because its withdrawal must not overtake it.
-    pub(super) fn send<O: Outlet>(&mut self, outlet: &mut O) -> Result<Said> {
-        let (mut said, mut traced) = (Said::Other, Vec::new());
-        let body = if self.inserts.is_planned() {
-            let insert = self.inserts.take(&mut self.encoder, outlet);
-            if let Some(insert) = &insert {
-                said = Said::Insert;
-                traced = self.traced.of_inserts(insert);
-                self.round_trip.sent(insert.first_id, Instant::now());
-            }
-            insert.map(Asked::Insert)
-        } else if let Some((request, waits)) = self.requests.next(Instant::now()) {
-            if !waits {
-                said = Said::Patient;
-            }
-            traced = self.traced.of_request(request.id);
-            Some(Asked::Request(request))
-        } else {
-            self.cancels.pop().map(Asked::Cancel)
-        };
-        self.post(outlet, body, traced)?;
-        Ok(said)
-    }
-
-    /// Sends what the encoder has to send without items, and reports to the server what was received.
-    pub(super) fn tidy<O: Outlet>(&mut self, outlet: &mut O) -> Result<()> {
-        let body = match !self.inserts.is_planned() && self.inserts.has_room(self.credit) {
-            true => self.inserts.take(&mut self.encoder, outlet).map(Asked::Insert),
-            false => None,
-        };
-        self.post(outlet, body, Vec::new())
-    }
-
-    /// Sends the last message of a client that ends on purpose.
-    pub(super) fn leave<O: Outlet>(&mut self, outlet: &mut O) -> Result<()> {
-        self.post(outlet, Some(Asked::Leave(proto::Leave {})), Vec::new())
-    }
-
-    fn post<O: Outlet>(&mut self, outlet: &mut O, body: Option<Asked>, traced: Vec<TracedRequest>) -> Result<()> {
-        let received = self.received();
-        if body.is_none() && received.is_none() {
-            return Ok(());
-        }
-        outlet.send(ClientMessage { received, freed_slots: Vec::new(), body, traced })
-    }
-
-    /// The report of what the server may forget; each answer is reported once on a connection.
-    fn received(&mut self) -> Option<proto::Received> {
-        let waiting = self.inserts.first_id().into_iter().chain(self.requests.first_id());
-        let waiting = waiting.chain(self.kept.first_id()).min();
-        let below = waiting.unwrap_or(self.taken_below);
-        let begins_again = std::mem::take(&mut self.begins_again);
-        if begins_again {
-            // This report, too, may be lost with its connection.
-            self.has_leased |= self.reports_until.take().is_some();
-        }
-        if !begins_again && self.answered.is_empty() && self.returned.is_empty() && below == self.told_below {
-            return None;
-        }
-        let encode = |numbers: Vec<u64>| convert::numbers::encode(&numbers);
-        let answered = self.answered.drain(..).flat_map(|(first, count)| first..first + count);
-        let ids = encode(answered.filter(|id| *id >= below).collect());
-        self.told_below = below;
-        let returned = encode(self.returned.drain(..self.returned.len().min(RETURNED_AT_ONCE)).collect());
-        let (before, open) = match begins_again {
-            true => (self.taken_below, encode(self.inserts.ids().chain(self.requests.ids()).collect())),
-            false => (0, Bytes::new()),
-        };
-        Some(proto::Received { below, ids, returned, before, open })
-    }
-}
-
-/// The error that a goodbye means for callers that wait.
-pub(super) fn farewell(address: &str, goodbye: proto::Goodbye) -> Error {
-    match goodbye.reason.map(convert::error::decode) {
-        _ if goodbye.stopping => Error::Unavailable(format!("the server at {address} has stopped")),
-        Some(Error::Unauthenticated(reason)) => Error::Unauthenticated(format!("{address}: {reason}")),
-        Some(error) => error,
-        None => Error::Unavailable(format!("the server at {address} ended the connection")),
     }
 }

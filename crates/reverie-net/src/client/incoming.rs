@@ -1,7 +1,7 @@
 //! Messages from the server: answers go to their callers, and draws that reach no caller back to the server.
 
 use super::arriving::Arriving;
-use super::engine::{Engine, farewell};
+use super::engine::Engine;
 use crate::convert;
 use crate::proto;
 use crate::proto::server_message::Body;
@@ -108,5 +108,15 @@ impl Engine {
             }
         }
         self.requests.complete(id, arriving.finish(), last)
+    }
+}
+
+/// The error that a goodbye means for callers that wait.
+pub(super) fn farewell(address: &str, goodbye: proto::Goodbye) -> Error {
+    match goodbye.reason.map(convert::error::decode) {
+        _ if goodbye.stopping => Error::Unavailable(format!("the server at {address} has stopped")),
+        Some(Error::Unauthenticated(reason)) => Error::Unauthenticated(format!("{address}: {reason}")),
+        Some(error) => error,
+        None => Error::Unavailable(format!("the server at {address} ended the connection")),
     }
 }

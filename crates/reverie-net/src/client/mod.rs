@@ -17,6 +17,7 @@ mod keeping;
 mod kept;
 mod known_tables;
 mod outbox;
+mod outgoing;
 mod pipeline;
 mod read_ahead;
 mod remote;

@@ -10,3 +10,4 @@ mod inserts;
 mod leases;
 mod pipeline;
 mod requests;
+mod withdrawn_inserts;

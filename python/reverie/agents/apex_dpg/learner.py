@@ -15,7 +15,8 @@ from reverie.agents.continuous import follow, make_critic, make_tanh_policy
 from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
-from reverie.agents.learning import NetworkLearner, adam, descend, float32
+from reverie.agents.learning import NetworkLearner, float32
+from reverie.agents.optimizers import adam, descend
 from reverie.agents.replay import TABLE
 
 

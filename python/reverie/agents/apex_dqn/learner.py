@@ -18,8 +18,8 @@ from reverie.agents.discrete import computing_in
 from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
 from reverie.agents.layers import frames_input
-from reverie.agents.learning import NetworkLearner, adam, centred_rmsprop, descend
-from reverie.agents.optimizers import set_rate
+from reverie.agents.learning import NetworkLearner
+from reverie.agents.optimizers import adam, centred_rmsprop, descend, set_rate
 from reverie.agents.replay import TABLE
 
 

@@ -16,7 +16,8 @@ from reverie.agents.cql.networks import make_network
 from reverie.agents.discrete import computing_in
 from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
-from reverie.agents.learning import NetworkLearner, adam, descend
+from reverie.agents.learning import NetworkLearner
+from reverie.agents.optimizers import adam, descend
 from reverie.agents.replay import TABLE
 
 

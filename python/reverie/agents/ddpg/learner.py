@@ -15,7 +15,8 @@ from reverie.agents.ddpg.config import DdpgConfig
 from reverie.agents.ddpg.loss import critic_loss, critic_target, policy_loss
 from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
-from reverie.agents.learning import NetworkLearner, adam, descend, float32
+from reverie.agents.learning import NetworkLearner, float32
+from reverie.agents.optimizers import adam, descend
 from reverie.agents.replay import TABLE
 
 

@@ -17,7 +17,8 @@ from reverie.agents.dqn.networks import make_network
 from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
-from reverie.agents.learning import NetworkLearner, adam, descend
+from reverie.agents.learning import NetworkLearner
+from reverie.agents.optimizers import adam, descend
 from reverie.agents.replay import TABLE
 
 

@@ -18,7 +18,7 @@ from torch import nn
 from reverie.agents.core import Weights
 from reverie.agents.flat import clip_scale, fill
 from reverie.agents.gorila.config import GorilaConfig
-from reverie.agents.learning import adam, load_optimizer, optimizer_state
+from reverie.agents.optimizers import adam, load_optimizer, optimizer_state
 
 
 class Push(NamedTuple):

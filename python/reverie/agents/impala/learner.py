@@ -16,8 +16,8 @@ from reverie.agents.environments import EnvSpec
 from reverie.agents.impala.config import TABLE, ImpalaConfig
 from reverie.agents.impala.loss import impala_loss, vtrace
 from reverie.agents.impala.networks import make_network
-from reverie.agents.learning import NetworkLearner, descend, float32, rmsprop
-from reverie.agents.optimizers import set_rate
+from reverie.agents.learning import NetworkLearner, float32
+from reverie.agents.optimizers import descend, rmsprop, set_rate
 
 
 class Learner(NetworkLearner):

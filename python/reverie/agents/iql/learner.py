@@ -17,7 +17,8 @@ from reverie.agents.environments import EnvSpec
 from reverie.agents.iql.config import IqlConfig
 from reverie.agents.iql.loss import critics_loss, policy_loss, value_loss
 from reverie.agents.iql.networks import make_critics, make_policy_network, make_values
-from reverie.agents.learning import NetworkLearner, adam, descend, float32
+from reverie.agents.learning import NetworkLearner, float32
+from reverie.agents.optimizers import adam, descend
 from reverie.agents.replay import TABLE
 
 

@@ -14,8 +14,8 @@ from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.distributions import distribution_of
 from reverie.agents.draws import drawn_at_once
 from reverie.agents.environments import EnvSpec
-from reverie.agents.learning import NetworkLearner, adam, descend, float32
-from reverie.agents.optimizers import set_rate
+from reverie.agents.learning import NetworkLearner, float32
+from reverie.agents.optimizers import adam, descend, set_rate
 from reverie.agents.ppo.config import TABLE, PpoConfig
 from reverie.agents.ppo.loss import advantages, explained_variance, ppo_loss, standardised
 from reverie.agents.ppo.networks import make_network

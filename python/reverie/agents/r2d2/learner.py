@@ -12,8 +12,8 @@ from torch import Tensor
 from reverie.agents.core import Stopwatch
 from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
-from reverie.agents.learning import NetworkLearner, adam, descend
-from reverie.agents.optimizers import set_rate
+from reverie.agents.learning import NetworkLearner
+from reverie.agents.optimizers import adam, descend, set_rate
 from reverie.agents.r2d2.config import R2d2Config
 from reverie.agents.r2d2.loss import r2d2_loss
 from reverie.agents.r2d2.networks import make_network

@@ -15,7 +15,8 @@ from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
-from reverie.agents.learning import NetworkLearner, adam, descend, float32
+from reverie.agents.learning import NetworkLearner, float32
+from reverie.agents.optimizers import adam, descend
 from reverie.agents.replay import TABLE
 from reverie.agents.sac.config import SacConfig
 from reverie.agents.sac.loss import critics_loss, policy_loss, soft_target, squashed_gaussian, temperature_loss

@@ -13,7 +13,8 @@ from reverie.agents.continuous import critics_priorities, follow, judged, make_c
 from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
-from reverie.agents.learning import NetworkLearner, adam, descend, float32
+from reverie.agents.learning import NetworkLearner, float32
+from reverie.agents.optimizers import adam, descend
 from reverie.agents.replay import TABLE
 from reverie.agents.td3.config import Td3Config
 from reverie.agents.td3.loss import clipped_double_q_target, critics_loss, policy_loss, smoothed

@@ -1,0 +1,6 @@
+"""The tests of this folder share its runs."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

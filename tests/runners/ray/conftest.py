@@ -1,0 +1,29 @@
+"""Where the roles of a run on Ray are."""
+
+import pytest
+
+
+@pytest.fixture
+def places(monkeypatch):
+    """Where each role is that is there: its process and its node.
+
+    Also one that follows a shard begins again, which is no event: until it is ready again it is nowhere.
+    """
+    messages = pytest.importorskip("reverie.runners.links.messages")
+    on_ray = pytest.importorskip("reverie.runners.ray.cluster")
+    seen = {}
+    listen, start = on_ray.Cluster.listen, on_ray.Cluster.start
+
+    def starting(stage, setup):
+        seen.pop(str(setup.name), None)
+        start(stage, setup)
+
+    monkeypatch.setattr(on_ray.Cluster, "start", starting)
+
+    def listening(stage, timeout):
+        reported = listen(stage, timeout)
+        seen.update({str(name): report for name, report in reported if isinstance(report, messages.Ready)})
+        return reported
+
+    monkeypatch.setattr(on_ray.Cluster, "listen", listening)
+    return seen
