@@ -29,13 +29,12 @@ def started(monkeypatch, module, compression):
     agent = gorila if module is bundle else dqn
     preset = agent.load_preset("CartPole-v1")
     run = dataclasses.replace(preset.run, replay_compression=compression)
+    config = dataclasses.replace(preset.config, bundled=True) if module is bundle else preset.config
+    env = plan(agent, "CartPole-v1", config=config, run=run, runner="process").env
+    kind, role_class = ("bundle", bundle.Bundle) if module is bundle else ("shard", role.Shard)
+    setup = Setup(RoleName(kind), agent, env, config, run, 1, seed=0, serving=Serving())
     with pytest.raises(StartedError) as caught:
-        if module is local:
-            train(agent, "CartPole-v1", run=run)
-        config = dataclasses.replace(preset.config, bundled=True) if module is bundle else preset.config
-        topology = plan(agent, "CartPole-v1", config=config, run=run, runner="process")
-        kind, role_class = ("bundle", bundle.Bundle) if module is bundle else ("shard", role.Shard)
-        role_class(Setup(RoleName(kind), agent, topology.env, config, run, 1, seed=0, serving=Serving()))
+        train(agent, "CartPole-v1", run=run) if module is local else role_class(setup)
     (found,) = caught.value.args
     return found
 
@@ -47,5 +46,5 @@ def test_the_tables_of_a_run_have_its_compression_and_else_their_own(monkeypatch
 
 
 def test_an_unknown_compression_is_refused_with_those_that_there_are():
-    with pytest.raises(ValueError, match='replay_compression is \'gzip\', and must be "auto" or .* or "none"'):
+    with pytest.raises(ValueError, match=r'replay_compression is \'gzip\', and must be "auto" or .* or "none"'):
         RunSettings(target_return=1.0, max_env_steps=1, evaluate_every=1, replay_compression="gzip")
