@@ -138,6 +138,7 @@ make_root() { # make_root NAME ARCHITECTURE SUITE PACKAGE...
     shift 3
     [ ! -e "$root/.stamp" ] || return 0
     say "root: Debian $release $architecture"
+    mkdir -p "$work"
     rm -rf "$root"
     if ! debootstrap --variant=minbase --arch="$architecture" "$release" "$root" >"$root.log" 2>&1; then
         tail -n 20 "$root.log" >&2

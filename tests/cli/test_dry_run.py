@@ -28,10 +28,13 @@ def test_a_dry_run_with_a_disk_counts_what_stays_in_memory(reverie, tmp_path):
     command = ["train", "apex-dqn", "--env", "CartPole-v1", "--dry-run", "--json"]
     whole = json.loads(reverie(*command).stdout)["memory_bytes"]
     partly = json.loads(reverie(*command, "--disk", "spill", "--memory", "1MiB").stdout)
+    rows = partly["memory_bytes"]["rows of the replay's items on the disk"]
     assert partly["memory_bytes"] == {
         **{part: size for part, size in whole.items() if not part.startswith("replay")},
         "replay of 50,000 items, partly on the disk": 2**20,
+        "rows of the replay's items on the disk": rows,
     }
+    assert 350 * 50_000 < rows < 400 * 50_000, "all but those that fit in the memory"
     assert partly["settings"]["run"]["replay_disk"] == str(tmp_path / "spill")
     refused = reverie(*command, "--memory", "1MiB")
     assert refused.exit_code == 2

@@ -45,7 +45,8 @@ mod updates;
 use pyo3::prelude::*;
 
 /// The engine of Reverie; see `_native.pyi`.
-#[pymodule]
+// Short calls keep Python's lock and rely on it: a free-threaded interpreter turns it on at the import.
+#[pymodule(gil_used = true)]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     array::load(module.py())?;
     live::register(module)?;

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from reverie.agents import checks
+from reverie.tables import Compression, Table
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,9 @@ class RunSettings:
     `reverie.Server` takes."""
     replay_disk_bytes: int | None = None
     """Bytes of the files of all servers in `replay_disk` together; None is what the disk has."""
+    replay_compression: str | None = None
+    """How all tables of the run store steps, see `reverie.Table`; None is each table's own, which is "auto" for those
+    of the built-in agents. With `replay_disk`, "none" has a batch read the cells that it needs alone."""
     replay_journal: str | None = None
     """Where the run's servers keep a journal, see `reverie.Journal`, so that a killed run continues with the replay it
     had. "run": with the tables in the folder of its checkpoints; else a folder, in which each run has its own. None,
@@ -75,6 +80,8 @@ class RunSettings:
                 checks.at_least_one(self, name)
                 if self.replay_disk is None:
                     raise ValueError(f"{name} is {getattr(self, name)} and there is no replay_disk: give it a folder")
+        if self.replay_compression is not None:
+            checks.one_of(self, "replay_compression", get_args(Compression))
         if self.replay_journal == "":
             raise ValueError('replay_journal is empty, and must be "run" or a folder')
         if self.replay_journal_sync is not None:
@@ -106,13 +113,22 @@ class RunSettings:
         return self.device if self.policy_device == self.device else both
 
     def server_disk(self, seed: int, index: int, num_servers: int) -> dict[str, Any]:
-        """The arguments `disk`, `memory_bytes` and `disk_bytes` of the run's server `index`."""
+        """The arguments `disk`, `memory_bytes` and `disk_bytes` of the run's server `index`.
+
+        `seed` is that of the run: the folder is the same after a restart, which removes the files of a killed server.
+        """
         if self.replay_disk is None:
             return {}
         share = {"memory_bytes": self.replay_memory, "disk_bytes": self.replay_disk_bytes}
         shares = {name: None if size is None else max(1, size // num_servers) for name, size in share.items()}
         # Seeds of a sweep may run at the same time.
         return {"disk": os.path.join(self.replay_disk, f"seed-{seed}-server-{index}"), **shares}
+
+    def stored(self, tables: Sequence[Table]) -> list[Table]:
+        """An agent's tables with the compression of the run."""
+        if self.replay_compression is None:
+            return list(tables)
+        return [table.replace(compression=self.replay_compression) for table in tables]
 
     def reached_by(self, mean_return: float) -> bool:
         """Whether this mean return reaches the target. Without a target none does."""

@@ -56,7 +56,7 @@ def run_here(run: CheckedRun) -> Result:
     try:
         # A table's random state is not in its checkpoint: draws after a resume must not repeat those of the start.
         fresh = seed_of(topology.seed, 0, *([] if state is None else [state["env_steps"]]))
-        tables = agent.make_tables(topology.env, topology.config, seed=fresh)
+        tables = topology.run.stored(agent.make_tables(topology.env, topology.config, seed=fresh))
         (storage,) = run.replays.storages
         disk = topology.run.server_disk(topology.seed, 0, 1)
         with Server(tables, listen=False, **storage.server_options(), **disk) as server:

@@ -34,6 +34,7 @@ MAY_CHANGE = frozenset(
         "replay_disk",
         "replay_memory",
         "replay_disk_bytes",
+        "replay_compression",
         "replay_journal",
         "replay_journal_sync",
         # optimisers

@@ -72,6 +72,8 @@ class Setup:
     run: RunSettings
     num_shards: int
     seed: int
+    run_seed: int = 0
+    """The seed of the run. It stays when the role is restarted or the run is resumed, as the role's own does not."""
     generation: int = 0
     """How often this role was restarted."""
     state: dict[str, Any] | None = None

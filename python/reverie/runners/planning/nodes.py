@@ -16,6 +16,8 @@ NODE = re.compile(r"(?:(\d+)x)?(\d+(?:\.\d+)?)([a-z]+)(?:,(\d+(?:\.\d+)?)(?:,(\d
 PROCESSES, REPLAY = "Python and PyTorch", ("replay", "unrolls in the queue", "queue of")
 """Names of parts of a run's memory: the part of every process, and words in the names of the servers' parts."""
 NETWORKS = "networks"
+ROW_BYTES = 400
+"""Memory of an item on the disk that has a chunk of its own: its row, and where the chunk is."""
 
 
 class NoRoomError(MemoryError):
@@ -63,14 +65,15 @@ def parse_nodes(text: str) -> list[Node]:
     return [Node(f"node of {found[2]}{found[3]}", int(memory), float(cpus or 0), float(gpus or 0))] * count
 
 
-def on_disk(memory: Mapping[str, int], limit: int) -> dict[str, int]:
-    """`memory`, where the parts of the replay together keep `limit` bytes in memory and the rest on the disk."""
+def on_disk(memory: Mapping[str, int], limit: int, items: int) -> dict[str, int]:
+    """`memory`, where the parts of the replay, of so many items, keep `limit` bytes in memory and the rest on disk."""
     replay = {part: size for part, size in memory.items() if any(word in part for word in REPLAY)}
     total = sum(replay.values())
     if total <= limit:
         return dict(memory)
     kept = {f"{part}, partly on the disk": size * limit // total for part, size in replay.items()}
-    return {**{part: size for part, size in memory.items() if part not in replay}, **kept}
+    rows = {"rows of the replay's items on the disk": ROW_BYTES * int(items * (1 - limit / total))}
+    return {**{part: size for part, size in memory.items() if part not in replay}, **kept, **rows}
 
 
 def memory_of_role(role: str, topology: Topology) -> int:

@@ -200,7 +200,7 @@ def plan(
     )
     memory = {PROCESSES: PROCESS_BYTES * topology.num_processes, **agent.memory(env, config)}
     if topology.run.replay_disk is not None and topology.run.replay_memory is not None:
-        memory = on_disk(memory, topology.run.replay_memory)
+        memory = on_disk(memory, topology.run.replay_memory, getattr(config, "capacity", 0))
     if topology.prefetch:
         rows = topology.prefetch * topology.needs.num_learners * topology.needs.batch_size
         memory[f"{topology.prefetch} batches ahead"] = rows * 2 * env.obs_bytes

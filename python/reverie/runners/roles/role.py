@@ -127,7 +127,7 @@ class Shard(Role):
 
     def _server_at(self, port: int | None, setup: Setup, serving: Serving) -> Server:
         index = setup.name.index
-        tables = list(self.agent.make_tables(setup.env, setup.config, seed=setup.seed))
+        tables = setup.run.stored(self.agent.make_tables(setup.env, setup.config, seed=setup.seed))
         if setup.num_shards > 1:
             tables = [shard_table(table, setup.num_shards)[0][index] for table in tables]
         return Server(
@@ -138,7 +138,7 @@ class Shard(Role):
             token=serving.token,
             tls=serving.tls,
             **serving.storage.server_options(),
-            **setup.run.server_disk(setup.seed, index, setup.num_shards),
+            **setup.run.server_disk(setup.run_seed, index, setup.num_shards),
         )
 
     def ready(self) -> Ready:

@@ -35,6 +35,7 @@ class RoleSetups:
             run=replace(topology.run, prefetch=topology.prefetch),
             num_shards=topology.num_shards,
             seed=self.seed(name, 0),
+            run_seed=topology.seed,
             state=self._state(name),
             compiling=topology.compiling if name.kind == "learner" else None,
         )
