@@ -1,6 +1,7 @@
 """IQL: its losses, the actor that reads a data set, and what it learns from one."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -16,6 +17,7 @@ from reverie.agents.env_settings import EnvSettings  # noqa: E402
 from reverie.agents.environments import UnsupportedEnvironmentError, describe  # noqa: E402
 from reverie.agents.iql.loss import critics_loss, policy_loss, value_loss  # noqa: E402
 from reverie.runners import train  # noqa: E402
+from reverie.runners.roles.role import with_new_random_state  # noqa: E402
 
 IQL = find("iql")
 CONFIG = IQL.load_preset("Pendulum-v1").config
@@ -156,6 +158,17 @@ def test_a_reader_begins_again_after_the_last_row_and_continues_from_its_place(s
         again.actor.act()
     assert [item[0] for item in one.items()] == [0.0, 1.0, 2.0, 10.0, 11.0] * 2
     assert [item[0] for item in again.items()] == [2.0, 10.0, 11.0]
+
+
+def test_a_reader_that_was_restarted_continues_from_its_place(small):
+    one, again = Stage(dataset=small), Stage(dataset=small)
+    for _ in range(2):
+        one.actor.act()
+    # As a role does after a restart: an actor that plays gets another random state, and a reader has none.
+    state = with_new_random_state(SimpleNamespace(generation=1), one.actor.state_dict(), again.actor)
+    again.actor.load_state_dict(state)
+    again.actor.act()
+    assert [item[0] for item in again.items()] == [2.0]
 
 
 def test_a_reader_gives_the_discounted_returns_that_normalise_rewards(small):

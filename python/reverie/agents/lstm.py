@@ -53,7 +53,9 @@ class Lstm(InitialisesItself):
         return self._sequence(x, state)[0]
 
     def episodes(self, x: Tensor, first: Tensor, state: State) -> Tensor:
-        """Outputs `[B, T, H]` of inputs in which episodes begin where `first` `[B, T]` is true, from a state of zeros.
+        """Outputs `[B, T, H]` of inputs, from the `state` before them.
+
+        Where `first` `[B, T]` is true an episode begins: the state is zero there.
 
         Between two steps at which an episode of the batch begins, one fused call computes all sequences.
         """

@@ -59,7 +59,8 @@ class RunSettings:
     """Bytes of the files of all servers in `replay_disk` together; None is what the disk has."""
     replay_compression: str | None = None
     """How all tables of the run store steps, see `reverie.Table`; None is each table's own, which is "auto" for those
-    of the built-in agents. With `replay_disk`, "none" has a batch read the cells that it needs alone."""
+    of the built-in agents. A resumed run stores new steps so and keeps the others as they are. With `replay_disk` and
+    "none", a batch reads only the cells that it needs."""
     replay_journal: str | None = None
     """Where the run's servers keep a journal, see `reverie.Journal`, so that a killed run continues with the replay it
     had. "run": with the tables in the folder of its checkpoints; else a folder, in which each run has its own. None,

@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("torch")
 
 from reverie.agents.apex_dqn import agent as apex_dqn
+from reverie.agents.cql import agent as cql
 from reverie.agents.environments import UnknownEnvironmentError, UnsupportedEnvironmentError
 from reverie.agents.gorila import agent as gorila
 from reverie.agents.impala import agent as impala
@@ -29,6 +30,25 @@ def test_a_plan_describes_roles_environment_and_end():
     text = topology.describe()
     for word in ("apex-dqn on CartPole-v1, seed 3", "2 actors of 4", "475", "MiB", str(topology.preset)):
         assert word in text
+
+
+def test_a_plan_counts_the_rows_on_the_disk_of_every_table(tmp_path):
+    def rows(config):
+        run = dataclasses.replace(plan(gorila, "CartPole-v1").run, replay_disk=str(tmp_path), replay_memory=1000)
+        planned = plan(gorila, "CartPole-v1", config=config, run=run, runner="process", check_memory=False)
+        return planned.memory["rows of the replay's items on the disk"]
+
+    config = dataclasses.replace(gorila.load_preset("CartPole-v1").config, num_learners=2, num_actors=2)
+    one, bundled = rows(config), rows(dataclasses.replace(config, bundled=True))
+    assert 1.99 < bundled / one < 2.01
+
+
+def test_a_data_set_is_found_from_another_directory_and_other_names_stay(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.parquet").touch()
+    config = cql.load_preset("CartPole-v1").config
+    for name, planned in (("rows.parquet", str(tmp_path / "rows.parquet")), ("elsewhere", "elsewhere"), ("", "")):
+        assert plan(cql, "CartPole-v1", config=dataclasses.replace(config, dataset=name)).config.dataset == planned
 
 
 def test_a_plan_names_the_device_of_policies_where_it_is_another_one():

@@ -26,6 +26,7 @@ def shard_setup(folder, resumed=None, generation=0):
 def test_a_server_that_is_started_again_removes_the_files_of_the_one_that_was_killed(tmp_path, again):
     role.Shard(shard_setup(tmp_path)).close()
     (folder,) = tmp_path.iterdir()
+    assert folder.name == "seed-3-server-0", "of the run's seed"
     left = folder / "1-00000000.chunks"
     left.write_bytes(b"what a killed server had moved")
     setup = shard_setup(tmp_path, **again)

@@ -20,8 +20,8 @@ class Actor(UnrollActor):
 
     An item is the unroll of one environment: the columns of `UnrollActor` without `value`, `log_mu` instead of
     `log_pi` (the learner reads it as the behaviour policy's), and `obs` `[T + 1, ...]`, which includes the observation
-    after the unroll. A policy with a state adds `first` and the one `state` `[S]` before the unroll, which the newest
-    weights of that time have computed. The reset step after an episode's end has the true last observation, so that a
+    after the unroll. A policy with a state adds `first`, and `state` `[S]`: that before the unroll, as the weights of
+    then had computed it. The reset step after an episode's end has the true last observation, so that a
     truncated episode bootstraps from the next observation like any other step.
     """
 

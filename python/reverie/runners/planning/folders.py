@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from typing import Any
 
 from reverie.agents.core import RunSettings
 
@@ -24,6 +25,14 @@ def with_absolute_folders(run: RunSettings) -> RunSettings:
     if journal not in (None, JOURNAL_IN_RUN, NO_JOURNAL):
         run = replace(run, replay_journal=os.path.abspath(journal))
     return run
+
+
+def with_absolute_dataset(config: Any) -> Any:
+    """The settings with the path of a data set made absolute, for the same reason. Other names are left as they are."""
+    dataset = getattr(config, "dataset", "")
+    if not dataset or not os.path.exists(dataset):
+        return config
+    return replace(config, dataset=os.path.abspath(dataset))
 
 
 def has_journal(run: RunSettings) -> bool:

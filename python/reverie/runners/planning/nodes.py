@@ -17,7 +17,7 @@ PROCESSES, REPLAY = "Python and PyTorch", ("replay", "unrolls in the queue", "qu
 """Names of parts of a run's memory: the part of every process, and words in the names of the servers' parts."""
 NETWORKS = "networks"
 ROW_BYTES = 400
-"""Memory of an item on the disk that has a chunk of its own: its row, and where the chunk is."""
+"""Memory of an item on the disk: its row, and where its chunk is."""
 
 
 class NoRoomError(MemoryError):

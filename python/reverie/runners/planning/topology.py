@@ -15,7 +15,7 @@ from reverie.agents.env_settings import EnvSettings
 from reverie.agents.environments import EnvSpec, describe, id_of
 from reverie.runners.planning.compiling import compile_plan
 from reverie.runners.planning.devices import require_device
-from reverie.runners.planning.folders import JOURNAL_IN_RUN, has_journal, with_absolute_folders
+from reverie.runners.planning.folders import JOURNAL_IN_RUN, has_journal, with_absolute_dataset, with_absolute_folders
 from reverie.runners.planning.memory import PROCESS_BYTES, require_memory
 from reverie.runners.planning.nodes import PROCESSES, Node, gib, memory_of_role, on_disk
 from reverie.sharding import shard_table
@@ -181,7 +181,7 @@ def plan(
     _require_settings("run", run, found.run, "a run")
     run = with_absolute_folders(found.run if run is None else run)
     require_device(agent, run, runner)
-    config = found.config if config is None else config
+    config = with_absolute_dataset(found.config if config is None else config)
     actors, envs = agent.layout(config)
     topology = Topology(
         agent=agent.name,
@@ -200,7 +200,8 @@ def plan(
     )
     memory = {PROCESSES: PROCESS_BYTES * topology.num_processes, **agent.memory(env, config)}
     if topology.run.replay_disk is not None and topology.run.replay_memory is not None:
-        memory = on_disk(memory, topology.run.replay_memory, getattr(config, "capacity", 0))
+        items = len(topology.needs.tables) * getattr(config, "capacity", 0)
+        memory = on_disk(memory, topology.run.replay_memory, items)
     if topology.prefetch:
         rows = topology.prefetch * topology.needs.num_learners * topology.needs.batch_size
         memory[f"{topology.prefetch} batches ahead"] = rows * 2 * env.obs_bytes

@@ -282,9 +282,10 @@ class GreedyEvaluator(Role):
 def with_new_random_state(setup: Setup, state: dict[str, Any], actor: Any) -> dict[str, Any]:
     """The state that an actor resumes from. After a restart its random state is a new one; its counts continue.
 
-    With the old random state it could hit the same failure again.
+    With the old random state it could hit the same failure again. A reader of a data set draws nothing and has none.
     """
-    return {**state, "random": actor.state_dict()["random"]} if setup.generation > 0 else state
+    fresh = actor.state_dict()
+    return {**state, "random": fresh["random"]} if setup.generation > 0 and "random" in fresh else state
 
 
 def acted(actor: Any, version: int, seconds: dict[str, float], waits: str) -> Acted:
