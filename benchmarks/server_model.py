@@ -2,11 +2,13 @@
 
 The server and its clients run in two network namespaces of this machine, joined by a pair of devices whose rate the
 kernel limits (`tc ... tbf`). Over a link without a limit it measures what each item costs: processor time of the
-server's process, and bytes on the link. From that follows the rate over a link of 0.1, 1 and 10 Gbit/s, the smaller of
+server's process, and bytes on the link. From that follows the rate over 0.1, 1 and 10 Gbit/s: what the link carries,
 
-    cores / (processor seconds an item)      and      rate of the link / (bits of an item on the link),
+    rate of the link / (bits of an item on the link),
 
-which is then measured, and so is the memory of items, chunks and requests that wait. Needs root and iproute2.
+but at most what the processors here did without a limit. It is then measured, and so is the memory of items, chunks
+and requests that wait. The client has the same processors, and the kernel counts a part of receiving as the sender's.
+Needs root and iproute2.
 """
 
 from __future__ import annotations
@@ -39,6 +41,8 @@ KINDS = (
     ("out", 400, 1),
     ("updates", 400, 256),
 )
+#: The limit counts headers of 66 bytes for each 1,448; the devices count them once for up to 64 KiB.
+HEADERS = 1 + 66 / 1448
 #: Gbit/s of the links.
 RATES = (0.1, 1.0, 10.0)
 MEMORY = (("item", 200_000), ("item with a chunk of its own", 5_000), ("insert that waits", 4_000))
@@ -138,8 +142,8 @@ def medians(gbit: float | None, kind: str, size: int, batch: int, rounds: int, s
 
 
 def predicted(cost: dict[str, float], gbit: float) -> float:
-    """Items a second over a link of this rate. Over one without a limit the processors here allow what was measured."""
-    return min(cost["per_second"], gbit * 1e9 / 8 / max(cost["bytes_in"], cost["bytes_out"]))
+    """Items a second over a link of this rate: what it carries, at most what was measured without a limit."""
+    return min(cost["per_second"], gbit * 1e9 / 8 / (HEADERS * max(cost["bytes_in"], cost["bytes_out"])))
 
 
 def memory(what: str, count: int) -> float:

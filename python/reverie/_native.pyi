@@ -394,8 +394,8 @@ class Client:
                 table deletes sampled items.
             ResourceExhaustedError: over a network, the batch is larger than the server sends or unpacks at a time; with
                 the same `.drawn`.
-            MemoryError: the batch does not fit into memory. In one process, `.drawn` is an iterator that makes a
-                Batch of each draw when it is asked for it.
+            MemoryError: the batch does not fit into memory. In one process, `.drawn` is an iterator over the draws,
+                each as a Batch of its own.
             UnknownTableError, ClosedError, ValueError.
         """
 

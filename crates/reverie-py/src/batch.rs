@@ -56,7 +56,7 @@ impl Batcher {
 
     /// The `reverie.Batch` of these draws.
     /// If they cannot become one, the error's `drawn` has each as its own batch, as draws of a consuming table have
-    /// left the table. If memory ran out, it makes each when it is asked for it.
+    /// left the table. If memory ran out, `drawn` is an iterator that makes one batch at a time.
     pub fn batch_or_singles<'py>(
         &self,
         py: Python<'py>,
@@ -66,7 +66,7 @@ impl Batcher {
         self.batch(py, drawn, reading).or_else(|error| {
             if let Drawn::Items(draws) = drawn {
                 let singles = match error.is_instance_of::<PyMemoryError>(py) {
-                    true => Bound::new(py, Singles::new(draws, reading))?.into_any(),
+                    true => Bound::new(py, Singles::new(std::mem::take(draws), reading))?.into_any(),
                     false => self.singles(py, draws, reading)?.into_pyobject(py)?,
                 };
                 error.value(py).setattr("drawn", singles)?;
@@ -77,14 +77,7 @@ impl Batcher {
 
     /// Every item that was drawn, as a batch of its own.
     pub fn singles<'py>(&self, py: Python<'py>, draws: &Draws, reading: &Reading) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let mut rest = draws.clone().without_windows();
-        let mut singles = Vec::with_capacity(rest.len());
-        while !rest.is_empty() {
-            let behind = rest.split_off(1);
-            let mut single = Drawn::Items(std::mem::replace(&mut rest, behind));
-            singles.push(self.batch(py, &mut single, reading)?);
-        }
-        Ok(singles)
+        (0..draws.len()).map(|draw| self.batch(py, &mut Drawn::Items(draws.one(draw)), reading)).collect()
     }
 
     /// The `reverie.BatchInfo` of the draws, without a batch.
@@ -302,22 +295,23 @@ fn infos<'py>(py: Python<'py>, lent: &Lent<'py>, batch: &Arrays) -> PyResult<Bou
     ))
 }
 
-/// Draws for which a batch has no memory: an iterator that makes a batch of each when it is asked for it.
+/// Draws for which one batch has no memory: an iterator that makes a batch of each, one at a time.
 #[pyclass(frozen, module = "reverie._native")]
 pub struct Singles {
-    rest: Mutex<Draws>,
+    draws: Draws,
+    /// The draws that were not read, the next one last.
+    rest: Mutex<Vec<usize>>,
     reading: Reading,
     batcher: Batcher,
 }
 
 impl Singles {
-    /// Takes a copy of the draws; a lease of theirs stays where it is.
-    pub fn new(draws: &Draws, reading: &Reading) -> Self {
-        let rest = Mutex::new(draws.clone().without_windows());
-        Self { rest, reading: reading.clone(), batcher: Batcher::default() }
+    fn new(draws: Draws, reading: &Reading) -> Self {
+        let rest = Mutex::new((0..draws.len()).rev().collect());
+        Self { draws, rest, reading: reading.clone(), batcher: Batcher::default() }
     }
 
-    fn rest(&self) -> MutexGuard<'_, Draws> {
+    fn rest(&self) -> MutexGuard<'_, Vec<usize>> {
         self.rest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -332,21 +326,12 @@ impl Singles {
         self.rest().len()
     }
 
-    /// The next draw as a batch of one. One that has no memory either stays, for the next call.
+    /// The next draw as a batch of one. If there is no memory for it, the next call tries it again; other errors skip it.
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let mut first = {
-            let mut rest = self.rest();
-            if rest.is_empty() {
-                return Ok(None);
-            }
-            let behind = rest.split_off(1);
-            Drawn::Items(std::mem::replace(&mut *rest, behind))
-        };
-        let batch = self.batcher.batch(py, &mut first, &self.reading);
-        if let (Err(_), Drawn::Items(first)) = (&batch, first) {
-            let mut rest = self.rest();
-            let behind = std::mem::replace(&mut *rest, first);
-            rest.append(behind);
+        let Some(draw) = self.rest().pop() else { return Ok(None) };
+        let batch = self.batcher.batch(py, &mut Drawn::Items(self.draws.one(draw)), &self.reading);
+        if batch.as_ref().is_err_and(|error| error.is_instance_of::<PyMemoryError>(py)) {
+            self.rest().push(draw);
         }
         batch.map(Some)
     }

@@ -51,7 +51,7 @@ pub fn available<'py>(
         None => {
             let batch = |mut drawn: Drawn| {
                 let is_one_step = drawn.is_one_step();
-                Ok((batcher.batch(py, &mut drawn, &reading)?, is_one_step))
+                Ok((batcher.batch_or_singles(py, &mut drawn, &reading)?, is_one_step))
             };
             batches.into_iter().map(batch).collect()
         }

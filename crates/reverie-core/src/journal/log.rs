@@ -39,7 +39,7 @@ struct State {
     has_no_room: bool,
 }
 
-/// How much was written since the newest checkpoint: a start reads it. What is later is greater.
+/// How much was written since the newest checkpoint, which a start reads. It is ordered by time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SinceCheckpoint {
     /// The number of the checkpoint, of those that this log took.

@@ -111,6 +111,16 @@ impl Draws {
         }
     }
 
+    /// A copy of one of the draws, of the whole item; without the lease.
+    pub fn one(&self, draw: usize) -> Draws {
+        Draws {
+            items: vec![self.items[draw].clone()],
+            smallest_probability: self.smallest_probability,
+            tally: self.tally,
+            ..self.figures_of(&[draw])
+        }
+    }
+
     /// Removes and returns the draws after the first `n`, in order.
     pub fn split_off(&mut self, n: usize) -> Draws {
         Draws {

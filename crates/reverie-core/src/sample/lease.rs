@@ -6,6 +6,7 @@
 use crate::item::Key;
 use crate::table::Lessee;
 use smallvec::SmallVec;
+use std::collections::HashMap;
 use std::sync::Weak;
 
 /// A table, or a client of a server, that leases draws.
@@ -71,23 +72,31 @@ impl Lease {
         }
     }
 
-    /// Undoes the draws of these keys, which it holds; the others stay leased.
-    pub fn give_back(&mut self, keys: &[Key]) {
-        let mut keys: Vec<Key> = keys.to_vec();
-        for (lender, lessee, held) in &mut self.0 {
-            // The latest draws of an item go back first.
-            let mut back: Vec<Key> = Vec::new();
-            for at in (0..held.len()).rev() {
-                if let Some(found) = keys.iter().rposition(|key| *key == held[at]) {
-                    keys.remove(found);
-                    back.push(held.remove(at));
+    /// Undoes the draws of these keys, and keeps the others. Of draws of several tables, whose keys may be the same, it can
+    /// undo all or none: false if it undid none.
+    pub fn give_back(&mut self, keys: &[Key]) -> bool {
+        let [(lender, lessee, held)] = &mut self.0[..] else { return false };
+        let mut wanted: HashMap<Key, usize> = HashMap::new();
+        keys.iter().for_each(|key| *wanted.entry(*key).or_default() += 1);
+        // The latest draws of an item go back.
+        let (mut back, mut kept) = (Vec::new(), Vec::new());
+        for key in held.drain(..).rev() {
+            match wanted.get_mut(&key).filter(|count| **count > 0) {
+                Some(count) => {
+                    *count -= 1;
+                    back.push(key);
                 }
-            }
-            back.reverse();
-            if let Some(lender) = lender.upgrade().filter(|_| !back.is_empty()) {
-                lender.give_back(lessee, &back);
+                None => kept.push(key),
             }
         }
+        (back, *held) = (back.into_iter().rev().collect(), kept.into_iter().rev().collect());
+        if let Some(lender) = lender.upgrade() {
+            lender.give_back(lessee, &back);
+        }
+        if held.is_empty() {
+            self.0.clear();
+        }
+        true
     }
 
     /// Whether all draws may be given to their reader.

@@ -93,22 +93,30 @@ impl Answer {
         self
     }
 
-    /// Replaces the first group, which cannot be sent as one batch.
-    /// Draws of a consuming table exist only here: each becomes a batch of its own, followed by the error unless there
-    /// is one already; if memory ran out, they go back to their table. Other draws are dropped, and only the error is
-    /// sent.
+    /// Replaces the first group, which cannot be sent as one batch, and ends the answer with the error.
+    ///
+    /// Draws of tables that keep their items are dropped. Those of a table that deletes them exist only here: each becomes a
+    /// batch of its own, or goes back to its table if memory ran out.
     pub(super) fn split_first(&mut self, error: Error) {
         let first = self.groups.pop_front();
         if !self.is_leased() {
             self.groups.clear();
         } else if let Some(draws) = first {
             match error {
-                Error::OutOfMemory { .. } => self.lease.give_back(&draws.keys),
+                Error::OutOfMemory { .. } => self.return_draws(&draws),
                 _ if draws.len() > 1 => split(draws.without_windows(), |_| 1, &mut self.groups),
                 _ => {}
             }
         }
         self.error.get_or_insert(error);
+    }
+
+    /// Returns draws to their tables: these, or with them all of a request to several tables of which nothing was sent.
+    fn return_draws(&mut self, draws: &Draws) {
+        if !self.lease.give_back(&draws.keys) && self.sent.is_empty() {
+            self.groups.clear();
+            self.lease = Lease::default();
+        }
     }
 }
 

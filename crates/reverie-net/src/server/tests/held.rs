@@ -153,3 +153,24 @@ async fn draws_for_which_memory_ran_out_return_to_their_places_and_others_of_the
     assert_eq!(again.keys[..3], keys[..3], "in the order that they had");
     drop(shared);
 }
+
+#[tokio::test]
+async fn of_draws_of_several_tables_for_which_memory_ran_out_all_return_while_none_was_sent() {
+    let (shared, table) = consuming(5);
+    let lessee = Lessee { sender: [CLIENT; 16], request: REQUEST };
+    let mut draws = Draws::default();
+    // As of two tables: two leases in one.
+    for _ in 0..2 {
+        let request = SampleRequest { num_samples: 2, lessee: Some(lessee), ..SampleRequest::default() };
+        draws.append(table.sample(request).unwrap().await.unwrap());
+    }
+    let mut answer = Answer::whole(REQUEST, Reading::default(), Draws::default());
+    answer.lease = std::mem::take(&mut draws.lease);
+    let behind = draws.split_off(1);
+    answer.groups = VecDeque::from([draws, behind]);
+    assert_eq!(left(&table), (1, 4, 4));
+    answer.split_first(Error::OutOfMemory { needed: 1 });
+    assert_eq!((answer.groups.len(), answer.is_leased()), (0, false));
+    assert_eq!(left(&table), (5, 0, 0));
+    drop(shared);
+}

@@ -69,7 +69,7 @@ impl SharedTable {
 
     /// Fails if a journal could not write these items: a chunk on the disk that it has to write cannot be read.
     ///
-    /// Reads such chunks, each once, so that it is not called under a lock. Without a journal it returns at once.
+    /// It reads such chunks, each once: it must not be called under a lock. Without a journal it returns at once.
     pub(super) fn check_writable<'a>(&self, items: impl Iterator<Item = &'a Item>) -> Result<()> {
         let Some(durable) = self.durable.get() else { return Ok(()) };
         let mut seen = HashSet::new();
