@@ -52,7 +52,7 @@ class Recall(gymnasium.Env):
         return np.array([0, self.steps == self.BLANKS], np.float32), reward, over, False, {}
 
 
-gymnasium.register("ReverieRecall-v0", Recall)
+gymnasium.register("ReverieRecallForR2d2-v0", Recall)
 RUN = RunSettings(
     target_return=None, max_env_steps=1_500, evaluate_every=1_500, screening_episodes=20, confirmation_episodes=40
 )
@@ -75,12 +75,12 @@ def test_a_cue_is_recalled_which_no_policy_without_a_memory_can_do():
         learning_rate=5e-3,
         target_period=20,
     )
-    result = train(r2d2, "ReverieRecall-v0", config=config, run=RUN, seed=0)
+    result = train(r2d2, "ReverieRecallForR2d2-v0", config=config, run=RUN, seed=0)
     assert result.evaluation.num_episodes == 40
     assert result.evaluation.mean_return > 0.9
     dqn = agents.find("dqn")
     small = dataclasses.replace(dqn.load_preset("CartPole-v1").config, learning_starts=100, hidden=(16,))
-    without = train(dqn, "ReverieRecall-v0", config=small, run=RUN, seed=0)
+    without = train(dqn, "ReverieRecallForR2d2-v0", config=small, run=RUN, seed=0)
     assert without.evaluation.mean_return < 0.5  # always one answer: cues of 40 fixed episodes are about half each
 
 
@@ -88,7 +88,7 @@ def test_a_cue_is_recalled_which_no_policy_without_a_memory_can_do():
 def test_policies_outside_of_training_carry_their_state_from_step_to_step(tmp_path):
     run = dataclasses.replace(RUN, max_env_steps=200, evaluate_every=200)
     config = dataclasses.replace(CONFIG, learning_starts=20)
-    result = train(r2d2, "ReverieRecall-v0", config=config, run=run, seed=0, checkpoint_folder=tmp_path)
+    result = train(r2d2, "ReverieRecallForR2d2-v0", config=config, run=run, seed=0, checkpoint_folder=tmp_path)
     policy = reverie.load_policy(tmp_path)
     assert policy.recurrent
     loaded = reverie.load_policy(policy.save(tmp_path / "p.safetensors"))
