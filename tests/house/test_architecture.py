@@ -208,3 +208,14 @@ def test_every_call_of_a_client_but_close_takes_a_timeout() -> None:
     assert len(calls) > 20
     without = [name for name in calls if "timeout" not in inspect.signature(getattr(reverie.Client, name)).parameters]
     assert without == ["close"]
+
+
+def test_no_two_files_of_tests_register_an_environment_under_one_name():
+    named = re.compile(r"""\bregister\(\s*['"](\w+-v\d+)['"]""")
+    found = {}
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        for name in set(named.findall(path.read_text())):
+            found.setdefault(name, []).append(path.name)
+    assert len(found) > 3, "they are not seen any more"
+    # The later one would replace the other in a worker that runs both files.
+    assert {name: files for name, files in found.items() if len(files) > 1} == {}
