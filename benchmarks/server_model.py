@@ -55,7 +55,7 @@ class Worker:
         inside = ["ip", "netns", "exec", space] if space else []
         command = [*inside, sys.executable, "-W", "ignore", "-m", "benchmarks.server_model_work"]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        self.process = subprocess.Popen([*command, *map(str, arguments)], cwd=ROOT, **pipes)  # type: ignore[call-overload]
+        self.process = subprocess.Popen([*command, *map(str, arguments)], cwd=ROOT, **pipes)
 
     def answer(self) -> Any:
         line = self.process.stdout.readline()

@@ -12,6 +12,7 @@ from reverie.agents import exports  # noqa: E402
 from reverie.agents.core import Stopwatch  # noqa: E402
 from reverie.agents.env_settings import EnvSettings  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
+from reverie.agents.impala import agent as impala  # noqa: E402
 from reverie.agents.layers import initialised  # noqa: E402
 from reverie.agents.lstm import Lstm  # noqa: E402
 from reverie.agents.policies import TrainedPolicy, TrainingRun  # noqa: E402
@@ -164,15 +165,18 @@ def test_the_state_is_part_of_what_is_learnt_from(stage):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
-def test_a_policy_with_a_state_is_exported_and_loaded_and_explores_from_its_state(env_id, tmp_path):
-    spec = describe(env_id)
-    policy = ppo.make_policy(spec, CONFIG)
+@pytest.mark.parametrize(("agent", "env_id"), [(ppo, "CartPole-v1"), (ppo, "Pendulum-v1"), (impala, "CartPole-v1")])
+def test_a_policy_with_a_state_is_exported_and_loaded_and_explores_from_its_state(agent, env_id, tmp_path):
+    spec, config = describe(env_id), CONFIG
+    if agent is impala:
+        small = {"hidden": CONFIG.hidden, "lstm_units": CONFIG.lstm_units}
+        config = dataclasses.replace(impala.load_preset(env_id).config, **small)
+    policy = agent.make_policy(spec, config)
     generator = torch.Generator().manual_seed(0)
     for parameter in policy.module.parameters():
         torch.nn.init.normal_(parameter, 0.0, 0.3, generator=generator)
     whole = TrainedPolicy(
-        ppo, "ppo", spec, CONFIG, TrainingRun(0, 1, 1, None), policy, tmp_path, np.random.default_rng(0)
+        agent, agent.name, spec, config, TrainingRun(0, 1, 1, None), policy, tmp_path, np.random.default_rng(0)
     )
     assert whole.recurrent
     assert exports.to_torchscript(whole, tmp_path / "policy.pt") < 1e-4

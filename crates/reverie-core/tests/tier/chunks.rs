@@ -28,7 +28,7 @@ fn chunks_beyond_the_memory_move_to_the_disk_and_read_as_before() {
         }
         chunks.iter().enumerate().for_each(|(number, chunk)| check(chunk, number as u64, STEPS));
         drop(chunks);
-        until("the mover lets go of the chunk that it had begun with", || {
+        until("the mover has released its last chunk", || {
             let info = meter.tier_info().unwrap();
             (meter.live_bytes(), meter.memory_bytes(), meter.live_chunks()) == (0, 0, 0)
                 && (info.stored, info.chunks) == (0, 0)

@@ -83,7 +83,7 @@ fn a_chunk_that_a_journal_has_is_read_there_and_not_written_again() {
             assert!(server.draw() == content(number), "item {number}");
         }
         assert_eq!(server.tables.bytes().0.table_bytes(), 0);
-        until("the mover lets go of the chunk that it had begun with", || {
+        until("the mover has released its last chunk", || {
             let info = server.info();
             (info.stored, info.shared, info.chunks) == (0, 0, 0)
         });

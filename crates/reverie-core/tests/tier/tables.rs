@@ -332,7 +332,7 @@ fn draws_during_inserts_evictions_and_compaction_have_their_own_bytes() {
     }
     table.reset().unwrap();
     assert_eq!((tables.bytes().0.table_bytes(), tables.bytes().0.table_memory()), (0, 0));
-    until("the mover lets go of the chunk that it had begun with", || {
+    until("the mover has released its last chunk", || {
         let info = tables.bytes().0.tier_info().unwrap();
         (info.stored, info.chunks) == (0, 0)
     });
