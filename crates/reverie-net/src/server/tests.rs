@@ -3,210 +3,23 @@
 mod bounds;
 mod held;
 mod logged;
+mod scripted;
 
 use super::memory::MOST_REMEMBERED;
-use super::{Limits, Options, Shared};
-use crate::bulk::BulkIn;
+use super::{Limits, Shared};
 use crate::proto::client_message::Body as Asked;
 use crate::proto::server_message::Body;
-use crate::proto::{self, Bulk, ClientMessage, ServerMessage, request};
+use crate::proto::{self, ClientMessage, ServerMessage, request};
 use crate::token::{Exchange, NONCE_BYTES, Prover, Token};
-use crate::way::server::Way;
-use reverie_core::append::{Cells, RowWriter, Sink};
+use reverie_core::Error;
 use reverie_core::chunk::Compression;
-use reverie_core::clock::{Clock, ManualClock};
-use reverie_core::spec::{ColumnSpec, DType, Schema, Structure};
 use reverie_core::table::limiter::Limiter;
-use reverie_core::table::selector::SelectorOptions;
-use reverie_core::table::{Inserts, Keys, Priority, Sent, TableOptions, Tables};
-use reverie_core::{Error, Result};
+use reverie_core::table::{Keys, Sent};
+use scripted::*;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
-
-/// A transport whose client reads when the test says so.
-#[derive(Clone, Default)]
-struct ScriptedWay(Arc<Mutex<Script>>);
-
-#[derive(Default)]
-struct Script {
-    messages: VecDeque<ClientMessage>,
-    queued: VecDeque<ServerMessage>,
-    bytes: u64,
-    most: u64,
-    panics: bool,
-    unfinished: u64,
-    closed: bool,
-    waker: Option<Waker>,
-}
-
-fn size(message: &ServerMessage) -> u64 {
-    if let Some(Body::Part(part)) = &message.body { part.data.len() as u64 } else { 1 }
-}
-
-impl ScriptedWay {
-    fn script(&self) -> MutexGuard<'_, Script> {
-        self.0.lock().unwrap()
-    }
-
-    fn say(&self, body: Asked) {
-        let mut script = self.script();
-        script.messages.push_back(ClientMessage { body: Some(body), ..Default::default() });
-        script.waker.take().into_iter().for_each(Waker::wake);
-    }
-
-    fn ask(&self, id: u64, num_samples: u32) {
-        let parts = vec![proto::SamplePart { table: "a".to_owned(), num_samples }];
-        let body = Some(request::Body::Sample(proto::Sample { parts, ..Default::default() }));
-        self.say(Asked::Request(proto::Request { id, timeout: None, body }));
-    }
-
-    fn read(&self) -> Option<ServerMessage> {
-        let mut script = self.script();
-        let message = script.queued.pop_front()?;
-        script.bytes -= size(&message);
-        script.waker.take().into_iter().for_each(Waker::wake);
-        Some(message)
-    }
-
-    fn hello(&self) {
-        let hello = proto::ClientHello {
-            protocol: proto::PROTOCOL,
-            session: vec![3; 16],
-            nonce: vec![5; NONCE_BYTES],
-            ..Default::default()
-        };
-        self.say(Asked::Hello(hello));
-    }
-}
-
-impl Way for ScriptedWay {
-    fn transport(&self) -> &'static str {
-        "shared-memory"
-    }
-
-    fn peer(&self) -> String {
-        "a test".to_owned()
-    }
-
-    fn authenticated(&self) -> bool {
-        false
-    }
-
-    fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<ClientMessage>>> {
-        let mut script = self.script();
-        assert!(!script.panics, "a panic on request");
-        script.waker = Some(context.waker().clone());
-        script.messages.pop_front().map_or(Poll::Pending, |message| Poll::Ready(Some(Ok(message))))
-    }
-
-    fn unfinished_bytes(&self) -> u64 {
-        self.script().unfinished
-    }
-
-    fn send(&mut self, message: ServerMessage) {
-        let mut script = self.script();
-        script.bytes += size(&message);
-        script.most = script.most.max(script.bytes);
-        script.queued.push_back(message);
-    }
-
-    fn queued_bytes(&self) -> u64 {
-        self.script().bytes
-    }
-
-    fn poll_queued(&mut self, context: &mut Context<'_>, below: u64) -> Poll<()> {
-        let mut script = self.script();
-        script.waker = Some(context.waker().clone());
-        if script.bytes < below { Poll::Ready(()) } else { Poll::Pending }
-    }
-
-    fn close(self: Box<Self>) {
-        self.script().closed = true;
-    }
-
-    fn freed(&mut self, _slots: &[u32]) -> Result<()> {
-        Ok(())
-    }
-
-    fn slot_wanted(&mut self, _size_bytes: u64) -> Result<()> {
-        Ok(())
-    }
-
-    fn bulk<'a>(&'a mut self, _bulk: &'a Bulk) -> Result<Box<dyn BulkIn + 'a>> {
-        Err(Error::Protocol("no bulk bytes here".to_owned()))
-    }
-}
-
-/// A server with one table, and an item of `item_bytes` in it.
-fn shared(item_bytes: usize, limits: Limits, token: Option<&str>) -> Arc<Shared> {
-    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
-    let table = TableOptions {
-        name: "a".to_owned(),
-        sampler: SelectorOptions::Fifo,
-        remover: SelectorOptions::Fifo,
-        max_size: 10,
-        limiter: Limiter::min_size(1).unwrap(),
-        max_times_sampled: 0,
-        signature: None,
-        max_bytes: None,
-        compression: Compression::None,
-        shard: 0,
-        sampler_seed: 1,
-        constructed: None,
-        remover_seed: 2,
-        extensions: Vec::new(),
-    };
-    let tables = Arc::new(Tables::new(vec![table], None, &clock, 7).unwrap());
-    assert!(tables.get("a").unwrap().insert(row(&tables, item_bytes)).unwrap().is_done());
-    let options = Options {
-        address: "127.0.0.1:0".parse().unwrap(),
-        token: token.map(str::to_owned),
-        tls: None,
-        insecure: false,
-        local: false,
-        grace: Duration::ZERO,
-        limits,
-        checkpoint: None,
-    };
-    Shared::new(tables, &options)
-}
-
-fn row(tables: &Arc<Tables>, item_bytes: usize) -> Inserts {
-    let sink: Arc<dyn Sink> = tables.clone();
-    let columns = vec![ColumnSpec { path: "x".to_owned(), dtype: DType::UInt8, shape: vec![item_bytes] }];
-    let schema = Arc::new(Schema { columns, structure: Structure::Leaf });
-    let cells = [Cells { itemsize: 1, bytes: &vec![1; item_bytes] }];
-    let items = RowWriter::new(sink, Compression::None, false).append(&schema, &cells, 1).unwrap();
-    items.into_iter().map(|item| (item, Priority::Value(1.0))).collect()
-}
-
-/// Connects the session of that name; returns whether the hello says that its outcomes are lost.
-async fn connect_as(shared: &Arc<Shared>, name: u8) -> (ScriptedWay, bool) {
-    let way = ScriptedWay::default();
-    way.hello();
-    if let Some(Asked::Hello(hello)) = &mut way.script().messages[0].body {
-        hello.session = vec![name; 16];
-    }
-    Arc::clone(shared).welcome(Box::new(way.clone())).await;
-    settle().await;
-    let Some(Body::Hello(hello)) = way.read().unwrap().body else { panic!("no hello") };
-    (way, hello.forgot)
-}
-
-async fn connect(shared: &Arc<Shared>, way: &ScriptedWay) {
-    way.hello();
-    Arc::clone(shared).welcome(Box::new(way.clone())).await;
-    settle().await;
-}
-
-/// Lets the sessions work, on the test's one thread.
-async fn settle() {
-    for _ in 0..100 {
-        tokio::task::yield_now().await;
-    }
-}
 
 #[tokio::test]
 async fn batches_that_are_not_read_stay_within_the_sessions_bound() {
