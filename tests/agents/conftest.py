@@ -1,7 +1,8 @@
-"""A replay of NumPy arrays for unit tests of agents: the names and rules of the public client, nothing of its speed.
+"""What tests of agents share: a stage for agents of unrolls, and a replay of NumPy arrays.
 
-It is written apart from the package (n-step ends by brute force over whole episodes), so that a test which runs an
-agent on both compares two readings of the same rules.
+The replay has the names and rules of the public client, nothing of its speed. It is written apart from the package
+(n-step ends by brute force over whole episodes), so that a test which runs an agent on both compares two readings of
+the same rules.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+
+import reverie
+from reverie.agents.core import Stopwatch
+from reverie.agents.environments import describe
 
 
 class Info(NamedTuple):
@@ -352,3 +357,43 @@ def write_episodes():
         return str(path)
 
     return write
+
+
+class UnrollStage:
+    """An actor and a learner of unrolls in one process, and the table between them."""
+
+    def __init__(self, agent: Any, config: Any, env_id: str, environment: Any) -> None:
+        self.spec, self.config = describe(env_id, environment), config
+        self.server = reverie.Server(agent.make_tables(self.spec, config, seed=0), listen=False)
+        self.client = self.server.client(timeout=0)
+        made = {"seed": 1, "watch": Stopwatch()}
+        self.learner = agent.make_learner(self.spec, config, self.client, **made)
+        self.actor = agent.make_actor(self.spec, config, self.client, self.learner, index=0, **made)
+
+    def fill(self) -> None:
+        while not self.client.can_sample("unrolls", self.config.batch_size):
+            self.actor.act()
+
+    def batch(self) -> Any:
+        self.fill()
+        return self.client.sample_batch("unrolls", self.config.batch_size, timeout=5).data
+
+    def learn(self, updates: int) -> None:
+        for _ in range(updates):
+            self.fill()
+            self.learner.learn()
+
+    def close(self) -> None:
+        self.actor.close()
+        self.server.stop()
+
+
+@pytest.fixture
+def make_unroll_stage() -> Iterator[Any]:
+    """A function that makes a stage of an agent with this configuration, in an environment."""
+    with contextlib.ExitStack() as stack:
+
+        def make(agent: Any, config: Any, env_id: str, environment: Any = None) -> UnrollStage:
+            return stack.enter_context(contextlib.closing(UnrollStage(agent, config, env_id, environment)))
+
+        yield make

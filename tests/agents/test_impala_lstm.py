@@ -8,7 +8,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import reverie  # noqa: E402
 from reverie.agents.core import Stopwatch  # noqa: E402
 from reverie.agents.env_settings import EnvSettings  # noqa: E402
 from reverie.agents.environments import EnvSpec, describe  # noqa: E402
@@ -30,44 +29,12 @@ CONFIG = dataclasses.replace(
 PONG = EnvSpec("ALE/Pong-v5", (4, 84, 84), "uint8", 6, "Discrete(6)", None, frame_stack=4, reward_bound=1.0)
 
 
-class Stage:
-    def __init__(self, env_id, environment=None, **changes):
-        self.spec, self.config = describe(env_id, environment), dataclasses.replace(CONFIG, **changes)
-        self.server = reverie.Server(impala.make_tables(self.spec, self.config, seed=0), listen=False)
-        self.client = self.server.client(timeout=0)
-        made = {"seed": 1, "watch": Stopwatch()}
-        self.learner = impala.make_learner(self.spec, self.config, self.client, **made)
-        self.actor = impala.make_actor(self.spec, self.config, self.client, self.learner, index=0, **made)
-
-    def fill(self):
-        while not self.client.can_sample("unrolls", self.config.batch_size):
-            self.actor.act()
-
-    def batch(self):
-        self.fill()
-        return self.client.sample_batch("unrolls", self.config.batch_size, timeout=5).data
-
-    def learn(self, updates):
-        for _ in range(updates):
-            self.fill()
-            self.learner.learn()
-
-    def close(self):
-        self.actor.close()
-        self.server.stop()
-
-
 @pytest.fixture
-def stage():
-    made = []
+def stage(make_unroll_stage):
+    def make(env_id="CartPole-v1", environment=None, **changes):
+        return make_unroll_stage(impala, dataclasses.replace(CONFIG, **changes), env_id, environment)
 
-    def make(env_id="CartPole-v1", **options):
-        made.append(Stage(env_id, **options))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
+    return make
 
 
 def step_by_step(module, obs, first, state):

@@ -9,7 +9,6 @@ torch = pytest.importorskip("torch")
 
 import reverie  # noqa: E402
 from reverie.agents import exports  # noqa: E402
-from reverie.agents.core import Stopwatch  # noqa: E402
 from reverie.agents.env_settings import EnvSettings  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
 from reverie.agents.impala import agent as impala  # noqa: E402
@@ -25,39 +24,12 @@ CONFIG = dataclasses.replace(
 )
 
 
-class Stage:
-    def __init__(self, env_id, environment=None, **changes):
-        self.spec, self.config = describe(env_id, environment), dataclasses.replace(CONFIG, **changes)
-        self.server = reverie.Server(ppo.make_tables(self.spec, self.config, seed=0), listen=False)
-        self.client = self.server.client(timeout=0)
-        made = {"seed": 1, "watch": Stopwatch()}
-        self.learner = ppo.make_learner(self.spec, self.config, self.client, **made)
-        self.actor = ppo.make_actor(self.spec, self.config, self.client, self.learner, index=0, **made)
-
-    def fill(self):
-        while not self.client.can_sample("unrolls", self.config.batch_size):
-            self.actor.act()
-
-    def batch(self):
-        self.fill()
-        return self.client.sample_batch("unrolls", self.config.batch_size, timeout=5).data
-
-    def close(self):
-        self.actor.close()
-        self.server.stop()
-
-
 @pytest.fixture
-def stage():
-    made = []
+def stage(make_unroll_stage):
+    def make(env_id="CartPole-v1", environment=None, **changes):
+        return make_unroll_stage(ppo, dataclasses.replace(CONFIG, **changes), env_id, environment)
 
-    def make(env_id="CartPole-v1", **options):
-        made.append(Stage(env_id, **options))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
+    return make
 
 
 def test_sequences_with_beginnings_are_computed_as_step_by_step_with_a_state_of_zeros_at_each():
