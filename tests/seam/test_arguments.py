@@ -114,6 +114,25 @@ def test_draws_of_a_consuming_table_for_which_a_batch_has_no_memory_can_be_read_
         assert single.info.times_sampled.shape == (1,)
 
 
+def test_a_batch_that_has_no_memory_hides_no_draws_of_the_batches_beside_it():
+    times = 1 << 21
+    client = connect(table(sampler=selectors.Fifo(), max_times_sampled=times, compression="none"))
+    for length in (1, 1 << 26, 2):
+        client.insert({"x": np.zeros(length, np.uint8)}, {"t": 1.0})
+        if length == 1:
+            client.sample_batch("t", times - 2)
+    # Draws of three shapes, which are a batch each: of two, of all times and of three.
+    with pytest.raises(MemoryError, match="fewer samples") as raised:
+        client._sample_available("t", times + 5)
+    drawn = raised.value.drawn
+    assert len(drawn) == 1 + times + 3, "the batch that was made before, and each other draw"
+    first, *_ = (next(drawn) for _ in range(3))
+    assert first.data["x"].shape == (2, 1)
+    rest = len(drawn)
+    assert next(drawn).data["x"].shape == (1, 1 << 26)
+    assert len(drawn) == rest - 1
+
+
 def test_a_step_that_one_table_refuses_goes_into_none():
     spec = {"x": reverie.TensorSpec((7,), np.float32)}
     tables = [table("a"), table("p", sampler=selectors.Prioritized(1.0)), table("s", signature=spec)]

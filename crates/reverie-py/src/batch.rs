@@ -1,26 +1,18 @@
 //! Draws to a `reverie.Batch` of NumPy arrays.
 
 use crate::array::{Fresh, Lent, Slab};
-use crate::enter::{late, quick, reading};
-use crate::errors::raise;
+use crate::enter::{quick, reading};
 use crate::info::DrawInfo;
 use crate::nest::Unflattener;
 use crate::reading::Reading;
-use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
-use reverie_core::Error;
 use reverie_core::batch::{Arrays, Output, Plan, Planner, Role};
-use reverie_core::sample::{Description, Drawn, Draws, Sampled};
+use reverie_core::sample::{Description, Drawn, Draws};
 use reverie_core::spec::{DType, Structure};
 use std::mem::MaybeUninit;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// The error of an answer to a request for a batch that has none.
-pub fn no_batch() -> Error {
-    Error::Protocol("an answer without a batch".to_owned())
-}
+use std::sync::{Arc, Mutex};
 
 /// Makes batches of draws; the last plan and structure mostly serve the next batch.
 #[derive(Default)]
@@ -54,32 +46,6 @@ impl Batcher {
         }
     }
 
-    /// The `reverie.Batch` of these draws.
-    /// If they cannot become one, the error's `drawn` has each as its own batch, as draws of a consuming table have
-    /// left the table. If memory ran out, `drawn` is an iterator that makes one batch at a time.
-    pub fn batch_or_singles<'py>(
-        &self,
-        py: Python<'py>,
-        drawn: &mut Drawn,
-        reading: &Reading,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        self.batch(py, drawn, reading).or_else(|error| {
-            if let Drawn::Items(draws) = drawn {
-                let singles = match error.is_instance_of::<PyMemoryError>(py) {
-                    true => Bound::new(py, Singles::new(std::mem::take(draws), reading))?.into_any(),
-                    false => self.singles(py, draws, reading)?.into_pyobject(py)?,
-                };
-                error.value(py).setattr("drawn", singles)?;
-            }
-            Err(error)
-        })
-    }
-
-    /// Every item that was drawn, as a batch of its own.
-    pub fn singles<'py>(&self, py: Python<'py>, draws: &Draws, reading: &Reading) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        (0..draws.len()).map(|draw| self.batch(py, &mut Drawn::Items(draws.one(draw)), reading)).collect()
-    }
-
     /// The `reverie.BatchInfo` of the draws, without a batch.
     pub fn info<'py>(&self, py: Python<'py>, drawn: &mut Drawn) -> PyResult<Bound<'py, PyAny>> {
         match drawn {
@@ -87,70 +53,6 @@ impl Batcher {
             Drawn::Gathered(batch) => DrawInfo::of(py, &mut batch.draws),
             Drawn::Arrays(arrays) => infos(py, &Lent::new(py, Arc::clone(&arrays.block))?, arrays),
         }
-    }
-
-    /// The one requested batch, or the error with the draws that were made.
-    pub fn whole<'py>(
-        &self,
-        py: Python<'py>,
-        what: &str,
-        sampled: Sampled,
-        reading: &Reading,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        match sampled {
-            Sampled { mut batches, error: None } => match batches.first_mut() {
-                Some(drawn) => self.batch_or_singles(py, drawn, reading),
-                None => Err(raise(py, no_batch())),
-            },
-            Sampled { batches, error: Some(error) } => Err(self.failed(py, what, batches, error, reading)?),
-        }
-    }
-
-    /// Adds the draws of a request that ended early: `partial`, or `drawn` if they are more than one batch.
-    pub fn partial(
-        &self,
-        py: Python<'_>,
-        sampled: Sampled,
-        reading: &Reading,
-        with: &Bound<'_, PyDict>,
-    ) -> PyResult<()> {
-        let mut drawn = self.each(py, sampled.batches, reading)?;
-        if drawn.len() > 1 {
-            return with.set_item("drawn", drawn);
-        }
-        with.set_item("partial", drawn.pop())
-    }
-
-    /// The exception for an error, with the draws that were made before it.
-    /// They are in `partial` for a deadline, and in `drawn` for draws that cannot be one batch.
-    pub fn failed(
-        &self,
-        py: Python<'_>,
-        what: &str,
-        batches: Vec<Drawn>,
-        error: Error,
-        reading: &Reading,
-    ) -> PyResult<PyErr> {
-        let mut drawn = self.each(py, batches, reading)?;
-        if let Error::Deadline(why) = error {
-            let late = late(py, what, &why, |with| match drawn.len() {
-                0 | 1 => with.set_item("partial", drawn.pop()),
-                _ => Ok(()),
-            });
-            if !drawn.is_empty() {
-                late.value(py).setattr("drawn", drawn)?;
-            }
-            return Ok(late);
-        }
-        let raised = raise(py, error);
-        if !drawn.is_empty() {
-            raised.value(py).setattr("drawn", drawn)?;
-        }
-        Ok(raised)
-    }
-
-    fn each<'py>(&self, py: Python<'py>, batches: Vec<Drawn>, reading: &Reading) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        batches.into_iter().map(|mut drawn| self.batch_or_singles(py, &mut drawn, reading)).collect()
     }
 
     /// A batch of arrays, including those of the info, that are views of the memory in which they arrived.
@@ -293,46 +195,4 @@ fn infos<'py>(py: Python<'py>, lent: &Lent<'py>, batch: &Arrays) -> PyResult<Bou
         version,
         inserted_at,
     ))
-}
-
-/// Draws for which one batch has no memory: an iterator that makes a batch of each, one at a time.
-#[pyclass(frozen, module = "reverie._native")]
-pub struct Singles {
-    draws: Draws,
-    /// The draws that were not read, the next one last.
-    rest: Mutex<Vec<usize>>,
-    reading: Reading,
-    batcher: Batcher,
-}
-
-impl Singles {
-    fn new(draws: Draws, reading: &Reading) -> Self {
-        let rest = Mutex::new((0..draws.len()).rev().collect());
-        Self { draws, rest, reading: reading.clone(), batcher: Batcher::default() }
-    }
-
-    fn rest(&self) -> MutexGuard<'_, Vec<usize>> {
-        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-#[pymethods]
-impl Singles {
-    fn __iter__(this: Py<Self>) -> Py<Self> {
-        this
-    }
-
-    fn __len__(&self) -> usize {
-        self.rest().len()
-    }
-
-    /// The next draw as a batch of one. If there is no memory for it, the next call tries it again; other errors skip it.
-    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let Some(draw) = self.rest().pop() else { return Ok(None) };
-        let batch = self.batcher.batch(py, &mut Drawn::Items(self.draws.one(draw)), &self.reading);
-        if batch.as_ref().is_err_and(|error| error.is_instance_of::<PyMemoryError>(py)) {
-            self.rest().push(draw);
-        }
-        batch.map(Some)
-    }
 }

@@ -1,12 +1,12 @@
 //! Draws that a caller waits for, as batches.
 
 use crate::array::numbers;
-use crate::batch::no_batch;
 use crate::enter::{Deadline, Expired, ITEM_BYTES, READ_BYTES, ask};
 use crate::errors::raise;
 use crate::handle::Handle;
 use crate::reach::{answer, drawn};
 use crate::reading::Reading;
+use crate::undelivered::no_batch;
 use pyo3::prelude::*;
 use reverie_core::batch::ONE_BY_ONE;
 use reverie_core::sample::{Drawn, SampleRequest, Sampled};
@@ -49,11 +49,8 @@ pub fn available<'py>(
         Some(error) => Err(batcher.failed(py, "sample", batches, error, &reading)?),
         // Return the draws, and drop the error: if its cause lasts, the next call raises it.
         None => {
-            let batch = |mut drawn: Drawn| {
-                let is_one_step = drawn.is_one_step();
-                Ok((batcher.batch_or_singles(py, &mut drawn, &reading)?, is_one_step))
-            };
-            batches.into_iter().map(batch).collect()
+            let one_step = batches.iter().map(Drawn::is_one_step).collect::<Vec<_>>();
+            Ok(batcher.each(py, batches, &reading)?.into_iter().zip(one_step).collect())
         }
     }
 }

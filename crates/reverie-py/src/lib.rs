@@ -40,6 +40,7 @@ mod structured;
 mod trajectory;
 mod transition;
 mod unawaited;
+mod undelivered;
 mod updates;
 
 use pyo3::prelude::*;

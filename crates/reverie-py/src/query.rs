@@ -1,12 +1,12 @@
 //! Queries of items by their metadata in the table.
 
 use crate::array::numbers;
-use crate::batch::no_batch;
 use crate::count::Count;
 use crate::enter::{Deadline, detached, quick};
 use crate::errors::raise;
 use crate::handle::Handle;
 use crate::reach::answer;
+use crate::undelivered::no_batch;
 use crate::updates::update_result;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;

@@ -1,0 +1,251 @@
+//! Draws that become no batch, or whose request ended early: the error has them, as those of a consuming table left it.
+
+use crate::batch::Batcher;
+use crate::enter::late;
+use crate::errors::raise;
+use crate::reading::Reading;
+use pyo3::exceptions::PyMemoryError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use reverie_core::Error;
+use reverie_core::sample::{Drawn, Draws, Sampled};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The error of an answer to a request for a batch that has none.
+pub fn no_batch() -> Error {
+    Error::Protocol("an answer without a batch".to_owned())
+}
+
+impl Batcher {
+    /// The `reverie.Batch` of these draws, or an error with them, see [`Batcher::each`].
+    pub fn batch_or_singles<'py>(
+        &self,
+        py: Python<'py>,
+        mut drawn: Drawn,
+        reading: &Reading,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.batch(py, &mut drawn, reading)
+            .map_err(|error| with_draws(py, error, Singles::new(Vec::new(), untouched(drawn), reading)))
+    }
+
+    /// Every item that was drawn, as a batch of its own.
+    pub fn singles<'py>(&self, py: Python<'py>, draws: &Draws, reading: &Reading) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        (0..draws.len()).map(|draw| self.batch(py, &mut Drawn::Items(draws.one(draw)), reading)).collect()
+    }
+
+    /// Each as a `reverie.Batch`.
+    /// If one cannot become a batch, the error's `drawn` has all draws: those of batches that were made before it, and
+    /// each other draw as a batch of its own. If memory ran out, `drawn` is an iterator that makes one at a time.
+    pub fn each<'py>(
+        &self,
+        py: Python<'py>,
+        batches: Vec<Drawn>,
+        reading: &Reading,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let mut made = Vec::with_capacity(batches.len());
+        let mut rest = batches.into_iter();
+        while let Some(mut drawn) = rest.next() {
+            match self.batch(py, &mut drawn, reading) {
+                Ok(batch) => made.push(batch),
+                Err(error) => {
+                    let rest = untouched(drawn).into_iter().chain(rest);
+                    return Err(with_draws(py, error, Singles::new(made, rest, reading)));
+                }
+            }
+        }
+        Ok(made)
+    }
+
+    /// The one requested batch, or the error with the draws that were made.
+    pub fn whole<'py>(
+        &self,
+        py: Python<'py>,
+        what: &str,
+        sampled: Sampled,
+        reading: &Reading,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        match sampled {
+            Sampled { batches, error: None } => match batches.into_iter().next() {
+                Some(drawn) => self.batch_or_singles(py, drawn, reading),
+                None => Err(raise(py, no_batch())),
+            },
+            Sampled { batches, error: Some(error) } => Err(self.failed(py, what, batches, error, reading)?),
+        }
+    }
+
+    /// Adds the draws of a request that ended early: `partial`, or `drawn` if they are more than one batch.
+    pub fn partial(
+        &self,
+        py: Python<'_>,
+        sampled: Sampled,
+        reading: &Reading,
+        with: &Bound<'_, PyDict>,
+    ) -> PyResult<()> {
+        let mut drawn = self.each(py, sampled.batches, reading)?;
+        if drawn.len() > 1 {
+            return with.set_item("drawn", drawn);
+        }
+        with.set_item("partial", drawn.pop())
+    }
+
+    /// The exception for an error, with the draws that were made before it.
+    /// They are in `partial` for a deadline, and in `drawn` for draws that cannot be one batch.
+    pub fn failed(
+        &self,
+        py: Python<'_>,
+        what: &str,
+        batches: Vec<Drawn>,
+        error: Error,
+        reading: &Reading,
+    ) -> PyResult<PyErr> {
+        let mut drawn = self.each(py, batches, reading)?;
+        if let Error::Deadline(why) = error {
+            let late = late(py, what, &why, |with| match drawn.len() {
+                0 | 1 => with.set_item("partial", drawn.pop()),
+                _ => Ok(()),
+            });
+            if !drawn.is_empty() {
+                late.value(py).setattr("drawn", drawn)?;
+            }
+            return Ok(late);
+        }
+        let raised = raise(py, error);
+        if !drawn.is_empty() {
+            raised.value(py).setattr("drawn", drawn)?;
+        }
+        Ok(raised)
+    }
+}
+
+/// The draws after an attempt to make a batch of them, which takes the arrays of those that were gathered here.
+fn untouched(drawn: Drawn) -> Option<Drawn> {
+    match drawn {
+        Drawn::Items(_) | Drawn::Arrays(_) => Some(drawn),
+        Drawn::Gathered(_) => None,
+    }
+}
+
+/// The error, whose `drawn` has the draws: a list, or where memory ran out the iterator.
+fn with_draws(py: Python<'_>, error: PyErr, singles: Singles) -> PyErr {
+    let mut read = Vec::new();
+    let mut ran_out = error.is_instance_of::<PyMemoryError>(py);
+    while !ran_out {
+        match singles.next(py, |_| true) {
+            Ok(Some(batch)) => read.push(batch),
+            Ok(None) => break,
+            Err(_) => ran_out = true,
+        }
+    }
+    let drawn = match ran_out {
+        true => singles.after(read).into_pyobject(py).map(Bound::into_any),
+        false => read.into_pyobject(py),
+    };
+    match drawn.and_then(|drawn| error.value(py).setattr("drawn", drawn)) {
+        Ok(()) => error,
+        Err(other) => other,
+    }
+}
+
+/// Draws that became no batch: an iterator that makes a batch of each, one at a time.
+#[pyclass(frozen, module = "reverie._native")]
+pub struct Singles {
+    rest: Mutex<VecDeque<Unread>>,
+    reading: Reading,
+    batcher: Batcher,
+}
+
+enum Unread {
+    /// A batch that was made.
+    Made(Py<PyAny>),
+    /// Those of the draws at these positions.
+    Each(Arc<Draws>, Range<usize>),
+    /// Arrays that are one batch.
+    Whole(Box<Drawn>),
+}
+
+impl Unread {
+    fn of(drawn: Drawn) -> Self {
+        match drawn {
+            Drawn::Items(draws) => {
+                let all = 0..draws.len();
+                Self::Each(Arc::new(draws), all)
+            }
+            arrays => Self::Whole(Box::new(arrays)),
+        }
+    }
+}
+
+impl Singles {
+    fn new(made: Vec<Bound<'_, PyAny>>, rest: impl IntoIterator<Item = Drawn>, reading: &Reading) -> Self {
+        let rest = Mutex::new(rest.into_iter().map(Unread::of).collect());
+        Self { rest, reading: reading.clone(), batcher: Batcher::default() }.after(made)
+    }
+
+    /// The same, with these batches before it.
+    fn after(self, made: Vec<Bound<'_, PyAny>>) -> Self {
+        for batch in made.into_iter().rev() {
+            self.rest().push_front(Unread::Made(batch.unbind()));
+        }
+        self
+    }
+
+    fn rest(&self) -> MutexGuard<'_, VecDeque<Unread>> {
+        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes what the next batch is made of. The lock is not held while it is made: that may run Python code.
+    fn take(&self) -> Option<Unread> {
+        let mut rest = self.rest();
+        loop {
+            match rest.front_mut() {
+                Some(Unread::Each(draws, which)) => match which.next() {
+                    Some(draw) => return Some(Unread::Each(Arc::clone(draws), draw..draw + 1)),
+                    None => drop(rest.pop_front()),
+                },
+                _ => return rest.pop_front(),
+            }
+        }
+    }
+
+    /// The next batch; where an error is to be `kept`, the next call tries the same one again.
+    fn next<'py>(&self, py: Python<'py>, kept: impl Fn(&PyErr) -> bool) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let Some(unread) = self.take() else { return Ok(None) };
+        let (batch, again) = match unread {
+            Unread::Made(batch) => return Ok(Some(batch.into_bound(py))),
+            Unread::Each(draws, which) => {
+                let batch = self.batcher.batch(py, &mut Drawn::Items(draws.one(which.start)), &self.reading);
+                (batch, Some(Unread::Each(draws, which)))
+            }
+            Unread::Whole(mut drawn) => {
+                let batch = self.batcher.batch(py, &mut drawn, &self.reading);
+                (batch, untouched(*drawn).map(Unread::of))
+            }
+        };
+        if batch.as_ref().is_err_and(kept) {
+            again.into_iter().for_each(|again| self.rest().push_front(again));
+        }
+        batch.map(Some)
+    }
+}
+
+#[pymethods]
+impl Singles {
+    fn __iter__(this: Py<Self>) -> Py<Self> {
+        this
+    }
+
+    fn __len__(&self) -> usize {
+        let of = |unread: &Unread| match unread {
+            Unread::Made(_) | Unread::Whole(_) => 1,
+            Unread::Each(_, which) => which.len(),
+        };
+        self.rest().iter().map(of).sum()
+    }
+
+    /// The next draw as a batch of one. If there is no memory for it, the next call tries it again; other errors skip it.
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.next(py, |error| error.is_instance_of::<PyMemoryError>(py))
+    }
+}
