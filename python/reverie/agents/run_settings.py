@@ -113,17 +113,16 @@ class RunSettings:
         both = f"{self.device}, policies on {self.policy_device}"
         return self.device if self.policy_device == self.device else both
 
-    def server_disk(self, seed: int, index: int, num_servers: int) -> dict[str, Any]:
+    def server_disk(self, run_name: str, index: int, num_servers: int) -> dict[str, Any]:
         """The arguments `disk`, `memory_bytes` and `disk_bytes` of the run's server `index`.
 
-        `seed` is that of the run: the folder is the same after a restart, which removes the files of a killed server.
+        `run_name` is `Topology.name`: the folder is the same after a restart, which removes a killed server's files.
         """
         if self.replay_disk is None:
             return {}
         share = {"memory_bytes": self.replay_memory, "disk_bytes": self.replay_disk_bytes}
         shares = {name: None if size is None else max(1, size // num_servers) for name, size in share.items()}
-        # Seeds of a sweep may run at the same time.
-        return {"disk": os.path.join(self.replay_disk, f"seed-{seed}-server-{index}"), **shares}
+        return {"disk": os.path.join(self.replay_disk, f"{run_name}-server-{index}"), **shares}
 
     def stored(self, tables: Sequence[Table]) -> list[Table]:
         """An agent's tables with the compression of the run."""

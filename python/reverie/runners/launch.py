@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,7 @@ def train(
     )
     page = None if http is None else page_address(http, runner)
     folder = None if checkpoint_folder is None else _checks.path("checkpoint_folder", checkpoint_folder)
+    topology = replace(topology, folder=folder)
     checkpoint = checkpoints.checkpoint_to_resume(folder, resume, overwrite=overwrite)
     if init_from is not None and resume not in (None, False, True):
         raise ValueError("init_from begins a run and resume continues one: leave one of them out, or set resume=True")

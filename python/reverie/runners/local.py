@@ -58,7 +58,7 @@ def run_here(run: CheckedRun) -> Result:
         fresh = seed_of(topology.seed, 0, *([] if state is None else [state["env_steps"]]))
         tables = topology.run.stored(agent.make_tables(topology.env, topology.config, seed=fresh))
         (storage,) = run.replays.storages
-        disk = topology.run.server_disk(topology.seed, 0, 1)
+        disk = topology.run.server_disk(topology.name, 0, 1)
         with Server(tables, listen=False, **storage.server_options(), **disk) as server:
             lost = storage.lost_draws(server.client())
             allow_again(tables, lost)

@@ -1,12 +1,14 @@
 """The folder of a server's disk tier in a run of several processes."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
 
 from reverie.agents.dqn import agent as dqn
+from reverie.runners import Evaluated, train
 from reverie.runners.links.messages import RoleName, Serving
 from reverie.runners.planning.topology import plan
 from reverie.runners.roles import role
@@ -26,7 +28,7 @@ def shard_setup(folder, resumed=None, generation=0):
 def test_a_server_that_is_started_again_removes_the_files_of_the_one_that_was_killed(tmp_path, again):
     role.Shard(shard_setup(tmp_path)).close()
     (folder,) = tmp_path.iterdir()
-    assert folder.name == "seed-3-server-0", "of the run's seed"
+    assert folder.name == "seed-3-server-0", "of the run"
     left = folder / "1-00000000.chunks"
     left.write_bytes(b"what a killed server had moved")
     setup = shard_setup(tmp_path, **again)
@@ -36,6 +38,33 @@ def test_a_server_that_is_started_again_removes_the_files_of_the_one_that_was_ki
     assert list(tmp_path.iterdir()) == [folder]
 
 
-def test_runs_of_two_seeds_have_folders_of_their_own(tmp_path):
+def test_runs_that_share_a_disk_have_folders_of_their_own_which_stay_when_they_are_resumed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     run = dataclasses.replace(dqn.load_preset("CartPole-v1").run, replay_disk=str(tmp_path))
-    assert len({run.server_disk(seed, index, 2)["disk"] for seed in (0, 1) for index in (0, 1)}) == 4
+
+    def folder(seed=0, of=None, index=0):
+        topology = plan(dqn, "CartPole-v1", seed=seed, run=run)
+        return run.server_disk(dataclasses.replace(topology, folder=of).name, index, 2)["disk"]
+
+    trials = [Path("search/trial-0"), Path("search/trial-1"), Path("other/trial-0"), None]
+    made = {folder(seed, of, index) for seed in (0, 1) for of in trials for index in (0, 1)}
+    assert len(made) == 2 * 4 * 2
+    assert folder(of=Path("search/trial-0")) == folder(of=tmp_path / "search" / "trial-0"), (
+        "as another command names it"
+    )
+
+
+def test_trials_of_one_seed_share_a_disk(tmp_path):
+    preset = dqn.load_preset("CartPole-v1")
+    run = dataclasses.replace(
+        preset.run, max_env_steps=300, evaluate_every=300, confirmation_episodes=1, replay_disk=str(tmp_path / "disk")
+    )
+    run = dataclasses.replace(run, screening_episodes=1, target_return=None, replay_memory=1 << 20)
+
+    def inner(event):
+        if not isinstance(event, Evaluated) or (tmp_path / "second").exists():
+            return
+        train(dqn, "CartPole-v1", run=run, checkpoint_folder=tmp_path / "second")
+
+    train(dqn, "CartPole-v1", run=run, checkpoint_folder=tmp_path / "first", on_event=inner)
+    assert {path.name.split("-")[0] for path in (tmp_path / "disk").iterdir()} == {"first", "second"}

@@ -72,8 +72,8 @@ class Setup:
     run: RunSettings
     num_shards: int
     seed: int
-    run_seed: int = 0
-    """The seed of the run. It stays when the role is restarted or the run is resumed, as the role's own does not."""
+    run_name: str = ""
+    """`Topology.name`."""
     generation: int = 0
     """How often this role was restarted."""
     state: dict[str, Any] | None = None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from reverie.agents.core import RunSettings
 
@@ -33,6 +35,15 @@ def with_absolute_dataset(config: Any) -> Any:
     if not dataset or not os.path.exists(dataset):
         return config
     return replace(config, dataset=os.path.abspath(dataset))
+
+
+def name_of_run(folder: Path | None, seed: int) -> str:
+    """See `Topology.name`: of the place of the folder and the seed."""
+    if folder is None:
+        return f"seed-{seed}"
+    # Trials of a search have one seed, and folders in several places may have one name.
+    place = crc32(os.fsencode(os.path.abspath(folder)))
+    return f"{folder.name}-{place:08x}-seed-{seed}"
 
 
 def has_journal(run: RunSettings) -> bool:

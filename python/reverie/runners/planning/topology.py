@@ -15,7 +15,13 @@ from reverie.agents.env_settings import EnvSettings
 from reverie.agents.environments import EnvSpec, describe, id_of
 from reverie.runners.planning.compiling import compile_plan
 from reverie.runners.planning.devices import require_device
-from reverie.runners.planning.folders import JOURNAL_IN_RUN, has_journal, with_absolute_dataset, with_absolute_folders
+from reverie.runners.planning.folders import (
+    JOURNAL_IN_RUN,
+    has_journal,
+    name_of_run,
+    with_absolute_dataset,
+    with_absolute_folders,
+)
 from reverie.runners.planning.memory import PROCESS_BYTES, require_memory
 from reverie.runners.planning.nodes import PROCESSES, Node, gib, memory_of_role, on_disk
 from reverie.sharding import shard_table
@@ -61,6 +67,13 @@ class Topology:
     """Bytes by the part of the run that needs them."""
     compiling: CompilePlan | None = None
     """From which updates on the learner compiles them; None if it does not."""
+    folder: Path | None = None
+    """Where the run's checkpoints are."""
+
+    @property
+    def name(self) -> str:
+        """A name that no other run has which may run at the same time, and that stays when the run is resumed."""
+        return name_of_run(self.folder, self.seed)
 
     @property
     def memory_bytes(self) -> int:

@@ -48,7 +48,7 @@ class Bundle(LearningRole):
         self._table, self._needs = needs.table_of(index), needs
         all_tables = setup.run.stored(self.agent.make_tables(setup.env, setup.config, seed=setup.seed))
         (table,) = [one for one in all_tables if one.name == self._table]
-        disk = setup.run.server_disk(setup.run_seed, index, len(all_tables))
+        disk = setup.run.server_disk(setup.run_name, index, len(all_tables))
         storage = setup.serving.storage
         self._server = Server([table], listen=False, **storage.server_options(), **disk)
         self._client, self._page = self._server.client(), open_page(self._server, setup)

@@ -138,7 +138,7 @@ class Shard(Role):
             token=serving.token,
             tls=serving.tls,
             **serving.storage.server_options(),
-            **setup.run.server_disk(setup.run_seed, index, setup.num_shards),
+            **setup.run.server_disk(setup.run_name, index, setup.num_shards),
         )
 
     def ready(self) -> Ready:

@@ -35,7 +35,7 @@ class RoleSetups:
             run=replace(topology.run, prefetch=topology.prefetch),
             num_shards=topology.num_shards,
             seed=self.seed(name, 0),
-            run_seed=topology.seed,
+            run_name=topology.name,
             state=self._state(name),
             compiling=topology.compiling if name.kind == "learner" else None,
         )
