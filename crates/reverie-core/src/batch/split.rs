@@ -3,6 +3,7 @@
 use super::output::Bytes;
 use super::plan::{Kind, Plan};
 use crate::chunk::Chunk;
+use crate::chunk::slab::Slab;
 use crate::error::Result;
 use crate::sample::Draws;
 use std::sync::Arc;
@@ -20,6 +21,8 @@ pub struct Split {
 #[derive(Clone, Debug)]
 pub struct Lying {
     chunk: Arc<Chunk>,
+    /// The memory of a chunk that is not plain and was left raw.
+    left_raw: Option<Arc<Slab>>,
     column: usize,
     first: usize,
     n: usize,
@@ -27,7 +30,8 @@ pub struct Lying {
 
 impl AsRef<[u8]> for Lying {
     fn as_ref(&self) -> &[u8] {
-        let cells = self.chunk.plain().and_then(|slab| slab.run(self.column, self.first, self.n));
+        let slab = self.left_raw.as_deref().or_else(|| self.chunk.plain());
+        let cells = slab.and_then(|slab| slab.run(self.column, self.first, self.n));
         cells.expect("cells that were published once stay so")
     }
 }
@@ -70,7 +74,8 @@ impl Split {
 
     /// The bytes of the large outputs, one output after another; `None` if the whole batch must be gathered.
     ///
-    /// That is so if a chunk stores some of them in another form than the batch, or in pieces that are too small.
+    /// That is so if a chunk stores some of them in another form than the batch, or may do so later, or in pieces that are
+    /// too small.
     pub fn lying(&self, draws: &Draws) -> Option<Vec<Lying>> {
         if draws.wanted_windows.is_some() || draws.items.len() != self.plan.batch {
             return None;
@@ -84,9 +89,12 @@ impl Split {
                 }
                 let mut whole = true;
                 let found = column.each_run(item, source, |chunk, run| {
-                    let bytes = chunk.plain().and_then(|slab| column.whole(slab, run));
+                    let left_raw = chunk.left_raw();
+                    let slab = left_raw.as_deref().or_else(|| chunk.plain());
+                    let bytes = slab.and_then(|slab| column.whole(slab, run));
                     whole &= bytes.is_some_and(|bytes| bytes.len() >= self.least);
-                    all.push(Lying { chunk: Arc::clone(chunk), column: run.source, first: run.first, n: run.n });
+                    let (column, first, n) = (run.source, run.first, run.n);
+                    all.push(Lying { chunk: Arc::clone(chunk), left_raw, column, first, n });
                     Ok(())
                 });
                 if found.is_err() || !whole {

@@ -75,13 +75,13 @@ pub fn reads_in_place<T: Borrow<Item>>(items: &[T]) -> bool {
     items.first().is_none_or(|item| is_plain(item.borrow()))
 }
 
-/// True if none of the item's chunks can be packed. Also false for an item of many chunks.
+/// True if none of the item's chunks is or can be packed. Also false for an item of many chunks.
 fn is_plain(item: &Item) -> bool {
     match &item.body {
-        Body::Chunk(chunk) => chunk.plain().is_some(),
+        Body::Chunk(chunk) => chunk.stays_raw(),
         Body::Span(span) => {
             let mut chunks = span.parts.iter().flat_map(|part| &part.chunks[..]);
-            chunks.by_ref().take(FEW_CHUNKS).all(|chunk| chunk.plain().is_some()) && chunks.next().is_none()
+            chunks.by_ref().take(FEW_CHUNKS).all(|chunk| chunk.stays_raw()) && chunks.next().is_none()
         }
     }
 }

@@ -57,6 +57,8 @@ pub struct Chunk {
     packs: bool,
     /// It was read since the disk tier looked at it. Not set for a plain chunk.
     used: AtomicBool,
+    /// It is raw for ever, though it was made to be packed or moved. Not set for a plain chunk.
+    stays_raw: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -101,7 +103,8 @@ impl Chunk {
         };
         meter.add(size, on_disk);
         let (size, tables, used) = (AtomicU64::new(size), AtomicU32::new(0), AtomicBool::new(false));
-        Arc::new(Self { storage, meter: meter.clone(), size, tables, packs, used })
+        let stays_raw = AtomicBool::new(false);
+        Arc::new(Self { storage, meter: meter.clone(), size, tables, packs, used, stays_raw })
     }
 
     /// A sealed chunk from its packed form, as returned by [`Chunk::packed`].
@@ -120,6 +123,9 @@ impl Chunk {
     fn enlist(self: &Arc<Self>) {
         if let Some(tier) = self.meter.tier() {
             tier.enlist(Arc::downgrade(self) as _, self.meter.memory_bytes());
+        } else if let Storage::Packable(packable) = &self.storage {
+            // Only its writer could pack it, and only a tier that it was enlisted with could move it.
+            self.stays_raw.store(matches!(packable.form(), Form::Raw(_)), Ordering::Relaxed);
         }
     }
 
@@ -305,6 +311,25 @@ impl Chunk {
             Storage::Plain(plain) => Some(&plain.slab),
             Storage::Packable(_) => None,
         }
+    }
+
+    /// The memory of a chunk that was made to be packed and was left raw, if no disk tier can move it either: like that of
+    /// a plain chunk, it lives as long as the chunk. Takes a lock.
+    #[inline]
+    pub(crate) fn left_raw(&self) -> Option<Arc<Slab>> {
+        match &self.storage {
+            Storage::Packable(packable) if self.stays_raw.load(Ordering::Relaxed) => match packable.form() {
+                Form::Raw(slab) => Some(slab),
+                Form::Packed(_) | Form::Stored(_) => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// True if the bytes are never packed or moved. Takes no lock.
+    #[inline]
+    pub(crate) fn stays_raw(&self) -> bool {
+        matches!(self.storage, Storage::Plain(_)) || self.stays_raw.load(Ordering::Relaxed)
     }
 }
 

@@ -4,6 +4,7 @@ mod arrays;
 #[path = "../support/cases.rs"]
 mod cases;
 mod layout;
+mod left_raw;
 mod model;
 mod sizes;
 mod support;

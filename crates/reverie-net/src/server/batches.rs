@@ -29,7 +29,8 @@ const READINGS: usize = 16;
 /// It takes well over a hundred microseconds; waking the thread takes about ten.
 const HEAVY_BYTES: usize = 2 << 20;
 /// If an item has this many bytes in a column, they are sent from their chunk: a piece costs less than a copy.
-const LARGE_CELLS: usize = 4 << 10;
+/// Pieces of 4 KiB cost more: h2 passes 16 of them to the socket at a time.
+const LARGE_CELLS: usize = 8 << 10;
 
 /// The heads that a connection's client has, and the latest plans, which mostly serve the next batch.
 #[derive(Default)]
