@@ -7,7 +7,6 @@ at once when its standard input is closed: when the process that began it has en
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import signal
 import sys
@@ -21,6 +20,9 @@ NICENESS = 5
 
 def main(folder: Path, output: Path, threads: int) -> int:
     """Compile; returns the exit code."""
+    import fcntl  # Windows, which compiles nothing, has none, and imports this module for its names
+
+    assert sys.platform == "linux"  # see `compiling.missing_compiler`
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
@@ -51,6 +53,7 @@ def _compile(folder: Path, output: Path, threads: int) -> None:
 
 
 def _end_with_parent() -> None:
+    assert sys.platform == "linux"
     os.read(0, 1)  # not by `sys.stdin`, whose lock would be held when the process ends
     os.killpg(0, signal.SIGKILL)  # with the compiler that it has started
 

@@ -7,6 +7,14 @@ lost its supervisor and ends itself, so that no process outlives a run.
 
 from __future__ import annotations
 
+import sys
+
+if sys.platform != "linux":
+    raise ImportError(
+        f"the runner 'process' needs Linux, whose pidfds report the end of a process, and this is {sys.platform}:"
+        " use runner='local' or 'ray'"
+    )
+
 import multiprocessing
 import os
 import secrets

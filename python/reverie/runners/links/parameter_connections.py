@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -127,6 +128,7 @@ def _of_shard(index: int) -> Iterator[None]:
 
 
 def _connect(path: Path) -> Connection[Any, Any]:
+    assert sys.platform != "win32"  # only the runner "process" makes connections of this kind
     connected = socket.socket(socket.AF_UNIX)
     try:
         _set_timeout(connected, socket.SO_SNDTIMEO)
@@ -151,6 +153,7 @@ class SocketServer:
     """
 
     def __init__(self, path: Path, answer: Callable[[Any], Any]) -> None:
+        assert sys.platform != "win32"  # only the runner "process" has one
         self._answer = answer
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.bind(str(path))

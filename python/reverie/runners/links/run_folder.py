@@ -9,9 +9,12 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+
+assert sys.platform != "win32"  # only the runner "process" imports this, which needs Linux
 
 MEMORY = Path("/dev/shm")
 PREFIX = "reverie-run-"
