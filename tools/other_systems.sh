@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 rust() {
     install_tools
     need_roots debootstrap unshare
-    make_root systems amd64 "$suite" cargo-web rustc-web rust-web-src
+    make_root systems amd64 "$suite" cargo-web rustc-web rust-web-src binutils-mingw-w64-x86-64
     # The crates, and those of the standard library, come from here: the root needs no network and no certificates.
     cargo fetch --locked
     RUSTC_BOOTSTRAP=1 cargo fetch --locked --manifest-path "$(echo "$work"/systems/usr/src/rustc-*)/library/Cargo.toml"
