@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help setup demo build-tests build-lints test test-rust test-python test-long test-python-long test-all test-isa mutants test-valgrind test-differential test-ported check check-source check-tests check-use lint types layers instructions examples bench \
-	bench-in-process bench-network bench-disk bench-timeline bench-smoke bench-smoke-replay bench-smoke-training bench-learn train-bench fuzz docs screenshots site site-serve wheel test-wheel try-image wheels fmt clean
+	bench-in-process bench-network bench-disk bench-timeline bench-smoke bench-smoke-replay bench-smoke-training bench-learn train-bench fuzz docs screenshots site site-serve wheel test-wheel try-image wheels other-systems fmt clean
 
 export PATH := $(shell tools/rust_env.sh path)
 FOUND_RUSTUP_HOME := $(shell tools/rust_env.sh rustup-home)
@@ -195,6 +195,9 @@ try-image: wheel ## build deploy/Containerfile with podman and use its server (r
 
 wheels: ## a release's sdist and wheels for x86-64 and aarch64, tried, under dist/release; PARTS="sdist x86_64 pythons" needs no root
 	tools/wheels.sh $(PARTS)
+
+other-systems: ## compilers read the crates and the package for macOS and Windows; nothing is run (root; PARTS=python needs none)
+	tools/other_systems.sh $(PARTS)
 
 fmt: setup ## format Rust and Python in place
 	cargo fmt --all

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Division", "allowed", "divide"]
+__all__ = ["Division", "allowed", "divide", "physical_memory"]
 
 #: A server uses at most this part of the memory of its process; the rest is for the program around it.
 SHARE = 0.75
@@ -68,11 +70,38 @@ def allowed(root: Path = Path("/"), physical: int | None = None) -> tuple[int, s
         physical: the machine's memory in bytes; None reads it from the system.
     """
     if physical is None:
-        physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        physical = physical_memory()[0]
     limits = [limit for limit in _limits(root) if limit < UNLIMITED]
     if limits and min(limits) < physical:
         return min(limits), "that its control group allows"
     return physical, "that the machine has"
+
+
+def physical_memory() -> tuple[int, int]:
+    """The machine's memory in bytes, and how much of it is free.
+
+    macOS reports what is free to its own tools alone: there all memory counts as free.
+    """
+    if sys.platform == "win32":
+        status = _MemoryStatus(size=ctypes.sizeof(_MemoryStatus))
+        if not ctypes.windll.kernel32.GlobalMemoryStatusEx(ctypes.byref(status)):
+            raise ctypes.WinError()
+        return status.physical, status.free
+    page = os.sysconf("SC_PAGE_SIZE")
+    physical = os.sysconf("SC_PHYS_PAGES") * page
+    return physical, physical if sys.platform == "darwin" else os.sysconf("SC_AVPHYS_PAGES") * page
+
+
+class _MemoryStatus(ctypes.Structure):
+    """`MEMORYSTATUSEX` of Windows."""
+
+    _fields_ = (
+        ("size", ctypes.c_uint32),
+        ("percent_used", ctypes.c_uint32),
+        ("physical", ctypes.c_uint64),
+        ("free", ctypes.c_uint64),
+        ("others", ctypes.c_uint64 * 5),
+    )
 
 
 def _limits(root: Path) -> list[int]:

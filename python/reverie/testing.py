@@ -118,10 +118,18 @@ def _two_shards(tables: Sequence[Table]) -> tuple[list[list[Table]], RateLimiter
     return shards, limiters[0] if limiters else None
 
 
+def _refuse_windows() -> None:
+    if sys.platform == "win32":
+        raise NotImplementedError(
+            "Windows gives a new process no socket of its parent: test with the transport 'in-process'"
+        )
+
+
 class Host:
     """Another process that makes servers on request; see `host`."""
 
     def __init__(self) -> None:
+        _refuse_windows()
         ours, theirs = socket.socketpair()
         code = f"from reverie.testing import _run_host; _run_host({theirs.fileno()})"
         self.process = subprocess.Popen([sys.executable, "-c", code], pass_fds=[theirs.fileno()])
@@ -149,6 +157,8 @@ class Host:
     def suspended(self) -> Iterator[None]:
         """The process is stopped (SIGSTOP) for the length of the block: its connections stay, and it answers nothing.
         Blocks until all its threads have stopped."""
+        if sys.platform == "win32":
+            raise NotImplementedError("Windows cannot stop a process and let it go on")
         self.process.send_signal(signal.SIGSTOP)
         try:
             stopped = os.waitpid(self.process.pid, os.WUNTRACED)[1]

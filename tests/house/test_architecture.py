@@ -33,7 +33,7 @@ PICKLES = {
 # only the call of a version that the processor lacks is unsafe. Pages are lent by one line, which a model test covers.
 UNSAFE = {
     "reverie-core": {"chunk/slab", "prefetch", "table/policy/pages", "wide"},
-    "reverie-net": {"mapping"},
+    "reverie-net": {"mapping", "uninit"},
     "reverie-py": {"array"},
 }
 DEPENDENCIES = {

@@ -1,10 +1,13 @@
 //! The file operations that checkpoints, journals and chunks on the disk need, and the machine's own file system.
 
 use crate::error::{Error, Result};
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
+
+#[cfg_attr(windows, path = "disk/windows.rs")]
+#[cfg_attr(not(windows), path = "disk/unix.rs")]
+mod system;
 
 /// A file system.
 ///
@@ -97,12 +100,12 @@ impl Disk for Folder {
     }
 
     fn sync(&self, path: &Path) -> io::Result<()> {
-        File::open(path)?.sync_all()
+        system::open_to_sync(path)?.sync_all()
     }
 
     fn sync_folder(&self, folder: &Path) -> io::Result<()> {
         let here = Path::new(".");
-        File::open(if folder.as_os_str().is_empty() { here } else { folder })?.sync_all()
+        system::open_to_sync(if folder.as_os_str().is_empty() { here } else { folder })?.sync_all()
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send>>> {
@@ -124,7 +127,7 @@ fn make_folders(folder: &Path, sync: impl Fn(&Path) -> io::Result<()>) -> io::Re
     made.reverse();
     let outcome = made.iter().try_for_each(|folder| {
         // Another thread may have created it.
-        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        system::private_folders().create(folder)?;
         sync(folder.parent().unwrap_or(Path::new("")))
     });
     if outcome.is_err() {
@@ -154,7 +157,7 @@ impl Input for Read {
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        self.file.read_exact_at(into, offset)
+        system::read_exact_at(&self.file, offset, into)
     }
 }
 

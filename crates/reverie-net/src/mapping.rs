@@ -1,4 +1,4 @@
-//! The crate's one `unsafe` module: memory shared by two processes, and the registration of a socket's descriptor.
+//! Memory shared by two processes, and the registration of a socket's descriptor: `unsafe`, and of Linux alone.
 //!
 //! A mapping is made from a memfd that can neither shrink nor grow (both ends check the seals), so that touching it
 //! never faults, whatever the peer does. The peer may still change the bytes at any moment. So nothing here returns a
@@ -149,12 +149,6 @@ impl Drop for Mapping {
         // SAFETY: mapped by `map`, and not used after this.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
     }
-}
-
-/// Bytes of this process as memory to be written. The caller must leave none of them uninitialised.
-pub(crate) fn as_uninit(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
-    // SAFETY: the same memory, of the same layout; the code that the callers pass it to (a gather) writes bytes only.
-    unsafe { &mut *(std::ptr::from_mut(bytes) as *mut [MaybeUninit<u8>]) }
 }
 
 #[cfg(test)]

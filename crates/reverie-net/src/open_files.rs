@@ -1,7 +1,5 @@
 //! File descriptors for connections, within the system's limit for this process.
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
 /// Descriptors that a server needs in addition to its connections, at least: for checkpoints, and for its program.
 const SPARE: u64 = 64;
 /// The assumed number of open files if it cannot be read.
@@ -20,19 +18,37 @@ pub(crate) struct Room {
 
 /// Raises the soft limit of open files as far as these connections need, for each transport, and the hard limit allows.
 pub(crate) fn make_room(max_connections: usize, max_newcomers: usize) -> Room {
-    let open = std::fs::read_dir("/proc/self/fd").map_or(UNKNOWN, |files| files.count() as u64);
+    let folders = ["/proc/self/fd", "/dev/fd"];
+    let found = folders.iter().find_map(|folder| std::fs::read_dir(folder).ok());
+    let open = found.map_or(UNKNOWN, |files| files.count() as u64);
+    let have = raise_limit(needed(open, max_connections, max_newcomers));
+    room(have, open, max_connections, max_newcomers)
+}
+
+/// The limit of open files, raised to `wanted` as far as it can be.
+#[cfg(unix)]
+fn raise_limit(wanted: u64) -> u64 {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let most = |limit: Option<u64>| limit.unwrap_or(u64::MAX);
-    let wanted = needed(open, max_connections, max_newcomers);
-    let mut have = most(current);
-    if have < wanted && have < most(maximum) {
-        let raised = wanted.min(most(maximum));
-        match setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum }) {
-            Ok(()) => have = raised,
-            Err(error) => tracing::warn!(%error, "the limit of {have} open files cannot be raised to {raised}"),
+    let have = most(current);
+    if have >= wanted || have >= most(maximum) {
+        return have;
+    }
+    let raised = wanted.min(most(maximum));
+    match setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum }) {
+        Ok(()) => raised,
+        Err(error) => {
+            tracing::warn!(%error, "the limit of {have} open files cannot be raised to {raised}");
+            have
         }
     }
-    room(have, open, max_connections, max_newcomers)
+}
+
+/// No limit: on Windows a socket is no file.
+#[cfg(not(unix))]
+fn raise_limit(_wanted: u64) -> u64 {
+    u64::MAX
 }
 
 fn needed(open: u64, max_connections: usize, max_newcomers: usize) -> u64 {

@@ -65,10 +65,8 @@ impl Exchange<'_> {
 /// A number that is used once.
 pub(crate) fn nonce() -> Result<[u8; NONCE_BYTES]> {
     let mut nonce = [0; NONCE_BYTES];
-    let filled = rustix::rand::getrandom(&mut nonce, rustix::rand::GetRandomFlags::empty());
-    match filled {
-        Ok(NONCE_BYTES) => Ok(nonce),
-        Ok(bytes) => Err(Error::Unavailable(format!("the system gave {bytes} random bytes of {NONCE_BYTES}"))),
+    match getrandom::fill(&mut nonce) {
+        Ok(()) => Ok(nonce),
         Err(error) => Err(Error::Unavailable(format!("the system gave no random bytes: {error}"))),
     }
 }

@@ -7,7 +7,6 @@ at once when its standard input is closed: when the process that began it has en
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import signal
 import sys
@@ -21,6 +20,10 @@ NICENESS = 5
 
 def main(folder: Path, output: Path, threads: int) -> int:
     """Compile; returns the exit code."""
+    if sys.platform != "linux":
+        raise RuntimeError("updates are compiled on Linux alone")
+    import fcntl  # Windows has none, and imports this module for its names
+
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
@@ -51,6 +54,8 @@ def _compile(folder: Path, output: Path, threads: int) -> None:
 
 
 def _end_with_parent() -> None:
+    if sys.platform != "linux":
+        return  # where `main` compiles nothing
     os.read(0, 1)  # not by `sys.stdin`, whose lock would be held when the process ends
     os.killpg(0, signal.SIGKILL)  # with the compiler that it has started
 

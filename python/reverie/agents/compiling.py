@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
 import shlex
 import shutil
 import signal
@@ -48,6 +49,8 @@ class CompileError(RuntimeError):
 
 def missing_compiler() -> str:
     """Why nothing can be compiled on this machine; empty if it can."""
+    if sys.platform != "linux":
+        return "updates are compiled on Linux alone"
     name = os.environ.get("CXX", "g++")
     if not name.strip() or shutil.which(shlex.split(name)[0]) is None:
         return f"there is no C++ compiler {name!r}: install g++, or name one in CXX"
@@ -68,6 +71,8 @@ def cache_folder() -> Path:
         found = folder.stat()
     except OSError as error:
         raise CompileError(f"{folder} cannot be made ({error.strerror})") from error
+    if sys.platform != "linux":
+        raise CompileError(missing_compiler())
     if found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise CompileError(f"others may write into {folder}: make it yours alone (chmod 700)")
     return folder
@@ -88,6 +93,8 @@ class _Job:
 
     def close(self) -> None:
         """End it, with the compilers that it has started, and remove its files."""
+        if sys.platform != "linux":
+            return  # where no process compiles
         if self.process.poll() is None:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -274,7 +281,7 @@ class UpdateCompiler:
 
 def _key(graph: Graph) -> str:
     """A name for the library of a graph: other operations, versions, processors or threads have another."""
-    processor = [os.uname().machine]
+    processor = [platform.machine()]
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         processor += [next((line for line in lines if line.startswith(word)), "") for word in ("model name", "flags")]

@@ -65,6 +65,8 @@ def _refuse_damaged_tables(damage: Exception, folder: Path) -> NoReturn:
 
 def stop_signals() -> tuple[signal.Signals, ...]:
     """Signals by which a user, a scheduler or a closed terminal ends a run; after `nohup` without SIGHUP."""
+    if sys.platform == "win32":  # has no SIGHUP
+        return (signal.SIGINT, signal.SIGTERM)
     handles_hangup = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
     return (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if handles_hangup else []))
 
@@ -83,7 +85,7 @@ def stop_on_signals() -> Iterator[Any]:
         if requested and number == signal.SIGINT:
             raise KeyboardInterrupt
         requested = True
-        if number == signal.SIGHUP:
+        if sys.platform != "win32" and number == signal.SIGHUP:
             _discard_output(terminals)
 
     def is_requested() -> bool:
@@ -114,6 +116,8 @@ def stop_for_closed_output() -> None:
 
 
 def _is_closed(number: int) -> bool:
+    if sys.platform == "win32":  # an output that a write found closed stays: its errors are reported
+        return False
     poll = select.poll()
     poll.register(number, 0)  # POLLERR and POLLHUP are always reported
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))

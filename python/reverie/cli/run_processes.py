@@ -16,7 +16,7 @@ from typing import Any, cast
 import typer
 
 from reverie.cli import running, train_request
-from reverie.cli.common import EXIT_INTERRUPTED, exit_code, find_modules_here
+from reverie.cli.common import EXIT_INTERRUPTED, exit_code, find_modules_here, refuse
 from reverie.cli.exits import stop_signals
 from reverie.cli.train_request import TrainRequest
 
@@ -39,6 +39,8 @@ class RunProcesses:
 
     def train(self, request: TrainRequest) -> tuple[int, dict[str, Any] | None]:
         """Run one request; returns exit code and result. Its output goes to stderr, each line with the run's name."""
+        if sys.platform == "win32":
+            refuse("Windows lacks what a sweep or a search needs to start and end its runs: train one run at a time")
         ours, theirs = Pipe()
         with self._lock:  # no run begins once they are stopped
             if self._stopped:
@@ -73,6 +75,8 @@ class RunProcesses:
         """Ask every run to save and end, and wait for them; a second Ctrl-C interrupts them, a third kills them."""
         with self._lock:
             self._stopped = True
+        if sys.platform == "win32":  # where none begins
+            return
         for number in (signal.SIGINT, signal.SIGINT, signal.SIGKILL):
             for process in self._processes.values():
                 if process.poll() is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 import time
 from collections.abc import Mapping
 
@@ -48,7 +49,7 @@ class ServiceManager:
         self._send("STOPPING=1")
 
     def _send(self, text: str) -> None:
-        if not self._address:
+        if sys.platform == "win32" or not self._address:
             return
         # "@" is the null byte of an abstract address.
         address = f"\0{self._address[1:]}" if self._address.startswith("@") else self._address

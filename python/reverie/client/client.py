@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import random
+import sys
 import weakref
 from collections.abc import Sequence
 from types import TracebackType
@@ -36,7 +37,8 @@ class Listening(Protocol):
 
 #: The servers of this process that listen, by port. A forked child process has none of them.
 _LISTENING: weakref.WeakValueDictionary[int, Listening] = weakref.WeakValueDictionary()
-os.register_at_fork(after_in_child=_LISTENING.clear)
+if sys.platform != "win32":  # which cannot fork
+    os.register_at_fork(after_in_child=_LISTENING.clear)
 
 _LOOPBACK = {"localhost", "127.0.0.1", "::1", "0.0.0.0", "::"}
 

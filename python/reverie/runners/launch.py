@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.reduction import ForkingPickler
@@ -195,9 +196,15 @@ def _runner(name: RunnerName, address: str | None) -> tuple[list[Node] | None, C
 
             return None, run_here
         case "process":
-            from reverie.runners.process import run_in_processes
+            if sys.platform == "linux":
+                from reverie.runners.process import run_in_processes
 
-            return None, run_in_processes
+                return None, run_in_processes
+            else:
+                raise ImportError(
+                    "the runner 'process' needs Linux, whose pidfds report the end of a process, and this is"
+                    f" {sys.platform}: use runner='local' or 'ray'"
+                )
         case "ray":
             from reverie.runners.ray.cluster import nodes_to_fit, run_on_cluster
 

@@ -13,13 +13,14 @@ import secrets
 import select
 import signal
 import socket
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import wait
-from multiprocessing.context import ForkServerProcess
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ from reverie.runners.roles.process_title import set_title
 from reverie.runners.roles.role_loop import run_role
 from reverie.runners.supervision.launch import launch
 
+assert sys.platform == "linux"  # elsewhere `launch` refuses this runner: there are no pidfds
+
 KILL_SECONDS = 60.0
 
 
@@ -47,7 +50,7 @@ def run_in_processes(run: CheckedRun) -> Result:
 
 @dataclass
 class _Process:
-    process: ForkServerProcess
+    process: BaseProcess
     pipe: SupervisorSocket
     pidfd: int
     """A pidfd of the process, readable once it has ended. The pipe alone is not enough: it may outlive the process in a

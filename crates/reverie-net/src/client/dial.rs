@@ -112,9 +112,6 @@ impl Dial {
 
     /// Connects through shared memory. `Unavailable` may be temporary, as while a server restarts.
     async fn local(&self, description: &proto::Description, resume: bool) -> Result<(Halves, proto::ServerHello)> {
-        if description.local_socket.is_empty() {
-            return Err(Error::InvalidArgument("the server has no Unix socket".to_owned()));
-        }
         let (mut outlet, mut inlet) = local::connect(&description.local_socket, &self.traffic).await?;
         let nonce = token::nonce()?;
         let hello = Asked::Hello(self.hello(resume, nonce.to_vec()));

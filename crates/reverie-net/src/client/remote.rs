@@ -62,7 +62,7 @@ impl Remote {
     pub fn new(options: Options) -> Result<Arc<Self>> {
         let mut session = [0; 16];
         // Without random numbers, sessions of different processes could have the same name.
-        rustix::rand::getrandom(&mut session, rustix::rand::GetRandomFlags::empty())
+        getrandom::fill(&mut session)
             .map_err(|error| Error::Unavailable(format!("the system gives no random numbers: {error}")))?;
         let runtime = runtime::handle()?;
         Self::on(options, &runtime, Arc::new(Tcp), session)

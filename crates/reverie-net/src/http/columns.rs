@@ -1,6 +1,6 @@
 //! One column of an item as JSON: numbers, text or a picture.
 
-use crate::mapping::as_uninit;
+use crate::uninit::as_uninit;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use reverie_core::Result;

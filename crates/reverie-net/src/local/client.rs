@@ -59,8 +59,12 @@ impl Shared {
 }
 
 /// Connects to the server's socket; the server's hello has not arrived yet.
-/// `Unavailable` if no process listens there, or the process belongs to another user (not root).
+/// `InvalidArgument` if the path is empty: the server has none. `Unavailable` if no process listens there, or the
+/// process belongs to another user (not root).
 pub async fn connect(path: &str, traffic: &Arc<Traffic>) -> Result<(LocalOutlet, LocalInlet)> {
+    if path.is_empty() {
+        return Err(Error::InvalidArgument("the server has no Unix socket".to_owned()));
+    }
     let unavailable = |why: String| Error::Unavailable(format!("the server's socket {path}: {why}"));
     let stream = tokio::net::UnixStream::connect(path).await.map_err(|error| unavailable(error.to_string()))?;
     trusted(&stream).map_err(unavailable)?;

@@ -97,7 +97,7 @@ impl Pool {
 impl Block {
     /// The memory to write. All of it must be written: it still has the bytes of another batch.
     pub(super) fn as_uninit(&mut self) -> &mut [MaybeUninit<u8>] {
-        crate::mapping::as_uninit(&mut self.bytes[..self.len])
+        crate::uninit::as_uninit(&mut self.bytes[..self.len])
     }
 
     /// The memory as shared bytes.

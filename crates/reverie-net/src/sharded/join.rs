@@ -1,6 +1,6 @@
 //! One batch of the draws of several servers.
 
-use crate::mapping::as_uninit;
+use crate::uninit::as_uninit;
 use reverie_core::batch::{Arrays, Head, Options, Output, Plan, Planner, Ragged, join as join_outputs, place};
 use reverie_core::item::Key;
 use reverie_core::sample::{Allocate, Description, Drawn, Draws, Gathered, Memory};

@@ -69,7 +69,7 @@ impl Members {
         let members: Vec<_> = shards.into_iter().enumerate().map(member).collect();
         // Clients begin at different servers.
         let mut first = [0; 8];
-        let _ = rustix::rand::getrandom(&mut first, rustix::rand::GetRandomFlags::empty());
+        let _ = getrandom::fill(&mut first);
         Self {
             turns: AtomicUsize::new(usize::from_le_bytes(first) % members.len()),
             members,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -127,7 +128,7 @@ def _of_shard(index: int) -> Iterator[None]:
 
 
 def _connect(path: Path) -> Connection[Any, Any]:
-    connected = socket.socket(socket.AF_UNIX)
+    connected = _unix_socket()
     try:
         _set_timeout(connected, socket.SO_SNDTIMEO)
         _set_timeout(connected, socket.SO_RCVTIMEO)
@@ -136,6 +137,12 @@ def _connect(path: Path) -> Connection[Any, Any]:
         connected.close()
         raise
     return Connection(connected.detach())
+
+
+def _unix_socket() -> socket.socket:
+    if sys.platform == "win32":
+        raise RuntimeError("sockets of files are for the runner 'process', which needs Linux")
+    return socket.socket(socket.AF_UNIX)
 
 
 def _set_timeout(connected: socket.socket, which: int) -> None:
@@ -152,7 +159,7 @@ class SocketServer:
 
     def __init__(self, path: Path, answer: Callable[[Any], Any]) -> None:
         self._answer = answer
-        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket = _unix_socket()
         self._socket.bind(str(path))
         self._socket.listen(BACKLOG)
         self._sockets: set[socket.socket] = set()

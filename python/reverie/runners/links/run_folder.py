@@ -6,9 +6,9 @@ its folder would stay in memory until the machine reboots: the next run removes 
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
+import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -28,7 +28,7 @@ class RunFolder:
         # Locked before it gets its name, so that another run never finds the lock file unlocked.
         draft = self.path / f".{LOCK}"
         self._lock = os.open(draft, os.O_CREAT | os.O_RDWR, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        _lock(self._lock, wait=True)
         draft.rename(self.path / LOCK)
 
     def close(self) -> None:
@@ -55,9 +55,18 @@ def remove_stale(place: Path) -> None:
         except OSError:  # it has no lock yet, or belongs to another user
             continue
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(lock, wait=False)
             remove(folder)
         except BlockingIOError:  # its run has not ended
             pass
         finally:
             os.close(lock)
+
+
+def _lock(descriptor: int, *, wait: bool) -> None:
+    """Lock a file; BlockingIOError if another process has locked it and this one does not wait."""
+    if sys.platform == "win32":
+        raise RuntimeError("the folder of a run is for the runner 'process', which needs Linux")
+    import fcntl  # Windows has none
+
+    fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)

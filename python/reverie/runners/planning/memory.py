@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reverie._memory import physical_memory
 from reverie.runners.planning.devices import require_gpus
 from reverie.runners.planning.nodes import PROCESSES, Node, gib, place
 
@@ -59,7 +60,7 @@ def this_machine() -> Node:
 
 def available_memory() -> int:
     """Bytes that this process may still take: free memory of the system, within the limit of its control group."""
-    available = [os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    available = [physical_memory()[1]]
     for line in _read("/proc/meminfo").splitlines():
         if line.startswith("MemAvailable:"):
             available = [int(line.split()[1]) * 1024]

@@ -1,0 +1,23 @@
+//! What a file system does in a way of its own on Unix.
+
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::path::Path;
+
+/// Creates a folder and its missing parents, for this user alone.
+pub(super) fn private_folders() -> DirBuilder {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true).mode(0o700);
+    builder
+}
+
+/// Opens a file or a folder such that it can be synced.
+pub(super) fn open_to_sync(path: &Path) -> io::Result<File> {
+    File::open(path)
+}
+
+/// Fills `into` from `offset` on; `UnexpectedEof` if the file ends before.
+pub(super) fn read_exact_at(file: &File, offset: u64, into: &mut [u8]) -> io::Result<()> {
+    file.read_exact_at(into, offset)
+}

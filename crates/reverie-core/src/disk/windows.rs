@@ -1,0 +1,37 @@
+//! What a file system does in a way of its own on Windows.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::windows::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+/// Windows opens a folder only with this flag (FILE_FLAG_BACKUP_SEMANTICS).
+const FOLDERS_TOO: u32 = 0x0200_0000;
+
+/// Creates a folder and its missing parents. The folder above them says who may use them: in a user's own, the user.
+pub(super) fn private_folders() -> DirBuilder {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true);
+    builder
+}
+
+/// Opens a file or a folder such that it can be synced, for which Windows wants the right to write.
+pub(super) fn open_to_sync(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).custom_flags(FOLDERS_TOO).open(path)
+}
+
+/// Fills `into` from `offset` on; `UnexpectedEof` if the file ends before.
+pub(super) fn read_exact_at(file: &File, mut offset: u64, mut into: &mut [u8]) -> io::Result<()> {
+    while !into.is_empty() {
+        match file.seek_read(into, offset) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(bytes) => {
+                into = &mut into[bytes..];
+                offset += bytes as u64;
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
