@@ -20,6 +20,7 @@ import statistics
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -239,11 +240,13 @@ def main(suite: str, packages: Sequence[str], rows: dict[str, Callable[[Options]
     load, found = os.getloadavg(), []
     for row in given.rows:
         found += rows[row](options)
+    # The package has no metadata where it is imported from its folder.
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     versions = {name: importlib.metadata.version(name) for name in (*packages, "numpy", "gymnasium")}
     run = {
         "suite": suite,
         "machine": machine(),
-        "versions": {"reverie": reverie.__version__, **versions},
+        "versions": {"reverie": project["version"], **versions},
         "load": {"before": load, "after": os.getloadavg()},
         "turns": options.turns,
         "run_seconds": time.perf_counter() - began,
