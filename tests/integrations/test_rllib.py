@@ -59,10 +59,11 @@ def rows(buffer, gamma=1.0, **options):
 
 @pytest.mark.parametrize("end", ["terminated", "truncated", "open"])
 @pytest.mark.parametrize("lengths", [[5], [2, 1, 2]])
-def test_transitions_of_parts_are_those_of_the_whole_episode(lengths, end):
+@pytest.mark.parametrize("arrays", [False, True])
+def test_transitions_of_parts_are_those_of_the_whole_episode(lengths, end, arrays):
     buffer = PrioritizedEpisodeReplayBuffer(100, seed=1)
     for part in parts(lengths, end=end):
-        buffer.add([part])
+        buffer.add([part.to_numpy() if arrays else part])
     wanted = {(float(t), t % 4, float(2**t), t + 1.0, end == "terminated" and t == 4, 1) for t in range(5)}
     assert rows(buffer) == wanted
     assert (len(buffer), buffer.get_added_timesteps()) == (5, 5)
@@ -93,13 +94,14 @@ def test_interleaved_episodes_do_not_mix():
     assert len(buffer) == 8
 
 
-def test_dict_observations_are_sampled_as_they_were_added():
+@pytest.mark.parametrize("arrays", [False, True])
+def test_dict_observations_are_sampled_as_they_were_added(arrays):
     episode = SingleAgentEpisode()
     episode.add_env_reset({"image": np.zeros((2, 2), np.uint8), "place": 0})
     for step in range(1, 4):
         episode.add_env_step({"image": np.full((2, 2), step, np.uint8), "place": step}, 0, 1.0)
     buffer = PrioritizedEpisodeReplayBuffer(10)
-    buffer.add(episode)
+    buffer.add(episode.to_numpy() if arrays else episode)
     for sample in buffer.sample(20):
         now, after = sample.get_observations(0), sample.get_observations(1)
         assert now["image"].dtype == np.uint8

@@ -84,6 +84,9 @@ class Trajectory:
         next_observation: Observation,
         rest: dict[str, Any],
         ended: bool,
+        *,
+        follows: bool = False,
+        followed: bool = False,
     ) -> None:
         """Adds a transition. An observation that is not the previous next observation begins another trajectory.
 
@@ -92,8 +95,10 @@ class Trajectory:
             rest: `action`, `reward`, `done` (1 where nothing is bootstrapped from the next observation), and any
                 further columns.
             ended: the episode ends with this step.
+            follows: the caller knows that `observation` is the previous next observation, which is not compared.
+            followed: the next step will be added with `follows`, so that this next observation is not copied.
         """
-        if self._newest is None or not equal(observation, self._newest):
+        if not follows and (self._newest is None or not equal(observation, self._newest)):
             self.cut()
             self._append(self._frames(observation), rest)
         start = self._count
@@ -103,7 +108,7 @@ class Trajectory:
             self._complete()
         if ended:
             self.cut()
-        else:
+        elif not followed:
             self._newest = copied(next_observation)
 
     def _complete(self) -> None:

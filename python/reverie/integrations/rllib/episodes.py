@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,17 +50,23 @@ class EpisodeWriter:
             raise TypeError(f"a replay buffer of Reverie takes SingleAgentEpisodes, got a {type(episode).__name__}")
         trajectory = self._trajectory(episode.id_)
         count = len(episode)
+        # One call for all steps: RLlib's buffers of an episode take microseconds for each.
+        observations = _rows(episode.get_observations(slice(0, count + 1)), count + 1)
+        actions = _rows(episode.get_actions(slice(0, count)), count)
+        rewards = np.asarray(episode.get_rewards(slice(0, count)), np.float32)
         for step in range(count):
             last = step == count - 1
             trajectory.add(
-                _arrays(episode.get_observations(step)),
-                _arrays(episode.get_observations(step + 1)),
+                _arrays(observations[step]),
+                _arrays(observations[step + 1]),
                 {
-                    "action": np.asarray(episode.get_actions(step)),
-                    "reward": np.float32(episode.get_rewards(step)),
+                    "action": np.asarray(actions[step]),
+                    "reward": rewards[step],
                     "done": np.float32(last and episode.is_terminated),
                 },
                 bool(last and episode.is_done),
+                follows=step > 0,
+                followed=not last,
             )
         if episode.is_done:
             self._free.append(self._open.pop(episode.id_))
@@ -78,6 +84,16 @@ class EpisodeWriter:
             trajectory = Trajectory(self._table, self.n_step, FrameStack(), "max")
         self._open[episode] = trajectory
         return trajectory
+
+
+def _rows(columns: Any, count: int) -> Sequence[Any]:
+    """One observation, or one action, for each step of a part, which RLlib keeps as a list or as arrays."""
+    if isinstance(columns, Mapping):
+        parts = {name: _rows(part, count) for name, part in columns.items()}
+        return [{name: part[row] for name, part in parts.items()} for row in range(count)]
+    if isinstance(columns, tuple):
+        return list(zip(*(_rows(part, count) for part in columns), strict=True))
+    return columns  # type: ignore[no-any-return]
 
 
 def _arrays(observation: Any) -> Any:
