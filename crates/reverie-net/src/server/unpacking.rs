@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 /// Batches gathered by threads at a time; the others wait without a thread.
 const MOST_THREADS: usize = 32;
@@ -94,18 +94,26 @@ impl Room {
     }
 }
 
-/// A batch that a thread gathers. If it is dropped, the work ends before the next chunk.
+/// A batch that a thread gathers. If it is dropped, the work ends before the next chunk, and does not wait for its turn.
 pub(super) struct Unpacking {
     /// The request.
     pub(super) id: u64,
     gathered: Later<Result<Room>>,
-    ended: Arc<AtomicBool>,
+    ended: Arc<Ended>,
+}
+
+/// Whether a batch is still wanted.
+#[derive(Default)]
+struct Ended {
+    is_ended: AtomicBool,
+    /// Wakes the thread that gathers it, now or when it waits next.
+    wakes: Notify,
 }
 
 impl Unpacking {
     /// Starts to gather.
     pub(super) fn begin(turns: &Turns, id: u64, planned: &Arc<Planned>, draws: Draws, room: Room) -> Self {
-        let (ended, threads, chunks) = (Arc::default(), Arc::clone(&turns.threads), Arc::clone(&turns.chunks));
+        let (ended, threads, chunks) = (Arc::<Ended>::default(), Arc::clone(&turns.threads), Arc::clone(&turns.chunks));
         let (planned, theirs) = (Arc::clone(planned), Arc::clone(&ended));
         let gathered = async move {
             let thread = threads.acquire_owned().await;
@@ -128,19 +136,20 @@ impl Unpacking {
 
 impl Drop for Unpacking {
     fn drop(&mut self) {
-        self.ended.store(true, Ordering::Relaxed);
+        self.ended.is_ended.store(true, Ordering::Relaxed);
+        self.ended.wakes.notify_one();
     }
 }
 
 fn gather(
     runtime: &Handle,
     chunks: &Arc<Semaphore>,
-    ended: &AtomicBool,
+    ended: &Ended,
     planned: &Planned,
     draws: &Draws,
     mut room: Room,
 ) -> Result<Room> {
-    let check = || match ended.load(Ordering::Relaxed) {
+    let check = || match ended.is_ended.load(Ordering::Relaxed) {
         true => Err(Error::Unavailable("the request is no longer waited for".to_owned())),
         false => Ok(()),
     };
@@ -149,7 +158,12 @@ fn gather(
         // Queue behind the threads that wait already.
         drop(turn.take());
         check()?;
-        turn = runtime.block_on(Arc::clone(chunks).acquire_owned()).ok();
+        turn = runtime.block_on(async {
+            tokio::select! {
+                turn = Arc::clone(chunks).acquire_owned() => turn.ok(),
+                () = ended.wakes.notified() => None,
+            }
+        });
         check()
     };
     fill_unpacking(planned, draws, room.bytes(), &mut pause)?;

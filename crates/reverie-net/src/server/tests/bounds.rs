@@ -52,6 +52,20 @@ async fn a_batch_that_is_unpacked_holds_up_no_other_and_ends_when_it_is_withdraw
     assert!(!batch(1), "no request wants it");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_that_waits_for_its_turn_ends_when_it_is_withdrawn_and_not_when_its_turn_comes() {
+    let (shared, way) = (shared(10, Limits::default(), None), ScriptedWay::default());
+    let keys = [insert_packed(&shared, 10, 400_000)];
+    way.hello();
+    Arc::clone(&shared).welcome(Box::new(way.clone())).await;
+    let _held = shared.turns.hold();
+    let get = proto::Get { table: "a".to_owned(), keys: crate::convert::numbers::encode(&keys), reading: None };
+    way.say(Asked::Request(proto::Request { id: 1, timeout: None, body: Some(request::Body::Get(get)) }));
+    until(|| shared.turns.num_threads() == 1).await;
+    way.say(Asked::Cancel(proto::Cancel { id: 1, insert: false }));
+    until(|| shared.turns.num_threads() == 0).await;
+}
+
 /// A runtime with time.
 fn runtime(threads: usize) -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build().unwrap()
