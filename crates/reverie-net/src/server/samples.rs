@@ -96,27 +96,32 @@ impl Answer {
     /// Replaces the first group, which cannot be sent as one batch, and ends the answer with the error.
     ///
     /// Draws of tables that keep their items are dropped. Those of a table that deletes them exist only here: each becomes a
-    /// batch of its own, or goes back to its table if memory ran out.
+    /// batch of its own, or goes back to its table if memory ran out and it can.
     pub(super) fn split_first(&mut self, error: Error) {
         let first = self.groups.pop_front();
         if !self.is_leased() {
             self.groups.clear();
         } else if let Some(draws) = first {
-            match error {
-                Error::OutOfMemory { .. } => self.return_draws(&draws),
-                _ if draws.len() > 1 => split(draws.without_windows(), |_| 1, &mut self.groups),
-                _ => {}
+            let returned = matches!(error, Error::OutOfMemory { .. }) && self.return_draws(&draws);
+            if !returned && draws.len() > 1 {
+                split(draws.without_windows(), |_| 1, &mut self.groups);
             }
         }
         self.error.get_or_insert(error);
     }
 
     /// Returns draws to their tables: these, or with them all of a request to several tables of which nothing was sent.
-    fn return_draws(&mut self, draws: &Draws) {
-        if !self.lease.give_back(&draws.keys) && self.sent.is_empty() {
+    /// False if it returned none.
+    fn return_draws(&mut self, draws: &Draws) -> bool {
+        if self.lease.give_back(&draws.keys) {
+            return true;
+        }
+        let can_return = self.sent.is_empty();
+        if can_return {
             self.groups.clear();
             self.lease = Lease::default();
         }
+        can_return
     }
 }
 

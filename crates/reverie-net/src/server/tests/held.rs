@@ -154,12 +154,10 @@ async fn draws_for_which_memory_ran_out_return_to_their_places_and_others_of_the
     drop(shared);
 }
 
-#[tokio::test]
-async fn of_draws_of_several_tables_for_which_memory_ran_out_all_return_while_none_was_sent() {
-    let (shared, table) = consuming(5);
+/// An answer whose lease has parts, as that of several tables has: groups of one draw and of three.
+async fn of_several_tables(table: &Arc<SharedTable>) -> Answer {
     let lessee = Lessee { sender: [CLIENT; 16], request: REQUEST };
     let mut draws = Draws::default();
-    // As of two tables: two leases in one.
     for _ in 0..2 {
         let request = SampleRequest { num_samples: 2, lessee: Some(lessee), ..SampleRequest::default() };
         draws.append(table.sample(request).unwrap().await.unwrap());
@@ -168,9 +166,28 @@ async fn of_draws_of_several_tables_for_which_memory_ran_out_all_return_while_no
     answer.lease = std::mem::take(&mut draws.lease);
     let behind = draws.split_off(1);
     answer.groups = VecDeque::from([draws, behind]);
+    answer
+}
+
+#[tokio::test]
+async fn of_draws_of_several_tables_for_which_memory_ran_out_all_return_while_none_was_sent() {
+    let (shared, table) = consuming(5);
+    let mut answer = of_several_tables(&table).await;
     assert_eq!(left(&table), (1, 4, 4));
     answer.split_first(Error::OutOfMemory { needed: 1 });
     assert_eq!((answer.groups.len(), answer.is_leased()), (0, false));
     assert_eq!(left(&table), (5, 0, 0));
+    drop(shared);
+}
+
+#[tokio::test]
+async fn once_some_draws_of_several_tables_were_sent_the_others_are_sent_one_by_one_where_memory_ran_out() {
+    let (shared, table) = consuming(5);
+    let mut answer = of_several_tables(&table).await;
+    answer.first_was_sent();
+    answer.split_first(Error::OutOfMemory { needed: 1 });
+    assert_eq!(answer.groups.iter().map(Draws::len).collect::<Vec<_>>(), [1, 1, 1]);
+    assert!(matches!(answer.error, Some(Error::OutOfMemory { .. })), "the request ends with it");
+    assert_eq!(left(&table), (1, 4, 4), "the client acknowledges what it receives");
     drop(shared);
 }
