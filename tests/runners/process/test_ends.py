@@ -99,7 +99,7 @@ def test_an_error_of_the_fork_server_ends_the_run(monkeypatch):
     def fails(process):
         raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(process.ForkServerProcess, "start", fails)
+    monkeypatch.setattr(multiprocessing.context.ForkServerProcess, "start", fails)
     with pytest.raises(OSError, match="temporarily unavailable"):
         train()
 
