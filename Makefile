@@ -67,8 +67,8 @@ test-python: setup ## quick tests of the Python package; ARGS="-k limiter" goes 
 test-long: setup ## tests that start processes or a Ray cluster, kill them, or train: ten minutes; CI runs them too
 	$(call run_python,long and not slow)
 
-# In one run, with more workers than cores: while tests of processes wait, others compute.
-test-python-long: WORKERS = 4
+# In one run, with one worker more than there are cores: while tests of processes wait, others compute.
+test-python-long: WORKERS = 3
 test-python-long: setup ## the quick tests and the long ones together, as CI runs them
 	$(call run_python,not slow)
 
