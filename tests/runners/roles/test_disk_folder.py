@@ -49,6 +49,10 @@ def test_runs_that_share_a_disk_have_folders_of_their_own_which_stay_when_they_a
     trials = [Path("search/trial-0"), Path("search/trial-1"), Path("other/trial-0"), None]
     made = {folder(seed, of, index) for seed in (0, 1) for of in trials for index in (0, 1)}
     assert len(made) == 2 * 4 * 2
+    assert folder(of=Path()) == folder(of=tmp_path), "the working directory has a name, too"
+    longest = Path("x" * 255)
+    assert folder(of=longest) != folder(of=longest / "y")
+    assert len(Path(folder(of=longest)).name) < 100
     assert folder(of=Path("search/trial-0")) == folder(of=tmp_path / "search" / "trial-0"), (
         "as another command names it"
     )

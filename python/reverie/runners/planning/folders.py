@@ -41,9 +41,9 @@ def name_of_run(folder: Path | None, seed: int) -> str:
     """See `Topology.name`: of the place of the folder and the seed."""
     if folder is None:
         return f"seed-{seed}"
-    # Trials of a search have one seed, and folders in several places may have one name.
-    place = crc32(os.fsencode(os.path.abspath(folder)))
-    return f"{folder.name}-{place:08x}-seed-{seed}"
+    # Trials of a search have one seed, and folders in several places may have one name, or begin alike and be long.
+    path = os.path.abspath(folder)
+    return f"{os.path.basename(path)[:40]}-{crc32(os.fsencode(path)):08x}-seed-{seed}"
 
 
 def has_journal(run: RunSettings) -> bool:
