@@ -77,7 +77,7 @@ def test_without_prefetch_a_batch_is_drawn_on_request(replay):
         batch = draws.next(client, CPU)
         assert isinstance(batch.data["x"], torch.Tensor)
         assert samples(client) == count * BATCH
-    assert draws.state_dict() == {"given": 3 * BATCH, "lost": 0, "ahead": []}
+    assert draws.state_dict() == {"given": 3 * BATCH, "lost": 0, "ahead": [], "table": "replay", "made": 3 * BATCH}
 
 
 def test_batches_are_prefetched_and_each_draw_is_returned_once(replay, until):
@@ -117,10 +117,12 @@ def test_a_restored_state_reads_the_same_draws_again_and_counts_them_once(replay
     state = first.state_dict()
     own = [first.next(client, CPU) for _ in state["ahead"]]
     counted = samples(client)
+    assert (state["table"], state["made"]) == ("replay", counted)
     for number in (0, 2):  # whether the other draws ahead or not
         other = ahead(number)
         other.load_state_dict(state)
         assert described(other.state_dict()) == described(state)
+        assert other.state_dict()["made"] == state["made"]
         again = [other.next(client, CPU) for _ in state["ahead"]]
         assert samples(client) == counted
         assert [rows(one) for one in again] == [rows(one) for one in own]
@@ -148,6 +150,7 @@ def test_draws_of_deleted_items_are_counted_and_the_others_join_the_next_batch(r
     while samples(client) == before:
         given.append(len(other.next(client, CPU)))
     assert other.lost == gone
+    assert other.state_dict()["made"] == samples(client)
     assert sum(given) == other.given == left + BATCH
     assert min(given) >= BATCH
 
@@ -179,7 +182,7 @@ def test_loading_a_state_discards_earlier_draws(replay, until):
     until(lambda: draws.fetch(client, CPU))
     until(lambda: samples(client) == 5 * BATCH // 2)  # one in hand, one that waits, and one that is never whole
     draws.load_state_dict(state)
-    assert draws.state_dict() == state == {"given": 0, "lost": 0, "ahead": []}
+    assert draws.state_dict() == state == {"given": 0, "lost": 0, "ahead": [], "table": "replay", "made": 0}
 
 
 def test_an_impossible_draw_is_reported_at_once(replay):

@@ -84,11 +84,15 @@ class Draws:
                 (self._undelivered if len(batch) == self._batch_size else self._incomplete).append(batch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Counts, and the draws that were not learnt from, without their data. Stops drawing."""
+        """Counts, and the draws that were not learnt from, without their data. Stops drawing.
+
+        `made` is the number of draws that this state knows of, which the table has counted.
+        """
         self.stop()
         fetched = [] if self._fetched is None else [self._fetched]
         ahead = [*map(_description, [*fetched, *self._undelivered, *self._incomplete]), *self._to_read_again]
-        return {"given": self.given, "lost": self.lost, "ahead": ahead}
+        made = self.given + self.lost + sum(len(one["info"]["key"]) for one in ahead)
+        return {"given": self.given, "lost": self.lost, "ahead": ahead, "table": self._table, "made": made}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a `state_dict`; draws made here are discarded."""

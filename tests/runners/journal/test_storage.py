@@ -12,7 +12,13 @@ from reverie import agents  # noqa: E402
 from reverie.agents.core import RunSettings  # noqa: E402
 from reverie.runners import checkpoints, plan  # noqa: E402
 from reverie.runners.checkpoints import actor_counts  # noqa: E402
-from reverie.runners.links.replay_storage import JournalMissingError, ReplayStorage, allow_again, without  # noqa: E402
+from reverie.runners.links.replay_storage import (  # noqa: E402
+    JournalMissingError,
+    ReplayStorage,
+    allow_again,
+    samples_at,
+    without,
+)
 
 DQN = agents.find("dqn")
 RUN = RunSettings(target_return=None, max_env_steps=600, evaluate_every=10**9, replay_journal="run")
@@ -74,6 +80,18 @@ def test_lost_draws_are_allowed_again_except_from_tables_that_delete_what_is_sam
         allow_again(server.tables, lost)
         assert client.can_sample("kept", 6)
         assert queue.info.rate_limiter_info.min_diff == queue.rate_limiter.min_diff
+
+
+@pytest.mark.parametrize("made", [60, 100, 140])
+def test_counts_that_servers_report_before_or_after_the_learners_state_become_those_at_that_state(made):
+    draws = {"table": "kept", "made": made}
+    (one,) = samples_at(draws, [{"kept": 120, "other": 7}], [{"kept": 20}])
+    assert one == {"kept": made + 20, "other": 7}
+    # Two servers have drawn three and one quarter of all.
+    first, second = samples_at(draws, [{"kept": 90}, {"kept": 30}], [{"kept": 15, "other": 1}, {"kept": 5}])
+    assert first["kept"] + second["kept"] == made + 20
+    assert abs(first["kept"] - 3 * second["kept"]) < 4
+    assert samples_at({"table": "kept", "made": 0}, [{"kept": 0}] * 2, [{}, {}]) == [{"kept": 0}] * 2
 
 
 def test_a_damaged_file_of_counts_is_reported_and_the_checkpoints_counts_apply(tmp_path, caplog):

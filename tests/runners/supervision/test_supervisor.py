@@ -125,9 +125,9 @@ class Theatre:
             self.saves += 1
             tables = self.folder / "replay-1" / str(self.saves)
             tables.mkdir(parents=True, exist_ok=True)
-            return State(number, tables=str(tables))
+            return State(number, tables=str(tables), samples={"replay": 50})
         if name.kind == "learner":
-            return State(number, {"version": self.versions[name]}, self.latest(-1))
+            return State(number, {"version": self.versions[name], "draws": self.draws}, self.latest(-1))
         return State(number, {"version": self.version})
 
     def listen(self, timeout):
@@ -149,10 +149,13 @@ class Theatre:
 def perform(tmp_path, monkeypatch):
     """A run on a `Theatre` by its clock; gives the stage, the events and the result, or what ended it."""
 
-    def perform(judge, *, agent=apex_dqn, stop=lambda stage: False, resume=None, folder=tmp_path, config=None, **run):
+    def perform(
+        judge, *, agent=apex_dqn, stop=lambda stage: False, resume=None, folder=tmp_path, config=None, draws=None, **run
+    ):
         config = config or dataclasses.replace(agent.load_preset("CartPole-v1").config, num_actors=2)
         topology = plan(agent, "CartPole-v1", config=config, run=dataclasses.replace(RUN, **run), runner="process")
         stage, events = Theatre(tmp_path, judge), []
+        stage.draws = draws
         policy = agent.make_policy(topology.env, config)
         stage.num_parameters = sum(one.numel() for one in policy.module.parameters())
         monkeypatch.setattr(role_group, "ListeningClock", lambda: ListeningClock(lambda: stage.now))
@@ -205,6 +208,19 @@ def test_a_run_resumed_from_a_checkpoint_within_an_evaluation_makes_that_evaluat
     assert checkpoints.load(end.checkpoint)["next_evaluation"] == 50
     _, events, _ = perform(lambda version: (1.0, 2.0), resume=end.checkpoint, max_env_steps=end.env_steps + 20)
     assert of_kind(events, Evaluated)[0].point.env_steps <= end.env_steps + 4
+
+
+@pytest.mark.parametrize("made", [None, 30, 70])
+def test_a_checkpoint_has_the_draws_that_its_learners_state_knows_and_not_those_that_a_server_counted_later(
+    perform, made
+):
+    def judge(version):
+        return None
+
+    draws = None if made is None else {"table": "replay", "made": made}
+    _, _, end = perform(judge, draws=draws, stop=lambda stage: stage.now > 60, max_env_steps=10**6)
+    (saved,) = checkpoints.load(end.checkpoint)["replay_draws"]
+    assert saved == {"samples": {"replay": 50 if made is None else made}, "lost": {}}
 
 
 def test_with_a_responsive_evaluator_checkpoints_are_written_when_due_without_a_report(perform):

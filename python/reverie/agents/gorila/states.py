@@ -91,8 +91,8 @@ def _all_draws(draws: Sequence[dict[str, Any] | None]) -> dict[str, Any] | None:
     known = [one for one in draws if one is not None]
     if not known:  # of bundles, which draw nothing ahead
         return None
-    counts = {name: sum(one[name] for one in known) for name in ("given", "lost")}
-    return {**counts, "ahead": [one for draws in known for one in draws["ahead"]]}
+    counts = {name: sum(one[name] for one in known) for name in ("given", "lost", "made")}
+    return {**counts, "table": known[0]["table"], "ahead": [one for draws in known for one in draws["ahead"]]}
 
 
 def learner_state(state: dict[str, Any], index: int) -> dict[str, Any]:

@@ -38,7 +38,7 @@ class ReplayStorage:
     continues: bool = False
     """The folder has a journal of this run, with which the server must start."""
     samples: Mapping[str, int] = field(default_factory=dict)
-    """Draws that each table had counted when the learner's checkpoint was written; empty if that does not matter."""
+    """Draws that each table had counted at the state of the learner's checkpoint; empty if that does not matter."""
     lost: Mapping[str, int] = field(default_factory=dict)
     """Draws of each table that its limiter counts, and no living learner has learnt from."""
 
@@ -67,6 +67,25 @@ def has_tables(folder: Path) -> bool:
 def samples_of(client: Any) -> dict[str, int]:
     """The draws that each table has counted."""
     return {name: info.num_samples for name, info in client.info().tables.items()}
+
+
+def samples_at(
+    draws: Mapping[str, Any], samples: Sequence[Mapping[str, int]], lost: Sequence[Mapping[str, int]]
+) -> list[dict[str, int]]:
+    """The `samples` of each server at the state of a learner, which has `draws` (`Draws.state_dict`).
+
+    Learner and servers answer one after another, and the learner draws meanwhile: a kill loses these draws, too. What
+    the servers counted before or after the learner's state is divided among them in proportion to their draws.
+    """
+    table = draws["table"]
+    known = draws["made"] + sum(one.get(table, 0) for one in lost)
+    counted = sum(one[table] for one in samples)
+    left, result = known, []
+    for number, one in enumerate(samples, 1):
+        part = left if number == len(samples) else known * one[table] // max(counted, 1)
+        left -= part
+        result.append({**one, table: part})
+    return result
 
 
 def allow_again(tables: Sequence[Table], lost: Mapping[str, int]) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from reverie.agents.agent import Agent
 from reverie.runners import checkpoints
 from reverie.runners.links.messages import RoleName, State
+from reverie.runners.links.replay_storage import samples_at
 from reverie.runners.planning.topology import Topology
 from reverie.runners.reports.events import Event, NotSaved, Saved
 from reverie.runners.reports.run_progress import RunProgress
@@ -61,15 +62,14 @@ class RunSaver:
         learners, shards = ([states[name] for name in names] for names in (roles.learners, roles.parameters))
         tables = [states[name] for name in (roles.shards or roles.learners)]
         assert learners[0].weights is not None
+        learner = self._joined([one.state for one in learners], [one.state for one in shards])
         state = {
             **account.state_dict(),
             "turn": 0,
             "weights": learners[0].weights,
-            "learner": self._joined([one.state for one in learners], [one.state for one in shards]),
+            "learner": learner,
             "actors": actor_states(),
-            **self._replays.state_dict(
-                [{"samples": dict(one.samples), "lost": roles.lost(i)} for i, one in enumerate(tables)]
-            ),
+            **self._replays.state_dict(self._draws(learner.get("draws"), tables)),
         }
         try:
             path = checkpoints.save_run(folder, self._agent, self._topology, state, checkpoints.table_paths(tables))
@@ -81,6 +81,16 @@ class RunSaver:
         self._emit(Saved(state["env_steps"], path))
         self.newest = path
         return path
+
+    def _draws(self, learnt: Any, tables: list[State]) -> list[dict[str, Any]]:
+        """`samples` and `lost` of each server at the state of the learners, whose joined `Draws.state_dict` is given.
+
+        The state of a learner that draws by itself, as others' may, has none: the servers' counts are taken.
+        """
+        samples, lost = [dict(one.samples) for one in tables], [self._roles.lost(i) for i in range(len(tables))]
+        if isinstance(learnt, Mapping) and all(learnt.get("table") in one for one in samples):
+            samples = samples_at(learnt, samples, lost)
+        return [{"samples": one, "lost": other} for one, other in zip(samples, lost, strict=True)]
 
     def _joined(self, learners: list[Any], shards: list[Any]) -> Any:
         """The states of learners and parameter shards joined into one, as in a run with one process."""
