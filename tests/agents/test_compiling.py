@@ -397,6 +397,8 @@ RUN = RunSettings(target_return=1.0, max_env_steps=1, evaluate_every=1)
         ("dqn", {"device": "cuda"}, "process", CompilePlan(RECORD_FROM, RECORD_FROM, required=False)),
         ("dqn", {"device": "cuda:1", "compile": "on"}, "local", CompilePlan(RECORD_FROM, RECORD_FROM, required=True)),
         ("dqn", {"device": "cuda", "compile": "off"}, "process", None),
+        ("cql", {}, "local", CompilePlan(BEGIN, USE_FROM, required=False)),
+        ("cql", {"device": "cuda"}, "process", CompilePlan(RECORD_FROM, RECORD_FROM, required=False)),
         ("r2d2", {"device": "cuda"}, "process", None),
         ("ppo", {}, "local", None),
     ],

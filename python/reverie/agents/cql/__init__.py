@@ -23,4 +23,6 @@ agent = Agent(
     make_actor=make_actor,
     make_policy=GreedyPolicy,
     any_space=True,
+    devices=("cpu", "cuda"),
+    compiles=True,
 )
