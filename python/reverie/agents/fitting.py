@@ -21,8 +21,8 @@ def require_discrete(
     if spec.num_actions is None:
         raise UnsupportedEnvironmentError(
             f"actions of {spec.env_id} are {spec.action_space}: {agent} picks one of a set (Discrete){_form(other)};"
-            f" continuous actions need {', '.join(names('continuous'))}. CartPole-v1, Acrobot-v1 and MountainCar-v0 have"
-            " discrete actions"
+            f" continuous actions need {', '.join(names('continuous'))}. CartPole-v1, Acrobot-v1 and MountainCar-v0"
+            " have discrete actions"
         )
     if spec.action_sizes and not any_space:
         raise UnsupportedEnvironmentError(
