@@ -26,6 +26,8 @@ ALL = [
     *((name, {"dropout": 0.1, "layer_norm": True, "num_critics": 3, "target_critics": 2}) for name in ("sac", "td3")),
     ("sac", {"policy_period": 2, "policy_critics": "mean"}),
     *((name, {"prioritized": True}) for name in ("sac", "td3", "ddpg")),
+    ("cql-sac", {"conservative_threshold": 1.0, "imitation_updates": 4, "policy_period": 2}),
+    ("cql-sac", {"dropout": 0.1, "layer_norm": True, "entropy_in_target": False}),
 ]
 SOON = CompilePlan(begin=0, use_from=1, required=True)
 WHEN_READY = CompilePlan(begin=0, use_from=None, required=False)
@@ -397,6 +399,8 @@ RUN = RunSettings(target_return=1.0, max_env_steps=1, evaluate_every=1)
         ("dqn", {"device": "cuda"}, "process", CompilePlan(RECORD_FROM, RECORD_FROM, required=False)),
         ("dqn", {"device": "cuda:1", "compile": "on"}, "local", CompilePlan(RECORD_FROM, RECORD_FROM, required=True)),
         ("dqn", {"device": "cuda", "compile": "off"}, "process", None),
+        ("cql", {}, "local", CompilePlan(BEGIN, USE_FROM, required=False)),
+        ("cql", {"device": "cuda"}, "process", CompilePlan(RECORD_FROM, RECORD_FROM, required=False)),
         ("r2d2", {"device": "cuda"}, "process", None),
         ("ppo", {}, "local", None),
     ],

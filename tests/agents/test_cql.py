@@ -16,7 +16,7 @@ from reverie.agents.actions import Enumeration  # noqa: E402
 from reverie.agents.core import Stopwatch  # noqa: E402
 from reverie.agents.cql.loss import conservative_gap, cql_loss  # noqa: E402
 from reverie.agents.environments import UnsupportedEnvironmentError, describe  # noqa: E402
-from reverie.runners import train  # noqa: E402
+from reverie.runners import plan, train  # noqa: E402
 
 CQL, DQN = find("cql"), find("dqn")
 PRESET = CQL.load_preset("CartPole-v1")
@@ -101,6 +101,14 @@ def test_without_its_weight_an_update_is_dqns_and_with_it_another_one():
     assert (same == expected).all()
     assert metrics["conservative_gap"] > 0
     assert (updated(CQL, config)[0] != expected).any()
+
+
+def test_a_run_may_compute_on_a_gpu_and_compile_its_updates(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    run = dataclasses.replace(PRESET.run, device="cuda:0", compile="on")
+    topology = plan(CQL, "CartPole-v1", run=run)
+    assert (topology.run.device, topology.compiling.required) == ("cuda:0", True)
 
 
 class Vectors(gymnasium.Env):

@@ -24,7 +24,7 @@ KINDS = ("onnx", "torchscript", "exported_program")
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("exports")]
 RECURRENT = ("r2d2",)
 # Of agents whose policies are of one class, one is exported.
-LIKE_ANOTHER = {"gorila": "dqn", "cql": "dqn", "impala": "ppo", "ddpg": "td3"}
+LIKE_ANOTHER = {"gorila": "dqn", "cql": "dqn", "cql-sac": "sac", "impala": "ppo", "ddpg": "td3"}
 NAMES = [one for one in agents.BUILT_IN if one not in RECURRENT and one not in LIKE_ANOTHER]
 
 

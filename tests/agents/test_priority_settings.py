@@ -26,7 +26,7 @@ SMALL = {
     "critic_hidden": (8,),
     "random_steps": 1_000,
 }
-OPTIONAL = ("sac", "td3", "ddpg")
+OPTIONAL = ("sac", "td3", "ddpg", "cql-sac")
 
 
 class Stage:
@@ -86,8 +86,8 @@ def test_td_errors_of_the_critics_become_the_priorities_that_draws_follow(name):
 
     network.module.forward = noting
     target = []
-    loss = {"sac": "critics_loss", "td3": "critics_loss", "ddpg": "critic_loss"}[name]
-    learner_module = __import__(f"reverie.agents.{name}.learner", fromlist=["learner"])
+    loss = "critic_loss" if name == "ddpg" else "critics_loss"
+    learner_module = __import__(f"reverie.agents.{name.replace('-', '_')}.learner", fromlist=["learner"])
     original = getattr(learner_module, loss)
     setattr(learner_module, loss, lambda q, t, *rest: target.append(t.detach().clone()) or original(q, t, *rest))
     try:

@@ -58,6 +58,7 @@ CASES = [
     ("apex-dqn", {"target_rate": 0.01}),
     ("apex-dqn", {"target_period": 2}),
     ("dqn", {}),
+    ("cql", {"target_period": 2}),
 ]
 
 

@@ -296,6 +296,7 @@ SETTINGS = {
     "impala": "Nest",
     "cql": "Nest",
     "sac": "NestSteered",
+    "cql-sac": "NestSteered",
     "td3": "NestSteered",
     "ddpg": "NestSteered",
     "apex-dpg": "NestSteered",

@@ -30,6 +30,7 @@ BUILT_IN = (
     "r2d2",
     "iql",
     "cql",
+    "cql-sac",
     "rainbow",
     "d4pg",
 )

@@ -94,6 +94,8 @@ class Agent:
     make_actor: MakeActor
     make_policy: Callable[[EnvSpec, Any], Policy]
     """`make_policy(spec, config)`: the greedy policy, for the evaluator."""
+    other_actions: str = ""
+    """The name of the agent that is this algorithm for the other kind of actions, which a refusal names."""
     any_space: bool = False
     """Whether it plays observations of any space and vectors of choices: its networks begin with `inputs.front`, and
     its actions pass through `actions`. Otherwise it plays vectors, and actions that are one number or a vector."""
@@ -117,9 +119,11 @@ class Agent:
         if kind == "any":
             kind = "discrete" if spec.num_actions is not None else "continuous"
         if kind == "discrete":
-            require_discrete(spec, self.name, any_space=self.any_space, factored=self.factored)
+            require_discrete(
+                spec, self.name, other=self.other_actions, any_space=self.any_space, factored=self.factored
+            )
         else:
-            require_continuous(spec, self.name, any_space=self.any_space)
+            require_continuous(spec, self.name, other=self.other_actions, any_space=self.any_space)
         if self.parameters is not None and (spec.settings.normalise_observations or spec.settings.normalise_rewards):
             raise UnsupportedEnvironmentError(
                 f"normalisation of {spec.env_id} is set, and the learners of {self.name} send gradients only, without"

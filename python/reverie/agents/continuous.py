@@ -94,9 +94,17 @@ class Critics(nn.Module):
 
     def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
         """Q-values `[k, B]`."""
+        return self.values(self.features(observations), actions)
+
+    def features(self, observations: Tensor) -> Tensor:
+        """What the critics share, `[B, F]`."""
         for layer in self.front:
             observations = layer(observations)
-        x = torch.cat([observations.flatten(1).float(), actions], dim=1).expand(self.k, -1, -1)
+        return observations.flatten(1).float()
+
+    def values(self, features: Tensor, actions: Tensor) -> Tensor:
+        """Q-values `[k, B]` of features `[B, F]` and actions `[B, A]`."""
+        x = torch.cat([features, actions], dim=1).expand(self.k, -1, -1)
         *hidden, last = self.layers
         for i, layer in enumerate(hidden):
             x = layer(x)
@@ -112,6 +120,15 @@ def judged(critics: FlatNetwork[Critics], observations: Tensor, actions: Tensor,
         return critics.module(observations, actions)  # type: ignore[no-any-return]
     with drawing(critics.module, len(actions), draw):
         return critics.module(observations, actions)  # type: ignore[no-any-return]
+
+
+def judged_each(critics: FlatNetwork[Critics], observations: Tensor, actions: Tensor, draw: Draw) -> Tensor:
+    """Q-values `[k, n, B]` of n actions `[n, B, A]` for each observation, with `draw` as for `judged`."""
+    module, count = critics.module, actions.shape[0] * actions.shape[1]
+    features = module.features(observations).expand(len(actions), -1, -1).flatten(0, 1)
+    with drawing(module, count, draw):
+        q: Tensor = module.values(features, actions.flatten(0, 1))
+    return q.view(len(q), *actions.shape[:2])
 
 
 def some_of(q: Tensor, count: int, draw: Draw) -> Tensor:
@@ -269,10 +286,12 @@ def memory(
     critic: tuple[int, ...],
     critics: int,
     outputs: int = 1,
+    sampled: int = 0,
 ) -> dict[str, int]:
     """Memory of a run in bytes by part.
 
-    `policy` and `critic` are hidden widths, `critics` the number of critics, each with so many `outputs`.
+    `policy` and `critic` are hidden widths, `critics` the number of critics, each with so many `outputs`; `sampled` are
+    actions of each row of a batch whose values are computed in addition to its own.
     """
     features, own, units = front_sizes(spec)
     actor = (features, *policy, 2 * spec.action_size)
@@ -281,4 +300,5 @@ def memory(
     norms = 2 * sum(critic) if getattr(config, "layer_norm", False) else 0
     one_critic = own + num_parameters(*judge) + norms
     parameters = (own + num_parameters(*actor)) * (5 + config.num_actors) + 5 * critics * one_critic
-    return replay.memory(spec, config, parameters=parameters, units=2 * units + sum(actor) + critics * sum(judge))
+    layers = sum(actor) + (1 + sampled) * critics * sum(judge)
+    return replay.memory(spec, config, parameters=parameters, units=2 * units + layers)

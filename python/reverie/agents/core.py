@@ -276,6 +276,8 @@ class TableNeeds:
     num_parameter_shards: int = 0
     """Ranges of the parameters that learners push gradients to. 0: the one learner has the parameters itself; otherwise
     the agent has `parameters`."""
+    observations: int = 2
+    """Observations of one item, for the memory of batches: two of a transition, more of a sequence."""
 
     @property
     def tables(self) -> tuple[str, ...]:

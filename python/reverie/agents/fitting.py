@@ -9,17 +9,20 @@ MOST_ENUMERATED = 1024
 """The most actions that an agent of q-values enumerates of a vector of choices: it computes a value for each."""
 
 
-def require_discrete(spec: EnvSpec, agent: str, *, any_space: bool = False, factored: bool = False) -> None:
+def require_discrete(
+    spec: EnvSpec, agent: str, *, other: str = "", any_space: bool = False, factored: bool = False
+) -> None:
     """Raise `UnsupportedEnvironmentError` for an environment that an agent with discrete actions cannot play.
 
-    `any_space`: whether it reads all observations and takes vectors of choices; `factored`: whether it has a head for
-    each part of such a vector, instead of a value for each combination.
+    `other` is the agent that is the same algorithm for continuous actions, if any; `any_space`: whether it reads all
+    observations and takes vectors of choices; `factored`: whether it has a head for each part of such a vector, instead
+    of a value for each combination.
     """
     if spec.num_actions is None:
         raise UnsupportedEnvironmentError(
-            f"actions of {spec.env_id} are {spec.action_space}: {agent} picks one of a set (Discrete); continuous"
-            f" actions need {', '.join(names('continuous'))}. CartPole-v1, Acrobot-v1 and MountainCar-v0 have discrete"
-            " actions"
+            f"actions of {spec.env_id} are {spec.action_space}: {agent} picks one of a set (Discrete){_form(other)};"
+            f" continuous actions need {', '.join(names('continuous'))}. CartPole-v1, Acrobot-v1 and MountainCar-v0"
+            " have discrete actions"
         )
     if spec.action_sizes and not any_space:
         raise UnsupportedEnvironmentError(
@@ -35,13 +38,13 @@ def require_discrete(spec: EnvSpec, agent: str, *, any_space: bool = False, fact
         _require_vectors(spec, agent, "CartPole-v1")
 
 
-def require_continuous(spec: EnvSpec, agent: str, *, any_space: bool = False) -> None:
+def require_continuous(spec: EnvSpec, agent: str, *, other: str = "", any_space: bool = False) -> None:
     """Raise `UnsupportedEnvironmentError` for an environment that an agent with bounded vectors cannot play."""
     if spec.num_actions is not None:
         raise UnsupportedEnvironmentError(
-            f"actions of {spec.env_id} are {spec.action_space}: {agent} gives vectors of numbers (a Box); discrete"
-            f" actions need {', '.join(names('discrete'))}. Pendulum-v1 and MountainCarContinuous-v0 have continuous"
-            " actions"
+            f"actions of {spec.env_id} are {spec.action_space}: {agent} gives vectors of numbers (a Box){_form(other)};"
+            f" discrete actions need {', '.join(names('discrete'))}. Pendulum-v1 and MountainCarContinuous-v0 have"
+            " continuous actions"
         )
     if not spec.action_low:
         raise UnsupportedEnvironmentError(
@@ -50,6 +53,10 @@ def require_continuous(spec: EnvSpec, agent: str, *, any_space: bool = False) ->
         )
     if not any_space:
         _require_vectors(spec, agent, "Pendulum-v1")
+
+
+def _form(other: str) -> str:
+    return f", and {other} is its form for these actions" if other else ""
 
 
 def _require_vectors(spec: EnvSpec, agent: str, fitting: str) -> None:

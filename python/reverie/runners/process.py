@@ -69,7 +69,8 @@ class Processes:
         self._run_folder = RunFolder()
         self._folder = self._run_folder.path
         self._running: dict[RoleName, _Process] = {}
-        self._killed: list[_Process] = []
+        self._killed: list[tuple[RoleName, _Process]] = []
+        """Processes that were killed and may still be ending."""
         self._waiting: dict[RoleName, Setup] = {}
         """Roles to fork once the fork server is ready."""
         self._fork_server_ready = threading.Event()
@@ -123,6 +124,8 @@ class Processes:
             self._fork(self._waiting.pop(name))
 
     def _fork(self, setup: Setup) -> None:
+        # Until the role's process before has ended it holds its locks: those of a journal, or of a disk's folder.
+        self._wait_for_killed(setup.name)
         ours, theirs = socket_pair()
         process = self._context.Process(
             target=_run_process, args=(setup, theirs, self._folder), name=f"reverie {setup.name}", daemon=True
@@ -203,7 +206,7 @@ class Processes:
             with suppress(OSError):  # it has ended
                 signal.pidfd_send_signal(running.pidfd, signal.SIGKILL)
             running.pipe.close()
-            self._killed.append(running)
+            self._killed.append((name, running))
 
     def _forget(self, name: RoleName) -> None:
         running = self._running.pop(name)
@@ -214,12 +217,18 @@ class Processes:
         """Kill the processes that still run, wait for them, and remove the folder of the run."""
         for name in list(self._running):
             self.kill(name)
-        while self._killed:
-            killed = self._killed.pop()
+        for name, _ in list(self._killed):
+            self._wait_for_killed(name)
+        self._run_folder.close()
+
+    def _wait_for_killed(self, name: RoleName) -> None:
+        """Wait until the killed processes of a role have ended."""
+        ending = [process for role, process in self._killed if role == name]
+        self._killed = [one for one in self._killed if one[0] != name]
+        for killed in ending:
             wait([killed.pidfd], KILL_SECONDS)
             os.close(killed.pidfd)
             killed.process.join(KILL_SECONDS)
-        self._run_folder.close()
 
 
 def _is_stopped(pid: int | None) -> bool:

@@ -13,6 +13,7 @@ from reverie.agents.environments import UnknownEnvironmentError, UnsupportedEnvi
 from reverie.agents.gorila import agent as gorila
 from reverie.agents.impala import agent as impala
 from reverie.agents.ppo import agent as ppo
+from reverie.agents.r2d2 import agent as r2d2
 from reverie.runners import train
 from reverie.runners.planning import memory
 from reverie.runners.planning.devices import DeviceError, require_gpus
@@ -295,6 +296,28 @@ def test_prefetch_can_be_set():
     assert topology.memory["5 batches ahead"] == 5 * batch
     with pytest.raises(ValueError, match="prefetch is -1, and must not be below 0"):
         dataclasses.replace(run, prefetch=-1)
+
+
+@pytest.mark.parametrize(("prefetch", "locked", "drawn"), [(2, 4, 1), (7, 4, 1), (0, 2, 0)])
+def test_a_learner_on_a_gpu_has_batches_that_are_copied_there(prefetch, locked, drawn):
+    preset = apex_dqn.load_preset("CartPole-v1")
+    config = dataclasses.replace(preset.config, batch_size=96)
+    cpu, gpu = (
+        plan(apex_dqn, "CartPole-v1", runner="ray", config=config, run=dataclasses.replace(preset.run, **options))
+        for options in ({"prefetch": prefetch}, {"prefetch": prefetch, "device": "cuda"})
+    )
+    # 96 rows of two observations of 16 bytes, in page-locked memory of the next power of two.
+    batch, rounded = 96 * 2 * 16, 4096
+    assert gpu.memory_bytes - cpu.memory_bytes == locked * rounded + drawn * batch
+    learners = [next(one for one in topology.places if one.role == "learner") for topology in (cpu, gpu)]
+    assert learners[1].memory_bytes - learners[0].memory_bytes == gpu.memory_bytes - cpu.memory_bytes
+
+
+def test_a_batch_of_sequences_has_the_observations_of_all_their_steps():
+    topology = plan(r2d2, "CartPole-v1", runner="process")
+    config = topology.config
+    assert topology.memory["2 batches ahead"] == 2 * config.batch_size * config.rows * topology.env.obs_bytes
+    assert config.rows == config.burn_in + config.sequence_length + 1 > 2
 
 
 def test_unsupported_prefetch_is_refused_with_the_reason():

@@ -22,6 +22,7 @@ agent = Agent(
     make_learner=Learner,
     make_actor=Actor,
     make_policy=GreedyPolicy,
+    other_actions="apex-dqn",
     any_space=True,
     compiles=True,
 )

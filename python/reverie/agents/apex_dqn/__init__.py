@@ -22,6 +22,7 @@ agent = Agent(
     make_learner=Learner,
     make_actor=Actor,
     make_policy=GreedyPolicy,
+    other_actions="apex-dpg",
     any_space=True,
     devices=("cpu", "cuda"),
     compiles=True,

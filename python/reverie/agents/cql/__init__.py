@@ -22,5 +22,8 @@ agent = Agent(
     make_learner=Learner,
     make_actor=make_actor,
     make_policy=GreedyPolicy,
+    other_actions="cql-sac",
     any_space=True,
+    devices=("cpu", "cuda"),
+    compiles=True,
 )

@@ -6,10 +6,9 @@ from pathlib import Path
 
 from reverie.agents.agent import Agent
 from reverie.agents.r2d2.actor import Actor
-from reverie.agents.r2d2.config import R2d2Config, make_tables, memory
+from reverie.agents.r2d2.config import R2d2Config, make_tables, memory, needs
 from reverie.agents.r2d2.learner import Learner
 from reverie.agents.r2d2.networks import GreedyPolicy
-from reverie.agents.replay import needs
 
 agent = Agent(
     name="r2d2",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reverie import selectors
 from reverie.agents import checks, replay
+from reverie.agents.core import TableNeeds
 from reverie.agents.environments import EnvSpec
 from reverie.agents.inputs import front_sizes
 from reverie.agents.layers import num_parameters
@@ -68,6 +69,11 @@ class R2d2Config(replay.PrioritizedSettings, RateSettings):
 def make_tables(spec: EnvSpec, config: R2d2Config, *, seed: int) -> list[Table]:
     """One prioritised table of sequences. Only its selector raises priorities to alpha."""
     return [replay.make_table(config, selectors.Prioritized(config.priority_exponent, seed=seed))]
+
+
+def needs(config: R2d2Config) -> TableNeeds:
+    """The properties of the table that the runner needs."""
+    return replace(replay.needs(config), observations=config.rows)
 
 
 def memory(spec: EnvSpec, config: R2d2Config) -> dict[str, int]:

@@ -29,6 +29,12 @@ from reverie.sharding import shard_table
 PREFETCH = 2
 """Batches drawn ahead by default: one that waits, and one that is being made."""
 
+LOCKED_AHEAD = 4
+"""Batches in page-locked memory if batches are drawn ahead for a GPU: two that a thread has sent, and two that were
+read before their copies were done, whose memory PyTorch keeps for the next ones. The thread has one more as drawn."""
+LOCKED = 2
+"""The same if each batch is drawn on demand: the one that is copied, and the one before."""
+
 RunnerName = Literal["local", "process", "ray"]
 """One process and one thread; one process per role on this machine; one Ray actor per role on a cluster."""
 
@@ -215,9 +221,7 @@ def plan(
     if topology.run.replay_disk is not None and topology.run.replay_memory is not None:
         items = len(topology.needs.tables) * getattr(config, "capacity", 0)
         memory = on_disk(memory, topology.run.replay_memory, items)
-    if topology.prefetch:
-        rows = topology.prefetch * topology.needs.num_learners * topology.needs.batch_size
-        memory[f"{topology.prefetch} batches ahead"] = rows * 2 * env.obs_bytes
+    memory |= _batches_on_their_way(topology)
     topology = replace(topology, memory=MappingProxyType(memory))
     _require_parameter_shards(topology)
     _check_prefetch(topology)
@@ -226,6 +230,18 @@ def plan(
     if check_memory:
         require_memory(topology, available_bytes, nodes)
     return topology
+
+
+def _batches_on_their_way(topology: Topology) -> dict[str, int]:
+    """Bytes of the batches between the replay and the update, by part. A learner's own batch is its agent's part."""
+    ahead, needs = topology.prefetch, topology.needs
+    batch = needs.batch_size * needs.observations * topology.env.obs_bytes
+    parts = {f"{ahead} batches ahead": ahead * batch} if ahead else {}
+    if topology.run.device != "cpu":
+        locked, drawn = (LOCKED_AHEAD, 1) if ahead else (LOCKED, 0)
+        # PyTorch rounds page-locked memory up to a power of two.
+        parts["batches for the GPU"] = locked * (1 << (batch - 1).bit_length()) + drawn * batch
+    return {part: needs.num_learners * size for part, size in parts.items()}
 
 
 def _require_settings(name: str, given: Any, own: Any, of: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +20,7 @@ from reverie.runners.links.messages import (
     Setup,
     State,
 )
-from reverie.runners.links.replay_storage import allow_again
+from reverie.runners.links.replay_storage import ReplayStorage, allow_again
 from reverie.runners.planning.devices import networks_on
 from reverie.runners.reports.run_progress import replay_figures
 from reverie.runners.roles.learners import PUBLISH_SECONDS, LearningRole, PublishingLearner
@@ -51,9 +52,19 @@ class Bundle(LearningRole):
         disk = setup.run.server_disk(setup.run_name, index, len(all_tables))
         storage = setup.serving.storage
         self._server = Server([table], listen=False, **storage.server_options(), **disk)
+        with ExitStack() as opened:
+            # The start is tried again in this process while parameter shards do not answer: a server that was left
+            # open would hold the locks of the journal and of the disk's folder, which the next one opens.
+            opened.callback(self._server.stop)
+            self._make_parts(setup, storage)
+            opened.pop_all()
+        self._waits = ""
+
+    def _make_parts(self, setup: Setup, storage: ReplayStorage) -> None:
+        """Make the learner and the actor on the server's table."""
         self._client, self._page = self._server.client(), open_page(self._server, setup)
         self._lost = storage.lost_draws(self._client)
-        allow_again([table], self._lost)
+        allow_again(self._server.tables, self._lost)
         self.inner = PublishingLearner(setup, self._client, self.watch)
         state = setup.state or {"learner": None, "actor": None}
         if state["learner"] is not None:
@@ -61,11 +72,16 @@ class Bundle(LearningRole):
         self._source = LocalWeights(self.inner.learner, self.inner.publish())
         with networks_on(setup.run.policy_device):
             self._actor = self.agent.make_actor(
-                setup.env, setup.config, self._client, self._source, index=index, seed=setup.seed, watch=self.watch
+                setup.env,
+                setup.config,
+                self._client,
+                self._source,
+                index=setup.name.index,
+                seed=setup.seed,
+                watch=self.watch,
             )
         if state["actor"] is not None:
             self._actor.load_state_dict(with_new_random_state(setup, state["actor"], self._actor))
-        self._waits = ""
 
     def ready(self) -> Ready:
         """Its process, and the draws that its table lost."""

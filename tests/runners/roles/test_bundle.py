@@ -1,0 +1,65 @@
+"""The role of a bundle, made on its own."""
+
+import dataclasses
+
+import pytest
+
+pytest.importorskip("torch")
+
+import reverie
+from reverie.agents.gorila import agent as gorila
+from reverie.errors import UnavailableError
+from reverie.parameters import FileChannel
+from reverie.runners.links.messages import Ready, RoleName, Serving, Stop
+from reverie.runners.links.replay_storage import ReplayStorage
+from reverie.runners.links.weights import WeightsChannel
+from reverie.runners.planning.topology import plan
+from reverie.runners.roles import bundle, role_loop
+from reverie.runners.supervision.role_setups import RoleSetups
+
+
+class Line:
+    """A link over which nothing comes but the end."""
+
+    def __init__(self):
+        self.reported = []
+
+    def send(self, report):
+        self.reported.append(report)
+
+    def commands(self):
+        return [Stop()]
+
+
+def setup_of(folder):
+    """A bundle with a journal, a disk and a page."""
+    config = dataclasses.replace(gorila.load_preset("CartPole-v1").config, bundled=True)
+    run = dataclasses.replace(gorila.load_preset("CartPole-v1").run, replay_disk=str(folder / "disk"))
+    topology = plan(gorila, "CartPole-v1", config=config, run=run, runner="process", check_memory=False)
+    storage = ReplayStorage(journal=reverie.Journal(folder / "journal"))
+    first = RoleSetups(gorila, topology, None).first(RoleName("bundle"))
+    weights = WeightsChannel(FileChannel(folder / "weights"))
+    return dataclasses.replace(first, serving=Serving(storage=storage), weights=weights)
+
+
+@pytest.mark.parametrize("part", ["PublishingLearner", "allow_again", "networks_on"])
+def test_a_bundle_that_starts_while_parameter_shards_do_not_answer_does_not_meet_its_own_locks(
+    part, tmp_path, monkeypatch
+):
+    """Wherever its start fails, its server is stopped: the next try opens the same journal and the same disk."""
+    attempts, made, kept = [], getattr(bundle, part), []
+
+    def late(*args):
+        attempts.append(args)
+        if len(attempts) < 3:
+            error = UnavailableError("the parameter shards do not answer")
+            kept.append(error)  # a traceback that is kept holds the half-made bundle
+            raise error
+        return made(*args)
+
+    monkeypatch.setattr(bundle, part, late)
+    monkeypatch.setattr(role_loop, "AGAIN_SECONDS", 0.0)
+    line = Line()
+    role_loop.run_role(setup_of(tmp_path), line)
+    assert len(attempts) >= 3
+    assert isinstance(line.reported[0], Ready), line.reported
