@@ -91,7 +91,7 @@ def test_the_same_steps_give_the_transitions_and_n_step_returns_of_tianshou(n_en
         returns(ours, batch, indices, n_step), returns(model, expected, places, n_step), rtol=1e-6, atol=1e-6
     )
     # Windows that are not complete are missing, and nothing else.
-    waiting = sum(windows._open for windows in ours._windows)
+    waiting = sum(len(windows._pending) for windows in ours._windows)
     assert waiting <= (n_step - 1) * n_envs
     assert len(set(numbers(batch))) == len(ours) == 60 * n_envs - waiting
 
