@@ -144,6 +144,8 @@ class Trajectory:
 
     def _new_frames(self, observation: Observation, next_observation: Observation) -> list[Observation]:
         """The frames of the next observation that are not stored yet: one, where it continues the stack."""
+        if self._stack.length == 1:
+            return [next_observation]
         frames = self._frames(next_observation)
         before = self._frames(observation)[1:]
         continues = all(equal(old, new) for old, new in zip(before, frames, strict=False))

@@ -14,7 +14,17 @@ from reverie.client import Client
 from reverie.errors import DeadlineExceededError
 from reverie.integrations._replay_table import RemoteTable
 from reverie.integrations._trajectories import FrameStack, copied
-from reverie.integrations.tianshou.windows import STEP, StepWindows, batch_of, nest_of, rows_equal
+from reverie.integrations.tianshou.windows import (
+    STEP,
+    StepWindows,
+    batch_of,
+    laid_out,
+    nest_of,
+    row_of,
+    rows_equal,
+    set_rows,
+    zeros_like_rows,
+)
 from reverie.server import Server
 from reverie.tables import Compression, Table
 
@@ -53,7 +63,8 @@ class ReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
         seed: of the draws in this process.
 
     Raises:
-        ValueError: for sizes below 1, options that contradict each other, or options of the table in this process together with `server`.
+        ValueError: for sizes below 1, options that contradict each other, or options
+            of the table in this process together with `server`.
         UnknownTableError: the server has no such table.
     """
 
@@ -148,7 +159,7 @@ class ReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
         _refuse_nan("obs_next", obs_next)
         _refuse_nan("rew", columns["rew"])
         if not self._windows:
-            self._make_windows(_row(obs, 0))
+            self._make_windows(row_of(obs, 0))
         flags = (ids, follows, ends, self._steps[ids] == self._ep_start[ids])
         rows = zip(*(flag.tolist() for flag in flags), strict=True)
         for row, (env, known, ended, begins) in enumerate(rows):
@@ -156,7 +167,7 @@ class ReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
             windows, episode = self._windows[env], self._episodes[env]
             if not known:
                 windows.cut()
-            windows.add(_row(obs, row), _row(obs_next, row), rest, ended, follows=known, followed=True)
+            windows.add(row_of(obs, row), row_of(obs_next, row), rest, ended, follows=known, followed=True)
             if begins:
                 episode.clear()
             episode.append(rest)
@@ -171,7 +182,7 @@ class ReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
         """Which environments continue an episode: their observation is the one behind their step before."""
         if self._newest is None:
             return np.zeros(len(ids), np.bool_)
-        return ~self._ended[ids] & rows_equal(obs, _row(self._newest, ids))
+        return ~self._ended[ids] & rows_equal(obs, row_of(self._newest, ids))
 
     def _remember(self, obs_next: Any, ids: npt.NDArray[np.int64], ends: npt.NDArray[np.bool_]) -> None:
         """Keeps the newest observation of each environment, for `_follows`: one copy for all."""
@@ -179,8 +190,8 @@ class ReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
             self._newest = copied(obs_next)
         else:
             if self._newest is None:
-                self._newest = _zeros(obs_next, self.buffer_num)
-            _set_rows(self._newest, ids, obs_next)
+                self._newest = zeros_like_rows(obs_next, self.buffer_num)
+            set_rows(self._newest, ids, obs_next)
         self._ended[ids] = ends
 
     def _count_steps(
@@ -226,7 +237,7 @@ class ReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
         self._observations = {name: batch_of(self._joined(data.pop(name))) for name in _OBSERVATIONS if name in data}
         here = None if drawn.mask is None else _mask(drawn.mask, "rew")
         self._lengths = np.full(batch_size, data["rew"].shape[1] if n > 1 else 1) if here is None else here.sum(axis=1)
-        columns = {name: _steps(data[name], n) for name in STEP}
+        columns = {name: laid_out(data[name], n) for name in STEP}
         columns["done"] = columns["terminated"] | columns["truncated"]
         self._meta, self._keys = batch_of(columns), drawn.info.key
         indices = np.arange(batch_size) * n
@@ -383,37 +394,9 @@ def _stacked(frame_stack: int, stack_num: int, save_only_last_obs: bool, stack_a
     return stack_num, 0
 
 
-def _row(value: Any, row: Any) -> Any:
-    return {name: _row(part, row) for name, part in value.items()} if isinstance(value, dict) else value[row]
-
-
-def _zeros(like: Any, count: int) -> Any:
-    if isinstance(like, dict):
-        return {name: _zeros(part, count) for name, part in like.items()}
-    return np.zeros((count, *like.shape[1:]), like.dtype)
-
-
-def _set_rows(value: Any, rows: Any, given: Any) -> None:
-    if not isinstance(value, dict):
-        value[rows] = given
-        return
-    for name, part in value.items():
-        _set_rows(part, rows, given[name])
-
-
 def _mask(mask: Any, name: str) -> npt.NDArray[np.bool_]:
     found: npt.NDArray[np.bool_] = mask[name] if isinstance(mask, dict) else mask
     return found
-
-
-def _steps(cells: npt.NDArray[Any], n: int) -> npt.NDArray[Any]:
-    """The cells of windows one after another, `[B * n, ...]`, with zeros behind those of short windows."""
-    if n == 1:
-        return cells
-    width = cells.shape[1]  # All windows of a batch may be short ones.
-    if width < n:
-        cells = np.concatenate([cells, np.zeros((len(cells), n - width, *cells.shape[2:]), cells.dtype)], axis=1)
-    return cells.reshape(-1, *cells.shape[2:])
 
 
 def _refuse_nan(name: str, column: Any) -> None:

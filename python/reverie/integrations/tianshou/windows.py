@@ -10,7 +10,17 @@ from tianshou.data import Batch
 
 from reverie.integrations._trajectories import Trajectory
 
-__all__ = ["STEP", "StepWindows", "batch_of", "nest_of", "rows_equal"]
+__all__ = [
+    "STEP",
+    "StepWindows",
+    "batch_of",
+    "laid_out",
+    "nest_of",
+    "row_of",
+    "rows_equal",
+    "set_rows",
+    "zeros_like_rows",
+]
 
 #: The columns of a step that are no observations.
 STEP = ("act", "rew", "terminated", "truncated")
@@ -58,3 +68,34 @@ def rows_equal(one: Any, other: Any) -> npt.NDArray[np.bool_]:
         return np.zeros(len(one), np.bool_)
     found: npt.NDArray[np.bool_] = (one == other).reshape(len(one), -1).all(axis=1)
     return found
+
+
+def row_of(value: Any, row: Any) -> Any:
+    """Rows of a nest of arrays."""
+    return {name: row_of(part, row) for name, part in value.items()} if isinstance(value, dict) else value[row]
+
+
+def zeros_like_rows(like: Any, count: int) -> Any:
+    """A nest of `count` rows of zeros, as those of another."""
+    if isinstance(like, dict):
+        return {name: zeros_like_rows(part, count) for name, part in like.items()}
+    return np.zeros((count, *like.shape[1:]), like.dtype)
+
+
+def set_rows(value: Any, rows: Any, given: Any) -> None:
+    """Sets rows of a nest of arrays."""
+    if not isinstance(value, dict):
+        value[rows] = given
+        return
+    for name, part in value.items():
+        set_rows(part, rows, given[name])
+
+
+def laid_out(cells: npt.NDArray[Any], n: int) -> npt.NDArray[Any]:
+    """The cells of windows one after another, `[B * n, ...]`, with zeros behind those of short windows."""
+    if n == 1:
+        return cells
+    width = cells.shape[1]  # All windows of a batch may be short ones.
+    if width < n:
+        cells = np.concatenate([cells, np.zeros((len(cells), n - width, *cells.shape[2:]), cells.dtype)], axis=1)
+    return cells.reshape(-1, *cells.shape[2:])
