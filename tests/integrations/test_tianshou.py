@@ -91,7 +91,7 @@ def test_the_same_steps_give_the_transitions_and_n_step_returns_of_tianshou(n_en
         returns(ours, batch, indices, n_step), returns(model, expected, places, n_step), rtol=1e-6, atol=1e-6
     )
     # Windows that are not complete are missing, and nothing else.
-    waiting = sum(windows._open for windows in ours._windows)
+    waiting = sum(len(windows._pending) for windows in ours._windows)
     assert waiting <= (n_step - 1) * n_envs
     assert len(set(numbers(batch))) == len(ours) == 60 * n_envs - waiting
 
@@ -113,6 +113,71 @@ def test_the_newest_episode_of_each_environment_is_read_by_the_numbers_of_its_st
     first = np.arange(3) + (1 << 40)
     with pytest.raises(ValueError, match="before the newest one"):
         ours[first]
+
+
+def stacks(count, length=3, size=32, seed=0):
+    """Steps of one environment whose observations are stacks of frames of noise; an episode has five steps."""
+    rng = np.random.default_rng(seed)
+    frames = []
+    for step in range(count):
+        if step % 5 == 0:
+            frames = [rng.integers(256, size=(size, size), dtype=np.uint8)] * length
+        following = [*frames[1:], rng.integers(256, size=(size, size), dtype=np.uint8)]
+        yield Batch(
+            obs=np.stack(frames)[None],
+            obs_next=np.stack(following)[None],
+            act=np.array([step]),
+            rew=np.array([float(step)]),
+            terminated=np.array([step % 5 == 4]),
+            truncated=np.array([False]),
+        )
+        frames = following
+
+
+TIANSHOU_NAMES = {"stack_num": 3, "save_only_last_obs": True, "ignore_obs_next": True}
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+@pytest.mark.parametrize("options", [{"frame_stack": 3}, TIANSHOU_NAMES])
+def test_a_stack_of_frames_is_sampled_as_it_was_added_and_each_frame_is_stored_once(n_step, options):
+    added = list(stacks(50))
+    sizes = {}
+    for name, given in (("once", options), ("whole", {})):
+        ours = ReplayBuffer(100, 1, n_step=n_step, compression="none", seed=1, **given)
+        for batch in added:
+            ours.add(batch)
+        assert len(ours) == 50
+        batch, indices = ours.sample(400)
+        assert set(batch.act) == set(range(50))  # The starts and the ends of episodes among them.
+        last = indices
+        for _ in range(n_step - 1):
+            last = ours.next(last)
+        behind = ours[last].obs_next
+        for row, step in enumerate(batch.act):
+            np.testing.assert_array_equal(batch.obs[row], added[step].obs[0])
+            np.testing.assert_array_equal(batch.obs_next[row], added[step].obs_next[0])
+            np.testing.assert_array_equal(behind[row], added[min(step + n_step - 1, step // 5 * 5 + 4)].obs_next[0])
+        sizes[name] = ours.client.info().tables["replay"].size_bytes
+    assert sizes["once"] < 0.6 * sizes["whole"]  # 8 frames of an episode, not 18.
+
+
+def test_options_of_stacks_that_are_not_supported_are_refused_by_name():
+    for options in ({"stack_num": 4}, {"save_only_last_obs": True}):
+        with pytest.raises(ValueError, match="are supported together only"):
+            ReplayBuffer(10, **options)
+    with pytest.raises(ValueError, match="and not both"):
+        ReplayBuffer(10, frame_stack=3, **TIANSHOU_NAMES)
+    with pytest.raises(ValueError, match="does not divide axis 0"):
+        ReplayBuffer(10, frame_stack=2).add(next(stacks(1)))
+    with pytest.raises(ValueError, match="not for a dict of arrays"):
+        ReplayBuffer(10, 2, frame_stack=2).add(next(steps(1, 2, nested=True)))
+
+
+def test_observations_inside_of_a_window_are_refused_with_the_horizon():
+    ours, _ = filled(ReplayBuffer, n_step=3)
+    _, indices = ours.sample(50)
+    with pytest.raises(ValueError, match="n_step_return_horizon"):
+        ours[ours.next(indices)]
 
 
 def test_priorities_reach_the_table_and_weights_undo_them():

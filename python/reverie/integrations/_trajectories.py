@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from reverie import _checks
 from reverie.integrations._replay_table import LocalTable, RemoteTable
 
 __all__ = ["FrameStack", "Trajectory", "copied", "equal"]
@@ -24,7 +25,7 @@ class FrameStack:
     Args:
         length: the number of frames; 1 is an observation that is no stack.
         axis: the axis of the observation along which frames follow each other.
-        shape: the observation's shape.
+        shape: the observation's shape; None where it is not known yet, see `of`.
 
     Raises:
         ValueError: for an axis that the shape does not have, or that cannot be divided into frames.
@@ -32,11 +33,12 @@ class FrameStack:
 
     length: int = 1
     axis: int = 0
-    shape: tuple[int, ...] = ()
+    shape: tuple[int, ...] | None = ()
 
     def __post_init__(self) -> None:
-        if self.length < 1:
-            raise ValueError(f"frame_stack must be at least 1, got {self.length}")
+        _checks.count("frame_stack", self.length, 1)
+        if self.shape is None:
+            return
         if self.length > 1 and not -len(self.shape) <= self.axis < len(self.shape):
             raise ValueError(f"stack_axis is {self.axis}, and observations have the shape {self.shape}")
         if self.length > 1 and self.shape[self.axis] % self.length:
@@ -44,14 +46,26 @@ class FrameStack:
                 f"frame_stack is {self.length}, which does not divide axis {self.axis} of observations {self.shape}"
             )
 
+    def of(self, observation: Observation) -> FrameStack:
+        """The stack for observations as this one.
+
+        Raises:
+            ValueError: also for a dict of arrays, which is no stack.
+        """
+        if self.length > 1 and isinstance(observation, dict):
+            raise ValueError("frame_stack is for observations that are one array, not for a dict of arrays")
+        return dataclasses.replace(self, shape=() if isinstance(observation, dict) else np.shape(observation))
+
     def split(self, observation: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
         """The frames of an observation, the oldest first."""
         return np.split(observation, self.length, self.axis)
 
     def join(self, frames: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The observations `[B, ...]` of frames `[B, length, ...]`."""
-        axis = self.axis % len(self.shape)
-        return np.moveaxis(frames, 1, 1 + axis).reshape(len(frames), *self.shape)
+        count, shape = len(frames), list(frames.shape[2:])
+        axis = self.axis % len(shape)
+        shape[axis] *= self.length
+        return np.moveaxis(frames, 1, 1 + axis).reshape(count, *shape)
 
 
 class Trajectory:
@@ -130,6 +144,8 @@ class Trajectory:
 
     def _new_frames(self, observation: Observation, next_observation: Observation) -> list[Observation]:
         """The frames of the next observation that are not stored yet: one, where it continues the stack."""
+        if self._stack.length == 1:
+            return [next_observation]
         frames = self._frames(next_observation)
         before = self._frames(observation)[1:]
         continues = all(equal(old, new) for old, new in zip(before, frames, strict=False))

@@ -12,13 +12,26 @@ from tianshou.data import Batch, ReplayBufferManager, to_numpy
 from reverie import _checks, rate_limiters, selectors
 from reverie.client import Client
 from reverie.errors import DeadlineExceededError
-from reverie.integrations.tianshou.windows import StepWindows, nest_of
+from reverie.integrations._replay_table import RemoteTable
+from reverie.integrations._trajectories import FrameStack, copied
+from reverie.integrations.tianshou.windows import (
+    STEP,
+    StepWindows,
+    batch_of,
+    laid_out,
+    nest_of,
+    row_of,
+    rows_equal,
+    set_rows,
+    zeros_like_rows,
+)
 from reverie.server import Server
 from reverie.tables import Compression, Table
 
 __all__ = ["PrioritizedReplayBuffer", "ReplayBuffer"]
 
-_STEP = ("act", "rew", "terminated", "truncated")
+#: The columns of observations of an item; the last one only with several steps.
+_OBSERVATIONS = ("obs", "obs_next", "obs_last")
 #: The numbers of an environment's steps begin at a multiple of this; indices of a sample are smaller.
 _STEPS = 1 << 40
 
@@ -37,13 +50,21 @@ class ReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
         buffer_num: the number of environments.
         n_step: the `n_step_return_horizon` of the algorithm. A step can be sampled when as many followed it, or when
             its episode ended.
+        frame_stack: observations are stacks of this number of frames, and each frame is stored once. Observations that
+            do not continue the stack of the step before are stored whole.
+        stack_axis: the axis of one environment's observation along which frames follow each other.
+        stack_num, save_only_last_obs: tianshou's names for `frame_stack`, with the stack along the first axis; only
+            together.
+        ignore_obs_next: accepted for tianshou's sake: an observation is stored once in either case, and the last one of
+            an episode is sampled as it was.
         server: None keeps the transitions in this process. An address, several, or a `reverie.Client`: on that server.
         table: the table's name on the server.
         compression: of the table in this process.
         seed: of the draws in this process.
 
     Raises:
-        ValueError: for sizes below 1, or options of the table in this process together with `server`.
+        ValueError: for sizes below 1, options that contradict each other, or options
+            of the table in this process together with `server`.
         UnknownTableError: the server has no such table.
     """
 
@@ -56,6 +77,11 @@ class ReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
         buffer_num: int = 1,
         *,
         n_step: int = 1,
+        frame_stack: int = 1,
+        stack_axis: int = 0,
+        stack_num: int = 1,
+        save_only_last_obs: bool = False,
+        ignore_obs_next: bool = False,
         server: str | Sequence[str] | Client | None = None,
         table: str = "replay",
         compression: Compression | None = None,
@@ -82,13 +108,19 @@ class ReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
                 if value is not None:
                     raise ValueError(f"{name} is an option of the table in this process; the server's has its own")
             self.client = server if isinstance(server, Client) else Client(server)
-            self.client.can_insert(table)  # Raises UnknownTableError.
-        self.maxsize = self.client.server_info()[table].max_size
+        self._table = RemoteTable(self.client, table)  # Raises UnknownTableError.
+        self.maxsize = self._table.max_size
+        self._stack = FrameStack(*_stacked(frame_stack, stack_num, save_only_last_obs, stack_axis), None)
         self._begin()
 
     def _begin(self) -> None:
         num = self.buffer_num
-        self._windows = [StepWindows(self.client, self.table, self.n_step, self._priority) for _ in range(num)]
+        #: Of each environment, made at the first `add`, which shows the shape of observations.
+        self._windows: list[StepWindows] = []
+        #: The observation behind the newest step of each environment, and whether its episode ended there.
+        self._newest: Any = None
+        self._ended, self._order = np.ones(num, np.bool_), np.arange(num)
+        self._observations: dict[str, Any] = {}
         self._steps, self._ep_start = np.zeros(num, np.int64), np.zeros(num, np.int64)
         self._returns = np.zeros(num)
         #: The steps of the newest episode of each environment, without observations.
@@ -118,26 +150,62 @@ class ReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
         """
         ids = np.arange(self.buffer_num) if buffer_ids is None else np.asarray(buffer_ids)
         obs, obs_next = nest_of(batch.obs), nest_of(batch.obs_next)
-        columns = {name: np.asarray(batch[name]) for name in _STEP}
+        columns = {name: np.asarray(batch[name]) for name in STEP}
         columns["rew"] = columns["rew"].astype(np.float64)
-        for name, column in (("obs", obs), ("obs_next", obs_next), ("rew", columns["rew"])):
-            _refuse_nan(name, column)
         ends = columns["terminated"] | columns["truncated"]
-        found: list[tuple[int, float, int, int]] = []
-        for row, env in enumerate(ids):
+        follows = self._follows(obs, ids)
+        if not follows.all():
+            _refuse_nan("obs", obs)  # Otherwise they equal observations that were checked.
+        _refuse_nan("obs_next", obs_next)
+        _refuse_nan("rew", columns["rew"])
+        if not self._windows:
+            self._make_windows(row_of(obs, 0))
+        flags = (ids, follows, ends, self._steps[ids] == self._ep_start[ids])
+        rows = zip(*(flag.tolist() for flag in flags), strict=True)
+        for row, (env, known, ended, begins) in enumerate(rows):
             rest = {name: column[row] for name, column in columns.items()}
-            self._windows[env].add(_row(obs, row), _row(obs_next, row), rest)
-            self._returns[env] += rest["rew"]
-            number, start = (int(counts[env]) + _STEPS * (int(env) + 1) for counts in (self._steps, self._ep_start))
-            if number == start:
-                self._episodes[env].clear()
-            self._episodes[env].append(rest)
-            self._steps[env] += 1
-            length = number + 1 - start
-            found.append((number, float(self._returns[env]), length, start) if ends[row] else (number, 0.0, 0, start))
-            if ends[row]:
-                self._returns[env], self._ep_start[env] = 0.0, self._steps[env]
-        numbers, returns, lengths, starts = (np.array(column) for column in zip(*found, strict=True))
+            windows, episode = self._windows[env], self._episodes[env]
+            if not known:
+                windows.cut()
+            windows.add(row_of(obs, row), row_of(obs_next, row), rest, ended, follows=known, followed=True)
+            if begins:
+                episode.clear()
+            episode.append(rest)
+        self._remember(obs_next, ids, ends)
+        return self._count_steps(ids, columns["rew"], ends)
+
+    def _make_windows(self, observation: Any) -> None:
+        stack, table = self._stack.of(observation), self._table
+        self._windows = [StepWindows(table, self.n_step, stack, self._priority) for _ in range(self.buffer_num)]
+
+    def _follows(self, obs: Any, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Which environments continue an episode: their observation is the one behind their step before."""
+        if self._newest is None:
+            return np.zeros(len(ids), np.bool_)
+        return ~self._ended[ids] & rows_equal(obs, row_of(self._newest, ids))
+
+    def _remember(self, obs_next: Any, ids: npt.NDArray[np.int64], ends: npt.NDArray[np.bool_]) -> None:
+        """Keeps the newest observation of each environment, for `_follows`: one copy for all."""
+        if len(ids) == self.buffer_num and (ids == self._order).all():
+            self._newest = copied(obs_next)
+        else:
+            if self._newest is None:
+                self._newest = zeros_like_rows(obs_next, self.buffer_num)
+            set_rows(self._newest, ids, obs_next)
+        self._ended[ids] = ends
+
+    def _count_steps(
+        self, ids: npt.NDArray[np.int64], rewards: npt.NDArray[np.float64], ends: npt.NDArray[np.bool_]
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
+        """What `add` returns, after it has counted a step of these environments."""
+        self._returns[ids] += rewards
+        offset = (ids + 1) * _STEPS
+        numbers, starts = self._steps[ids] + offset, self._ep_start[ids] + offset
+        self._steps[ids] += 1
+        lengths, returns = np.where(ends, numbers + 1 - starts, 0), np.where(ends, self._returns[ids], 0.0)
+        if ends.any():
+            over = ids[ends]
+            self._returns[over], self._ep_start[over] = 0.0, self._steps[over]
         return numbers, returns, lengths, starts
 
     def sample(self, batch_size: int | None) -> tuple[Any, npt.NDArray[np.int64]]:
@@ -155,7 +223,10 @@ class ReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
         if not batch_size or batch_size < 0:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}: a sample of all steps is not supported")
         try:
-            drawn = self.client.sample_batch(self.table, batch_size, ragged="pad", timeout=0.0 if self._local else None)
+            ragged: Any = None if self.n_step == 1 else "pad"
+            drawn = self.client.sample_batch(
+                self.table, batch_size, ragged=ragged, timeout=0.0 if self._local else None
+            )
         except DeadlineExceededError as error:
             if not self._local:
                 raise
@@ -163,16 +234,17 @@ class ReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
                 "the replay buffer has no complete step yet; collect more steps before the update"
             ) from error
         n, data = self.n_step, dict(drawn.data)
-        obs = data.pop("obs")
-        here = np.ones(data["rew"].shape, np.bool_) if drawn.mask is None else _mask(drawn.mask, "rew")
-        self._lengths, self._keys = here.sum(axis=1), drawn.info.key
-        # All windows of a batch may be short ones.
-        width = data["rew"].shape[1]
-        columns = {name: _steps(column, 0, width, n) for name, column in data.items()}
+        self._observations = {name: batch_of(self._joined(data.pop(name))) for name in _OBSERVATIONS if name in data}
+        here = None if drawn.mask is None else _mask(drawn.mask, "rew")
+        self._lengths = np.full(batch_size, data["rew"].shape[1] if n > 1 else 1) if here is None else here.sum(axis=1)
+        columns = {name: laid_out(data[name], n) for name in STEP}
         columns["done"] = columns["terminated"] | columns["truncated"]
-        self._meta = Batch(obs=_batch(_steps(obs, 0, width, n)), obs_next=_batch(_steps(obs, 1, width, n)), **columns)
+        self._meta, self._keys = batch_of(columns), drawn.info.key
         indices = np.arange(batch_size) * n
         return self._rows(indices, drawn), indices
+
+    def _joined(self, stored: Any) -> Any:
+        return stored if self._stack.length == 1 else self._stack.join(stored)
 
     def _rows(self, indices: npt.NDArray[np.int64], drawn: Any) -> Any:
         """The batch of a sample."""
@@ -198,15 +270,45 @@ class ReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
         return np.arange(start, stop)
 
     def __getitem__(self, index: Any) -> Any:
-        """Steps of the newest sample; or, by the numbers that `add` gave, of the newest episode of an environment."""
-        if not isinstance(index, np.ndarray) or not index.size or index.flat[0] < _STEPS:
-            return super().__getitem__(index)
+        """Steps of the newest sample; or, by the numbers that `add` gave, of the newest episode of an environment.
+
+        Of a window of several steps there are the first one, and the last one without `obs`, as n-step updates read
+        them. Arrays of all windows in their order are those that were drawn, without a copy.
+
+        Raises:
+            ValueError: for a step between them, or of an episode before the newest one.
+        """
+        if isinstance(index, slice):
+            self._refuse()
+        index = np.asarray(index)
+        if index.size and index.flat[0] >= _STEPS:
+            return self._of_episode(index)
+        rows, place = (index, 0) if self.n_step == 1 else np.divmod(index, self.n_step)
+        whole = rows.shape == self._keys.shape and bool((rows == np.arange(len(rows))).all())
+        names = {"obs": "obs", "obs_next": "obs_next"}
+        if np.any(place):
+            if (place != self._lengths[rows] - 1).any():
+                raise ValueError(
+                    f"observations inside of a window were not drawn: n_step={self.n_step} of the buffer must be the "
+                    "n_step_return_horizon of the algorithm"
+                )
+            names = {"obs_next": "obs_last"}
+        found = {
+            name: self._observations[drawn] if whole else self._observations[drawn][rows]
+            for name, drawn in names.items()
+        }
+        columns = self._meta.__dict__
+        if not (whole and self.n_step == 1):
+            columns = {name: column[index] for name, column in columns.items()}
+        return batch_of({**found, **columns, "info": Batch(), "policy": Batch()})
+
+    def _of_episode(self, index: npt.NDArray[np.int64]) -> Any:
         env, first = int(index[0] // _STEPS) - 1, int(index[0] % _STEPS)
         steps, start = self._episodes[env], int(self._steps[env]) - len(self._episodes[env])
         if first < start:
             raise ValueError("these steps are of an episode before the newest one of their environment")
         chosen = [steps[number] for number in index % _STEPS - start]
-        columns = {name: np.array([step[name] for step in chosen]) for name in _STEP}
+        columns = {name: np.array([step[name] for step in chosen]) for name in STEP}
         return Batch(**columns, done=columns["terminated"] | columns["truncated"])
 
     def hasnull(self) -> bool:
@@ -278,27 +380,23 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         self._beta = beta
 
 
-def _row(value: Any, row: int) -> Any:
-    return {name: _row(part, row) for name, part in value.items()} if isinstance(value, dict) else value[row]
-
-
-def _batch(value: Any) -> Any:
-    return Batch({name: _batch(part) for name, part in value.items()}) if isinstance(value, dict) else value
+def _stacked(frame_stack: int, stack_num: int, save_only_last_obs: bool, stack_axis: int) -> tuple[int, int]:
+    """The length and the axis of stacks, from options of both names."""
+    if (stack_num, save_only_last_obs) == (1, False):
+        return frame_stack, stack_axis
+    if stack_num == 1 or not save_only_last_obs:
+        raise ValueError(
+            f"stack_num={stack_num} and save_only_last_obs={save_only_last_obs} are supported together only, for "
+            "observations that are stacks of frames; frame_stack stands for both"
+        )
+    if frame_stack != 1 or stack_axis != 0:
+        raise ValueError("pass frame_stack and stack_axis, or stack_num and save_only_last_obs, and not both")
+    return stack_num, 0
 
 
 def _mask(mask: Any, name: str) -> npt.NDArray[np.bool_]:
     found: npt.NDArray[np.bool_] = mask[name] if isinstance(mask, dict) else mask
     return found
-
-
-def _steps(column: Any, first: int, width: int, n: int) -> Any:
-    """`width` cells of each row from `first` on, `[B * n, ...]`, with zeros behind them."""
-    if isinstance(column, dict):
-        return {name: _steps(part, first, width, n) for name, part in column.items()}
-    cells = column[:, first : first + width]
-    if width < n:
-        cells = np.concatenate([cells, np.zeros((len(cells), n - width, *cells.shape[2:]), cells.dtype)], axis=1)
-    return cells.reshape(-1, *cells.shape[2:])
 
 
 def _refuse_nan(name: str, column: Any) -> None:

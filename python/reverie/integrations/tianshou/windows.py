@@ -2,15 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from tianshou.data import Batch
 
-from reverie.client import Client
-from reverie.integrations._trajectories import copied, equal
+from reverie.integrations._trajectories import Trajectory
 
-__all__ = ["StepWindows", "nest_of"]
+__all__ = [
+    "STEP",
+    "StepWindows",
+    "batch_of",
+    "laid_out",
+    "nest_of",
+    "row_of",
+    "rows_equal",
+    "set_rows",
+    "zeros_like_rows",
+]
+
+#: The columns of a step that are no observations.
+STEP = ("act", "rew", "terminated", "truncated")
+
+
+class StepWindows(Trajectory):
+    """Writes an item for each step of one environment: `n_steps` steps from there, fewer at the end of an episode.
+
+    An item has the observations that an update reads: `obs` and `obs_next` of its first step, and with several steps
+    `obs_last`, which is the `obs_next` of its last one. The other columns have a cell for each of several steps.
+    """
+
+    def _send(self) -> None:
+        (end, first), cells = self._pending[0], [cell for _, cell in self._pending]
+        self._pending.popleft()
+        history = self._writer.history
+        seen = history["observation"]
+        item = {"obs": self._cells(seen, end), "obs_next": self._cells(seen, first + 1)}
+        if self._n_steps > 1:
+            item["obs_last"] = self._cells(seen, self._count)
+        for name in STEP:
+            item[name] = history[name][first if self._n_steps == 1 else cells]
+        self._writer.create_item(self._table, self._priority, item)
 
 
 def nest_of(value: Any) -> Any:
@@ -18,58 +51,51 @@ def nest_of(value: Any) -> Any:
     return {name: nest_of(value[name]) for name in value.get_keys()} if isinstance(value, Batch) else np.asarray(value)
 
 
-class StepWindows:
-    """Writes an item for each step of one environment: `n_step` steps from there, fewer at the end of an episode.
-
-    An item has `obs` with one more cell than the other columns, the observation behind the last step.
-
-    Args:
-        client, table: where the items go.
-        n_step: the number of steps of an item.
-        priority: the priority of new items.
-    """
-
-    def __init__(self, client: Client, table: str, n_step: int, priority: float | Literal["max"]) -> None:
-        self._writer = client.trajectory_writer(n_step + 1)
-        self._table, self._n_step, self._priority = table, n_step, priority
-        self._open, self._begins, self._newest = 0, True, None
-
-    def add(self, obs: Any, obs_next: Any, rest: dict[str, Any]) -> None:
-        """Adds a step. An observation that is not the one behind the step before begins another episode.
-
-        Args:
-            obs, obs_next: before and after the step; copied.
-            rest: `act`, `rew`, `terminated` and `truncated`.
-        """
-        if not self._begins and not equal(obs, self._newest):
-            self.cut()
-        if self._begins:
-            self._writer.append({"obs": obs, **rest})
-        self._writer.append({"obs": obs_next, **rest})
-        self._open, self._begins, self._newest = self._open + 1, False, copied(obs_next)
-        if self._open == self._n_step:
-            self._send()
-        if rest["terminated"] or rest["truncated"]:
-            self.cut()
-
-    def cut(self) -> None:
-        """Ends the episode: its last steps become shorter items."""
-        while self._open:
-            self._send()
-        self._begins = True
-
-    def flush(self) -> None:
-        """Waits until all items are in the table."""
-        self._writer.flush()
-
-    def _send(self) -> None:
-        """Makes an item of the oldest step that has none."""
-        columns = dict(self._writer.history)
-        obs, steps = columns.pop("obs"), self._open
-        item = {name: column[-steps:] for name, column in columns.items()}
-        self._writer.create_item(self._table, self._priority, {**item, "obs": _last(obs, steps + 1)})
-        self._open -= 1
+def batch_of(value: Any) -> Any:
+    """A `Batch` where `nest_of` has a dict. Its arrays are those of the dict: `Batch(...)` would look at each."""
+    if not isinstance(value, dict):
+        return value
+    batch = Batch()
+    batch.__dict__.update((name, batch_of(part)) for name, part in value.items())
+    return batch
 
 
-def _last(column: Any, count: int) -> Any:
-    return {name: _last(part, count) for name, part in column.items()} if isinstance(column, dict) else column[-count:]
+def rows_equal(one: Any, other: Any) -> npt.NDArray[np.bool_]:
+    """Which rows of two nests of one structure are equal, `[B]`; none where their shapes differ."""
+    if isinstance(one, dict):
+        return np.logical_and.reduce([rows_equal(part, other[name]) for name, part in one.items()])
+    if one.shape != other.shape:
+        return np.zeros(len(one), np.bool_)
+    found: npt.NDArray[np.bool_] = (one == other).reshape(len(one), -1).all(axis=1)
+    return found
+
+
+def row_of(value: Any, row: Any) -> Any:
+    """Rows of a nest of arrays."""
+    return {name: row_of(part, row) for name, part in value.items()} if isinstance(value, dict) else value[row]
+
+
+def zeros_like_rows(like: Any, count: int) -> Any:
+    """A nest of `count` rows of zeros, as those of another."""
+    if isinstance(like, dict):
+        return {name: zeros_like_rows(part, count) for name, part in like.items()}
+    return np.zeros((count, *like.shape[1:]), like.dtype)
+
+
+def set_rows(value: Any, rows: Any, given: Any) -> None:
+    """Sets rows of a nest of arrays."""
+    if not isinstance(value, dict):
+        value[rows] = given
+        return
+    for name, part in value.items():
+        set_rows(part, rows, given[name])
+
+
+def laid_out(cells: npt.NDArray[Any], n: int) -> npt.NDArray[Any]:
+    """The cells of windows one after another, `[B * n, ...]`, with zeros behind those of short windows."""
+    if n == 1:
+        return cells
+    width = cells.shape[1]  # All windows of a batch may be short ones.
+    if width < n:
+        cells = np.concatenate([cells, np.zeros((len(cells), n - width, *cells.shape[2:]), cells.dtype)], axis=1)
+    return cells.reshape(-1, *cells.shape[2:])
