@@ -20,6 +20,7 @@ from reverie.integrations.tianshou.windows import (
     batch_of,
     laid_out,
     nest_of,
+    refuse_nan,
     row_of,
     rows_equal,
     set_rows,
@@ -155,9 +156,9 @@ class ReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
         ends = columns["terminated"] | columns["truncated"]
         follows = self._follows(obs, ids)
         if not follows.all():
-            _refuse_nan("obs", obs)  # Otherwise they equal observations that were checked.
-        _refuse_nan("obs_next", obs_next)
-        _refuse_nan("rew", columns["rew"])
+            refuse_nan("obs", obs)  # Otherwise they equal observations that were checked.
+        refuse_nan("obs_next", obs_next)
+        refuse_nan("rew", columns["rew"])
         if not self._windows:
             self._make_windows(row_of(obs, 0))
         flags = (ids, follows, ends, self._steps[ids] == self._ep_start[ids])
@@ -397,11 +398,3 @@ def _stacked(frame_stack: int, stack_num: int, save_only_last_obs: bool, stack_a
 def _mask(mask: Any, name: str) -> npt.NDArray[np.bool_]:
     found: npt.NDArray[np.bool_] = mask[name] if isinstance(mask, dict) else mask
     return found
-
-
-def _refuse_nan(name: str, column: Any) -> None:
-    if isinstance(column, dict):
-        for part, values in column.items():
-            _refuse_nan(f"{name}/{part}", values)
-    elif column.dtype.kind == "f" and np.isnan(column).any():
-        raise ValueError(f"column '{name}' has NaN; the step was not added")

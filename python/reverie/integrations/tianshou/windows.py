@@ -63,7 +63,7 @@ def batch_of(value: Any) -> Any:
 def rows_equal(one: Any, other: Any) -> npt.NDArray[np.bool_]:
     """Which rows of two nests of one structure are equal, `[B]`; none where their shapes differ."""
     if isinstance(one, dict):
-        return np.logical_and.reduce([rows_equal(part, other[name]) for name, part in one.items()])
+        return np.stack([rows_equal(part, other[name]) for name, part in one.items()]).all(axis=0)
     if one.shape != other.shape:
         return np.zeros(len(one), np.bool_)
     found: npt.NDArray[np.bool_] = (one == other).reshape(len(one), -1).all(axis=1)
@@ -99,3 +99,12 @@ def laid_out(cells: npt.NDArray[Any], n: int) -> npt.NDArray[Any]:
     if width < n:
         cells = np.concatenate([cells, np.zeros((len(cells), n - width, *cells.shape[2:]), cells.dtype)], axis=1)
     return cells.reshape(-1, *cells.shape[2:])
+
+
+def refuse_nan(name: str, column: Any) -> None:
+    """Raises ValueError for NaN in a column, or in a part of it."""
+    if isinstance(column, dict):
+        for part, values in column.items():
+            refuse_nan(f"{name}/{part}", values)
+    elif column.dtype.kind == "f" and np.isnan(column).any():
+        raise ValueError(f"column '{name}' has NaN; the step was not added")
