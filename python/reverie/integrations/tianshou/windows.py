@@ -66,7 +66,7 @@ def rows_equal(one: Any, other: Any) -> npt.NDArray[np.bool_]:
         return np.stack([rows_equal(part, other[name]) for name, part in one.items()]).all(axis=0)
     if one.shape != other.shape:
         return np.zeros(len(one), np.bool_)
-    found: npt.NDArray[np.bool_] = (one == other).reshape(len(one), -1).all(axis=1)
+    found: npt.NDArray[np.bool_] = np.asarray((one == other).reshape(len(one), -1).all(axis=1))
     return found
 
 
