@@ -62,12 +62,14 @@ def batch_of(value: Any) -> Any:
 
 def rows_equal(one: Any, other: Any) -> npt.NDArray[np.bool_]:
     """Which rows of two nests of one structure are equal, `[B]`; none where their shapes differ."""
+    equal: npt.NDArray[np.bool_]
     if isinstance(one, dict):
-        return np.stack([rows_equal(part, other[name]) for name, part in one.items()]).all(axis=0)
-    if one.shape != other.shape:
-        return np.zeros(len(one), np.bool_)
-    found: npt.NDArray[np.bool_] = np.asarray((one == other).reshape(len(one), -1).all(axis=1))
-    return found
+        equal = np.logical_and.reduce([rows_equal(part, other[name]) for name, part in one.items()])
+    elif one.shape != other.shape:
+        equal = np.zeros(len(one), np.bool_)
+    else:
+        equal = (one == other).reshape(len(one), -1).all(axis=1)
+    return equal
 
 
 def row_of(value: Any, row: Any) -> Any:
