@@ -180,6 +180,14 @@ def test_observations_inside_of_a_window_are_refused_with_the_horizon():
         ours[ours.next(indices)]
 
 
+def test_an_environment_that_is_named_twice_is_refused_and_nothing_is_added():
+    buffer, _ = filled(ReplayBuffer, count=5)
+    (step,) = steps(1, 2)
+    with pytest.raises(ValueError, match=r"buffer_ids names an environment twice: \[1, 1\]"):
+        buffer.add(step, [1, 1])
+    assert len(buffer) == 10
+
+
 def test_priorities_reach_the_table_and_weights_undo_them():
     ours, _ = filled(PrioritizedReplayBuffer, count=30, n_envs=1, n_step=2, alpha=1.0, beta=1.0, seed=1)
     batch, indices = ours.sample(500)

@@ -14,6 +14,7 @@ from reverie.client import Client
 from reverie.errors import DeadlineExceededError
 from reverie.integrations._replay_table import RemoteTable
 from reverie.integrations._trajectories import FrameStack, copied
+from reverie.integrations.tianshou.episodes import Episodes, are_numbers
 from reverie.integrations.tianshou.windows import (
     STEP,
     StepWindows,
@@ -33,8 +34,6 @@ __all__ = ["PrioritizedReplayBuffer", "ReplayBuffer"]
 
 #: The columns of observations of an item; the last one only with several steps.
 _OBSERVATIONS = ("obs", "obs_next", "obs_last")
-#: The numbers of an environment's steps begin at a multiple of this; indices of a sample are smaller.
-_STEPS = 1 << 40
 
 
 class ReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
@@ -118,14 +117,10 @@ class ReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
         num = self.buffer_num
         #: Of each environment, made at the first `add`, which shows the shape of observations.
         self._windows: list[StepWindows] = []
-        #: The observation behind the newest step of each environment, and whether its episode ended there.
+        #: The observation behind the newest step of each environment.
         self._newest: Any = None
-        self._ended, self._order = np.ones(num, np.bool_), np.arange(num)
+        self._episodes, self._order = Episodes(num), list(range(num))
         self._observations: dict[str, Any] = {}
-        self._steps, self._ep_start = np.zeros(num, np.int64), np.zeros(num, np.int64)
-        self._returns = np.zeros(num)
-        #: The steps of the newest episode of each environment, without observations.
-        self._episodes: list[list[dict[str, Any]]] = [[] for _ in range(num)]
         self._meta, self._keys, self._lengths = Batch(), np.zeros(0, np.int64), np.zeros(0, np.int64)
 
     def _sampler(self, seed: int | None) -> selectors.Selector:
@@ -147,67 +142,54 @@ class ReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
             and the number of the step at which its episode began.
 
         Raises:
-            ValueError: for NaN in an observation or a reward.
+            ValueError: for NaN in an observation or a reward, or an environment that is named twice.
         """
-        ids = np.arange(self.buffer_num) if buffer_ids is None else np.asarray(buffer_ids)
+        ids = self._order if buffer_ids is None else np.asarray(buffer_ids).tolist()
+        if len(set(ids)) < len(ids):
+            raise ValueError(f"buffer_ids names an environment twice: {ids}")
         obs, obs_next = nest_of(batch.obs), nest_of(batch.obs_next)
         columns = {name: np.asarray(batch[name]) for name in STEP}
         columns["rew"] = columns["rew"].astype(np.float64)
-        ends = columns["terminated"] | columns["truncated"]
+        ends = (columns["terminated"] | columns["truncated"]).tolist()
         follows = self._follows(obs, ids)
-        if not follows.all():
+        if not all(follows):
             refuse_nan("obs", obs)  # Otherwise they equal observations that were checked.
         refuse_nan("obs_next", obs_next)
         refuse_nan("rew", columns["rew"])
         if not self._windows:
             self._make_windows(row_of(obs, 0))
-        flags = (ids, follows, ends, self._steps[ids] == self._ep_start[ids])
-        rows = zip(*(flag.tolist() for flag in flags), strict=True)
-        for row, (env, known, ended, begins) in enumerate(rows):
+        found = []
+        for row, env in enumerate(ids):
             rest = {name: column[row] for name, column in columns.items()}
-            windows, episode = self._windows[env], self._episodes[env]
+            windows, ended, known = self._windows[env], ends[row], follows[row]
             if not known:
                 windows.cut()
             windows.add(row_of(obs, row), row_of(obs_next, row), rest, ended, follows=known, followed=True)
-            if begins:
-                episode.clear()
-            episode.append(rest)
-        self._remember(obs_next, ids, ends)
-        return self._count_steps(ids, columns["rew"], ends)
+            found.append(self._episodes.add(env, rest, ended))
+        self._remember(obs_next, ids)
+        numbers, returns, lengths, starts = (np.array(column) for column in zip(*found, strict=True))
+        return numbers, returns, lengths, starts
 
     def _make_windows(self, observation: Any) -> None:
         stack, table = self._stack.of(observation), self._table
         self._windows = [StepWindows(table, self.n_step, stack, self._priority) for _ in range(self.buffer_num)]
 
-    def _follows(self, obs: Any, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    def _follows(self, obs: Any, ids: list[int]) -> list[bool]:
         """Which environments continue an episode: their observation is the one behind their step before."""
         if self._newest is None:
-            return np.zeros(len(ids), np.bool_)
-        return ~self._ended[ids] & rows_equal(obs, row_of(self._newest, ids))
+            return [False] * len(ids)
+        newest = self._newest if ids == self._order else row_of(self._newest, ids)
+        ended = self._episodes.ended
+        return [same and not ended[env] for env, same in zip(ids, rows_equal(obs, newest).tolist(), strict=True)]
 
-    def _remember(self, obs_next: Any, ids: npt.NDArray[np.int64], ends: npt.NDArray[np.bool_]) -> None:
+    def _remember(self, obs_next: Any, ids: list[int]) -> None:
         """Keeps the newest observation of each environment, for `_follows`: one copy for all."""
-        if len(ids) == self.buffer_num and (ids == self._order).all():
+        if ids == self._order:
             self._newest = copied(obs_next)
         else:
             if self._newest is None:
                 self._newest = zeros_like_rows(obs_next, self.buffer_num)
-            set_rows(self._newest, ids, obs_next)
-        self._ended[ids] = ends
-
-    def _count_steps(
-        self, ids: npt.NDArray[np.int64], rewards: npt.NDArray[np.float64], ends: npt.NDArray[np.bool_]
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
-        """What `add` returns, after it has counted a step of these environments."""
-        self._returns[ids] += rewards
-        offset = (ids + 1) * _STEPS
-        numbers, starts = self._steps[ids] + offset, self._ep_start[ids] + offset
-        self._steps[ids] += 1
-        lengths, returns = np.where(ends, numbers + 1 - starts, 0), np.where(ends, self._returns[ids], 0.0)
-        if ends.any():
-            over = ids[ends]
-            self._returns[over], self._ep_start[over] = 0.0, self._steps[over]
-        return numbers, returns, lengths, starts
+            set_rows(self._newest, np.array(ids), obs_next)
 
     def sample(self, batch_size: int | None) -> tuple[Any, npt.NDArray[np.int64]]:
         """Draws steps with replacement.
@@ -282,8 +264,8 @@ class ReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
         if isinstance(index, slice):
             self._refuse()
         index = np.asarray(index)
-        if index.size and index.flat[0] >= _STEPS:
-            return self._of_episode(index)
+        if are_numbers(index):
+            return self._episodes[index]
         rows, place = (index, 0) if self.n_step == 1 else np.divmod(index, self.n_step)
         whole = rows.shape == self._keys.shape and bool((rows == np.arange(len(rows))).all())
         names = {"obs": "obs", "obs_next": "obs_next"}
@@ -303,15 +285,6 @@ class ReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
             columns = {name: column[index] for name, column in columns.items()}
         return batch_of({**found, **columns, "info": Batch(), "policy": Batch()})
 
-    def _of_episode(self, index: npt.NDArray[np.int64]) -> Any:
-        env, first = int(index[0] // _STEPS) - 1, int(index[0] % _STEPS)
-        steps, start = self._episodes[env], int(self._steps[env]) - len(self._episodes[env])
-        if first < start:
-            raise ValueError("these steps are of an episode before the newest one of their environment")
-        chosen = [steps[number] for number in index % _STEPS - start]
-        columns = {name: np.array([step[name] for step in chosen]) for name in STEP}
-        return Batch(**columns, done=columns["terminated"] | columns["truncated"])
-
     def hasnull(self) -> bool:
         """False: `add` refuses NaN."""
         return False
@@ -321,10 +294,11 @@ class ReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
         for windows in self._windows:
             windows.cut()
             windows.flush()
-        returns, steps, starts, episodes = self._returns, self._steps, self._ep_start, self._episodes
+        episodes = self._episodes
         self._begin()
         if keep_statistics:
-            self._returns, self._steps, self._ep_start, self._episodes = returns, steps, starts, episodes
+            episodes.begin_again()
+            self._episodes = episodes
         self.client.reset(self.table)
 
     def _refuse(self, *args: Any, **options: Any) -> NoReturn:
