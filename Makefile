@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo build-tests build-lints test test-rust test-python test-long test-python-long test-all test-isa mutants test-valgrind test-differential test-ported check lint types layers instructions examples bench \
+.PHONY: help setup demo build-tests build-lints test test-rust test-python test-long test-python-long test-all test-isa mutants test-valgrind test-differential test-ported check check-source check-tests check-use lint types layers instructions examples bench \
 	bench-in-process bench-network bench-disk bench-timeline bench-smoke bench-smoke-replay bench-smoke-training bench-learn train-bench fuzz docs screenshots site site-serve wheel test-wheel try-image wheels other-systems fmt clean
 
 export PATH := $(shell tools/rust_env.sh path)
@@ -91,12 +91,19 @@ test-differential: setup ## the same random programs against dm-reverb and Rever
 test-ported: setup ## code written for dm-reverb on Reverie: the tests that Acme publishes of its adders, and what gives TensorFlow's tensors
 	$(PY) tests/ported $(ARGS)
 
-# Two things at a time. The tests of Python come first: they take as long as all others, which run beside them one after
-# another, and wait for processes and clocks for a third of that time.
-ALL_CHECKS = test-python-long lint types layers instructions test-rust bench-smoke-replay bench-smoke-training examples site test-wheel
+check: check-source check-tests check-use ## what CI runs: lints, types, layers, instruction counts, tests, README, docs, examples, the site, the wheel, short benchmarks
 
-check: setup ## what CI runs: lints, types, layers, instruction counts, tests, README, docs, examples, the site, the wheel, short benchmarks
-	$(MAKE) --jobs=2 --output-sync=line --no-print-directory $(ALL_CHECKS)
+# Two at a time: most of these keep one core busy.
+PAIRED = $(MAKE) --jobs=2 --output-sync=target
+
+check-source: setup
+	$(PAIRED) lint types layers instructions
+
+check-tests: test-rust test-python-long
+
+# The longest first: one that begins last runs alone.
+check-use: setup
+	$(PAIRED) bench-smoke-replay bench-smoke-training examples site test-wheel
 
 lint: setup ## formatting, lints and Rust's documentation with its examples; warnings are errors
 	cargo fmt --all --check
