@@ -10,7 +10,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from importlib import metadata
 from typing import Any, Protocol
 
 from reverie import _native
@@ -43,6 +42,8 @@ def _tracer() -> Any:
         from opentelemetry import trace
     except ImportError as error:
         raise ImportError('tracing needs OpenTelemetry: pip install "reverie[otel]"') from error
+    from importlib import metadata  # Not at the top: it loads fifty modules, of which `import reverie` needs none.
+
     return trace.get_tracer("reverie", metadata.version("reverie"))
 
 
@@ -299,6 +300,8 @@ def _exporters() -> list[Any]:
             given = (os.environ.get(f"OTEL_EXPORTER_OTLP_{of}PROTOCOL") for of in ("TRACES_", ""))
             protocol = next(filter(None, given), "http/protobuf")
             entry = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}.get(protocol, protocol)
+        from importlib import metadata
+
         found = metadata.entry_points(group="opentelemetry_traces_exporter", name=entry)
         if not found:
             raise ValueError(

@@ -120,6 +120,18 @@ def test_importing_the_package_loads_numpy_and_no_framework() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_importing_the_package_loads_nothing_that_only_some_programs_need() -> None:
+    code = (
+        "import sys, numpy\n"
+        "before = set(sys.modules)\n"
+        "import reverie\n"
+        "rare = {'importlib.metadata', 'email.message', 'csv', 'asyncio', 'http.client'}\n"
+        "print(sorted(rare & {*sys.modules} - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_the_commands_are_known_before_any_framework_is_loaded() -> None:
     code = (
         "import sys, reverie.cli.app\n"
