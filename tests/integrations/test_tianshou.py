@@ -180,6 +180,29 @@ def test_observations_inside_of_a_window_are_refused_with_the_horizon():
         ours[ours.next(indices)]
 
 
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_an_add_that_failed_between_two_environments_and_is_tried_again_mixes_no_observations(n_step, monkeypatch):
+    """The first environment has the step then, and the second does not; observations rise by one with each step."""
+
+    def add(number):
+        obs, no = np.full((2, 1), number, np.float32), np.zeros(2, np.bool_)
+        step = Batch(obs=obs, obs_next=obs + 1, act=np.zeros(2), rew=np.zeros(2), terminated=no, truncated=no)
+        buffer.add(step, np.arange(2))
+
+    buffer = ReplayBuffer(1000, 2, n_step=n_step)
+    add(0)
+    with monkeypatch.context() as patch:
+        patch.setattr(buffer._windows[1], "add", lambda *args, **options: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            add(1)
+    for number in range(1, 8):
+        add(number)
+    len(buffer)
+    batch, _ = buffer.sample(400)
+    assert (batch.obs_next == batch.obs + 1).all()
+    assert (buffer[buffer.unfinished_index()].obs_next[:, 0] == batch.obs[:, 0] + buffer._lengths).all()
+
+
 def test_an_environment_that_is_named_twice_is_refused_and_nothing_is_added():
     buffer, _ = filled(ReplayBuffer, count=5)
     (step,) = steps(1, 2)

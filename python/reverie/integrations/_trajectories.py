@@ -104,6 +104,8 @@ class Trajectory:
     ) -> None:
         """Adds a transition. An observation that is not the previous next observation begins another trajectory.
 
+        So does the transition after an error, which may have come before or behind the end of its step.
+
         Args:
             observation, next_observation: of this step; copied.
             rest: `action`, `reward`, `done` (1 where nothing is bootstrapped from the next observation), and any
@@ -112,7 +114,8 @@ class Trajectory:
             follows: the caller knows that `observation` is the previous next observation, which is not compared.
             followed: the next step will be added with `follows`, so that this next observation is not copied.
         """
-        if not follows and (self._newest is None or not equal(observation, self._newest)):
+        newest, self._newest = self._newest, None
+        if not follows and (newest is None or not equal(observation, newest)):
             self.cut()
             self._append(self._frames(observation), rest)
         start = self._count
@@ -152,18 +155,21 @@ class Trajectory:
         return frames[-1:] if continues else frames
 
     def _append(self, frames: list[Observation], rest: dict[str, Any]) -> None:
-        for frame in frames:
-            self._writer.append({"observation": frame, **rest})
-        self._count += len(frames)
+        try:
+            for frame in frames:
+                self._writer.append({"observation": frame, **rest})
+        finally:
+            self._count = self._writer.episode_steps  # Where too much was in flight, a step raises and is there.
 
     def _send(self) -> None:
         """Makes an item of the oldest step that has none."""
         (end, _), cells = self._pending[0], [cell for _, cell in self._pending]
+        last = cells[-1] + 1  # A step behind it whose append raised is in the history, and in no item.
         self._pending.popleft()
         history = self._writer.history
         item = {
             "observation": self._cells(history["observation"], end),
-            "next_observation": self._cells(history["observation"], self._count),
+            "next_observation": self._cells(history["observation"], last),
             "action": history["action"][cells[0]],
             "reward": history["reward"][cells[0] if self._n_steps == 1 else cells],
             "done": history["done"][cells[-1]],

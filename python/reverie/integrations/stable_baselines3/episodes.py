@@ -66,7 +66,7 @@ class GoalTrajectory(Trajectory):
     def _send_episode(self) -> None:
         columns = dict(self._writer.history)
         observation = columns.pop("observation")
-        first, end = self._pending[0][1], self._count
+        first, end = self._pending[0][1], self._pending[-1][1] + 1
         goals = observation["achieved_goal"]
         for _, cell in self._pending:
             item = {name: column[cell] for name, column in columns.items()}
@@ -85,7 +85,7 @@ class GoalTrajectory(Trajectory):
         """The columns of the episode that has not ended, its first observation in front; None at a first step."""
         if not self._pending:
             return None
-        cells = slice(self._pending[0][1] - 1, self._count)
+        cells = slice(self._pending[0][1] - 1, self._pending[-1][1] + 1)
         return {
             name: {part: cut[cells].numpy() for part, cut in column.items()}
             if isinstance(column, dict)

@@ -159,14 +159,20 @@ class ReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
         if not self._windows:
             self._make_windows(row_of(obs, 0))
         found = []
-        for row, env in enumerate(ids):
-            rest = {name: column[row] for name, column in columns.items()}
-            windows, ended, known = self._windows[env], ends[row], follows[row]
-            if not known:
-                windows.cut()
-            windows.add(row_of(obs, row), row_of(obs_next, row), rest, ended, follows=known, followed=True)
-            found.append(self._episodes.add(env, rest, ended))
-        self._remember(obs_next, ids)
+        try:
+            for row, env in enumerate(ids):
+                rest = {name: column[row] for name, column in columns.items()}
+                windows, ended, known = self._windows[env], ends[row], follows[row]
+                if not known:
+                    windows.cut()
+                windows.add(row_of(obs, row), row_of(obs_next, row), rest, ended, follows=known, followed=True)
+                found.append(self._episodes.add(env, rest, ended))
+            self._remember(obs_next, ids)
+        except BaseException:
+            # Some environments have the step and some do not: the next step of each begins a trajectory of its own.
+            self._newest = None
+            self._episodes.begin_again()
+            raise
         numbers, returns, lengths, starts = (np.array(column) for column in zip(*found, strict=True))
         return numbers, returns, lengths, starts
 

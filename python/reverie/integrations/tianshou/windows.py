@@ -40,7 +40,7 @@ class StepWindows(Trajectory):
         seen = history["observation"]
         item = {"obs": self._cells(seen, end), "obs_next": self._cells(seen, first + 1)}
         if self._n_steps > 1:
-            item["obs_last"] = self._cells(seen, self._count)
+            item["obs_last"] = self._cells(seen, cells[-1] + 1)
         for name in STEP:
             item[name] = history[name][first if self._n_steps == 1 else cells]
         self._writer.create_item(self._table, self._priority, item)
