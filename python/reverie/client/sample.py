@@ -108,7 +108,7 @@ def samples_of(
         columns, sizes = (in_order_of(form, each, structure) for each in (columns, sizes))
         structure = form
     info = batch.info
-    fields = zip(
+    infos = zip(
         info.key.tolist(),
         info.probability.tolist(),
         info.table_size.tolist(),
@@ -116,18 +116,51 @@ def samples_of(
         info.times_sampled.tolist(),
         strict=True,
     )
-    for row, values in enumerate(fields):
-        sampled = SampleInfo(*values)
+    # Past the constructors of the named tuples, which are Python functions: two calls for each item.
+    samples = (_tuple(SampleInfo, values) for values in infos)
+    data_of = structure.unflatten if unpack else _flat
+    rows = _whole_rows if all(size is None for size in sizes) else _rows_of_sizes
+    of_items = rows(batch, columns, sizes, structure.paths, step, timesteps)
+    for sampled, cells in zip(samples, of_items, strict=True):
+        if timesteps:
+            yield [_tuple(ReplaySample, (sampled, data_of(one))) for one in cells]
+        else:
+            yield _tuple(ReplaySample, (sampled, data_of(cells)))
+
+
+_tuple = tuple.__new__
+
+
+def _flat(cells: list[Any]) -> list[Any]:
+    return cells
+
+
+def _whole_rows(
+    batch: Batch, columns: list[Any], _sizes: list[Any], paths: list[str], step: bool, timesteps: bool
+) -> Iterator[list[Any]]:
+    """The cells of each item, or of each of its steps, where all cells of a column have one size."""
+    count = len(batch)
+    if step or not timesteps:
+        added = np.newaxis if step and not timesteps else ...
+        rows = ([column[row, added] for column in columns] for row in range(count))
+        return ([row] for row in rows) if timesteps else rows
+    if count == 0:
+        return iter(())
+    length = _length([column[0] for column in columns], paths)
+    return ([[column[row, at, ...] for column in columns] for at in range(length)] for row in range(count))
+
+
+def _rows_of_sizes(
+    batch: Batch, columns: list[Any], sizes: list[Any], paths: list[str], step: bool, timesteps: bool
+) -> Iterator[list[Any]]:
+    """The same where cells differ in size: each cell is cut to its own."""
+    for row in range(len(batch)):
         cells = [_cells(column, size, row) for column, size in zip(columns, sizes, strict=True)]
-        if not timesteps:
-            _check_sizes(batch, row, cells, structure.paths)
-        if step and not timesteps:
-            cells = [cell[np.newaxis] for cell in cells]
-        if not timesteps:
-            yield ReplaySample(sampled, structure.unflatten(cells) if unpack else cells)
+        if timesteps:
+            yield [cells] if step else [[_at(cell, at) for cell in cells] for at in range(_length(cells, paths))]
             continue
-        steps = [cells] if step else _steps(cells, structure.paths)
-        yield [ReplaySample(sampled, structure.unflatten(one) if unpack else one) for one in steps]
+        _check_sizes(batch, row, cells, paths)
+        yield [cell[np.newaxis] for cell in cells] if step else cells
 
 
 def _sizes_of(batch: Batch, columns: list[Any], paths: list[str]) -> list[Any]:
@@ -173,13 +206,14 @@ def _row_of(batch: Batch, row: int) -> Batch:
     )
 
 
-def _steps(cells: list[Any], paths: list[str]) -> list[list[Any]]:
+def _length(cells: list[Any], paths: list[str]) -> int:
+    """The number of steps of an item, which all of its columns have."""
     single = [not isinstance(cell, list) and cell.ndim == 0 for cell in cells]
     lengths = {1 if one else len(cell) for cell, one in zip(cells, single, strict=True)}
     if len(lengths) > 1 or any(single):
         shapes = ", ".join(f"'{path}' {_shape(cell)}" for path, cell in zip(paths, cells, strict=True))
         raise ValueError(f"the columns of this item have no common time axis ({shapes}); pass emit_timesteps=False")
-    return [[_at(cell, step) for cell in cells] for step in range(lengths.pop())]
+    return lengths.pop()
 
 
 def _at(cells: Any, step: int) -> Any:
