@@ -19,7 +19,7 @@ from reverie.agents.draws import Draws
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.inputs import Statistics
 from reverie.agents.named_parameters import Named, ParameterError, parameters_of
-from reverie.agents.optimizers import load_optimizer, optimizer_state
+from reverie.agents.optimizers import Optimizer, load_optimizer, optimizer_state
 from reverie.agents.outcomes import Outcome
 from reverie.agents.recording import UpdateRecorder
 from reverie.agents.replay import TABLE, MaybePrioritizedSettings, PrioritizedSettings
@@ -62,7 +62,7 @@ class NetworkLearner(ABC):
         self.version = 0
         self._client, self._watch, self._draws = client, watch, draws
         self._networks: dict[str, FlatNetwork[Any]] = {}
-        self._optimizers: dict[str, torch.optim.Optimizer] = {}
+        self._optimizers: dict[str, Optimizer] = {}
         self._generator: torch.Generator | None = None
         """The random state of a subclass's updates, if they draw random numbers."""
         self._noise: Callable[[torch.Size], Tensor] | None = None
@@ -325,14 +325,14 @@ class NetworkLearner(ABC):
         if self._draws is not None and draws is not None:
             self._draws.load_state_dict(draws)
 
-    def _moments(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    def _moments(self, optimizer: Optimizer) -> dict[str, Any]:
         network = self._network_of(optimizer)
         return {
             key: network.named(torch.from_numpy(one)) if np.shape(one) == tuple(network.flat.shape) else one
             for key, one in optimizer_state(optimizer).items()
         }
 
-    def _network_of(self, optimizer: torch.optim.Optimizer) -> FlatNetwork[Any]:
+    def _network_of(self, optimizer: Optimizer) -> FlatNetwork[Any]:
         stepped = [one for group in optimizer.param_groups for one in group["params"]]
         for network in self._networks.values():
             if len(stepped) == 1 and stepped[0] is network.flat:

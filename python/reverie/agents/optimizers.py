@@ -47,15 +47,18 @@ class RateSettings:
         return self.learning_rate * self.annealed(update)
 
 
-def set_rate(optimizers: Iterable[torch.optim.Optimizer], rate: float) -> None:
+def set_rate(optimizers: Iterable[Optimizer], rate: float) -> None:
     """Make the next steps of these optimisers at this learning rate."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["lr"] = rate
 
 
-class FlatOptimizer(torch.optim.Optimizer, ABC):
-    """Base of optimisers of one vector of parameters `[P]`."""
+class FlatOptimizer(ABC):
+    """Base of optimisers of one vector of parameters `[P]`, with the groups and states of `torch.optim.Optimizer`.
+
+    It is none: the first of those in a process imports PyTorch's compiler, which takes as long as `import torch`.
+    """
 
     MOMENTS: tuple[str, ...]
     """The names of its vectors `[P]` in `state`."""
@@ -66,6 +69,12 @@ class FlatOptimizer(torch.optim.Optimizer, ABC):
     traced_steps = 0
     """The steps of the last update that was traced."""
 
+    def __init__(self, parameter: nn.Parameter, **settings: Any) -> None:
+        """`settings` has `lr`, the learning rate, and what else the formula has."""
+        self.param_groups: list[dict[str, Any]] = [{"params": [parameter], **settings}]
+        self.state: dict[nn.Parameter, dict[str, Any]] = {}
+        """Empty before the first step."""
+
     @abstractmethod
     def formula(self, flat: Tensor, gradient: Tensor, moments: Sequence[Tensor], factors: Sequence[Any]) -> None:
         """Change `flat` and the moments as one step does. `factors` are numbers or tensors without axes."""
@@ -74,7 +83,7 @@ class FlatOptimizer(torch.optim.Optimizer, ABC):
     def factors(self) -> tuple[float, ...]:
         """The numbers of the next step that are others in each step."""
 
-    def count_step(self) -> None:
+    def count_step(self) -> None:  # noqa: B027  # most have nothing to count
         """Count a step that a compiled update made."""
 
     @property
@@ -82,6 +91,28 @@ class FlatOptimizer(torch.optim.Optimizer, ABC):
         """The learning rate of the next step."""
         rate: float = self.param_groups[0]["lr"]
         return rate
+
+    def step(self) -> None:
+        """Make one step of its parameter down its `grad`."""
+        parameter = self._parameter
+        self.descend(parameter, parameter.grad)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Its state and settings in the form of `torch.optim.Optimizer`; tensors are not copied."""
+        own = self.state.get(self._parameter)
+        return {
+            "state": {0: dict(own)} if own else {},
+            "param_groups": [{**group, "params": [0]} for group in self.param_groups],
+        }
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Load a `state_dict`. Tensors are copied to the parameter's device if they are on another one."""
+        parameter, own = self._parameter, saved["state"].get(0)
+        if own:
+            first = self._first_state(parameter)
+            own = {key: own[key].to(like.device, like.dtype) for key, like in first.items()}
+        self.state = {parameter: own} if own else {}
+        self.param_groups[0].update(saved["param_groups"][0], params=[parameter])
 
     @contextmanager
     def recording(self, rate: Tensor) -> Iterator[None]:
@@ -110,12 +141,15 @@ class FlatOptimizer(torch.optim.Optimizer, ABC):
         state = self._own_state()
         return [state[name] for name in self.MOMENTS]
 
+    @property
+    def _parameter(self) -> Any:
+        return self.param_groups[0]["params"][0]
+
     def _own_state(self) -> dict[str, Any]:
-        parameter: nn.Parameter = self.param_groups[0]["params"][0]
-        state: dict[str, Any] = self.state[parameter]
-        if not state:
-            state |= self._first_state(parameter)
-        return state
+        parameter = self._parameter
+        if parameter not in self.state:
+            self.state[parameter] = self._first_state(parameter)
+        return self.state[parameter]
 
     def _first_state(self, parameter: nn.Parameter) -> dict[str, Any]:
         return {name: torch.zeros_like(parameter, requires_grad=False) for name in self.MOMENTS}
@@ -130,7 +164,11 @@ class FlatOptimizer(torch.optim.Optimizer, ABC):
             self._traced = None
 
 
-class FlatAdam(torch.optim.Adam, FlatOptimizer):
+Optimizer = FlatOptimizer | torch.optim.Optimizer
+"""What a learner may step its networks with."""
+
+
+class FlatAdam(FlatOptimizer):
     """Adam (Kingma & Ba 2015, algorithm 1) of one vector, without the checks of PyTorch's own `step`.
 
     These take longer than the arithmetic on small networks. State and numbers are those of `torch.optim.Adam`.
@@ -139,7 +177,7 @@ class FlatAdam(torch.optim.Adam, FlatOptimizer):
     MOMENTS = ("exp_avg", "exp_avg_sq")
 
     def __init__(self, parameter: nn.Parameter, learning_rate: float, epsilon: float) -> None:
-        super().__init__([parameter], lr=learning_rate, eps=epsilon, fused=True)
+        super().__init__(parameter, lr=learning_rate, betas=(0.9, 0.999), eps=epsilon)
 
     def _first_state(self, parameter: nn.Parameter) -> dict[str, Any]:
         return {
@@ -187,17 +225,13 @@ class FlatAdam(torch.optim.Adam, FlatOptimizer):
         count += 1
 
 
-class CentredRmsProp(FlatOptimizer):
-    """`x <- x - rate g / sqrt(n - m^2 + epsilon)`, n and m decaying means of g^2 and g (Graves 2013, eq. 38 to 40).
+class RmsProp(FlatOptimizer):
+    """`x <- x - rate g / (sqrt(n) + epsilon)`, n a decaying mean of g^2: that of IMPALA. As `torch.optim.RMSprop`."""
 
-    The optimiser of the DQN papers, without momentum. Epsilon is under the root; PyTorch's own adds it outside. The
-    1.5e-7 of Ape-X bounds the root from below at 4e-4; added outside, parameters with tiny gradients would jump.
-    """
-
-    MOMENTS = ("square_avg", "grad_avg")
+    MOMENTS: tuple[str, ...] = ("square_avg",)
 
     def __init__(self, parameter: nn.Parameter, learning_rate: float, decay: float, epsilon: float) -> None:
-        super().__init__([parameter], {"lr": learning_rate, "alpha": decay, "eps": epsilon})
+        super().__init__(parameter, lr=learning_rate, alpha=decay, eps=epsilon)
 
     def factors(self) -> tuple[float, ...]:
         """The rate, for a run that resumes with another one."""
@@ -209,19 +243,32 @@ class CentredRmsProp(FlatOptimizer):
 
     def formula(self, flat: Tensor, gradient: Tensor, moments: Sequence[Tensor], factors: Sequence[Any]) -> None:
         """The step."""
-        group, (square, mean), (rate,) = self.param_groups[0], moments, factors
-        square.lerp_(gradient.square(), 1 - group["alpha"])
-        mean.lerp_(gradient, 1 - group["alpha"])
-        root = torch.addcmul(square, mean, mean, value=-1).clamp_(min=0).add_(group["eps"]).sqrt_()
+        (rate,), root = factors, self._root(gradient, *moments)
         if isinstance(rate, Tensor):
             flat.sub_(gradient / root * rate)
         else:
             flat.addcdiv_(gradient, root, value=-rate)
 
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Make one step of its parameter down `grad`."""
-        parameter = self.param_groups[0]["params"][0]
-        self.descend(parameter, parameter.grad)
+    def _root(self, gradient: Tensor, square: Tensor) -> Tensor:
+        group = self.param_groups[0]
+        square.mul_(group["alpha"]).addcmul_(gradient, gradient, value=1 - group["alpha"])
+        return square.sqrt().add_(group["eps"])
+
+
+class CentredRmsProp(RmsProp):
+    """`x <- x - rate g / sqrt(n - m^2 + epsilon)`, n and m decaying means of g^2 and g (Graves 2013, eq. 38 to 40).
+
+    The optimiser of the DQN papers, without momentum. Epsilon is under the root; PyTorch's own adds it outside. The
+    1.5e-7 of Ape-X bounds the root from below at 4e-4; added outside, parameters with tiny gradients would jump.
+    """
+
+    MOMENTS = ("square_avg", "grad_avg")
+
+    def _root(self, gradient: Tensor, square: Tensor, mean: Tensor) -> Tensor:  # type: ignore[override]
+        group = self.param_groups[0]
+        square.lerp_(gradient.square(), 1 - group["alpha"])
+        mean.lerp_(gradient, 1 - group["alpha"])
+        return torch.addcmul(square, mean, mean, value=-1).clamp_(min=0).add_(group["eps"]).sqrt_()
 
 
 class Flat(Protocol):
@@ -240,14 +287,12 @@ def centred_rmsprop(network: Flat, learning_rate: float, epsilon: float) -> Cent
     return CentredRmsProp(network.flat, learning_rate, 0.95, epsilon)
 
 
-def rmsprop(network: Flat, learning_rate: float, decay: float, epsilon: float) -> torch.optim.RMSprop:
+def rmsprop(network: Flat, learning_rate: float, decay: float, epsilon: float) -> RmsProp:
     """RMSProp over a network's vector, neither centred nor with momentum: `g / (sqrt(mean of g^2) + epsilon)`."""
-    return torch.optim.RMSprop([network.flat], lr=learning_rate, alpha=decay, eps=epsilon)
+    return RmsProp(network.flat, learning_rate, decay, epsilon)
 
 
-def descend(
-    network: FlatNetwork[Any], optimizer: torch.optim.Optimizer, loss: Tensor, max_grad_norm: float | None = None
-) -> None:
+def descend(network: FlatNetwork[Any], optimizer: Optimizer, loss: Tensor, max_grad_norm: float | None = None) -> None:
     """Make one optimiser step down the gradient of `loss`, clipped to `max_grad_norm` if given.
 
     Only this network's gradient is computed: those of other networks in `loss` stay unchanged.
@@ -261,7 +306,7 @@ def descend(
         optimizer.step()
 
 
-def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+def optimizer_state(optimizer: Optimizer) -> dict[str, Any]:
     """A copy of the moments and counts of an optimiser of one parameter, as arrays; empty before its first step.
 
     Not as tensors: those are sent to another process as handles, which are lost if the sender is killed.
@@ -273,7 +318,7 @@ def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     }
 
 
-def load_optimizer(optimizer: torch.optim.Optimizer, accumulated: Mapping[str, Any]) -> None:
+def load_optimizer(optimizer: Optimizer, accumulated: Mapping[str, Any]) -> None:
     """Load an `optimizer_state`, which is copied. Settings, such as the learning rate, stay those of `optimizer`."""
     groups = optimizer.state_dict()["param_groups"]
     own = {

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from reverie.agents.flat import FlatNetwork
-from reverie.agents.optimizers import FlatOptimizer
+from reverie.agents.optimizers import FlatOptimizer, Optimizer
 
 Result = tuple[Tensor | None, Mapping[str, Any]]
 """New priorities `[B]`, of a learner that has some, and figures by name."""
@@ -33,7 +33,7 @@ class Traceable(Protocol):
 
     version: int
     _networks: dict[str, FlatNetwork[Any]]
-    _optimizers: dict[str, torch.optim.Optimizer]
+    _optimizers: dict[str, Optimizer]
     _generator: torch.Generator | None
     _noise: Callable[[torch.Size], Tensor] | None
 
@@ -201,7 +201,7 @@ def _standing_on(
             learner._noise = None
 
 
-def _flat(optimizer: torch.optim.Optimizer) -> FlatOptimizer:
+def _flat(optimizer: Optimizer) -> FlatOptimizer:
     if not isinstance(optimizer, FlatOptimizer):
         raise TypeError(f"{type(optimizer).__name__} cannot be traced: make it with reverie.agents.optimizers.adam")
     return optimizer
