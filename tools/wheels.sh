@@ -6,8 +6,9 @@
 #        tools/wheels.sh pins         takes the newest tools and writes tools/wheels/requirements.txt
 #   sdist      the source, checked by twine
 #   x86_64     its wheel, made from the sdist alone, checked by auditwheel and twine
-#   pythons    that wheel on each CPython from 3.11 on that this machine has; PYTHONS="3.11 3.12" must be there
-#   newer      the same on CPython 3.14 and 3.15, in a root of Debian testing
+#   pythons    that wheel on each CPython from 3.11 on that this machine has: its use, then the quick tests of the flow;
+#              PYTHONS="3.11 3.12" must be there
+#   newer      its use on CPython 3.14 and 3.15, in a root of Debian testing
 #   aarch64    the wheel for aarch64, cross-built by Debian's Rust in a root of its own, checked in the same way
 #   emulated   that wheel in an arm64 root under qemu-user: its use, then those tests of the flow that are marked so: some of
 #              each word, over each path; ARGS="tests/flow" runs all quick ones (an hour or more)
@@ -82,8 +83,12 @@ find_python() { # find_python MINOR
 
 pythons() {
     install_tools
-    local file minor python tried=""
+    local file minor python tried="" tests=$work/tests
     file=$(wheel x86_64)
+    rm -rf "$tests"
+    mkdir -p "$tests"
+    cp -r pyproject.toml tests "$tests"
+    "$uv" export --quiet --frozen --no-hashes --no-emit-project --group dev -o "$tests/constraints.txt"
     for minor in 3.11 3.12 3.13 3.14 3.15; do
         python=$(find_python "$minor")
         if [ -z "$python" ]; then
@@ -96,6 +101,10 @@ pythons() {
         "$uv" pip install --quiet --no-build --python "$work/python/bin/python" "$file"
         # Without a PATH neither cargo nor a compiler can be found.
         (cd "$work" && env -u PYTHONPATH PATH= python/bin/python -P ../../tools/wheels/probe.py)
+        "$uv" pip install --quiet --no-build --python "$work/python/bin/python" \
+            --constraint "$tests/constraints.txt" pytest pytest-timeout pytest-xdist hypothesis
+        (cd "$tests" && env -u PYTHONPATH PYTHONDONTWRITEBYTECODE=1 ../python/bin/python -P -m pytest -q -n 2 \
+            --dist loadgroup -p no:cacheprovider tests/flow)
         tried+=" $minor"
     done
     [ -n "$tried" ] || fail "this machine has no CPython from 3.11 on"

@@ -13,6 +13,7 @@ pytest.importorskip("safetensors")
 
 from reverie import agents, load_policy  # noqa: E402
 from reverie.agents import environments, exports, rounding  # noqa: E402
+from reverie.agents.env_settings import EnvSettings  # noqa: E402
 from reverie.agents.environments import EnvSpec  # noqa: E402
 from reverie.agents.policies import PolicyError, TrainedPolicy, TrainingRun  # noqa: E402
 from reverie.agents.policy_files import KEY  # noqa: E402
@@ -154,6 +155,26 @@ def test_policies_of_frames_are_exported(name, kind, tmp_path):
     assert outputs["scores"].shape == (2, 6)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_has_the_running_statistics_of_its_policy(kind, tmp_path):
+    """Scores of numbers that are three deviations away are those of a network without statistics, of three."""
+    normalised = policy_of("dqn", environments.describe("CartPole-v1", EnvSettings(normalise_observations=True)))
+    plain = policy_of("dqn")
+    named = dict(normalised.module.named_parameters())
+    moments = {name.rpartition(".")[2]: one.data for name, one in named.items() if ".moments." in name}
+    moments["count"].fill_(100.0)
+    moments["mean"].copy_(torch.tensor([10.0, -20.0, 5.0, 0.0]))
+    moments["variance"].copy_(torch.tensor([4.0, 9.0, 0.25, 1.0]))
+    layers = [one for name, one in named.items() if ".moments." not in name]
+    for own, other in zip(layers, plain.module.parameters(), strict=True):
+        own.data.copy_(other.data)
+    deviations = np.random.default_rng(0).uniform(-3, 3, (16, 4)).astype(np.float32)
+    obs = moments["mean"].numpy() + deviations * np.sqrt(moments["variance"].numpy())
+    scores = loaded(kind, write(kind, normalised, tmp_path))(obs)["scores"]
+    np.testing.assert_allclose(scores, plain.policy.q_values(deviations), atol=1e-3)
+    assert np.abs(scores - plain.policy.q_values(obs)).max() > 0.1, "the twin: statistics that change nothing"
+
+
 class Wrong:
     """A policy whose last weight differs between the export and what is compared with it."""
 
@@ -245,7 +266,10 @@ def reverie(tmp_path, monkeypatch):
 def test_the_command_writes_each_named_file_of_a_policy(reverie, tmp_path):
     policy = policy_of("dqn")
     policy.save(tmp_path / "p.safetensors")
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
     names = {"--torchscript": "a.pt", "--exported-program": "b.pt2", "--safetensors": "c.safetensors"}
+    names = {"--onnx": "d.onnx", **names}
     result = reverie("export", "p.safetensors", *(one for pair in names.items() for one in pair), "--json")
     assert result.exit_code == 0, result.stderr
     reported = json.loads(result.stdout.splitlines()[-1])
@@ -255,6 +279,10 @@ def test_the_command_writes_each_named_file_of_a_policy(reverie, tmp_path):
     assert all(one["size_bytes"] == (tmp_path / one["file"]).stat().st_size for one in reported["files"])
     obs = observations(policy.spec, 8)
     assert (load_policy("c.safetensors")(obs) == policy(obs)).all()
+    outputs = loaded("onnx", tmp_path / "d.onnx")(obs)
+    clear = np.abs(outputs["scores"][:, 0] - outputs["scores"][:, 1]) > 1e-3
+    assert (outputs["action"] == policy(obs))[clear].all()
+    assert clear.any()
 
 
 def test_the_command_refuses_in_one_line(reverie, tmp_path, monkeypatch):

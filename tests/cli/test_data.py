@@ -1,3 +1,4 @@
+import io
 import json
 
 import numpy as np
@@ -9,6 +10,7 @@ pytest.importorskip("pyarrow", reason='Parquet needs pyarrow: pip install "rever
 
 from reverie import Server, Table, selectors  # noqa: E402
 from reverie.checkpointers import DefaultCheckpointer  # noqa: E402
+from reverie.cli import data  # noqa: E402
 from reverie.cli.app import app  # noqa: E402
 from reverie.integrations.datasets import export_table  # noqa: E402
 
@@ -133,3 +135,22 @@ def test_a_table_that_the_server_does_not_have_is_exit_code_1_with_those_that_it
         1,
         "reverie: there is no table 'none'; the server has 'replay', 'other'\n",
     )
+
+
+def test_a_terminal_shows_rows_bytes_and_the_rate_while_an_import_runs(server, episodes, monkeypatch):
+    def written(*, terminal):
+        stream = io.StringIO()
+        stream.isatty = lambda: terminal
+        monkeypatch.setattr("sys.stderr", stream)
+        data.import_(episodes, "replay", server=server.address)
+        return stream.getvalue()
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    bar = written(terminal=True)
+    assert "import into replay" in bar
+    assert "10 of 10 rows, 300 B, " in bar
+    assert "B/s" in bar
+    assert written(terminal=False) == ""

@@ -19,3 +19,8 @@ PROGRAMS = [
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_each_program_of_a_new_user_is_under_60_lines(name):
     assert len((EXAMPLES / f"{name}.py").read_text().splitlines()) < 60
+
+
+@pytest.mark.parametrize(("name", "lines"), [("apex_by_hand", 150), ("apex_on_ray_by_hand", 150), ("cleanrl_dqn", 100)])
+def test_programs_by_hand_have_as_many_lines_as_their_pages_promise(name, lines):
+    assert len((EXAMPLES / f"{name}.py").read_text().splitlines()) <= lines

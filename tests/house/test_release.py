@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import re
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 from reverie.testing import PATHS
 
@@ -33,6 +35,20 @@ def test_the_pinned_maturin_is_one_that_the_sdist_asks_for() -> None:
     (asked,) = map(Requirement, PROJECT["build-system"]["requires"])
     assert asked.name == "maturin"
     assert asked.specifier.contains(PINS["maturin"])
+
+
+def test_the_extra_of_rllib_has_what_ray_asks_for_but_its_gymnasium() -> None:
+    try:
+        asked = [Requirement(one) for one in importlib.metadata.requires("ray") or ()]
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("reverie[ray] is not installed")
+    rllib = {"extra": "rllib", "python_version": "3.13", "sys_platform": "linux"}
+    plain = {canonicalize_name(one.name) for one in asked if not one.marker}
+    needed = {canonicalize_name(one.name) for one in asked if one.marker and one.marker.evaluate(rllib)}
+    extras = PROJECT["project"]["optional-dependencies"]
+    named = {canonicalize_name(Requirement(one).name) for one in extras["rllib"]} - {"reverie"}
+    assert named == needed - plain - {"gymnasium"}
+    assert any(one.startswith("gymnasium>=") for one in extras["agents"]), "which `reverie[ray]` has"
 
 
 def test_wheels_are_tried_on_the_pythons_that_the_metadata_names() -> None:

@@ -294,7 +294,7 @@ def test_the_example_trains(ray_head, capsys, monkeypatch):
     assert priorities >= 32
 
 
-def test_without_rllib_the_import_names_the_packages(monkeypatch):
+def test_without_rllib_the_import_names_the_extra(monkeypatch):
     import importlib
     import sys
 
@@ -302,7 +302,7 @@ def test_without_rllib_the_import_names_the_packages(monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "ray.rllib", None)
     monkeypatch.delattr(sys.modules["ray"], "rllib")
-    with pytest.raises(ImportError, match=r'"ray\[rllib\]"'):
+    with pytest.raises(ImportError, match=r'pip install "reverie\[rllib\]"'):
         importlib.import_module("reverie.integrations.rllib")
 
 

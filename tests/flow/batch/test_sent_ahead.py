@@ -142,6 +142,8 @@ def test_an_error_of_drawing_comes_after_the_batches_before_it_and_each_call_dra
     ],
 )
 def test_what_cannot_be_sent_ahead_is_refused(fifo, options, words):
+    if options.get("as_") == "torch":
+        pytest.importorskip("torch")
     with pytest.raises(ValueError, match=words):
         fifo(4).batches("t", 4, prefetch=1, **options)
 
@@ -157,6 +159,7 @@ def test_nothing_is_sent_ahead_where_nothing_is_drawn_ahead(fifo, device):
 
 @pytest.mark.parametrize("consumes", [False, True])
 def test_by_default_only_draws_of_tables_that_keep_their_items_are_sent_ahead(connect, device, consumes):
+    pytest.importorskip("torch")
     client = connect(
         Table("t", selectors.Fifo(), selectors.Fifo(), 1_000, max_times_sampled=int(consumes)),
     )

@@ -233,6 +233,7 @@ def test_the_same_seed_gives_the_same_windows_and_whole_draws_stay_as_they_are(c
 
 
 def test_windows_are_prefetched_from_mixtures_and_as_tensors(connect, uniform):
+    pytest.importorskip("torch")
     client = connect(uniform("t"), uniform("other"))
     write(client, [8])
     write(client, [9, 9], table="other")

@@ -2,8 +2,10 @@
 
 import dataclasses
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -211,6 +213,16 @@ def file(tmp_path):
         return path
 
     return write
+
+
+def test_the_guide_has_the_fields_of_a_file_and_its_format():
+    page = (Path(__file__).resolve().parents[3] / "docs" / "guides" / "use-a-policy.md").read_text()
+    (table,) = re.findall(r"^\| field \|.*?\n\n", page, re.MULTILINE | re.DOTALL)
+    rows = [
+        (re.findall(r"`(\w+)`", names), text) for names, text in re.findall(r"^\| (`[^|]*) \| (.*) \|$", table, re.M)
+    ]
+    assert [name for names, _ in rows for name in names] == list(json.loads(describe(untrained())))
+    assert rows[0] == (["format"], str(policy_files.FORMAT))
 
 
 def test_a_file_whose_fields_are_unchanged_is_loaded(file):

@@ -3,7 +3,7 @@
 try:
     from ray import rllib as _rllib  # noqa: F401
 except ImportError as error:
-    raise ImportError('RLlib is missing: pip install "reverie[ray]" "ray[rllib]"') from error
+    raise ImportError('RLlib is missing: pip install "reverie[rllib]"') from error
 
 from reverie.integrations.rllib.buffers import PrioritizedEpisodeReplayBuffer
 from reverie.integrations.rllib.configs import SACConfig
