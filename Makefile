@@ -115,7 +115,7 @@ lint: setup ## formatting, lints and Rust's documentation with its examples; war
 
 types: setup ## mypy --strict, and the stubs against the built module
 	.venv/bin/mypy
-	.venv/bin/stubtest reverie._native
+	.venv/bin/stubtest --mypy-config-file tools/stubtest.ini reverie._native
 
 layers: setup ## which module may import which, in Python and in Rust
 	.venv/bin/lint-imports

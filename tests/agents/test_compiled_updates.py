@@ -51,7 +51,8 @@ def without_feedback(learner):
     return learner, noted
 
 
-@pytest.mark.parametrize("name", ["apex-dqn", "td3"])
+# TD3's two graphs take a minute of processor time; test_compiling.py has both, operation by operation.
+@pytest.mark.parametrize("name", ["apex-dqn", pytest.param("td3", marks=pytest.mark.slow)])
 def test_compiled_updates_are_those_of_single_operations_within_rounding(name, make_learner):
     """Over both kinds of updates of TD3, its noise, and copies into target networks; and a state goes on without."""
     changes = {"target_period": 5} if name == "apex-dqn" else {}
