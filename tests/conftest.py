@@ -35,6 +35,16 @@ WATCHDOG = 200.0
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session):
+    """Lets `--last-failed` find the tests of a group in a worker.
+
+    pytest-xdist adds `@group` to their names after pytest has looked for them in their file, and they were left out.
+    """
+    last = session.config.pluginmanager.get_plugin("lfplugin")
+    if last is not None and hasattr(session.config, "workerinput"):
+        last.lastfailed |= {name.rpartition("@")[0]: True for name in last.lastfailed if "@" in name}
+
+
 def pytest_collection_modifyitems(items):
     """Put tests that share something expensive into one worker, where it is made once.
 

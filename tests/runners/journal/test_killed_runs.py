@@ -84,6 +84,9 @@ def test_a_run_whose_processes_are_all_killed_continues_with_what_was_acknowledg
         finally:
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
+            print(  # noqa: T201
+                *events("progress")[-1:], (tmp_path / "first.log").read_text()[-2000:], sep="\n"
+            )  # shown if this fails
     saved = int(checkpoints.checkpoint_files.all_in(out / "checkpoints")[-1].name)
     acknowledged = recorded(notes)
     info, stored = read_journal(out / "checkpoints" / "replay-1", tmp_path / "copy")
