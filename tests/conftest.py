@@ -34,7 +34,6 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 WATCHDOG = 200.0
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session):
     """Lets `--last-failed` find the tests of a group in a worker.
 
@@ -45,6 +44,7 @@ def pytest_sessionstart(session):
         last.lastfailed |= {name.rpartition("@")[0]: True for name in last.lastfailed if "@" in name}
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Put tests that share something expensive into one worker, where it is made once.
 
