@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help setup demo build-tests build-lints test test-rust test-python test-long test-python-long test-all test-isa mutants test-valgrind test-differential test-ported check check-source check-tests check-use lint types layers instructions examples bench \
-	bench-in-process bench-network bench-disk bench-timeline bench-smoke bench-smoke-replay bench-smoke-training bench-learn train-bench fuzz docs screenshots site site-serve wheel test-wheel try-image wheels other-systems fmt clean
+	bench-in-process bench-network bench-disk bench-timeline bench-smoke bench-smoke-replay bench-smoke-training bench-learn train-bench fuzz proto docs screenshots site site-serve wheel test-wheel try-image wheels other-systems fmt clean
 
 export PATH := $(shell tools/rust_env.sh path)
 FOUND_RUSTUP_HOME := $(shell tools/rust_env.sh rustup-home)
@@ -28,6 +28,10 @@ PYTEST = $(PY) -m pytest $(if $(filter-out 0,$(WORKERS)),-n $(WORKERS) --dist lo
 AGAIN := { [ -n "$${CI:-}" ] && echo "==> flaky, or broken: once more what failed" >&2 && tools/quiet.sh; }
 INTERLEAVINGS = cargo test --locked --quiet --workspace --exclude reverie-py --features reverie-core/shuttle --test interleavings
 CLIPPY = cargo clippy --locked --workspace --all-targets -- -D warnings
+GENERATED = crates/reverie-net/generated
+# What the generated code is made from, and what it came to: tests/house/test_generated.py holds them together.
+PROTO_FILES = proto/reverie/v1/replay.proto tools/proto/src/main.rs tools/proto/Cargo.lock \
+	$(GENERATED)/reverie.v1.rs $(GENERATED)/descriptors.bin
 # Tests of Python, by their markers.
 run_python = $(PYTEST) -m "$(1)" $(ARGS) || \
 	{ [ $$? -eq 1 ] && $(AGAIN) && $(PYTEST) -m "$(1)" --last-failed --last-failed-no-failures none $(ARGS); }
@@ -161,6 +165,10 @@ train-bench: setup ## Ape-X DQN against SB3's DQN on CartPole-v1; ARGS="--work p
 bench-learn: setup ## learning targets with five seeds, resumable (hours); ARGS="--rows cartpole-dqn --minutes 30"
 	$(PY) -m benchmarks.learn $(ARGS)
 
+proto: ## write the Rust of proto/reverie/v1/replay.proto; compiles what reads protos, which no build needs else
+	cargo run --locked --quiet --manifest-path tools/proto/Cargo.toml --target-dir target/proto -- $(GENERATED)
+	sha256sum $(PROTO_FILES) > $(GENERATED)/SHA256SUMS
+
 fuzz: ## fuzz what reads bytes from outside (needs a C++ compiler): SECONDS=30 for each target, TARGETS=packed_chunk
 	tools/fuzz.sh $(or $(SECONDS),30) $(TARGETS)
 
@@ -185,7 +193,7 @@ site-serve: site ## show it at http://127.0.0.1:8008; PORT=8009 takes another po
 	$(PY) -m http.server --bind 127.0.0.1 --directory site $(or $(PORT),8008)
 
 test-wheel: wheel ## install that wheel into an empty environment without Rust, and use it
-	$(PY) -m pytest -m slow tests/house
+	$(PY) -m pytest -m slow tests/house/test_wheel.py
 
 wheel: setup ## one abi3 wheel under dist/
 	PATH="$$(dirname "$$(tools/uv.sh)"):$$PATH" .venv/bin/maturin build --release --locked --out dist

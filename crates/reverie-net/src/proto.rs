@@ -1,8 +1,9 @@
-//! The messages of `proto/reverie/v1/replay.proto`, and the constants that both ends share.
+//! The messages of `proto/reverie/v1/replay.proto`, and the constants that both ends share. `make proto` writes the
+//! messages from it.
 
 #[allow(missing_docs, clippy::all)]
 mod generated {
-    tonic::include_proto!("reverie.v1");
+    include!("../generated/reverie.v1.rs");
 }
 
 pub use generated::*;
@@ -11,7 +12,7 @@ pub use generated::*;
 pub const PROTOCOL: u32 = 2;
 
 /// The compiled proto, for reflection.
-pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+pub const DESCRIPTORS: &[u8] = include_bytes!("../generated/descriptors.bin");
 
 /// The largest message, in either direction.
 pub const MAX_MESSAGE_BYTES: usize = 64 << 20;

@@ -1,13 +1,12 @@
-//! Compiles the proto without `protoc`.
+//! Compiles the proto without `protoc`, into the folder that is named: `make proto` names that of `reverie-net`.
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let root = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR")?).join("../../proto");
-    println!("cargo:rerun-if-changed={}", root.display());
+    let out = PathBuf::from(std::env::args_os().nth(1).ok_or("usage: reverie-proto FOLDER")?);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");
     let descriptors = protox::compile(["reverie/v1/replay.proto"], [root])?;
-    let out = PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(out.join("descriptors.bin"), prost::Message::encode_to_vec(&descriptors))?;
     tonic_prost_build::configure()
         .bytes(".reverie.v1.Bulk.inline")
@@ -31,6 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .boxed(".reverie.v1.Batch.tally")
         .build_transport(false)
         .codec_path("crate::grpc::codec::Codec")
+        .out_dir(out)
         .compile_fds(descriptors)?;
     Ok(())
 }
