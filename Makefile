@@ -157,7 +157,7 @@ bench-smoke-replay: setup
 bench-smoke-training: setup
 	$(PY) -m benchmarks.learn --smoke
 	$(PY) -m benchmarks.train --work pong --smoke
-	$(PY) benchmarks/gpu.py speed --device cpu --batch 16 --items 500 --seconds 0.3 --out .bench-smoke && rm -r .bench-smoke
+	$(PY) benchmarks/gpu.py speed --device cpu --batch 16 --items 500 --seconds 0.1 --rounds 1 --threads 2 --out .bench-smoke && rm -r .bench-smoke
 
 train-bench: setup ## Ape-X DQN against SB3's DQN on CartPole-v1; ARGS="--work pong --minutes 60": on Pong, RLlib too
 	$(PY) -m benchmarks.train $(ARGS)

@@ -58,7 +58,7 @@ CARTPOLE = EnvSpec(
     action_space="Discrete(2)",
     reward_threshold=475.0,
 )
-ENVS, WARM_UP, ROUNDS = 8, 5, 3
+ENVS, WARM_UP = 8, 5
 
 
 def main() -> int:
@@ -72,6 +72,7 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=512, help="items of a batch (%(default)s)")
     parser.add_argument("--items", type=int, default=50_000, help="in the table while speed is measured (%(default)s)")
     parser.add_argument("--seconds", type=float, default=8.0, help="of every row of speed (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of every row of speed (%(default)s)")
     parser.add_argument("--threads", type=int, default=4, help="of PyTorch (%(default)s)")
     parser.add_argument("--env", default="ALE/Pong-v5", help="of the curve (%(default)s)")
     parser.add_argument("--minutes", type=float, default=8.0, help="of the curve, then it saves and ends (%(default)s)")
@@ -267,16 +268,16 @@ def fill(client: Any, items: int) -> None:
 
 
 def in_turns(ways: dict[str, Callable[[], Any]], options: argparse.Namespace) -> dict[str, float]:
-    """Calls a second of each: the median of rounds in turns."""
+    """Calls a second of each: the median of rounds in turns. A single round shows that it runs, and warms up little."""
     for way in ways.values():
-        for _ in range(WARM_UP):
+        for _ in range(WARM_UP if options.rounds > 1 else 1):
             way()
     rates: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(ROUNDS):
+    for _ in range(options.rounds):
         for name, way in ways.items():
             settle(options.device)
             began, calls = time.perf_counter(), 0
-            while time.perf_counter() - began < options.seconds / ROUNDS:
+            while time.perf_counter() - began < options.seconds / options.rounds:
                 way()
                 calls += 1
             settle(options.device)
@@ -299,7 +300,7 @@ def inference_rows(options: argparse.Namespace) -> dict[str, dict[str, float]]:
             size = apex_dqn.make_learner(FRAMES, config, None, seed=0, watch=Stopwatch()).latest(-1).flat
         policy.load(Weights(0, size))
         rng, found[device] = np.random.default_rng(0), {}
-        for count in (ENVS, 64, 512):
+        for count in dict.fromkeys((ENVS, max(options.batch // 8, 1), options.batch)):
             observations = rng.integers(0, 256, (count, 4, 84, 84), dtype=np.uint8)
             ways = {"policy": lambda observations=observations, policy=policy: policy(observations)}
             found[device][str(count)] = count * in_turns(ways, options)["policy"]

@@ -23,6 +23,8 @@ from .kept import Kept
 ATARI = ("ale-py==0.12.1", "torch==2.15.0", "opencv-python-headless==5.0.0.93")
 SB3 = Peer("sb3-pong", "pong_sb3", ("stable-baselines3==2.9.2", "gymnasium==1.4.0", *ATARI))
 RLLIB = Peer("rllib", "pong_rllib", ("ray[rllib]==2.60.0", *ATARI))
+BATCH = 512
+"""Of everybody but SB3."""
 PEERS: dict[str, tuple[Peer, tuple[str, ...]]] = {
     "reverie fp32": (Peer("reverie", "pong_ours"), ("--precision", "float32")),
     "reverie bf16": (Peer("reverie", "pong_ours"), ("--precision", "bfloat16")),
@@ -65,6 +67,8 @@ def measure(name: str, interpreters: dict[str, Path], options: Any) -> dict[str,
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("VIRTUAL_ENV", "PYTHON"))}
     environment |= {"PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": str(options.threads)}
     words = ["--seconds", str(options.seconds), "--threads", str(options.threads), *arguments]
+    if "--precision" in arguments:
+        words += ["--batch", str(32 if options.smoke else BATCH)]
     done = subprocess.run(
         [interpreters[name], "-W", "ignore", Path(__file__).parent / f"{peer.worker}.py", *words],
         env=environment,
@@ -80,7 +84,7 @@ def measure(name: str, interpreters: dict[str, Path], options: Any) -> dict[str,
 def of_learner(result: dict[str, Any]) -> dict[str, Any]:
     """Adds the trained samples of a second that the actors left to the learner; None where the shares are not known."""
     acts, shares = result["env_steps_per_second"] is not None, result.get("shares")
-    left = (1.0 - sum(shares[part] for part in ACTING) if shares else None) if acts else 1.0
+    left = (1.0 - sum(shares.get(part, 0.0) for part in ACTING) if shares else None) if acts else 1.0
     return result | {"learner_samples_per_second": result["samples_per_second"] / left if left else None}
 
 

@@ -13,7 +13,7 @@ from reverie.agents.apex_dqn import agent as apex_dqn
 from reverie.agents.apex_dqn.networks import make_network
 from reverie.agents.environments import describe
 
-BATCH, WARM_UP = 512, 3
+WARM_UP = 3
 
 
 def main() -> None:
@@ -21,6 +21,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--precision", required=True)
+    parser.add_argument("--batch", type=int, required=True)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     spec = describe("ALE/Pong-v5")
@@ -29,9 +30,11 @@ def main() -> None:
     online, target = (make_network(spec, config, seed=0, trainable=trains).module for trains in (True, False))
     optimizer = torch.optim.Adam(online.parameters(), lr=1e-4, eps=1.5e-4, fused=True)
     generator = torch.Generator().manual_seed(0)
-    frames = [torch.randint(0, 256, (BATCH, 4, 84, 84), dtype=torch.uint8, generator=generator) for _ in range(2)]
-    actions = torch.randint(0, 6, (BATCH, 1), generator=generator)
-    rewards, discounts = torch.randn(BATCH, generator=generator), torch.full((BATCH,), 0.97)
+    frames = [
+        torch.randint(0, 256, (options.batch, 4, 84, 84), dtype=torch.uint8, generator=generator) for _ in range(2)
+    ]
+    actions = torch.randint(0, 6, (options.batch, 1), generator=generator)
+    rewards, discounts = torch.randn(options.batch, generator=generator), torch.full((options.batch,), 0.97)
 
     def update() -> None:
         with torch.autocast("cpu", torch.bfloat16, enabled=options.precision == "bfloat16"):
@@ -51,8 +54,8 @@ def main() -> None:
     while time.perf_counter() - began < options.seconds:
         update()
         updates += 1
-    rate = updates * BATCH / (time.perf_counter() - began)
-    what = f"dueling 3.3 M, {BATCH}, no replay, no environment"
+    rate = updates * options.batch / (time.perf_counter() - began)
+    what = f"dueling 3.3 M, {options.batch}, no replay, no environment"
     print(
         json.dumps(
             {"version": torch.__version__, "what": what, "env_steps_per_second": None, "samples_per_second": rate}

@@ -16,7 +16,7 @@ from reverie.agents.core import Stopwatch
 from reverie.agents.environments import describe
 from reverie.agents.replay import TABLE
 
-BATCH, LEARNING_STARTS = 512, 2_000
+LEARNING_STARTS = 2_000
 WARM_UP = 3
 """Updates before the clock starts."""
 
@@ -26,12 +26,17 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--precision", required=True)
+    parser.add_argument("--batch", type=int, required=True)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     spec = describe("ALE/Pong-v5")
     preset = apex_dqn.load_preset(spec.env_id).config
     config = dataclasses.replace(
-        preset, precision=options.precision, batch_size=BATCH, learning_starts=LEARNING_STARTS, samples_per_insert=8.0
+        preset,
+        precision=options.precision,
+        batch_size=options.batch,
+        learning_starts=LEARNING_STARTS,
+        samples_per_insert=8.0,
     )
     server = reverie.Server(apex_dqn.make_tables(spec, config, seed=0), listen=False)
     client, watch = server.client(), Stopwatch()
@@ -39,7 +44,7 @@ def main() -> None:
     actor = apex_dqn.make_actor(spec, config, client, learner, index=0, seed=2, watch=watch)
 
     def turn() -> int:
-        if client.can_sample(TABLE, BATCH):
+        if client.can_sample(TABLE, options.batch):
             learner.learn()
             return 0
         assert client.can_insert(TABLE, config.inserts_per_act)
@@ -58,9 +63,9 @@ def main() -> None:
         json.dumps(
             {
                 "version": version("reverie"),
-                "what": f"dueling 3.3 M, {BATCH}, prioritised, n = {config.n_step}",
+                "what": f"dueling 3.3 M, {options.batch}, prioritised, n = {config.n_step}",
                 "env_steps_per_second": steps / seconds,
-                "samples_per_second": (learner.version - updates) * BATCH / seconds,
+                "samples_per_second": (learner.version - updates) * options.batch / seconds,
                 "shares": {**shares, "the loop itself": 1 - sum(shares.values())},
                 "bytes_per_item": info.size_bytes / info.current_size,
             }
