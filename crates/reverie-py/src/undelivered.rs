@@ -173,6 +173,9 @@ pub struct Singles {
     batcher: Batcher,
 }
 
+/// What unpickling calls, and with which draws and how many others that are missing.
+type Copied<'py> = (Bound<'py, PyAny>, (Vec<Bound<'py, PyAny>>, usize));
+
 enum Unread {
     /// A batch that was made.
     Made(Py<PyAny>),
@@ -280,7 +283,7 @@ impl Singles {
 
     /// A copy in another process: it has the first draws, whose number of bytes is limited, and counts the others.
     /// No draw is taken; those that were read for it stay in memory.
-    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (Vec<Bound<'py, PyAny>>, usize))> {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Copied<'py>> {
         let carried = carried(py)?;
         let (size_of, mut room) = (carried.getattr("size_of")?, carried.getattr("CARRIED_BYTES")?.extract::<usize>()?);
         let (mut read, mut fits) = (Vec::new(), 0);
