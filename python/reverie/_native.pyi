@@ -395,7 +395,7 @@ class Client:
             ResourceExhaustedError: over a network, the batch is larger than the server sends or unpacks at a time; with
                 the same `.drawn`.
             MemoryError: the batch does not fit into memory. In one process, `.drawn` is an iterator over the draws,
-                each as a Batch of its own.
+                each as a Batch of its own. A pickled copy of the error has those that fit into 64 MiB.
             UnknownTableError, ClosedError, ValueError.
         """
 

@@ -107,8 +107,11 @@ impl Prepared {
         let arrays = arrays.into_iter().map(Fresh::done);
         let (structure, num_columns) = description.structure();
         let parts = assemble(py, &mut self.unflattener, structure, num_columns, description.outputs(), arrays)?;
-        let smallest_probability = draws.smallest_probability;
-        made(DrawInfo::of(py, draws)?, parts, smallest_probability)
+        // The draws are taken last: if there is no memory for the batch, they are still there.
+        let info = DrawInfo::empty(py)?;
+        let batch = made(info.clone(), parts, draws.smallest_probability)?;
+        DrawInfo::fill(&info, draws);
+        Ok(batch)
     }
 }
 

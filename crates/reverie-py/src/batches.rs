@@ -104,7 +104,11 @@ impl Prefetch {
                 (Ok(batch), _) => left.push(batch),
                 // `next` reported the error to the reader; single batches would take as much memory.
                 (Err(error), Drawn::Items(_)) if error.is_instance_of::<PyMemoryError>(py) => continue,
-                (Err(_), Drawn::Items(draws)) => left.extend(self.batcher.singles(py, draws, &self.reading)?),
+                (Err(_), Drawn::Items(draws)) => match self.batcher.singles(py, draws, &self.reading) {
+                    Ok(singles) => left.extend(singles),
+                    // They go back to their tables.
+                    Err(_) => continue,
+                },
                 (Err(error), _) => return Err(error),
             }
             leases.join(lease);

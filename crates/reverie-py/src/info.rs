@@ -145,18 +145,30 @@ impl DrawInfo {
 impl DrawInfo {
     /// The `reverie.BatchInfo` of these draws. Takes the draws, and drops their items.
     pub fn of<'py>(py: Python<'py>, draws: &mut Draws) -> PyResult<Bound<'py, PyAny>> {
+        let info = Self::empty(py)?;
+        Self::fill(&info, draws);
+        Ok(info)
+    }
+
+    /// A `reverie.BatchInfo`, to be filled.
+    pub fn empty(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
         static NEW: PyOnceLock<(Py<PyAny>, Py<PyAny>)> = PyOnceLock::new();
         let (class, new) = NEW.get_or_try_init(py, || -> PyResult<_> {
             let class = PyModule::import(py, "reverie.types")?.getattr("BatchInfo")?;
             let new = class.getattr("__new__")?;
             Ok((class.unbind(), new.unbind()))
         })?;
-        let made = new.bind(py).call1((class.bind(py),))?;
+        new.bind(py).call1((class.bind(py),))
+    }
+
+    /// Moves the draws into an empty `reverie.BatchInfo`, and drops their items. Cannot fail.
+    pub fn fill(info: &Bound<'_, PyAny>, draws: &mut Draws) {
         let mut draws = std::mem::take(draws);
         draws.items = Vec::new();
-        // It was just made, so it cannot have been set.
-        let _ = made.cast::<Self>()?.get().draws.set(draws);
-        Ok(made)
+        // It was made here and is empty, so both hold.
+        if let Ok(info) = info.cast::<Self>() {
+            let _ = info.get().draws.set(draws);
+        }
     }
 
     fn has(&self, field: Field) -> bool {

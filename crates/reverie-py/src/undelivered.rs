@@ -8,6 +8,7 @@ use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use reverie_core::Error;
+use reverie_core::batch::ONE_BY_ONE;
 use reverie_core::sample::{Drawn, Draws, Sampled};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -119,6 +120,10 @@ impl Batcher {
     }
 }
 
+fn ran_out(py: Python<'_>, error: &PyErr) -> bool {
+    error.is_instance_of::<PyMemoryError>(py)
+}
+
 /// The draws after an attempt to make a batch of them, which takes the arrays of those that were gathered here.
 fn untouched(drawn: Drawn) -> Option<Drawn> {
     match drawn {
@@ -130,22 +135,34 @@ fn untouched(drawn: Drawn) -> Option<Drawn> {
 /// The error, whose `drawn` has the draws: a list, or where memory ran out the iterator.
 fn with_draws(py: Python<'_>, error: PyErr, singles: Singles) -> PyErr {
     let mut read = Vec::new();
-    let mut ran_out = error.is_instance_of::<PyMemoryError>(py);
-    while !ran_out {
+    let mut is_iterator = ran_out(py, &error);
+    while !is_iterator {
         match singles.next(py, |_| true) {
             Ok(Some(batch)) => read.push(batch),
             Ok(None) => break,
-            Err(_) => ran_out = true,
+            Err(_) => is_iterator = true,
         }
     }
-    let drawn = match ran_out {
+    let drawn = match is_iterator {
         true => singles.after(read).into_pyobject(py).map(Bound::into_any),
         false => read.into_pyobject(py),
     };
     match drawn.and_then(|drawn| error.value(py).setattr("drawn", drawn)) {
-        Ok(()) => error,
-        Err(other) => other,
+        Ok(()) if is_iterator => note_copies(py, &error),
+        Ok(()) => {}
+        Err(other) => return other,
     }
+    error
+}
+
+/// Adds a note that says which of the draws a copy of the error has, if there is memory for it.
+fn note_copies(py: Python<'_>, error: &PyErr) {
+    let note = || error.value(py).call_method1("add_note", (carried(py)?.getattr("NOTE")?,));
+    let _ = note();
+}
+
+fn carried(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
+    PyModule::import(py, "reverie._carried")
 }
 
 /// Draws that became no batch: an iterator that makes a batch of each, one at a time.
@@ -155,6 +172,9 @@ pub struct Singles {
     reading: Reading,
     batcher: Batcher,
 }
+
+/// What unpickling calls, and with which draws and how many others that are missing.
+type Copied<'py> = (Bound<'py, PyAny>, (Vec<Bound<'py, PyAny>>, usize));
 
 enum Unread {
     /// A batch that was made.
@@ -185,10 +205,12 @@ impl Singles {
 
     /// The same, with these batches before it.
     fn after(self, made: Vec<Bound<'_, PyAny>>) -> Self {
-        for batch in made.into_iter().rev() {
-            self.rest().push_front(Unread::Made(batch.unbind()));
-        }
+        self.put_back(&made);
         self
+    }
+
+    fn put_back(&self, batches: &[Bound<'_, PyAny>]) {
+        batches.iter().rev().for_each(|batch| self.rest().push_front(Unread::Made(batch.clone().unbind())));
     }
 
     fn rest(&self) -> MutexGuard<'_, VecDeque<Unread>> {
@@ -209,13 +231,23 @@ impl Singles {
         }
     }
 
+    /// A batch of one of the draws. If it cannot be read as requested, it is read as a whole.
+    fn single<'py>(&self, py: Python<'py>, draws: &Draws, draw: usize) -> PyResult<Bound<'py, PyAny>> {
+        let read = |reading: &Reading| self.batcher.batch(py, &mut Drawn::Items(draws.one(draw)), reading);
+        match read(&self.reading) {
+            Err(error) if !ran_out(py, &error) => read(&Reading { ragged: ONE_BY_ONE.ragged, columns: None })
+                .map_err(|other| if ran_out(py, &other) { other } else { error }),
+            outcome => outcome,
+        }
+    }
+
     /// The next batch; where an error is to be `kept`, the next call tries the same one again.
     fn next<'py>(&self, py: Python<'py>, kept: impl Fn(&PyErr) -> bool) -> PyResult<Option<Bound<'py, PyAny>>> {
         let Some(unread) = self.take() else { return Ok(None) };
         let (batch, again) = match unread {
             Unread::Made(batch) => return Ok(Some(batch.into_bound(py))),
             Unread::Each(draws, which) => {
-                let batch = self.batcher.batch(py, &mut Drawn::Items(draws.one(which.start)), &self.reading);
+                let batch = self.single(py, &draws, which.start);
                 (batch, Some(Unread::Each(draws, which)))
             }
             Unread::Whole(mut drawn) => {
@@ -246,6 +278,25 @@ impl Singles {
 
     /// The next draw as a batch of one. If there is no memory for it, the next call tries it again; other errors skip it.
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.next(py, |error| error.is_instance_of::<PyMemoryError>(py))
+        self.next(py, |error| ran_out(py, error))
+    }
+
+    /// A copy in another process: it has the first draws, whose number of bytes is limited, and counts the others.
+    /// No draw is taken; those that were read for it stay in memory.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Copied<'py>> {
+        let carried = carried(py)?;
+        let (size_of, mut room) = (carried.getattr("size_of")?, carried.getattr("CARRIED_BYTES")?.extract::<usize>()?);
+        let (mut read, mut fits) = (Vec::new(), 0);
+        // Any error ends it: the draw is tried again when it is read here.
+        while let Ok(Some(batch)) = self.next(py, |_| true) {
+            let left = size_of.call1((&batch,)).and_then(|size| Ok(room.checked_sub(size.extract()?)));
+            read.push(batch);
+            let Ok(Some(left)) = left else { break };
+            (room, fits) = (left, fits + 1);
+        }
+        let missing = read.len() - fits + self.__len__();
+        self.put_back(&read);
+        read.truncate(fits);
+        Ok((carried.getattr("CarriedDraws")?, (read, missing)))
     }
 }

@@ -50,7 +50,8 @@ class SampleCalls(TableCalls):
 
         Raises:
             DeadlineExceededError, UnknownTableError, ClosedError.
-            ValueError: for `num_samples` below 1, or timesteps of an item whose columns differ in length.
+            ValueError: for `num_samples` below 1, or timesteps of an item whose columns differ in length. Of a table
+                that deletes sampled items the item is in `.drawn`, as a batch; so it is with a MemoryError.
             RaggedError: with `emit_timesteps=False`, the cells of a sequence differ in size and are no array; `.drawn`
                 has the item as a padded batch with masks by path. With timesteps each step has its own cell.
         """
@@ -76,6 +77,9 @@ class SampleCalls(TableCalls):
         while left > 0:
             runs = self._sample_available(table, min(left, at_once), timeout=timeout)
             left -= sum(len(batch) for batch, _ in runs)
+            if at_once == 1:
+                yield from [_sample_or_draw(batch, step, timesteps, unpack, form) for batch, step in runs]
+                continue
             rows = (row for batch, step in runs for row in samples_of(batch, step, timesteps, unpack, form))
             if self._random is None:
                 yield from rows
@@ -89,6 +93,19 @@ class SampleCalls(TableCalls):
         """The structure of the table's signature; None where it has none."""
         of_table = self.server_info(timeout).get(table)
         return None if of_table is None or of_table.signature is None else _native.flatten(of_table.signature)[1]
+
+
+def _sample_or_draw(
+    batch: Batch, step: bool, timesteps: bool, unpack: bool, form: _native.Structure | None
+) -> list[ReplaySample] | ReplaySample:
+    """The only item of a batch, or an error whose `drawn` has the batch: its table may not have it any more."""
+    try:
+        [sample] = samples_of(batch, step, timesteps, unpack, form)
+    except BaseException as error:
+        if not getattr(error, "drawn", None):
+            error.drawn = [batch]  # type: ignore[attr-defined]
+        raise
+    return sample
 
 
 def samples_of(

@@ -90,7 +90,7 @@ def test_an_unreachable_role_or_one_with_lost_reports_is_killed_and_reported_as_
     """Reports of a role are stored on its node: if the node is lost, Ray reports a lost object and not a dead actor."""
     killed, name = [], RoleName("actor", 0)
     stage = object.__new__(on_ray.Cluster)
-    stage._running = {name: SimpleNamespace(drain="drain", host="host")}
+    stage._running, stage._killed = {name: SimpleNamespace(drain="drain", host="host")}, []
     monkeypatch.setattr(ray, "wait", lambda refs, **options: (refs, []))
     monkeypatch.setattr(ray, "get", Mock(side_effect=error))
     monkeypatch.setattr(ray, "kill", killed.append)

@@ -145,6 +145,7 @@ impl Draws {
 
     /// Appends other draws.
     pub fn append(&mut self, mut other: Draws) {
+        self.lease.join_behind(std::mem::take(&mut other.lease), self.len());
         self.keys.append(&mut other.keys);
         self.items.append(&mut other.items);
         self.probabilities.append(&mut other.probabilities);
@@ -157,6 +158,5 @@ impl Draws {
         self.tally = other.tally;
         self.wanted_windows = other.wanted_windows.or(self.wanted_windows);
         self.windows.append(&mut other.windows);
-        self.lease.join(other.lease);
     }
 }

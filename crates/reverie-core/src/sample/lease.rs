@@ -6,7 +6,7 @@
 use crate::item::Key;
 use crate::table::Lessee;
 use smallvec::SmallVec;
-use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Weak;
 
 /// A table, or a client of a server, that leases draws.
@@ -34,8 +34,16 @@ pub enum Tenure {
     Ended,
 }
 
-/// The table that leased draws, the request that holds them, and their keys.
-type Lent = (Weak<dyn Lender>, Lessee, Vec<Key>);
+/// Consecutive draws of one table.
+struct Lent {
+    /// The table, or the client of its server.
+    lender: Weak<dyn Lender>,
+    /// The request that holds them.
+    lessee: Lessee,
+    keys: Vec<Key>,
+    /// The position of the first among all draws of the request.
+    start: usize,
+}
 
 /// Draws of tables that delete sampled items, not yet known to have reached their reader.
 ///
@@ -45,17 +53,19 @@ pub struct Lease(SmallVec<[Lent; 1]>);
 
 impl Lease {
     pub(crate) fn of(lender: &Weak<dyn Lender>, lessee: Lessee, keys: &[Key]) -> Self {
-        Self(SmallVec::from_iter((!keys.is_empty()).then(|| (Weak::clone(lender), lessee, keys.to_vec()))))
+        let lent = || Lent { lender: Weak::clone(lender), lessee, keys: keys.to_vec(), start: 0 };
+        Self(SmallVec::from_iter((!keys.is_empty()).then(lent)))
     }
 
     /// All draws of a request to a server, whose client knows the request by its number alone.
     pub fn of_request(client: Weak<dyn Lender>, number: u64) -> Self {
-        Self(SmallVec::from_iter([(client, Lessee { request: number, ..Lessee::HERE }, Vec::new())]))
+        let lessee = Lessee { request: number, ..Lessee::HERE };
+        Self(SmallVec::from_iter([Lent { lender: client, lessee, keys: Vec::new(), start: 0 }]))
     }
 
     /// The number of draws; zero for the requests of a client, which does not count them.
     pub fn len(&self) -> usize {
-        self.0.iter().map(|(_, _, keys)| keys.len()).sum()
+        self.0.iter().map(|lent| lent.keys.len()).sum()
     }
 
     /// True if it holds nothing.
@@ -65,51 +75,42 @@ impl Lease {
 
     /// The draws reached their reader: used-up items are removed for good.
     pub fn acknowledge(mut self) {
-        for (lender, lessee, keys) in std::mem::take(&mut self.0) {
+        for Lent { lender, lessee, keys, .. } in std::mem::take(&mut self.0) {
             if let Some(lender) = lender.upgrade() {
                 lender.acknowledge(&lessee, &keys);
             }
         }
     }
 
-    /// Undoes the draws of these keys, and keeps the others. Of draws of several tables, whose keys may be the same, it can
-    /// undo all or none: false if it undid none.
-    pub fn give_back(&mut self, keys: &[Key]) -> bool {
-        let [(lender, lessee, held)] = &mut self.0[..] else { return false };
-        let mut wanted: HashMap<Key, usize> = HashMap::new();
-        keys.iter().for_each(|key| *wanted.entry(*key).or_default() += 1);
-        // The latest draws of an item go back.
-        let (mut back, mut kept) = (Vec::new(), Vec::new());
-        for key in held.drain(..).rev() {
-            match wanted.get_mut(&key).filter(|count| **count > 0) {
-                Some(count) => {
-                    *count -= 1;
-                    back.push(key);
-                }
-                None => kept.push(key),
+    /// Undoes the draws at these positions among those of the request, and keeps the others, which move up.
+    pub fn give_back(&mut self, draws: Range<usize>) {
+        // The latest draws go back first.
+        for Lent { lender, lessee, keys, start } in self.0.iter_mut().rev() {
+            let [from, to] = [draws.start, draws.end].map(|at| at.saturating_sub(*start).min(keys.len()));
+            let back: Vec<Key> = keys.drain(from..to).collect();
+            *start -= start.saturating_sub(draws.start).min(draws.len());
+            if let (false, Some(lender)) = (back.is_empty(), lender.upgrade()) {
+                lender.give_back(lessee, &back);
             }
         }
-        (back, *held) = (back.into_iter().rev().collect(), kept.into_iter().rev().collect());
-        if let Some(lender) = lender.upgrade() {
-            lender.give_back(lessee, &back);
-        }
-        if held.is_empty() {
-            self.0.clear();
-        }
-        true
+        self.0.retain(|lent| !lent.keys.is_empty());
     }
 
     /// Whether all draws may be given to their reader.
     pub fn tenure(&self) -> Tenure {
-        let each = self
-            .0
-            .iter()
-            .map(|(lender, lessee, _)| lender.upgrade().map_or(Tenure::Ended, |lender| lender.tenure(lessee)));
-        each.max().unwrap_or(Tenure::Held)
+        let tenure = |lent: &Lent| lent.lender.upgrade().map_or(Tenure::Ended, |lender| lender.tenure(&lent.lessee));
+        self.0.iter().map(tenure).max().unwrap_or(Tenure::Held)
     }
 
-    /// Takes over the draws of another lease.
-    pub fn join(&mut self, mut other: Self) {
+    /// Takes over the draws of another lease, behind those that it holds.
+    pub fn join(&mut self, other: Self) {
+        let after = self.len();
+        self.join_behind(other, after);
+    }
+
+    /// Takes over the draws of another lease, which come behind this number of draws of the request.
+    pub(crate) fn join_behind(&mut self, mut other: Self, after: usize) {
+        other.0.iter_mut().for_each(|lent| lent.start += after);
         self.0.append(&mut other.0);
     }
 }
@@ -117,7 +118,7 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         // The latest draws go back first.
-        for (lender, lessee, keys) in self.0.drain(..).rev() {
+        for Lent { lender, lessee, keys, .. } in self.0.drain(..).rev() {
             if let Some(lender) = lender.upgrade() {
                 lender.give_back(&lessee, &keys);
             }
@@ -134,5 +135,54 @@ impl Clone for Lease {
 impl std::fmt::Debug for Lease {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Lease({} draws)", self.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sync::{Arc, Mutex, lock};
+
+    /// A table, and its draws that came back, in that order.
+    #[derive(Default)]
+    struct Returned(Mutex<Vec<Key>>);
+
+    impl Lender for Returned {
+        fn acknowledge(&self, _: &Lessee, _: &[Key]) {}
+
+        fn give_back(&self, _: &Lessee, keys: &[Key]) {
+            lock(&self.0).extend_from_slice(keys);
+        }
+    }
+
+    impl Returned {
+        fn take(&self) -> Vec<Key> {
+            std::mem::take(&mut *lock(&self.0))
+        }
+    }
+
+    fn lease(table: &Arc<Returned>, keys: &[Key]) -> Lease {
+        let lender: Weak<dyn Lender> = Arc::downgrade(table) as _;
+        Lease::of(&lender, Lessee::HERE, keys)
+    }
+
+    #[test]
+    fn draws_go_back_to_the_table_that_they_are_of_also_where_two_tables_have_the_same_keys() {
+        let (first, second) = (Arc::new(Returned::default()), Arc::new(Returned::default()));
+        let [a, b, c] = [1, 2, 3].map(|slot| Key::new(0, 1, slot));
+        // Draws: a b c of the first table, two of a table that keeps its items, then a b c of the second.
+        let mut all = lease(&first, &[a, b, c]);
+        all.join_behind(lease(&second, &[a, b, c]), 5);
+        all.give_back(6..7);
+        assert_eq!((first.take(), second.take(), all.len()), (vec![], vec![b], 5));
+        // Now: a b c, two, a c.
+        all.give_back(2..6);
+        assert_eq!((first.take(), second.take(), all.len()), (vec![c], vec![a], 3));
+        // Now: a b, c.
+        all.give_back(2..3);
+        assert_eq!((first.take(), second.take(), all.len()), (vec![], vec![c], 2));
+        all.give_back(0..1);
+        drop(all);
+        assert_eq!((first.take(), second.take()), (vec![a, b], vec![]));
     }
 }

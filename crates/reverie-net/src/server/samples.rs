@@ -95,33 +95,24 @@ impl Answer {
 
     /// Replaces the first group, which cannot be sent as one batch, and ends the answer with the error.
     ///
-    /// Draws of tables that keep their items are dropped. Those of a table that deletes them exist only here: each becomes a
-    /// batch of its own, or goes back to its table if memory ran out and it can.
+    /// Draws of tables that keep their items are dropped. Those of a table that deletes them exist only here: each becomes
+    /// a batch of its own, of the whole item. They go back to their places in the table if memory ran out, or if one alone
+    /// cannot be sent either. Only a damaged item is dropped: back in its table it would end every later request.
     pub(super) fn split_first(&mut self, error: Error) {
+        let before = self.sent.iter().map(Draws::len).sum();
         let first = self.groups.pop_front();
         if !self.is_leased() {
             self.groups.clear();
         } else if let Some(draws) = first {
-            let returned = matches!(error, Error::OutOfMemory { .. }) && self.return_draws(&draws);
-            if !returned && draws.len() > 1 {
-                split(draws.without_windows(), |_| 1, &mut self.groups);
+            let can_split = draws.len() > 1 || draws.wanted_windows.is_some();
+            match error {
+                Error::OutOfMemory { .. } => self.lease.give_back(before..before + draws.len()),
+                _ if can_split => split(draws.without_windows(), |_| 1, &mut self.groups),
+                Error::Damaged(_) | Error::DamagedFile { .. } => {}
+                _ => self.lease.give_back(before..before + draws.len()),
             }
         }
         self.error.get_or_insert(error);
-    }
-
-    /// Returns draws to their tables: these, or with them all of a request to several tables of which nothing was sent.
-    /// False if it returned none.
-    fn return_draws(&mut self, draws: &Draws) -> bool {
-        if self.lease.give_back(&draws.keys) {
-            return true;
-        }
-        let can_return = self.sent.is_empty();
-        if can_return {
-            self.groups.clear();
-            self.lease = Lease::default();
-        }
-        can_return
     }
 }
 

@@ -112,6 +112,7 @@ pub(super) struct Session {
     forget: Option<Pin<Box<Sleep>>>,
     /// The outcomes of the session before it are lost, and the client may not have been notified yet.
     forgot: bool,
+    /// Dropped last: once a stop has waited for it, the session's open spans are noted as well.
     _busy: Busy,
 }
 

@@ -32,6 +32,7 @@ from reverie.runners.planning.memory import this_machine
 from reverie.runners.planning.nodes import Node, from_ray, missing_memory, place
 from reverie.runners.planning.topology import Topology
 from reverie.runners.ray.cluster_connection import connected
+from reverie.runners.ray.killed_actors import ends_of, wait_for
 from reverie.runners.ray.role_actor import RoleActor
 from reverie.runners.ray.stop_probe import UNANSWERED_SECONDS, StopProbe
 from reverie.runners.reports.events import Result
@@ -108,6 +109,8 @@ class _Remote:
     """When `drain` was called."""
     probe: StopProbe | None = None
     """Set once the role is ready."""
+    ended: bool = False
+    """The role has ended; its process has not."""
 
 
 class Cluster:
@@ -126,6 +129,8 @@ class Cluster:
         self._share = min(1.0, ray.cluster_resources().get("CPU", 0.0) / wanted)
         """If the cluster has fewer CPUs than the roles want, each requests this share of them."""
         self._running: dict[RoleName, _Remote] = {}
+        self._killed: list[tuple[RoleName, _Remote]] = []
+        """Actors that were killed, and that no later actor of their roles waits for."""
         self._parameters = RayChannel()
 
     @property
@@ -162,7 +167,7 @@ class Cluster:
         host = ray.remote(RoleActor).options(**options).remote()
         self._running[setup.name] = _Remote(
             host,
-            host.run.remote(setup),
+            host.run.remote(setup, ends_of(self._killed_before(setup.name))),
             host.drain.remote(DRAIN_SECONDS),
             {"GPU": self._gpus[kind], "CPU": num_cpus},
             self._memory[kind],
@@ -228,6 +233,7 @@ class Cluster:
                 continue
             received.extend((name, report) for report in reports)
             if ended and not reports:
+                running.ended = True
                 self.kill(name)
                 received.append((name, Died("it ended")))
             else:
@@ -241,11 +247,20 @@ class Cluster:
         running = self._running.pop(name, None)
         if running is not None:
             ray.kill(running.host)
+            self._killed.append((name, running))
+
+    def _killed_before(self, name: RoleName) -> list[Any]:
+        """Removes and returns the killed actors of a role, whose processes its next one waits for."""
+        killed = [one.host for role, one in self._killed if role == name]
+        self._killed = [one for one in self._killed if one[0] != name]
+        return killed
 
     def close(self) -> None:
-        """Kill the actors that still run."""
+        """Kill the actors that still run, and wait for them: the next run may take the same folders."""
         for name in list(self._running):
             self.kill(name)
+        with suppress(Exception):  # of several classes, where the cluster is gone
+            wait_for(ends_of([one.host for _, one in self._killed if not one.ended]))
         self._parameters.close()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ import ray
 
 from reverie.runners.links.messages import Command, Ready, Report, Setup
 from reverie.runners.links.parameter_connections import Reply, reply_to
+from reverie.runners.ray.killed_actors import wait_for
 from reverie.runners.roles.role_loop import run_role
 
 
@@ -26,8 +27,9 @@ class RoleActor:
         self._ended = False
         self._answer: Callable[[Any], Any] | None = None
 
-    def run(self, setup: Setup) -> None:
-        """Run the role until it ends."""
+    def run(self, setup: Setup, killed: Sequence[Any] = ()) -> None:
+        """Run the role until it ends, after the ends of its earlier processes, to which `killed` refers."""
+        wait_for(list(killed))
         if setup.serving is not None:
             address = ray.util.get_node_ip_address()
             setup = replace(setup, serving=replace(setup.serving, host=address))

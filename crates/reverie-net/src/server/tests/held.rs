@@ -154,8 +154,8 @@ async fn draws_for_which_memory_ran_out_return_to_their_places_and_others_of_the
     drop(shared);
 }
 
-/// An answer whose lease has parts, as that of several tables has: groups of one draw and of three.
-async fn of_several_tables(table: &Arc<SharedTable>) -> Answer {
+/// An answer whose lease has parts, as that of several tables has: four draws, in groups of so many and of the rest.
+async fn of_several_tables(table: &Arc<SharedTable>, first: usize) -> Answer {
     let lessee = Lessee { sender: [CLIENT; 16], request: REQUEST };
     let mut draws = Draws::default();
     for _ in 0..2 {
@@ -164,30 +164,54 @@ async fn of_several_tables(table: &Arc<SharedTable>) -> Answer {
     }
     let mut answer = Answer::whole(REQUEST, Reading::default(), Draws::default());
     answer.lease = std::mem::take(&mut draws.lease);
-    let behind = draws.split_off(1);
+    let behind = draws.split_off(first);
     answer.groups = VecDeque::from([draws, behind]);
     answer
 }
 
 #[tokio::test]
-async fn of_draws_of_several_tables_for_which_memory_ran_out_all_return_while_none_was_sent() {
+async fn of_draws_of_several_tables_those_return_for_which_memory_ran_out_and_the_others_are_sent() {
     let (shared, table) = consuming(5);
-    let mut answer = of_several_tables(&table).await;
+    let mut answer = of_several_tables(&table, 3).await;
     assert_eq!(left(&table), (1, 4, 4));
     answer.split_first(Error::OutOfMemory { needed: 1 });
-    assert_eq!((answer.groups.len(), answer.is_leased()), (0, false));
-    assert_eq!(left(&table), (5, 0, 0));
+    assert_eq!((answer.groups.len(), answer.is_leased()), (1, true));
+    assert_eq!(left(&table), (4, 1, 1));
     drop(shared);
 }
 
 #[tokio::test]
-async fn once_some_draws_of_several_tables_were_sent_the_others_are_sent_one_by_one_where_memory_ran_out() {
+async fn a_draw_of_several_tables_for_which_there_is_no_memory_returns_also_after_others_were_sent() {
     let (shared, table) = consuming(5);
-    let mut answer = of_several_tables(&table).await;
+    let mut answer = of_several_tables(&table, 3).await;
+    let last = answer.groups[1].keys.clone();
     answer.first_was_sent();
     answer.split_first(Error::OutOfMemory { needed: 1 });
-    assert_eq!(answer.groups.iter().map(Draws::len).collect::<Vec<_>>(), [1, 1, 1]);
+    assert_eq!((answer.groups.len(), answer.is_leased()), (0, true));
     assert!(matches!(answer.error, Some(Error::OutOfMemory { .. })), "the request ends with it");
-    assert_eq!(left(&table), (1, 4, 4), "the client acknowledges what it receives");
+    assert_eq!(left(&table), (2, 3, 3), "the client acknowledges what it receives");
+    let again = table.sample(SampleRequest { num_samples: 2, ..SampleRequest::default() }).unwrap().await.unwrap();
+    assert_eq!(again.keys[..1], last, "at the place that it had");
     drop(shared);
+}
+
+#[tokio::test]
+async fn a_draw_that_cannot_be_sent_alone_either_returns_unless_its_item_is_damaged() {
+    let refused = || Error::InvalidArgument("columns: there is no 'y'".to_owned());
+    let damaged = || Error::Damaged("a chunk".to_owned());
+    for (error, after) in [(refused(), (5, 0, 0)), (damaged(), (2, 3, 3))] {
+        let (shared, table) = consuming(5);
+        let mut answer = of_several_tables(&table, 3).await;
+        answer.split_first(refused());
+        assert_eq!(answer.groups.iter().map(Draws::len).collect::<Vec<_>>(), [1, 1, 1, 1]);
+        assert_eq!(left(&table), (1, 4, 4));
+        // The last three cannot be sent for another reason than the first.
+        answer.split_first(refused());
+        for _ in 1..4 {
+            answer.split_first(error.clone());
+        }
+        assert!(answer.groups.is_empty());
+        assert_eq!(left(&table), after);
+        drop(shared);
+    }
 }
