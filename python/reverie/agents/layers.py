@@ -187,7 +187,8 @@ def initialised(make: Callable[[], Net], seed: int) -> Net:
     """
     with torch.device("meta"):  # layers made here would draw from the global random state
         module = make()
-    module.to_empty(device="cpu")
+    # As `module.to_empty("cpu")`, for which PyTorch imports SymPy: half a second of each process with a network.
+    module._apply(lambda t: torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device="cpu"))
     generator = torch.Generator().manual_seed(seed)
     theirs = {id(part) for m in module.modules() if isinstance(m, InitialisesItself) for part in m.modules()}
     ours = (
