@@ -15,7 +15,7 @@ from reverie.runners import train
 class Drift(gymnasium.Env):
     """A place in [-1, 1], moved by the previous action; the reward of a step is minus the distance from 0.
 
-    No reward depends on the action of its own step: what values only rewards, and not the next observation, learns nothing.
+    No reward depends on the action of its own step: an agent without bootstrapping learns nothing.
     """
 
     observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)

@@ -82,7 +82,7 @@ def test_a_state_before_the_first_step_is_empty_and_makes_the_next_one_new():
 
 
 def test_a_process_that_learns_imports_neither_pytorchs_compiler_nor_sympy():
-    """The first `torch.optim.Optimizer` of a process imports the one, `Module.to_empty` the other: seconds of each start."""
+    """The first `torch.optim.Optimizer` of a process imports it, and `Module.to_empty` SymPy: seconds of each start."""
     code = """
 import sys, torch
 from reverie.agents.layers import initialised

@@ -222,8 +222,8 @@ def test_acting_weights_are_never_older_than_the_period():
 
 
 # Another processor adds up in another order, and plays another run: each may take what its preset allows, in which all
-# five seeds of the benchmark got there. They are ended by what they reach. Nothing is compiled: a compiler would take as
-# long as they do.
+# five seeds of the benchmark got there. They are ended by what they reach. Nothing is compiled: a compiler would take
+# as long as they do.
 
 
 def whole_run(name, env_id, seed, **changes):

@@ -188,7 +188,7 @@ def initialised(make: Callable[[], Net], seed: int) -> Net:
     with torch.device("meta"):  # layers made here would draw from the global random state
         module = make()
     # As `module.to_empty("cpu")`, for which PyTorch imports SymPy: half a second of each process with a network.
-    module._apply(lambda t: torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device="cpu"))
+    module._apply(_memory_for)  # type: ignore[no-untyped-call]
     generator = torch.Generator().manual_seed(seed)
     theirs = {id(part) for m in module.modules() if isinstance(m, InitialisesItself) for part in m.modules()}
     ours = (
@@ -202,6 +202,10 @@ def initialised(make: Callable[[], Net], seed: int) -> Net:
     for own in (m for m in module.modules() if isinstance(m, InitialisesItself)):
         own.initialise(seed)
     return module
+
+
+def _memory_for(tensor: Tensor) -> Tensor:
+    return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="cpu")
 
 
 def num_parameters(*widths: int) -> int:
