@@ -112,7 +112,7 @@ def test_a_collector_in_another_process_fills_a_server():
         torch.manual_seed(1)
         policy, _ = dqn(cartpole())
         collector = MultiSyncCollector(
-            # One process: each takes seconds to import TorchRL. A lambda is pickled by value: it cannot import this module.
+            # One process: each imports TorchRL for seconds. A lambda is pickled by value: it cannot import this module.
             [lambda: GymEnv("CartPole-v1", categorical_action_encoding=True)],
             policy,
             frames_per_batch=40,

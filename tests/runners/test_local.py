@@ -76,7 +76,9 @@ def test_every_preset_learns_and_acts_in_one_thread_without_waiting(agent, path,
     if env_id.startswith("ALE/"):  # as fast as the others: few images, short games
         monkeypatch.setattr(atari, "FRAMES_PER_EPISODE", 80)
         drawn = ["learning_starts=20", "samples_per_insert=1"] if hasattr(preset.config, "learning_starts") else []
-        unrolls = ["unroll_length=5"] if hasattr(preset.config, "unroll_length") else []
+        unrolls = (
+            ["unroll_length=5", "num_actors=2", "envs_per_actor=2"] if hasattr(preset.config, "unroll_length") else []
+        )
         small = [*drawn, *unrolls, "batch_size=8", "threads=1"]
         preset = presets.override(preset, small)
     # As many as a first unroll of every environment has, or a few updates where items are drawn.
