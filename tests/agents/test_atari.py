@@ -342,15 +342,16 @@ class Never:
 
 
 @pytest.mark.long
-def test_a_few_hundred_steps_of_pong_learn_and_end(monkeypatch):
-    monkeypatch.setattr(atari, "FRAMES_PER_EPISODE", 200)
+def test_some_steps_of_pong_learn_and_end(monkeypatch):
+    monkeypatch.setattr(atari, "FRAMES_PER_EPISODE", 80)
     preset = apex_dqn.load_preset(PONG)
-    config = dataclasses.replace(preset.config, learning_starts=200, capacity=2_000, batch_size=16)
+    sizes = {"learning_starts": 60, "batch_size": 8, "samples_per_insert": 4.0}
+    config = dataclasses.replace(preset.config, capacity=2_000, **sizes)
     run = RunSettings(
-        target_return=19.0, max_env_steps=320, evaluate_every=320, screening_episodes=2, confirmation_episodes=2
+        target_return=19.0, max_env_steps=150, evaluate_every=150, screening_episodes=2, confirmation_episodes=2
     )
     result = train(apex_dqn, PONG, config=config, run=run)
-    assert result.env_steps >= 320
+    assert result.env_steps >= 150
     assert result.learner["updates"] > 30
     assert result.replay["priorities_updated"] > 0
     assert not result.confirmed

@@ -8,8 +8,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from reverie.agents import compiling, tracing  # noqa: E402
+from reverie.agents.apex_dqn import agent as apex_dqn  # noqa: E402
 from reverie.agents.core import CompilePlan, RunSettings  # noqa: E402
-from reverie.agents.dqn import agent as dqn  # noqa: E402
 from reverie.agents.learning import DivergedError  # noqa: E402
 from reverie.runners import UpdatesCompiled, train  # noqa: E402
 
@@ -27,8 +27,9 @@ RUN = RunSettings(
     confirmation_episodes=1,
     compile="on",
 )
+SMALL = {"hidden": (16,), "batch_size": 32, "target_period": 5}
 CONFIG = dataclasses.replace(
-    dqn.load_preset("CartPole-v1").config, hidden=(16,), batch_size=32, samples_per_insert=8.0, learning_starts=300
+    apex_dqn.load_preset("CartPole-v1").config, samples_per_insert=8.0, learning_starts=300, **SMALL
 )
 
 
@@ -39,6 +40,22 @@ def cache(tmp_path_factory):
         folder = tmp_path_factory.mktemp("cache")
         patch.setenv("REVERIE_CACHE", str(folder))
         yield folder / "compiled"
+
+
+def trained(folder, run=RUN, **options):
+    """The result of a run, and what its compiler has done."""
+    events = []
+    result = train(
+        apex_dqn, "CartPole-v1", run=run, config=CONFIG, on_event=events.append, checkpoint_folder=folder, **options
+    )
+    return result, [event.note for event in events if isinstance(event, UpdatesCompiled)]
+
+
+@pytest.fixture(scope="module")
+def compiled_run(tmp_path_factory, cache):
+    """The folder of the first run of this graph, which the tests that take this share, and what `trained` returns."""
+    folder = tmp_path_factory.mktemp("run")
+    return folder, *trained(folder)
 
 
 def without_feedback(learner):
@@ -53,15 +70,17 @@ def without_feedback(learner):
 
 # TD3's two graphs take a minute of processor time; test_compiling.py has both, operation by operation.
 @pytest.mark.parametrize("name", ["apex-dqn", pytest.param("td3", marks=pytest.mark.slow)])
-def test_compiled_updates_are_those_of_single_operations_within_rounding(name, make_learner):
+def test_compiled_updates_are_those_of_single_operations_within_rounding(name, make_learner, request):
     """Over both kinds of updates of TD3, its noise, and copies into target networks; and a state goes on without."""
-    changes = {"target_period": 5} if name == "apex-dqn" else {}
+    changes = SMALL if name == "apex-dqn" else {}
+    if name == "apex-dqn":
+        request.getfixturevalue("compiled_run")
     (learner, noted), (other, expected) = (without_feedback(make_learner(name, **changes)) for _ in range(2))
     learner.compile_updates(SOON)
     learner.learn()
     other.learn()
     for _ in range(21):
-        learner.learn()  # the first of them waits for the compiler
+        learner.learn()  # the first of them waits for the compiler, if there is no library
         other.learn()
     assert learner.metrics()["updates_compiled"] == 21
     for one, two in zip(tracing.State(learner).tensors, tracing.State(other).tensors, strict=True):
@@ -94,31 +113,30 @@ def test_compiled_updates_are_those_of_single_operations_within_rounding(name, m
     learner.stop_compiling()
 
 
-def test_a_run_compiles_once_and_the_same_seed_gives_the_same_run(tmp_path):
-    results, notes = [], []
-    for folder in ("one", "two"):
-        events = []
-        results.append(
-            train(
-                dqn, "CartPole-v1", run=RUN, config=CONFIG, on_event=events.append, checkpoint_folder=tmp_path / folder
-            )
-        )
-        notes += [event.note for event in events if isinstance(event, UpdatesCompiled)]
-    assert [note.found for note in notes] == [False, True]
-    assert [note.reason for note in notes] == ["", ""]
-    one, two = results
+def test_a_run_compiles_once_and_the_same_seed_gives_the_same_run(compiled_run, tmp_path):
+    folder, one, notes = compiled_run
+    two, others = trained(tmp_path)
+    assert [note.found for note in (*notes, *others)] == [False, True]
+    assert [note.reason for note in (*notes, *others)] == ["", ""]
     assert (one.weights.flat == two.weights.flat).all()
     assert one.learner["updates_compiled"] == one.learner["updates"] - 1 > 100
-    longer = dataclasses.replace(RUN, max_env_steps=2_000, compile="off")
-    resumed = train(dqn, "CartPole-v1", run=longer, config=CONFIG, checkpoint_folder=tmp_path / "one", resume="must")
+    resumed, _ = trained(folder, dataclasses.replace(RUN, max_env_steps=2_000, compile="off"), resume="must")
     assert resumed.learner["updates"] > one.learner["updates"]
     assert "updates_compiled" not in resumed.learner
 
 
-def test_the_learner_of_a_run_in_processes_compiles_too():
-    events = []
-    result = train(dqn, "CartPole-v1", runner="process", run=RUN, config=CONFIG, on_event=events.append)
-    (note,) = [event.note for event in events if isinstance(event, UpdatesCompiled)]
+@pytest.mark.usefixtures("compiled_run")
+def test_a_learner_of_the_same_graph_finds_the_library_of_a_run(make_learner):
+    learner = make_learner("apex-dqn", **SMALL)
+    learner.compile_updates(SOON)
+    learner.learn()
+    (note,) = learner.drain_compile_notes()
+    assert note.found
+
+
+@pytest.mark.usefixtures("compiled_run")
+def test_the_learner_of_a_run_in_processes_compiles_too(tmp_path):
+    result, (note,) = trained(tmp_path, runner="process")
     assert note.reason == ""
     assert result.learner["updates_compiled"] == result.learner["updates"] - 1
 

@@ -324,7 +324,7 @@ def test_bits_that_match_the_goal_end_an_episode_and_other_steps_cost_one():
     assert cut == [False, False, False, True]
 
 
-def bit_flips(her, seed, steps=6_000):
+def bit_flips(her, seed, steps=3_500):
     """The mean greedy return of 50 episodes of DQN, which makes as many updates with hindsight as without."""
     preset = DQN.load_preset(BIT_FLIPS)
     items_per_step = 1 + 4 * bool(her)

@@ -252,10 +252,10 @@ def test_iql_learns_from_random_actions_a_policy_that_is_far_better(tmp_path, wr
     run = dataclasses.replace(
         IQL.load_preset("Pendulum-v1").run,
         target_return=None,
-        max_env_steps=4_500,
-        evaluate_every=4_500,
+        max_env_steps=3_600,
+        evaluate_every=3_600,
         screening_episodes=1,
-        confirmation_episodes=50,
+        confirmation_episodes=20,
     )
     settings = {"dataset": path, "learning_starts": 3_000, "batch_size": 64, "samples_per_insert": 64.0}
     small = {"policy_hidden": (32,), "critic_hidden": (32,), "discount": 0.9, "advantage_scale": 10.0}

@@ -81,16 +81,18 @@ def test_a_state_before_the_first_step_is_empty_and_makes_the_next_one_new():
     assert float(optimizer._own_state()["step"]) == 0
 
 
-def test_a_process_that_learns_does_not_import_pytorchs_compiler():
-    """The first `torch.optim.Optimizer` of a process imports it: seconds of each start of a learner."""
+def test_a_process_that_learns_imports_neither_pytorchs_compiler_nor_sympy():
+    """The first `torch.optim.Optimizer` of a process imports it, and `Module.to_empty` SymPy: seconds of each start."""
     code = """
 import sys, torch
+from reverie.agents.layers import initialised
 from reverie.agents.optimizers import adam, centred_rmsprop, rmsprop
+initialised(lambda: torch.nn.Sequential(torch.nn.Linear(2, 2)), 0)
 class Vector:
     flat = torch.nn.Parameter(torch.ones(3))
 for one in (adam(Vector, 0.1), rmsprop(Vector, 0.1, 0.9, 0.1), centred_rmsprop(Vector, 0.1, 0.1)):
     one.descend(Vector.flat, torch.ones(3))
     one.load_state_dict(one.state_dict())
-sys.exit("torch._dynamo" in sys.modules)
+sys.exit(not sys.modules.keys().isdisjoint({"torch._dynamo", "sympy"}))
 """
     assert subprocess.run([sys.executable, "-c", code], timeout=300).returncode == 0

@@ -66,8 +66,6 @@ def begin(command, streams):
 
 
 if __name__ == "__main__":
-    import torch._dynamo  # noqa: F401  the first optimiser of a process asks for it
-
     import reverie.cli.app
     import reverie.runners.process  # noqa: F401
     from reverie.cli import main

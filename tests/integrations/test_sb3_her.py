@@ -387,7 +387,7 @@ class Bits(gym.Env):
         return -(achieved != desired).any(axis=-1).astype(np.float32)
 
 
-def success(model, size, episodes=100):
+def success(model, size, episodes=50):
     env, reached = Bits(size), 0
     for episode in range(episodes):
         obs, _ = env.reset(seed=1000 + episode)
@@ -436,12 +436,12 @@ def test_dqn_reaches_goals_that_it_does_not_reach_without_hindsight():
             replay_buffer_kwargs={"n_sampled_goal": ratio},
             learning_rate=2e-3,
             train_freq=2,
-            target_update_interval=200,
+            target_update_interval=100,
             exploration_fraction=0.4,
             gamma=0.95,
             **{**SMALL, "batch_size": 64, "policy_kwargs": {"net_arch": [64]}},
         )
-        return success(model.learn(6000), 8)
+        return success(model.learn(2500), 8)
 
     with_goals, without = learnt(4), learnt(0)
     assert with_goals > 0.8

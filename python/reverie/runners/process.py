@@ -62,9 +62,8 @@ class Processes:
 
     def __init__(self) -> None:
         self._context = multiprocessing.get_context("forkserver")
-        # Imported once and shared by all: PyTorch takes seconds and hundreds of megabytes, and its compiler, which the
-        # first optimiser of a process imports, takes as much again.
-        self._context.set_forkserver_preload(["reverie.runners.roles.role_loop", "torch._dynamo"])
+        # Imported once and shared by all: PyTorch takes seconds and hundreds of megabytes.
+        self._context.set_forkserver_preload(["reverie.runners.roles.role_loop"])
         self._token = secrets.token_urlsafe(32)
         self._run_folder = RunFolder()
         self._folder = self._run_folder.path
