@@ -27,7 +27,18 @@ def test_the_generator_writes_what_is_checked_in(tmp_path):
     if shutil.which("cargo") is None:
         pytest.skip("needs cargo")
     manifest, target = ROOT / "tools/proto/Cargo.toml", ROOT / "target/proto"
-    command = ["cargo", "run", "--locked", "--quiet", "--manifest-path", manifest, "--target-dir", target, "--", tmp_path]
+    command = [
+        "cargo",
+        "run",
+        "--locked",
+        "--quiet",
+        "--manifest-path",
+        manifest,
+        "--target-dir",
+        target,
+        "--",
+        tmp_path,
+    ]
     subprocess.run(command, check=True, env=os.environ | {"CARGO_INCREMENTAL": "0"})
     written = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert written == {path.name: path.read_bytes() for path in GENERATED.iterdir() if path.name != "SHA256SUMS"}

@@ -67,7 +67,7 @@ def test_a_queue_under_twenty_writers_and_a_consumer_loses_and_repeats_nothing_o
     reader = threading.Thread(target=apart, args=(read,))
     for thread in (*writers, reader):
         thread.start()
-    for life in range(1, 4):
+    for life in range(1, 6):
         least, most = 4 * life, 40 * life
         until(lambda: failed or (min(map(len, confirmed)) >= least and len(received) >= most))  # noqa: B023
         assert not failed
