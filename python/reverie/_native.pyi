@@ -106,8 +106,9 @@ class Server:
         memory: tuple[int, int],
         max_connections: int,
         session_timeout: float,
+        spans: bool,
     ) -> None:
-        """Serves clients of other processes, too; once."""
+        """Serves clients of other processes, too; once. `spans` keeps those of traced requests for `take_spans`."""
 
     def listen_http(
         self,
@@ -120,9 +121,6 @@ class Server:
         insecure: bool,
     ) -> None:
         """Shows metrics and a page over HTTP, too; once, after `listen`."""
-
-    def note_spans(self) -> None:
-        """Starts to note the spans of traced requests; does nothing for a server that does not listen."""
 
     def take_spans(self) -> list[dict[str, Any]]:
         """Takes the spans of traced requests that are done, the oldest first.

@@ -188,6 +188,7 @@ class Server:
                     memory=(memory.memory, memory.network),
                     max_connections=max_connections,
                     session_timeout=session_timeout,
+                    spans=tracing,
                 )
                 self._log_memory(memory)
                 _LISTENING[self.port] = self

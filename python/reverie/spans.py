@@ -181,7 +181,7 @@ class RequestSpans:
     the SDK fails to take is counted as dropped; the first such failure is logged.
 
     Args:
-        server: a server that listens. It is not kept alive: the thread ends with it.
+        server: a server that listens and notes spans. It is not kept alive: the thread ends with it.
 
     Raises:
         ImportError: OpenTelemetry is not installed.
@@ -191,7 +191,6 @@ class RequestSpans:
         self._tracer, self._server = _tracer(), weakref.ref(server)
         self._lost = 0
         self._ends = threading.Event()
-        server._native.note_spans()
         self._thread = threading.Thread(target=self._run, name="reverie-spans", daemon=True)
         self._thread.start()
 

@@ -6,6 +6,7 @@ import contextlib
 import numpy as np
 import pytest
 
+import reverie.server
 from reverie import Client, Journal, Server, Table, rate_limiters, selectors, spans
 
 trace = pytest.importorskip("opentelemetry.trace")
@@ -78,6 +79,19 @@ def test_a_draw_waits_behind_a_long_one_for_its_turn(exported, until):
         draw = waits(server, exported, "turn")[0]
         assert draw.name == "sample t"
         assert draw.attributes["reverie.wait.text"]
+
+
+def test_a_request_in_the_first_moment_of_a_server_has_a_span(network, exported, monkeypatch):
+    def later(server):
+        """What a client that waits for its server does, before the server's exporter begins."""
+        with Client(server.address, transport=network, tracing=True, patience=PATIENT) as client:
+            client.insert({"obs": np.float32(1)}, {"t": 1.0})
+        return spans.RequestSpans(server)
+
+    monkeypatch.setattr(reverie.server, "RequestSpans", later)
+    with Server([table(rate_limiters.MinSize(1))], tracing=True):
+        pass
+    assert sorted(span.name for span in exported.get_finished_spans()) == ["insert t", "insert t"]
 
 
 @pytest.mark.long

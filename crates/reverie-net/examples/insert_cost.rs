@@ -168,5 +168,6 @@ fn server_options(local: bool) -> server::Options {
         grace: Duration::from_secs(1),
         limits: server::Limits::default(),
         checkpoint: None,
+        spans: false,
     }
 }

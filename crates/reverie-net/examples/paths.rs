@@ -178,6 +178,7 @@ fn serve(size: usize) -> Result<(), Box<dyn Error>> {
         grace: Duration::from_secs(1),
         limits: server::Limits::default(),
         checkpoint: None,
+        spans: false,
     };
     let server = Server::start(tables, options)?;
     println!("{}", server.address());

@@ -61,6 +61,7 @@ fn serve(local: bool) -> Server {
         grace: Duration::from_secs(1),
         limits: server::Limits::default(),
         checkpoint: None,
+        spans: false,
     };
     Server::start(Arc::new(Tables::new(tables, None, &clock, 7).unwrap()), options).unwrap()
 }

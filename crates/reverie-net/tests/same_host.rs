@@ -57,6 +57,7 @@ fn serve(limits: server::Limits) -> Server {
         grace: Duration::from_secs(1),
         limits,
         checkpoint: None,
+        spans: false,
     };
     Server::start(Arc::new(Tables::new(vec![table], None, &clock, 7).unwrap()), options).unwrap()
 }

@@ -90,6 +90,7 @@ fn serve_with(tables: Vec<TableOptions>, limits: server::Limits) -> (Arc<Tables>
             grace: Duration::from_secs(1),
             limits,
             checkpoint: None,
+            spans: false,
         };
         listen::serve(served, &options, UnboundedReceiverStream::new(incoming)).await
     });

@@ -74,7 +74,7 @@ impl Server {
     }
 
     /// Also serves clients of other processes; call it once.
-    #[pyo3(signature = (host, port, *, token, identity, client_ca, insecure, local, grace, memory, max_connections, session_timeout))]
+    #[pyo3(signature = (host, port, *, token, identity, client_ca, insecure, local, grace, memory, max_connections, session_timeout, spans))]
     #[allow(clippy::too_many_arguments)]
     fn listen(
         &self,
@@ -90,6 +90,7 @@ impl Server {
         memory: (u64, u64),
         max_connections: Count,
         session_timeout: f64,
+        spans: bool,
     ) -> PyResult<()> {
         let tables = Arc::clone(self.tables.get(py)?);
         let port = port.within("port", 0, usize::from(u16::MAX))? as u16;
@@ -105,7 +106,7 @@ impl Server {
         let listening = detached(py, move || {
             let address = found_address(&host, port)?;
             let limits = Limits { max_connections, linger, ..Limits::within(memory.0, memory.1) };
-            let options = Options { address, token, tls, insecure, local, grace, limits, checkpoint };
+            let options = Options { address, token, tls, insecure, local, grace, limits, checkpoint, spans };
             Listening::start(tables, options)
         })?;
         let set = self.listening.set(Live::new(listening, "server"));
@@ -147,13 +148,6 @@ impl Server {
             }
             None => Ok(()),
         }
-    }
-
-    /// Starts to note the spans of traced requests; does nothing for a server that does not listen.
-    fn note_spans(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(listening) = self.listening.get() else { return Ok(()) };
-        listening.get(py)?.spans().start();
-        Ok(())
     }
 
     /// Takes the spans of traced requests that are done, the oldest first.

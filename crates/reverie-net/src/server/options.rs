@@ -23,6 +23,8 @@ pub struct Options {
     pub limits: Limits,
     /// Takes a checkpoint and returns its path; `None` if the server has no checkpointer.
     pub checkpoint: Option<Arc<dyn Fn() -> Result<String> + Send + Sync>>,
+    /// Note the spans of traced requests from the first one on, for [`Server::spans`](crate::listen::Server::spans).
+    pub spans: bool,
 }
 
 /// Limits on the memory that connections use.

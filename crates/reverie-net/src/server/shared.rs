@@ -94,7 +94,7 @@ impl Shared {
             charges: Charges::new(options.limits.total_session_bytes),
             turns: Turns::new(),
             latencies: Latencies::default(),
-            spans: Arc::default(),
+            spans: Arc::new(Spans::new(options.spans)),
             bytes: Default::default(),
             // Never 0, the value of an absent field.
             incarnation: RandomState::new().hash_one("incarnation") | 1,

@@ -7,7 +7,7 @@ use crate::proto::error_detail::Kind;
 use crate::proto::{ErrorDetail, TracedRequest};
 use crate::trace::TraceContext;
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -65,7 +65,8 @@ pub struct Counts {
 /// The spans of a server.
 #[derive(Debug, Default)]
 pub struct Spans {
-    on: AtomicBool,
+    /// From before the server listens: clients of its predecessor send their requests again in its first moment.
+    on: bool,
     open: AtomicUsize,
     /// Guards the finished spans, the oldest first. A span is only moved under it.
     finished: Mutex<VecDeque<Span>>,
@@ -75,9 +76,9 @@ pub struct Spans {
 }
 
 impl Spans {
-    /// Starts to note spans.
-    pub fn start(&self) {
-        self.on.store(true, Relaxed);
+    /// Spans that are noted, or not.
+    pub fn new(on: bool) -> Self {
+        Self { on, ..Self::default() }
     }
 
     /// Takes the finished spans, the oldest first.
@@ -94,7 +95,7 @@ impl Spans {
     pub fn counts(&self) -> Option<Counts> {
         let of = |count: &AtomicU64| count.load(Relaxed);
         let counts = Counts { noted: of(&self.noted), dropped: of(&self.dropped), invalid: of(&self.invalid) };
-        self.on.load(Relaxed).then_some(counts)
+        self.on.then_some(counts)
     }
 
     fn finished(&self) -> MutexGuard<'_, VecDeque<Span>> {
@@ -148,7 +149,7 @@ impl OpenSpans {
 
     /// Takes note of the traced requests of a message.
     pub(super) fn announce(&mut self, traced: &[TracedRequest]) {
-        if !self.spans.on.load(Relaxed) {
+        if !self.spans.on {
             return;
         }
         for traced in traced {
@@ -296,8 +297,7 @@ mod tests {
     }
 
     fn on() -> (Arc<Spans>, OpenSpans) {
-        let spans = Arc::<Spans>::default();
-        spans.start();
+        let spans = Arc::new(Spans::new(true));
         let open = OpenSpans::new(&spans);
         (spans, open)
     }

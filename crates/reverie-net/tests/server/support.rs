@@ -65,6 +65,7 @@ pub fn options() -> Options {
         grace: Duration::from_secs(5),
         limits: Limits::default(),
         checkpoint: None,
+        spans: false,
     }
 }
 

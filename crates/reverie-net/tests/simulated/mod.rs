@@ -426,6 +426,7 @@ fn server_options() -> server::Options {
             ..server::Limits::default()
         },
         checkpoint: None,
+        spans: false,
     }
 }
 

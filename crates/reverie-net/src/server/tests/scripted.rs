@@ -164,6 +164,7 @@ pub(super) fn shared(item_bytes: usize, limits: Limits, token: Option<&str>) -> 
         grace: Duration::ZERO,
         limits,
         checkpoint: None,
+        spans: false,
     };
     Shared::new(tables, &options)
 }
