@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -83,6 +84,18 @@ def test_where_all_are_noticed_the_score_is_whole_and_the_tree_is_as_it_was(tree
     assert "==> 1 of 1 mutations noticed (1 noticed)" in done.stdout
     for folder in (tree, tree / "target" / "mutants" / "tree"):
         assert (folder / "sums.py").read_text() == TREE["sums.py"]
+
+
+@pytest.mark.long
+def test_a_second_run_over_the_same_tree_is_refused(tree: Path) -> None:
+    lock = tree / "target" / "mutants" / "lock"
+    lock.parent.mkdir(parents=True)
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        done = run(tree, NOTICED)
+    assert done.returncode == 2
+    assert f"another run has {lock}" in done.stderr
+    assert not (lock.parent / "tree").exists()
 
 
 @pytest.mark.long

@@ -14,6 +14,7 @@ with 1 if one survives, does not apply, does not build, or is run by no test, an
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
 import re
 import shlex
@@ -161,6 +162,10 @@ class Tree:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             return None, ""
+        except BaseException:  # Ctrl-C reaches this process alone
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
         return process.returncode, printed
 
     def _outcome(self, ended: tuple[int | None, str]) -> str:
@@ -234,7 +239,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"does not apply: {one.file}: {one.find!r}: {one.why}")
         print(f"==> {len(mutations) - len(lost)} of {len(mutations)} mutations apply")
         return 1 if lost else 0
-    tree = Tree(given.tree, given.tree / "target" / "mutants")
+    scratch = given.tree / "target" / "mutants"
+    scratch.mkdir(parents=True, exist_ok=True)
+    lock = scratch / "lock"
+    with lock.open("w") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"another run has {lock}: its mutations would be in this one's tests", file=sys.stderr)
+            return 2
+        return tried(Tree(given.tree, scratch), mutations, given)
+
+
+def tried(tree: Tree, mutations: Sequence[Mutation], given: argparse.Namespace) -> int:
+    """Runs the tests of each mutation; returns the exit code."""
     for one in baselines(one for one in mutations if one.applies(given.tree)):
         outcome = tree.test(one, BUILD_SECONDS)
         if outcome != "survived":
