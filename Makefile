@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo build-tests build-lints test test-rust test-python test-long test-python-long test-all test-isa mutants test-valgrind test-differential test-ported check check-source check-tests check-use lint types layers instructions examples bench \
+.PHONY: help setup demo build-tests build-lints test test-rust test-python test-long test-python-long test-all test-isa mutants test-valgrind test-differential test-ported test-frameworks check check-source check-tests check-use lint types layers instructions examples bench \
 	bench-in-process bench-network bench-disk bench-timeline bench-smoke bench-smoke-replay bench-smoke-training bench-learn train-bench fuzz proto docs screenshots site site-serve wheel test-wheel try-image wheels other-systems fmt clean
 
 export PATH := $(shell tools/rust_env.sh path)
@@ -81,6 +81,7 @@ test-all: setup test-rust wheel ## all tests: also the learning runs, 10,000 sim
 	REVERIE_SOAK=200000 cargo test --locked --quiet --profile quick --package reverie-core --test tier draws_during -- --nocapture
 	REVERIE_SIMULATIONS=10000 cargo test --locked --quiet --profile quick --package reverie-net --test simulation -- --nocapture
 	$(PYTEST) -m "slow or long or not long" $(ARGS)
+	tools/frameworks.sh $(ARGS)
 	tools/isa.sh $(ARGS)
 
 test-isa: setup ## what PyTorch and NumPy compute, on each of the instruction sets that this processor has; LEVELS="default avx2"
@@ -94,6 +95,9 @@ test-differential: setup ## the same random programs against dm-reverb and Rever
 
 test-ported: setup ## code written for dm-reverb on Reverie: the tests that Acme publishes of its adders, and what gives TensorFlow's tensors
 	$(PY) tests/ported $(ARGS)
+
+test-frameworks: setup ## the tests inside RLlib, tianshou, EnvPool and W&B, in an environment that has their packages (minutes)
+	tools/frameworks.sh $(ARGS)
 
 check: check-source check-tests check-use ## what CI runs: lints, types, layers, instruction counts, tests, README, docs, examples, the site, the wheel, short benchmarks
 
