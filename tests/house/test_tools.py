@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -133,3 +134,13 @@ def test_a_kept_port_is_given_once_and_is_none_that_the_system_chooses(new_port)
     assert len(set(ports)) == 20
     if first > 20_000 or last < 65_535:
         assert not [port for port in ports if first <= port <= last]
+
+
+@pytest.mark.parametrize("crate", ["reverie-core", "reverie-net"])
+def test_the_lock_file_of_the_fuzzers_has_the_packages_that_a_crate_names(crate):
+    manifest = tomllib.loads((ROOT / "crates" / crate / "Cargo.toml").read_text())
+    wanted = manifest["dependencies"] | manifest.get("build-dependencies", {})
+    named = {name for name, how in wanted.items() if isinstance(how, str) or not how.get("optional")}
+    packages = tomllib.loads((ROOT / "fuzz" / "Cargo.lock").read_text())["package"]
+    (locked,) = [package["dependencies"] for package in packages if package["name"] == crate]
+    assert {name.split()[0] for name in locked} == named, "run `cargo metadata` in fuzz/"
