@@ -111,11 +111,37 @@ fn items_that_a_full_table_evicts_make_no_room_in_memory() {
     assert!(drawn(&table) == content(300), "the oldest that is left");
 }
 
-/// A disk that can be told to refuse writes, and reads.
+#[test]
+fn inserts_into_a_full_table_wait_for_memory_while_the_disk_takes_nothing() {
+    let folder = Temporary::new();
+    let refusing = Arc::new(Refusing::default());
+    let disk = Arc::new(Shared(Arc::clone(&refusing)));
+    let tables = tables(vec![options("t", 40)], tiers::options(&folder, 10 * ITEM as u64), disk, None);
+    let (table, mut writer) = (tables.get("t").unwrap().clone(), Writer::new(&tables));
+    (0..40).for_each(|number| _ = done(table.insert(writer.inserts(number))).unwrap());
+    refusing.writes.store(true, Ordering::SeqCst);
+    // Each evicts an item that is on the disk.
+    let waiting: Vec<_> = (40..60).map(|number| table.insert(writer.inserts(number)).unwrap()).collect();
+    let held = tables.bytes().0.table_memory();
+    assert!(held <= 10 * ITEM as u64, "the tables hold {held} bytes of memory");
+    refusing.writes.store(false, Ordering::SeqCst);
+    waiting.into_iter().for_each(|ticket| _ = done(Ok(ticket)).unwrap());
+    assert!(drawn(&table) == content(20), "the oldest that is left");
+}
+
+/// A disk that can be told to refuse writes, those of the thread that moves chunks alone, and reads.
 #[derive(Default)]
 struct Refusing {
     writes: AtomicBool,
+    writes_of_the_mover: AtomicBool,
     reads: AtomicBool,
+}
+
+impl Refusing {
+    fn refuses_a_write(&self) -> bool {
+        let is_mover = std::thread::current().name() == Some("reverie-tier");
+        self.writes.load(Ordering::SeqCst) || (is_mover && self.writes_of_the_mover.load(Ordering::SeqCst))
+    }
 }
 
 struct RefusingInput(Box<dyn Input>, Arc<Refusing>);
@@ -137,7 +163,7 @@ struct RefusingOutput(Box<dyn Output>, Arc<Refusing>);
 
 impl Output for RefusingOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match self.1.writes.load(Ordering::SeqCst) {
+        match self.1.refuses_a_write() {
             true => Err(io::Error::from(io::ErrorKind::StorageFull)),
             false => self.0.write(bytes),
         }
@@ -253,10 +279,13 @@ fn a_checkpoint_has_what_is_on_the_disk_and_is_restored_within_the_memory() {
     let store = Store::new(Arc::new(Folder), checkpoints.0.clone(), Keep { count: 1, max_age: None }).unwrap();
     let path = store.save(&before, Duration::ZERO).unwrap().path;
     before.close();
-    let after = tables(vec![options("t", 100)], tier(), Arc::new(Folder), None);
+    // A mover that is as quick as the disk would hide that the restart itself does not wait for it.
+    let refusing = Arc::new(Refusing { writes_of_the_mover: true.into(), ..Refusing::default() });
+    let after = tables(vec![options("t", 100)], tier(), Arc::new(Shared(Arc::clone(&refusing))), None);
     let checkpoint = load(&Folder, &path, after.bytes().0).unwrap();
     let held = after.bytes().0.memory_bytes();
     assert!(held <= 21 * ITEM as u64, "{held} bytes of memory after it was read");
+    refusing.writes_of_the_mover.store(false, Ordering::SeqCst);
     checkpoint.restore(&after, Duration::ZERO).unwrap();
     let table = after.get("t").unwrap();
     assert_eq!(table.info().size, 100);
