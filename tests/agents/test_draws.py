@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 import reverie  # noqa: E402
 from reverie.agents import draws as draws_module  # noqa: E402
-from reverie.agents.draws import Draws, drawn_at_once, joined  # noqa: E402
+from reverie.agents.draws import Draws, joined  # noqa: E402
 from reverie.errors import DeadlineExceededError, UnavailableError  # noqa: E402
 
 CPU = torch.device("cpu")
@@ -325,20 +325,17 @@ def test_seconds_to_read_again_are_the_clients_deadline():
     assert draws.state_dict()["ahead"][0] is ahead_of[0], "what could not be read is still owed"
 
 
-@pytest.mark.parametrize("num_drawn", [0, 3, 4])
-def test_a_whole_batch_of_a_queue_that_comes_with_the_deadline_is_the_learners(num_drawn):
-    table = reverie.Table.queue("q", 10)
-    with reverie.Server([table], listen=False) as server:
-        client = server.client()
-        client.insert_batch("q", {"x": np.arange(4.0)})
-        partial = client.sample_batch("q", num_drawn) if num_drawn else None
-
-    def late(*_, **__):  # as where a journal's disk takes longer than the draws
-        raise DeadlineExceededError("the timeout passed", partial=partial)
-
-    slow = SimpleNamespace(sample_batch=late)
-    if num_drawn == 4:
-        assert drawn_at_once(slow, "q", 4) is partial
-    else:
-        with pytest.raises(DeadlineExceededError):
-            drawn_at_once(slow, "q", 4)
+def test_draws_that_a_deadline_cuts_off_are_learnt_from_with_the_next_batch(replay):
+    client, draws = (
+        replay(items=20, limiter=reverie.rate_limiters.SampleToInsertRatio(1.0, 1, error_buffer=20.0)),
+        ahead(0),
+    )
+    with contextlib.suppress(DeadlineExceededError):
+        while True:
+            draws.next(client, CPU)
+    cut_off = samples(client) - draws.given
+    assert 0 < cut_off < BATCH
+    assert draws.state_dict()["made"] == samples(client), "they are owed"
+    insert(client, 20, 40)
+    assert len(draws.next(client, CPU).info.key) == BATCH + cut_off
+    assert draws.given == samples(client)

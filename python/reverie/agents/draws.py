@@ -111,7 +111,12 @@ class Draws:
         if self._undelivered:
             return _on(self._undelivered.popleft(), device)
         if not self.ahead:
-            return _on(client.sample_batch(self._table, self._batch_size, timeout=0), device)
+            try:
+                return _on(client.sample_batch(self._table, self._batch_size, timeout=0), device)
+            except DeadlineExceededError as error:
+                if isinstance(error.partial, Batch):  # counted by the table
+                    self._incomplete.append(error.partial)
+                raise
         if self._batches is None:
             self._batches = client.batches(
                 self._table, self._batch_size, prefetch=self.ahead, timeout=0, as_="torch", device=device
@@ -125,32 +130,62 @@ class Draws:
             raise
 
 
-def drawn_at_once(client: Any, table: str, batch_size: int) -> Batch:
-    """A batch of a table that deletes sampled items. Raises `DeadlineExceededError` at once if it has none.
+class QueueDraws:
+    """The batches of one learner from a table that deletes what it gives: every item is learnt from once.
 
-    With a journal such a draw waits a moment until it is written. If the disk takes longer, the error has the whole
-    batch, which is the learner's.
+    Draws that come without the rest of their batch are kept for the next one, also in a checkpoint.
     """
-    try:
-        batch: Batch = client.sample_batch(table, batch_size, timeout=0)
-    except DeadlineExceededError as error:
-        if not isinstance(error.partial, Batch) or len(error.partial) < batch_size:
-            raise
-        return error.partial
-    return batch
+
+    def __init__(self, table: str, batch_size: int) -> None:
+        self._table, self._batch_size = table, batch_size
+        self._incomplete: list[Batch] = []
+
+    def next(self, client: Any) -> Batch:
+        """The next batch, of NumPy columns. Raises `DeadlineExceededError` at once if the table has no whole one.
+
+        With a journal such a draw waits a moment until it is written. If the disk takes longer, the error has the whole
+        batch.
+        """
+        missing = self._batch_size - sum(map(len, self._incomplete))
+        try:
+            batch: Batch = client.sample_batch(self._table, missing, timeout=0)
+        except DeadlineExceededError as error:
+            if not isinstance(error.partial, Batch):
+                raise
+            batch = error.partial
+            if len(batch) < missing:
+                self._incomplete.append(batch)
+                raise
+        incomplete, self._incomplete = self._incomplete, []
+        return joined([*incomplete, batch]) if incomplete else batch
+
+    def state_dict(self) -> list[dict[str, Any]]:
+        """The draws that were not learnt from, with their data."""
+        return [{**_description(batch), "data": dict(batch.data)} for batch in self._incomplete]
+
+    def load_state_dict(self, state: list[dict[str, Any]]) -> None:
+        """Restore a `state_dict`; draws made here are discarded."""
+        self._incomplete = [
+            Batch(info=BatchInfo(**one["info"]), data=one["data"], smallest_probability=one["smallest_probability"])
+            for one in state
+        ]
 
 
 def joined(batches: list[Batch]) -> Batch:
-    """Several batches as one; their columns are tensors on one device."""
+    """Several batches as one; their columns are all of NumPy, or all tensors on one device."""
     infos = [batch.info for batch in batches]
     fields = [field.name for field in dataclasses.fields(BatchInfo)]
     smallest = [batch.smallest_probability for batch in batches if batch.smallest_probability is not None]
     return Batch(
         info=BatchInfo(*(np.concatenate([getattr(info, name) for info in infos]) for name in fields)),
-        data={name: torch.cat([batch.data[name] for batch in batches]) for name in batches[0].data},
+        data={name: _concatenated([batch.data[name] for batch in batches]) for name in batches[0].data},
         smallest_probability=min(smallest, default=None),
         _weights_as=batches[0]._weights_as,
     )
+
+
+def _concatenated(columns: list[Any]) -> Any:
+    return torch.cat(columns) if isinstance(columns[0], torch.Tensor) else np.concatenate(columns)
 
 
 def _on(batch: Batch, device: torch.device) -> Batch:

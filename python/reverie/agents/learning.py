@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from reverie.agents.core import CompileNote, CompilePlan, Stopwatch, Weights
-from reverie.agents.draws import Draws
+from reverie.agents.draws import Draws, QueueDraws
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.inputs import Statistics
 from reverie.agents.named_parameters import Named, ParameterError, parameters_of
@@ -57,10 +57,12 @@ class NetworkLearner(ABC):
     ACTING: ClassVar[tuple[tuple[str, ...], ...]] = ()
     """The networks whose parameters `_acting` joins, in its order, each with the names of its targets."""
 
-    def __init__(self, client: Any, *, watch: Stopwatch, draws: Draws | None = None) -> None:
-        """`draws` is set for a learner that draws from a replay table."""
+    def __init__(
+        self, client: Any, *, watch: Stopwatch, draws: Draws | None = None, queue: QueueDraws | None = None
+    ) -> None:
+        """`draws` is set for a learner that draws from a replay table, `queue` for one that draws from a queue."""
         self.version = 0
-        self._client, self._watch, self._draws = client, watch, draws
+        self._client, self._watch, self._draws, self._queue = client, watch, draws, queue
         self._networks: dict[str, FlatNetwork[Any]] = {}
         self._optimizers: dict[str, Optimizer] = {}
         self._generator: torch.Generator | None = None
@@ -299,6 +301,7 @@ class NetworkLearner(ABC):
             "random": None if self._generator is None else self._generator.get_state().numpy(),
             "counts": dict(self._counts),
             "draws": None if self._draws is None else self._draws.state_dict(),
+            "incomplete": None if self._queue is None else self._queue.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -324,6 +327,9 @@ class NetworkLearner(ABC):
         draws = state.get("draws")  # missing in states of older versions, which drew none ahead
         if self._draws is not None and draws is not None:
             self._draws.load_state_dict(draws)
+        incomplete = state.get("incomplete")  # missing in states of older versions
+        if self._queue is not None and incomplete is not None:
+            self._queue.load_state_dict(incomplete)
 
     def _moments(self, optimizer: Optimizer) -> dict[str, Any]:
         network = self._network_of(optimizer)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from reverie.agents.core import Stopwatch
 from reverie.agents.distributions import log_pi_of, log_softmax
-from reverie.agents.draws import drawn_at_once
+from reverie.agents.draws import QueueDraws
 from reverie.agents.environments import EnvSpec
 from reverie.agents.impala.config import TABLE, ImpalaConfig
 from reverie.agents.impala.loss import impala_loss, vtrace
@@ -26,7 +26,8 @@ class Learner(NetworkLearner):
     ACTING = (("network",),)
 
     def __init__(self, spec: EnvSpec, config: ImpalaConfig, client: Any, *, seed: int, watch: Stopwatch) -> None:
-        super().__init__(client, watch=watch)
+        self._unrolls = QueueDraws(TABLE, config.batch_size)
+        super().__init__(client, watch=watch, queue=self._unrolls)
         self._config, self._sizes = config, spec.action_sizes
         self._network = make_network(spec, config, seed=seed, trainable=True)
         self._optimizer = rmsprop(self._network, config.learning_rate, config.rmsprop_decay, config.rmsprop_epsilon)
@@ -36,7 +37,7 @@ class Learner(NetworkLearner):
     def learn(self) -> None:
         """Make one update. Raises `DeadlineExceededError` at once if the queue has no whole batch."""
         with self._watch("sample"):
-            batch = drawn_at_once(self._client, TABLE, self._config.batch_size)
+            batch = self._unrolls.next(self._client)
         with self._watch("learn"):
             figures = self._update(self._statistics.scaled(batch.data))
             self._statistics.merge(batch.data, batch.data["is_step"])

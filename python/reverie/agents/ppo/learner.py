@@ -12,7 +12,7 @@ from torch import Tensor
 
 from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.distributions import distribution_of
-from reverie.agents.draws import drawn_at_once
+from reverie.agents.draws import QueueDraws
 from reverie.agents.environments import EnvSpec
 from reverie.agents.learning import NetworkLearner, float32
 from reverie.agents.optimizers import adam, descend, set_rate
@@ -27,7 +27,8 @@ class Learner(NetworkLearner):
     ACTING = (("network",),)
 
     def __init__(self, spec: EnvSpec, config: PpoConfig, client: Any, *, seed: int, watch: Stopwatch) -> None:
-        super().__init__(client, watch=watch)
+        self._unrolls = QueueDraws(TABLE, config.batch_size)
+        super().__init__(client, watch=watch, queue=self._unrolls)
         self._config, self._distribution = config, distribution_of(spec)
         self._network = make_network(spec, config, seed=seed_of(seed, 0), trainable=True)
         self._optimizer = adam(self._network, config.learning_rate, config.adam_epsilon)
@@ -38,7 +39,7 @@ class Learner(NetworkLearner):
     def learn(self) -> None:
         """Make one update. Raises `DeadlineExceededError` at once if the queue has no whole batch."""
         with self._watch("sample"):
-            batch = drawn_at_once(self._client, TABLE, self._config.batch_size)
+            batch = self._unrolls.next(self._client)
         with self._watch("learn"):
             figures = self._update(self._statistics.scaled(batch.data))
             self._statistics.merge(batch.data, batch.data["is_step"])
