@@ -1,18 +1,8 @@
-//! Messages as a server takes them: what is decoded takes no more memory than its size allows, and is what the decoder
-//! makes of it without the bound.
+//! See `src/head.rs`.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use prost::Message;
-use reverie_net::head;
-use reverie_net::proto::ClientMessage;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// Memory for each byte of a message at most; `tests/heads.rs` of the crate measures what long messages take.
-const FACTOR: usize = 128;
-/// Memory that does not depend on the message: errors, and the first entries of lists.
-const BESIDE: usize = 64 << 10;
 
 /// Counts the memory of the process: a target has one thread.
 struct Counting;
@@ -50,12 +40,12 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-fuzz_target!(|input: &[u8]| {
+/// The bytes that a function took at once.
+fn taken(run: &mut dyn FnMut()) -> usize {
     let before = LIVE.load(Ordering::Relaxed);
     PEAK.store(before, Ordering::Relaxed);
-    let decoded = head::decode::<ClientMessage>(input);
-    let taken = PEAK.load(Ordering::Relaxed) - before;
-    assert!(taken <= FACTOR * input.len() + BESIDE, "{taken} bytes for {}", input.len());
-    // An input is shorter than the longest head.
-    assert!(input.len() > head::MAX_HEAD_BYTES || decoded.is_ok() == ClientMessage::decode(input).is_ok());
-});
+    run();
+    PEAK.load(Ordering::Relaxed) - before
+}
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| reverie_fuzz::head::check(input, taken));

@@ -1,46 +1,4 @@
-//! Insert messages of one connection: they are refused, or bring items that can be gathered, within what may be held.
-//! An input is frames: the lengths of a message and of its bulk bytes (2 bytes each, little-endian), and both.
+//! See `src/insert.rs`.
 #![no_main]
 
-use bytes::Bytes;
-use libfuzzer_sys::fuzz_target;
-use prost::Message;
-use reverie_core::batch::{Options, plan};
-use reverie_core::chunk::Meter;
-use reverie_core::item::Item;
-use reverie_net::items::{Decoder, Limits};
-use reverie_net::proto;
-use std::mem::MaybeUninit;
-use std::sync::Arc;
-
-const LIMITS: Limits = Limits { max_chunk_bytes: 1 << 16, max_named: 64, max_held_bytes: 1 << 20 };
-
-fn gather(item: &Item) {
-    let items = std::slice::from_ref(item);
-    let Ok(plan) = plan(items, &Options::default()) else { return };
-    if plan.outputs.iter().map(|output| output.bytes() as u64).sum::<u64>() > 1 << 22 {
-        return;
-    }
-    let mut arrays: Vec<Vec<MaybeUninit<u8>>> =
-        plan.outputs.iter().map(|output| vec![MaybeUninit::uninit(); output.bytes()]).collect();
-    let mut out: Vec<&mut [MaybeUninit<u8>]> = arrays.iter_mut().map(Vec::as_mut_slice).collect();
-    // A packed form that does not unpack shows here, as an error.
-    let _ = plan.gather(items, &mut out);
-}
-
-fuzz_target!(|input: &[u8]| {
-    let meter = Arc::new(Meter::new());
-    let mut decoder = Decoder::new(Arc::clone(&meter), LIMITS, Arc::default());
-    let mut rest = input;
-    while let Some((lengths, after)) = rest.split_first_chunk::<4>() {
-        let [message, bulk] = [[lengths[0], lengths[1]], [lengths[2], lengths[3]]].map(u16::from_le_bytes);
-        let Some((message, after)) = after.split_at_checked(usize::from(message)) else { return };
-        let Some((bulk, after)) = after.split_at_checked(usize::from(bulk)) else { return };
-        rest = after;
-        let Ok(message) = proto::Insert::decode(message) else { return };
-        let Ok(arrived) = decoder.insert(message, &Bytes::copy_from_slice(bulk)) else { return };
-        arrived.iter().flat_map(|arrived| &arrived.items).for_each(|(item, _)| gather(item));
-        drop(arrived);
-        assert!(meter.live_bytes() <= LIMITS.max_held_bytes + (LIMITS.max_chunk_bytes << 1));
-    }
-});
+libfuzzer_sys::fuzz_target!(|input: &[u8]| reverie_fuzz::insert::check(input));
