@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from reverie.agents.agent import Agent
 from reverie.agents.core import CompilePlan, RunSettings
 from reverie.agents.environments import EnvSpec
 
 BEGIN = 2_500
-"""The updates of a run before it compiles: shorter runs have nothing of it."""
+"""The updates (or gradient steps) of a run before it compiles: shorter runs have nothing of it."""
 USE_FROM = 5_000
 """The first compiled update of a run in one process, whether the compiler has ended earlier or another run has compiled
 the same: so the same seed gives the same run. The updates in between take longer than the compiler."""
@@ -17,12 +19,14 @@ RECORD_FROM = 20
 """The first update that is recorded on a GPU. Those before choose their kernels, which takes a few updates."""
 
 
-def compile_plan(agent: Agent, env: EnvSpec, run: RunSettings, runner: str) -> CompilePlan | None:
+def compile_plan(agent: Agent, config: Any, env: EnvSpec, run: RunSettings, runner: str) -> CompilePlan | None:
     """From which updates on a run compiles them; None if it does not. Raises ValueError if it must and cannot."""
     if run.compile == "off":
         return None
-    reason = ""
-    if not agent.compiles:
+    reason = "" if agent.uncompiled is None else agent.uncompiled(config)
+    if reason:
+        reason = f"{agent.name} is not compiled {reason}"
+    elif not agent.compiles:
         reason = f"the updates of {agent.name} are not made to be compiled"
     elif run.device != "cpu":
         required = run.compile == "on"
