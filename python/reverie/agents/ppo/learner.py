@@ -143,7 +143,7 @@ class Learner(NetworkLearner):
         near = ~(loss.kl > 1.5 * config.target_kl) if config.target_kl > 0 else None
         descend(self._network, self._optimizer, loss.loss, config.max_grad_norm, near)
         figures = dict(zip(("loss", "clipped", "kl", "entropy"), (loss.loss.detach(), *loss[1:]), strict=True))
-        return None, {**figures, STEPPED: 1.0 if near is None else near}
+        return None, {**figures, STEPPED: 1.0 if near is None else near.float()}
 
     def _computed(self, columns: dict[str, Tensor]) -> tuple[Tensor, Tensor, list[Tensor]]:
         """Outputs `[M, O]` and values `[M]` of the steps of `rows`, and their actions and other columns."""
