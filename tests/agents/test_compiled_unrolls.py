@@ -84,7 +84,7 @@ def require_same(one, other):
     [
         ("CartPole-v1", None, {}),
         ("CartPole-v1", NORMALISED, {"shared_layers": True, "entropy_coefficient": 0.01}),
-        ("CartPole-v1", None, {"anneal_updates": 4, "normalise_advantages": False}),
+        ("CartPole-v1", None, {"anneal_updates": 4, "normalise_advantages": False, "clip": 0.02}),
         ("CartPole-v1", None, {"anneal_updates": 4, "anneal_clip": False, "minibatch_size": 64}),
         ("Pendulum-v1", None, {"value_clip": 0.1}),
         ("Pendulum-v1", None, {"initial_sigma": 0.5, "max_grad_norm": 0.01}),
