@@ -43,6 +43,8 @@ class Learner(NetworkLearner):
         fewest = int(self._size * (1 - MOST_RESETS))
         self._most_rows = max(-(-n // config.minibatches(n)) for n in range(max(1, fewest), self._size + 1))
         """Rows of a compiled gradient step."""
+        self._weights: dict[int, Tensor] = {}
+        """The weights of its rows, by the number of those that count."""
 
     def learn(self) -> None:
         """Make one update. Raises `DeadlineExceededError` at once if the queue has no whole batch."""
@@ -94,22 +96,24 @@ class Learner(NetworkLearner):
                 yield self._step({**columns, "rows": rows})[1]
             return
         columns = {name: one.flatten(0, 1).contiguous() for name, one in columns.items()}
-        at = steps.flatten().nonzero().squeeze(1)
+        at, clip = steps.flatten().nonzero().squeeze(1), torch.tensor(config.clip_at(self.version))
         for order in self._minibatches(len(at), config.minibatches(len(at))):
             rows, result = at[order], None
             if self._compiler is not None and len(rows) <= self._most_rows:
-                result = self._compiler.update({**columns, **self._padded(rows)}, self._step)
+                result = self._compiler.update({**columns, **self._padded(rows), "clip": clip}, self._step)
             yield (self._step({**columns, "rows": rows}) if result is None else result)[1]
 
     def _padded(self, rows: Tensor) -> dict[str, Tensor]:
-        """The inputs of a compiled gradient step for these rows: each has the same number of rows.
+        """These rows as a compiled gradient step has them, whose number of rows is always the same.
 
         The others repeat the first one, with weight 0.
         """
-        count = len(rows)
-        padded, weights = rows[0].repeat(self._most_rows), torch.zeros(self._most_rows)
-        padded[:count], weights[:count] = rows, 1 / count
-        return {"rows": padded, "weights": weights, "clip": torch.tensor(self._config.clip_at(self.version))}
+        count, size = len(rows), self._most_rows
+        weights = self._weights.get(count)
+        if weights is None:
+            weights = self._weights[count] = torch.zeros(size)
+            weights[:count] = 1 / count
+        return {"rows": rows if count == size else torch.cat([rows, rows[:1].expand(size - count)]), "weights": weights}
 
     def _minibatches(self, count: int, parts: int) -> Iterator[Tensor]:
         """The rows of each gradient step: every epoch has all of `count` rows, in an order of its own."""
