@@ -37,9 +37,10 @@ ROWS: dict[str, dict[str, Any]] = {
     "td3": {"env": "Pendulum-v1", "batch_size": 256, "policy_hidden": (256, 256), "critic_hidden": (256, 256)},
     "sac": {"env": "Pendulum-v1", "batch_size": 256, "policy_hidden": (256, 256), "critic_hidden": (256, 256)},
     "ddpg": {"env": "Pendulum-v1", "batch_size": 256, "policy_hidden": (256, 256), "critic_hidden": (256, 256)},
+    "impala": {"env": "CartPole-v1"},
     "ppo": {"env": "CartPole-v1", "num_actors": 1, "envs_per_actor": 8, "unroll_length": 32, "hidden": (64, 64)},
 }
-UNROLLS = ("ppo",)
+UNROLLS = ("impala", "ppo")
 """Rows whose agents learn from unrolls out of a queue."""
 ITEMS = 20_000
 

@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 from reverie.agents import compiling, tracing  # noqa: E402
 from reverie.agents.core import CompilePlan  # noqa: E402
 from reverie.agents.env_settings import EnvSettings  # noqa: E402
+from reverie.agents.impala import agent as impala  # noqa: E402
 from reverie.agents.learning import DivergedError  # noqa: E402
 from reverie.agents.ppo import agent as ppo  # noqa: E402
 
@@ -27,6 +28,13 @@ PPO = dataclasses.replace(
     minibatch_size=16,
     learning_rate=3e-3,
     anneal_updates=0,
+)
+IMPALA = dataclasses.replace(
+    impala.load_preset("CartPole-v1").config,
+    num_actors=1,
+    envs_per_actor=4,
+    batch_size=4,
+    hidden=(16,),
 )
 NORMALISED = EnvSettings(normalise_observations=True, normalise_rewards=True)
 
@@ -152,3 +160,28 @@ def test_a_compiled_loss_that_is_not_finite_ends_learning(stages):
     with pytest.raises(DivergedError, match="loss is not finite at update 2"):
         compiled.learner.learn()
     assert compiled.learner.metrics()["updates_compiled"] == 32 - 16 + 16
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("environment", "changes"),
+    [
+        (None, {}),
+        (NORMALISED, {"shared_layers": True, "trace_lambda": 0.9}),
+        (None, {"anneal_updates": 4, "rho_bar": 1.5, "c_bar": 0.8, "max_grad_norm": 0.01}),
+    ],
+)
+def test_compiled_updates_of_impala_are_those_of_single_operations(environment, changes, stages, graphs):
+    """With resets, from unrolls that are some updates old: the ratios are not 1."""
+    config = dataclasses.replace(IMPALA, queue_capacity=12, **changes)
+    compiled, single = stages(impala, config, "CartPole-v1", environment)
+    for _ in range(3):
+        for one in (compiled, single):
+            while one.client.can_insert("unrolls", 4):
+                one.actor.act()
+            for _ in range(3):
+                one.learner.learn()
+    require_same(compiled, single)
+    assert compiled.learner.metrics()["oldest_in_updates"] > 0
+    assert compiled.learner.metrics()["updates_compiled"] == 8
+    assert len(graphs) == 1

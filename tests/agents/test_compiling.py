@@ -420,7 +420,7 @@ def test_what_must_be_compiled_and_cannot_is_refused_before_the_run(monkeypatch)
         compile_plan(agents.find("gorila"), None, spec, on, "local")
     with pytest.raises(ValueError, match="compile is 'on', and the updates of r2d2 are not made to be compiled"):
         compile_plan(agents.find("r2d2"), None, spec, dataclasses.replace(on, device="cuda"), "local")
-    for name in UNROLLS[:1]:
+    for name in UNROLLS:
         agent = agents.find(name)
         lstm = dataclasses.replace(agent.load_preset("CartPole-v1").config, lstm_units=8)
         with pytest.raises(ValueError, match=f"compile is 'on', and {name} is not compiled with an LSTM"):

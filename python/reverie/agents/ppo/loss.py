@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from reverie.agents.actor_critic import backward_sums
+from reverie.agents.actor_critic import backward_sums, mean
 from reverie.agents.distributions import Categorical, Distribution
 
 
@@ -79,11 +79,6 @@ def ppo_loss(
         clipped = mean(((ratio - 1).abs() > clip).float(), weights)
         kl = mean(ratio - 1 - log_ratio, weights)
     return PpoLoss(loss, clipped, kl, entropy.detach())
-
-
-def mean(x: Tensor, weights: Tensor | None = None) -> Tensor:
-    """The mean of `[M]`, weighted by `weights` `[M]`, which sum up to 1, if there are some."""
-    return x.mean() if weights is None else (x * weights).sum()
 
 
 def standardised(advantage: Tensor, weights: Tensor | None = None) -> Tensor:
