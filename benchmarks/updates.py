@@ -2,8 +2,8 @@
 
 `python -m benchmarks.updates` prints a row for each agent; `--rows sac` chooses, `--out FILE` also writes JSON. All
 ways of a row do the same work on batches of their own replay buffers, and take turns. Figures are medians of processor
-time, which other work on the machine changes less than wall time. Where an update is several gradient steps, a figure is
-that of one of them, on the same unrolls each time.
+time, which other work on the machine changes less than wall time. Where an update is several gradient steps, a figure
+is that of one of them, on the same unrolls each time.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "td3": {"env": "Pendulum-v1", "batch_size": 256, "policy_hidden": (256, 256), "critic_hidden": (256, 256)},
     "sac": {"env": "Pendulum-v1", "batch_size": 256, "policy_hidden": (256, 256), "critic_hidden": (256, 256)},
     "ddpg": {"env": "Pendulum-v1", "batch_size": 256, "policy_hidden": (256, 256), "critic_hidden": (256, 256)},
+    "iql": {"env": "Pendulum-v1"},
     "impala": {"env": "CartPole-v1"},
     "ppo": {"env": "CartPole-v1", "num_actors": 1, "envs_per_actor": 8, "unroll_length": 32, "hidden": (64, 64)},
 }
@@ -234,7 +235,10 @@ ONE_STEP = ("compiled, update alone", "torch.compile, update alone")
 
 
 def measure(row: str, options: argparse.Namespace) -> dict[str, list[float]]:
-    """Microseconds of processor time of an update (of a gradient step, if it has several), by way, one figure for each turn."""
+    """Microseconds of processor time of an update, by way, one figure for each turn.
+
+    Of a gradient step, if an update has several.
+    """
     updates: dict[str, Callable[[], None]] = {}
     for name in options.ways:
         try:

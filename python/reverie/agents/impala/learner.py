@@ -80,20 +80,17 @@ class Learner(NetworkLearner):
                 rho_bar=config.rho_bar,
                 c_bar=config.c_bar,
             )
-        of_steps = (logits, values[:, :-1], actions, targets.v_s, targets.advantage, log_rho)
-        if compiled:
-            of_steps = tuple(one.flatten(0, 1) for one in of_steps)
-        else:
-            of_steps = tuple(one[columns["is_step"]] for one in of_steps)
+        all_rows = (logits, values[:, :-1], actions, targets.v_s, targets.advantage, log_rho)
+        *inputs, log_rho = (one.flatten(0, 1) if compiled else one[columns["is_step"]] for one in all_rows)
         loss = impala_loss(
-            *of_steps[:5],
+            *inputs,
             value_coefficient=config.value_coefficient,
             entropy_coefficient=config.entropy_coefficient,
             sizes=self._sizes,
             weights=weights,
         )
         descend(self._network, self._optimizer, loss.loss, config.max_grad_norm)
-        return None, {"loss": loss.loss.detach(), "entropy": loss.entropy, "kl": -mean(of_steps[5], weights)}
+        return None, {"loss": loss.loss.detach(), "entropy": loss.entropy, "kl": -mean(log_rho, weights)}
 
     def _computed(self, columns: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Logits `[B, T, O]` of the steps, and values `[B, T + 1]`, that of the observation after them included."""

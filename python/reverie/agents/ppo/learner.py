@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -87,7 +87,7 @@ class Learner(NetworkLearner):
 
     def _gradient_steps(
         self, columns: dict[str, Tensor], steps: Tensor, data: dict[str, NDArray[Any]]
-    ) -> Iterator[dict[str, Any]]:
+    ) -> Iterator[Mapping[str, Any]]:
         """Make the gradient steps of all epochs; gives the figures of each."""
         config = self._config
         if config.lstm_units:

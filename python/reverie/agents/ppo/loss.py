@@ -66,7 +66,8 @@ def ppo_loss(
     """
     log_ratio = distribution.log_pi(outputs, actions) - old_log_pi
     ratio = log_ratio.exp()
-    surrogate = mean(torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage), weights)
+    near_one = ratio.clamp(1 - clip, 1 + clip)  # type: ignore[arg-type]  # both numbers, or both tensors
+    surrogate = mean(torch.minimum(ratio * advantage, near_one * advantage), weights)
     squared = (value_target - values) ** 2
     if value_clip > 0:
         assert old_values is not None
