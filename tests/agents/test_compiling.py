@@ -14,7 +14,14 @@ from reverie.agents.compiling import CompileError  # noqa: E402
 from reverie.agents.core import CompilePlan, RunSettings  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
 from reverie.agents.optimizers import adam, centred_rmsprop  # noqa: E402
-from reverie.runners.planning.compiling import BEGIN, RECORD_FROM, USE_FROM, compile_plan  # noqa: E402
+from reverie.runners.planning.compiling import (  # noqa: E402
+    BEGIN,
+    BEGIN_ON_UNROLLS,
+    RECORD_FROM,
+    USE_FROM,
+    USE_FROM_ON_UNROLLS,
+    compile_plan,
+)
 
 UNROLLS = ("ppo", "impala")
 """Agents of unrolls: `test_compiled_unrolls` has their graphs."""
@@ -404,7 +411,8 @@ RUN = RunSettings(target_return=1.0, max_env_steps=1, evaluate_every=1)
         ("cql", {}, "local", CompilePlan(BEGIN, USE_FROM, required=False)),
         ("cql", {"device": "cuda"}, "process", CompilePlan(RECORD_FROM, RECORD_FROM, required=False)),
         ("r2d2", {"device": "cuda"}, "process", None),
-        ("ppo", {}, "local", CompilePlan(BEGIN, USE_FROM, required=False)),
+        ("ppo", {}, "local", CompilePlan(BEGIN_ON_UNROLLS, USE_FROM_ON_UNROLLS, required=False)),
+        ("impala", {}, "process", CompilePlan(BEGIN_ON_UNROLLS, None, required=False)),
         ("gorila", {}, "local", None),
     ],
 )

@@ -9,11 +9,13 @@ from reverie.agents.core import CompilePlan, RunSettings
 from reverie.agents.environments import EnvSpec
 
 BEGIN = 2_500
-"""The updates (or gradient steps) of a run before it compiles: shorter runs have nothing of it."""
+"""The updates of a run before it compiles: shorter runs have nothing of it."""
 USE_FROM = 5_000
 """The first compiled update of a run in one process, whether the compiler has ended earlier or another run has compiled
 the same: so the same seed gives the same run. The updates in between take longer than the compiler."""
-
+BEGIN_ON_UNROLLS, USE_FROM_ON_UNROLLS = 10_000, 30_000
+"""The same for agents that learn from a queue. PPO makes its gradient steps one after the other, with few steps of
+environments in between: 20,000 take as long as the compiler, and save as much processor time as it takes."""
 
 RECORD_FROM = 20
 """The first update that is recorded on a GPU. Those before choose their kernels, which takes a few updates."""
@@ -41,4 +43,6 @@ def compile_plan(agent: Agent, config: Any, env: EnvSpec, run: RunSettings, runn
         return CompilePlan(begin=0, use_from=1, required=True)
     if reason or env.has_images:  # convolutions take as long compiled: docs/measurements/pong.md
         return None
-    return CompilePlan(begin=BEGIN, use_from=USE_FROM if runner == "local" else None, required=False)
+    on_unrolls = agent.needs(config).publish_every_update
+    begin, use_from = (BEGIN_ON_UNROLLS, USE_FROM_ON_UNROLLS) if on_unrolls else (BEGIN, USE_FROM)
+    return CompilePlan(begin=begin, use_from=use_from if runner == "local" else None, required=False)
