@@ -2,7 +2,8 @@
 
 `python -m benchmarks.updates` prints a row for each agent; `--rows sac` chooses, `--out FILE` also writes JSON. All
 ways of a row do the same work on batches of their own replay buffers, and take turns. Figures are medians of processor
-time, which other work on the machine changes less than wall time.
+time, which other work on the machine changes less than wall time. Where an update is several gradient steps, a figure
+is that of one of them, on the same unrolls each time.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ import torch
 
 import reverie
 from reverie import agents, rate_limiters
-from reverie.agents import tracing
 from reverie.agents.compiling import CompileError, UpdateCompiler
 from reverie.agents.core import CompilePlan, Stopwatch
 from reverie.agents.environments import describe
+from reverie.types import Batch
 
 ROWS: dict[str, dict[str, Any]] = {
     "dqn": {"env": "CartPole-v1", "batch_size": 128, "hidden": (128, 128)},
@@ -36,15 +37,54 @@ ROWS: dict[str, dict[str, Any]] = {
     "td3": {"env": "Pendulum-v1", "batch_size": 256, "policy_hidden": (256, 256), "critic_hidden": (256, 256)},
     "sac": {"env": "Pendulum-v1", "batch_size": 256, "policy_hidden": (256, 256), "critic_hidden": (256, 256)},
     "ddpg": {"env": "Pendulum-v1", "batch_size": 256, "policy_hidden": (256, 256), "critic_hidden": (256, 256)},
+    "iql": {"env": "Pendulum-v1"},
+    "impala": {"env": "CartPole-v1"},
+    "ppo": {"env": "CartPole-v1", "num_actors": 1, "envs_per_actor": 8, "unroll_length": 32, "hidden": (64, 64)},
 }
+UNROLLS = ("impala", "ppo")
+"""Rows whose agents learn from unrolls out of a queue."""
 ITEMS = 20_000
 
 
+class SameBatch:
+    """A client that draws one batch again and again: unrolls without resets, as those of other libraries."""
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        batch.data["is_step"] = np.ones_like(batch.data["is_step"])
+
+    def sample_batch(self, *_: Any, **options: Any) -> Batch:
+        """The batch."""
+        return self._batch
+
+
 def learner(row: str, plan: CompilePlan | None) -> Any:
-    """A learner of the row's agent on a table full of random transitions, whose limiter lets every draw pass."""
+    """A learner of the row's agent, on unrolls of one batch or on a replay buffer of random transitions."""
     settings = dict(ROWS[row])
     agent, spec = agents.find(row), describe(settings.pop("env"))
     config = dataclasses.replace(agent.load_preset(spec.env_id).config, **settings)
+    made = (unrolls_learner if row in UNROLLS else replay_learner)(agent, spec, config)
+    if plan is not None:
+        made.compile_updates(plan)
+    return made
+
+
+def unrolls_learner(agent: Any, spec: Any, config: Any) -> Any:
+    """A learner on one batch of unrolls, which an actor has made."""
+    with reverie.Server(agent.make_tables(spec, config, seed=0), listen=False) as server:
+        client = server.client(timeout=0)
+        made = agent.make_learner(spec, config, client, seed=0, watch=Stopwatch())
+        needs = agent.needs(config)
+        actor = agent.make_actor(spec, config, client, made, index=0, seed=0, watch=Stopwatch())
+        while not client.can_sample(needs.name, needs.batch_size):
+            actor.act()
+        made._client = SameBatch(client.sample_batch(needs.name, needs.batch_size))
+        actor.close()
+    return made
+
+
+def replay_learner(agent: Any, spec: Any, config: Any) -> Any:
+    """A learner on a table full of random transitions, whose limiter lets every draw pass."""
     (table,) = agent.make_tables(spec, config, seed=0)
     server = reverie.Server([table], listen=False)
     client = server.client()
@@ -67,8 +107,6 @@ def learner(row: str, plan: CompilePlan | None) -> Any:
     client.insert_batch(table.name, columns, priorities=rng.uniform(0.1, 2.0, ITEMS))
     made = agent.make_learner(spec, config, client, seed=0, watch=Stopwatch())
     made.server = server
-    if plan is not None:
-        made.compile_updates(plan)
     return made
 
 
@@ -108,21 +146,11 @@ def compiled_alone(row: str) -> Callable[[], None]:
 
 def torch_compile(row: str) -> Callable[[], None]:
     """The same graphs through `torch.compile`, on one batch: what compiling gives without a call from outside."""
-    one = learner(row, None)
-    single: Any = None
-    columns: Any = None
-
-    def keep(given: Any, function: Any) -> Any:
-        nonlocal single, columns
-        columns, single = given, function
-        return function(given)
-
-    one._updated = keep
+    one = learner(row, CompilePlan(begin=0, use_from=None, required=False))
     one.learn()
+    one.stop_compiling()
     updates: dict[int, tuple[Callable[..., Any], list[torch.Tensor]]] = {}
-    for kind, version in one._kinds().items():
-        one.version = version
-        graph = tracing.trace(one, columns, single)
+    for kind, (graph, _) in one._compiler._graphs.items():
         inputs = [torch.empty_strided(size, stride, dtype=dtype).zero_() for size, stride, dtype in graph.shapes]
         updates[kind] = torch.compile(graph.module, dynamic=False, fullgraph=True), inputs
 
@@ -135,8 +163,39 @@ def torch_compile(row: str) -> Callable[[], None]:
     return update
 
 
+def sb3_ppo(settings: dict[str, Any]) -> Callable[[], None]:
+    """Stable-Baselines3's PPO: an update of a full buffer of steps, with the settings of our preset."""
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.logger import configure
+
+    config = dataclasses.replace(
+        agents.find("ppo").load_preset(settings["env"]).config, **{k: v for k, v in settings.items() if k != "env"}
+    )
+    model = PPO(
+        "MlpPolicy",
+        make_vec_env(settings["env"], n_envs=config.batch_size, seed=0),
+        n_steps=config.unroll_length,
+        batch_size=config.minibatch_size,
+        n_epochs=config.epochs,
+        learning_rate=config.learning_rate,
+        clip_range=config.clip,
+        vf_coef=config.value_coefficient,
+        ent_coef=config.entropy_coefficient,
+        max_grad_norm=config.max_grad_norm,
+        policy_kwargs={"net_arch": list(config.hidden), "activation_fn": torch.nn.ReLU},
+        device="cpu",
+        seed=0,
+    )
+    model.learn(total_timesteps=config.batch_size * config.unroll_length)  # fills the buffer, which stays full
+    model.set_logger(configure(None, []))
+    return model.train
+
+
 def sb3(row: str) -> Callable[[], None]:
     """Stable-Baselines3's own update: draw and gradient step."""
+    if row == "ppo":
+        return sb3_ppo(ROWS[row])
     import gymnasium
     from stable_baselines3 import DDPG, DQN, SAC, TD3
     from stable_baselines3.common.logger import configure
@@ -171,10 +230,15 @@ WAYS: dict[str, Callable[[str], Callable[[], None]]] = {
     "torch.compile, update alone": torch_compile,
     "sb3": sb3,
 }
+ONE_STEP = ("compiled, update alone", "torch.compile, update alone")
+"""Ways whose call is one gradient step, also of agents whose updates are several."""
 
 
 def measure(row: str, options: argparse.Namespace) -> dict[str, list[float]]:
-    """Microseconds of processor time of an update, by way, one figure for each turn."""
+    """Microseconds of processor time of an update, by way, one figure for each turn.
+
+    Of a gradient step, if an update has several.
+    """
     updates: dict[str, Callable[[], None]] = {}
     for name in options.ways:
         try:
@@ -182,13 +246,16 @@ def measure(row: str, options: argparse.Namespace) -> dict[str, list[float]]:
         except (ImportError, KeyError, CompileError) as error:
             print(f"{row}, {name}: left out ({type(error).__name__}: {error})")
     figures: dict[str, list[float]] = {name: [] for name in updates}
+    steps = learner(row, None)._steps_of_update
+    calls = {name: max(1, options.updates // (1 if name in ONE_STEP else steps)) for name in updates}
     for turn in range(options.turns + 1):
         for name, update in updates.items():
             began = time.process_time()
-            for _ in range(options.updates):
+            for _ in range(calls[name]):
                 update()
             if turn:  # the first one warms up
-                figures[name].append((time.process_time() - began) / options.updates * 1e6)
+                made = calls[name] * (1 if name in ONE_STEP else steps)
+                figures[name].append((time.process_time() - began) / made * 1e6)
     return figures
 
 

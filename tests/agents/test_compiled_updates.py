@@ -7,6 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from reverie import agents  # noqa: E402
 from reverie.agents import compiling, tracing  # noqa: E402
 from reverie.agents.apex_dqn import agent as apex_dqn  # noqa: E402
 from reverie.agents.core import CompilePlan, RunSettings  # noqa: E402
@@ -111,6 +112,32 @@ def test_compiled_updates_are_those_of_single_operations_within_rounding(name, m
         assert learner.metrics()["updates_compiled"] == 22
         assert len(noted) == before
     learner.stop_compiling()
+
+
+# A graph takes twenty seconds of processor time; test_compiled_unrolls.py has both, operation by operation.
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "env_id", "changes"),
+    [
+        ("ppo", "CartPole-v1", {"target_kl": 0.01, "value_clip": 0.2, "epochs": 4, "anneal_updates": 5}),
+        ("ppo", "Pendulum-v1", {"epochs": 4, "minibatch_size": 128}),
+        ("impala", "CartPole-v1", {"num_actors": 1, "queue_capacity": 8}),
+    ],
+)
+def test_compiled_updates_of_unrolls_are_those_of_single_operations_within_rounding(
+    name, env_id, changes, make_unroll_stage
+):
+    agent = agents.find(name)
+    config = dataclasses.replace(agent.load_preset(env_id).config, hidden=(16,), **changes)
+    one, other = (make_unroll_stage(agent, config, env_id) for _ in range(2))
+    one.learner.compile_updates(SOON)
+    for _ in range(4):
+        for stage in (one, other):
+            stage.learn(1)  # the second one waits for the compiler
+    assert one.learner.metrics()["updates_compiled"] > 0
+    for a, b in zip(tracing.State(one.learner).tensors, tracing.State(other.learner).tensors, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
+    one.learner.stop_compiling()
 
 
 def test_a_run_compiles_once_and_the_same_seed_gives_the_same_run(compiled_run, tmp_path):

@@ -14,9 +14,18 @@ from reverie.agents.compiling import CompileError  # noqa: E402
 from reverie.agents.core import CompilePlan, RunSettings  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
 from reverie.agents.optimizers import adam, centred_rmsprop  # noqa: E402
-from reverie.runners.planning.compiling import BEGIN, RECORD_FROM, USE_FROM, compile_plan  # noqa: E402
+from reverie.runners.planning.compiling import (  # noqa: E402
+    BEGIN,
+    BEGIN_ON_UNROLLS,
+    RECORD_FROM,
+    USE_FROM,
+    USE_FROM_ON_UNROLLS,
+    compile_plan,
+)
 
-COMPILED = [name for name in agents.BUILT_IN if agents.find(name).compiles]
+UNROLLS = ("ppo", "impala")
+"""Agents of unrolls: `test_compiled_unrolls` has their graphs."""
+COMPILED = [name for name in agents.BUILT_IN if agents.find(name).compiles and name not in UNROLLS]
 ALL = [
     *((name, {}) for name in COMPILED),
     ("apex-dqn", {"optimizer": "rmsprop"}),
@@ -402,22 +411,31 @@ RUN = RunSettings(target_return=1.0, max_env_steps=1, evaluate_every=1)
         ("cql", {}, "local", CompilePlan(BEGIN, USE_FROM, required=False)),
         ("cql", {"device": "cuda"}, "process", CompilePlan(RECORD_FROM, RECORD_FROM, required=False)),
         ("r2d2", {"device": "cuda"}, "process", None),
-        ("ppo", {}, "local", None),
+        ("ppo", {}, "local", CompilePlan(BEGIN_ON_UNROLLS, USE_FROM_ON_UNROLLS, required=False)),
+        ("impala", {}, "process", CompilePlan(BEGIN_ON_UNROLLS, None, required=False)),
+        ("gorila", {}, "local", None),
     ],
 )
 def test_the_plan_of_a_run(name, changes, runner, plan):
-    run = dataclasses.replace(RUN, **changes)
-    assert compile_plan(agents.find(name), describe("CartPole-v1"), run, runner) == plan
+    run, agent = dataclasses.replace(RUN, **changes), agents.find(name)
+    config = agent.load_preset("CartPole-v1").config
+    assert compile_plan(agent, config, describe("CartPole-v1"), run, runner) == plan
 
 
 def test_what_must_be_compiled_and_cannot_is_refused_before_the_run(monkeypatch):
     spec, on = describe("CartPole-v1"), dataclasses.replace(RUN, compile="on")
-    with pytest.raises(ValueError, match="compile is 'on', and the updates of ppo are not made to be compiled"):
-        compile_plan(agents.find("ppo"), spec, on, "local")
+    with pytest.raises(ValueError, match="compile is 'on', and the updates of gorila are not made to be compiled"):
+        compile_plan(agents.find("gorila"), None, spec, on, "local")
     with pytest.raises(ValueError, match="compile is 'on', and the updates of r2d2 are not made to be compiled"):
-        compile_plan(agents.find("r2d2"), spec, dataclasses.replace(on, device="cuda"), "local")
+        compile_plan(agents.find("r2d2"), None, spec, dataclasses.replace(on, device="cuda"), "local")
+    for name in UNROLLS:
+        agent = agents.find(name)
+        lstm = dataclasses.replace(agent.load_preset("CartPole-v1").config, lstm_units=8)
+        with pytest.raises(ValueError, match=f"compile is 'on', and {name} is not compiled with an LSTM"):
+            compile_plan(agent, lstm, spec, on, "local")
+        assert compile_plan(agent, lstm, spec, RUN, "local") is None
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(ValueError, match="compile is 'on', and there is no C\\+\\+ compiler 'no-such-compiler'"):
-        compile_plan(agents.find("dqn"), spec, on, "local")
+        compile_plan(agents.find("dqn"), None, spec, on, "local")
     with pytest.raises(ValueError, match='compile is \'yes\', and must be "off" or "auto" or "on"'):
         dataclasses.replace(RUN, compile="yes")

@@ -180,11 +180,15 @@ class ActorCriticPolicy(NetworkPolicy):
         return array if self._scale is None else self._scale.to_env(array)
 
 
+def mean(x: Tensor, weights: Tensor | None = None) -> Tensor:
+    """The mean of `[M]`, weighted by `weights` `[M]`, which sum up to 1, if there are some."""
+    return x.mean() if weights is None else (x * weights).sum()
+
+
 def backward_sums(x: Tensor, keep_t: Tensor) -> Tensor:
     """`y_t = x_t + keep_t y_{t+1}` along the second axis of `[B, T]`, with `y_T = 0`."""
-    out = torch.empty_like(x)
-    following = torch.zeros_like(x[:, 0])
-    for t in reversed(range(x.shape[1])):
-        following = x[:, t] + keep_t[:, t] * following
-        out[:, t] = following
-    return out
+    following, sums = torch.zeros_like(x[:, 0]), []
+    for here, keep in zip(reversed(x.unbind(1)), reversed(keep_t.unbind(1)), strict=True):
+        following = here + keep * following
+        sums.append(following)
+    return torch.stack(sums[::-1], dim=1)

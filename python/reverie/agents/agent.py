@@ -107,6 +107,8 @@ class Agent:
     compiles: bool = False
     """Whether its learner is a `core.CompilingLearner`: a `NetworkLearner` whose `_update` consists of operations on
     tensors, the same in each update of a kind."""
+    uncompiled: Callable[[Any], str] | None = None
+    """`uncompiled(config)`: why an agent that `compiles` does not with these settings; empty if it does."""
     parameters: SharedParameters | None = None
     """For an agent whose learners push gradients to a parameter server."""
     may_change: frozenset[str] = frozenset()

@@ -116,8 +116,9 @@ class CompiledUpdate:
         graph = self.graph
         noise = [torch.randn(shape, generator=learner._generator) for shape in graph.noise]
         result = self.outputs(state.tensors, state.factors(), noise, columns)
-        for name in graph.steps:
-            learner._optimizers[name].count_step()
+        if result[1].get(tracing.STEPPED, 1.0):
+            for name in graph.steps:
+                learner._optimizers[name].count_step()
         return result
 
     def outputs(
@@ -174,9 +175,9 @@ class UpdateCompiler:
         Waits for the compilers if the plan says that this update is a compiled one. Raises `CompileError` if the plan
         requires compiled updates, and there are none.
         """
-        learner, plan = self._learner, self._plan
+        learner = self._learner
         version = learner.version
-        if self._failed or version < plan.begin:
+        if self._failed or self._steps < self._plan.begin:
             return None
         if self._updates is None and not self._jobs:
             self._begin(columns, single)
@@ -185,12 +186,12 @@ class UpdateCompiler:
             time.sleep(0.02)
         if self._updates is None or not self._may_be_compiled:
             return None
-        compiled = self._updates.get(learner._kind(version))
+        kind = learner._kind(version)
+        compiled = self._updates.get(kind)
         if compiled is None or not compiled.graph.fits(columns):
             return None
         if self._state is None:
             self._state = State(learner)
-        kind = learner._kind(version)
         if kind not in self._compared and not self._agrees(compiled, columns, single):
             self._fail("a compiled update differs from the same update by single operations")
             return None
@@ -199,9 +200,15 @@ class UpdateCompiler:
         return compiled(learner, self._state, columns)
 
     @property
+    def _steps(self) -> int:
+        """The gradient steps of all updates before this one."""
+        steps: int = self._learner.version * self._learner._steps_of_update
+        return steps
+
+    @property
     def _must_be_compiled(self) -> bool:
         use_from = self._plan.use_from
-        return use_from is not None and self._learner.version >= use_from
+        return use_from is not None and self._steps >= use_from
 
     @property
     def _may_be_compiled(self) -> bool:

@@ -106,7 +106,11 @@ class Crash:
 
 @dataclass(frozen=True)
 class CompilePlan:
-    """From which updates on a learner makes them by compiled graphs."""
+    """From which updates on a learner makes them by compiled graphs.
+
+    Of an agent whose updates are several gradient steps these count: an update is compiled if those before it have made
+    so many.
+    """
 
     begin: int
     """After so many updates it begins to compile."""

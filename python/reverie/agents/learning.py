@@ -70,6 +70,8 @@ class NetworkLearner(ABC):
         self._noise: Callable[[torch.Size], Tensor] | None = None
         """While an update is traced: the random numbers of `_normal`."""
         self._compiler: UpdateCompiler | UpdateRecorder | None = None
+        self._steps_of_update = 1
+        """Gradient steps of an update that may be compiled, by which a plan counts."""
         self._settles_later = False
         """Whether an update's outcome is settled while the device makes the next one."""
         self._open: Outcome | None = None

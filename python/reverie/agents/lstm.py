@@ -14,6 +14,10 @@ State = tuple[Tensor, Tensor]
 """`h` and `c` of the LSTM, each `[B, H]`."""
 
 
+UNCOMPILED_LSTM = "with an LSTM, whose sequences are cut at other steps in each update"
+"""Why updates of unrolls with an LSTM are not compiled."""
+
+
 def num_lstm_parameters(num_inputs: int, units: int) -> int:
     """The number of parameters of an `Lstm`."""
     return 4 * units * (num_inputs + units + 2)

@@ -124,13 +124,25 @@ class FlatOptimizer(ABC):
             self._recorded_rate = None
 
     @torch.no_grad()
-    def descend(self, flat: Tensor, gradient: Tensor) -> None:
-        """Make one step of `flat` down its gradient, both `[P]`."""
+    def descend(self, flat: Tensor, gradient: Tensor, where: Tensor | None = None) -> None:
+        """Make one step of `flat` down its gradient, both `[P]`.
+
+        `where` is for a traced update: a bool without axes; if it is False, `flat` and moments stay as they are.
+        """
         if self._traced is None:
             self._step(flat, gradient)
-        else:
-            self.formula(flat, gradient, *self._traced)
-            self.traced_steps += 1
+            return
+        moments, factors = self._traced
+        kept = [] if where is None else [(one, one.clone()) for one in (flat, *moments)]
+        self.formula(flat, gradient, moments, factors)
+        for tensor, before in kept:
+            tensor.copy_(torch.where(where, tensor, before))  # type: ignore[arg-type]
+        self.traced_steps += 1
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether an update is traced now: no number of a tensor can be read then."""
+        return self._traced is not None
 
     def _step(self, flat: Tensor, gradient: Tensor) -> None:
         self.formula(flat, gradient, self.moments(), self.factors())
@@ -292,16 +304,26 @@ def rmsprop(network: Flat, learning_rate: float, decay: float, epsilon: float) -
     return RmsProp(network.flat, learning_rate, decay, epsilon)
 
 
-def descend(network: FlatNetwork[Any], optimizer: Optimizer, loss: Tensor, max_grad_norm: float | None = None) -> None:
+def descend(
+    network: FlatNetwork[Any],
+    optimizer: Optimizer,
+    loss: Tensor,
+    max_grad_norm: float | None = None,
+    where: Tensor | None = None,
+) -> None:
     """Make one optimiser step down the gradient of `loss`, clipped to `max_grad_norm` if given.
 
-    Only this network's gradient is computed: those of other networks in `loss` stay unchanged.
+    Only this network's gradient is computed: those of other networks in `loss` stay unchanged. With `where`, a bool
+    without axes, the step is made only if it is True.
     """
+    traced = isinstance(optimizer, FlatOptimizer) and optimizer.is_traced
+    if where is not None and not traced and not where:
+        return
     gradient = network.gradient(loss)
     if max_grad_norm is not None:
         clip_grad_norm_(gradient, max_grad_norm)
     if isinstance(optimizer, FlatOptimizer):
-        optimizer.descend(network.flat, gradient)
+        optimizer.descend(network.flat, gradient, where)
     else:
         optimizer.step()
 

@@ -23,6 +23,8 @@ from reverie.agents.optimizers import FlatOptimizer, Optimizer
 Result = tuple[Tensor | None, Mapping[str, Any]]
 """New priorities `[B]`, of a learner that has some, and figures by name."""
 
+STEPPED = "stepped"
+"""The figure that is 0 if an update made no step of its optimisers; those without it make one."""
 
 Single = Callable[[dict[str, Tensor]], Result]
 """Makes the learner's next update of these columns by single operations."""

@@ -9,7 +9,7 @@ from reverie.agents.core import TableNeeds
 from reverie.agents.environments import EnvSpec
 from reverie.agents.inputs import front_sizes
 from reverie.agents.layers import num_parameters
-from reverie.agents.lstm import num_lstm_parameters
+from reverie.agents.lstm import UNCOMPILED_LSTM, num_lstm_parameters
 from reverie.agents.optimizers import RateSettings
 from reverie.tables import Table
 
@@ -75,6 +75,11 @@ def needs(config: ImpalaConfig) -> TableNeeds:
 def make_tables(spec: EnvSpec, config: ImpalaConfig, *, seed: int) -> list[Table]:
     """A queue, which returns every unroll once, the oldest first. Actors continue while it has room."""
     return [Table.queue(TABLE, max_size=config.queue_capacity)]
+
+
+def uncompiled(config: ImpalaConfig) -> str:
+    """Why updates with these settings are not compiled; empty if they are."""
+    return UNCOMPILED_LSTM if config.lstm_units else ""
 
 
 def memory(spec: EnvSpec, config: ImpalaConfig) -> dict[str, int]:

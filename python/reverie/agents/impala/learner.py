@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from reverie.agents.actor_critic import mean
 from reverie.agents.core import Stopwatch
 from reverie.agents.distributions import log_pi_of, log_softmax
 from reverie.agents.draws import QueueDraws
@@ -18,6 +19,7 @@ from reverie.agents.impala.loss import impala_loss, vtrace
 from reverie.agents.impala.networks import make_network
 from reverie.agents.learning import NetworkLearner, float32
 from reverie.agents.optimizers import descend, rmsprop, set_rate
+from reverie.agents.tracing import Result
 
 
 class Learner(NetworkLearner):
@@ -49,42 +51,55 @@ class Learner(NetworkLearner):
     def _update(self, data: dict[str, NDArray[Any]]) -> dict[str, float]:
         config = self._config
         set_rate([self._optimizer], config.rate(self.version))
-        actions = torch.from_numpy(data["action"])
-        logits, values = self._computed(data)
+        names = ("reward", "discount", "ended", "log_mu")
+        columns = {
+            **{name: torch.from_numpy(data[name]) for name in data if name not in names},
+            **{name: float32(data[name]) for name in names},
+        }
+        result = None
+        if self._compiler is not None:
+            steps = columns["is_step"].float().flatten()
+            result = self._compiler.update({**columns, "weights": steps / steps.sum()}, self._step)
+        _, figures = self._step(columns) if result is None else result
+        return {name: float(figure) for name, figure in figures.items()}
+
+    def _step(self, columns: dict[str, Tensor]) -> Result:
+        """Make the gradient step of a batch, without its resets: with `weights` of all steps where it is compiled."""
+        config, compiled = self._config, "weights" in columns
+        weights = columns["weights"] if compiled else None
+        actions = columns["action"]
+        logits, values = self._computed(columns)
         with torch.no_grad():
             log_pi = log_pi_of(log_softmax(logits, self._sizes), actions, self._sizes)
-            log_rho = log_pi - float32(data["log_mu"])
+            log_rho = log_pi - columns["log_mu"]
             targets = vtrace(
                 log_rho,
-                float32(data["reward"]),
-                float32(data["discount"]),
-                config.trace_lambda * (1.0 - float32(data["ended"])),
+                columns["reward"],
+                columns["discount"],
+                config.trace_lambda * (1.0 - columns["ended"]),
                 values,
                 rho_bar=config.rho_bar,
                 c_bar=config.c_bar,
             )
-        steps = torch.from_numpy(data["is_step"])  # without reset steps
+        all_rows = (logits, values[:, :-1], actions, targets.v_s, targets.advantage, log_rho)
+        *inputs, log_rho = (one.flatten(0, 1) if compiled else one[columns["is_step"]] for one in all_rows)
         loss = impala_loss(
-            logits[steps],
-            values[:, :-1][steps],
-            actions[steps],
-            targets.v_s[steps],
-            targets.advantage[steps],
+            *inputs,
             value_coefficient=config.value_coefficient,
             entropy_coefficient=config.entropy_coefficient,
             sizes=self._sizes,
+            weights=weights,
         )
         descend(self._network, self._optimizer, loss.loss, config.max_grad_norm)
-        figures = torch.stack([loss.loss.detach(), loss.entropy, -log_rho[steps].mean()])
-        return dict(zip(("loss", "entropy", "kl"), figures.tolist(), strict=True))
+        return None, {"loss": loss.loss.detach(), "entropy": loss.entropy, "kl": -mean(log_rho, weights)}
 
-    def _computed(self, data: dict[str, NDArray[Any]]) -> tuple[Tensor, Tensor]:
+    def _computed(self, columns: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Logits `[B, T, O]` of the steps, and values `[B, T + 1]`, that of the observation after them included."""
-        obs, module = torch.from_numpy(data["obs"]), self._network.module
+        obs, module = columns["obs"], self._network.module
         if self._config.lstm_units:
             # The last value has the state after the unroll. It is not used where another episode begins there.
-            first = torch.nn.functional.pad(torch.from_numpy(data["first"]), (0, 1))
-            logits, values = module.unroll(obs, first, torch.from_numpy(data["state"]))
+            first = torch.nn.functional.pad(columns["first"], (0, 1))
+            logits, values = module.unroll(obs, first, columns["state"])
         else:
             logits, values = (one.unflatten(0, obs.shape[:2]) for one in module(obs.flatten(0, 1)))
         return logits[:, :-1], values

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from reverie.agents.actor_critic import backward_sums
+from reverie.agents.actor_critic import backward_sums, mean
 from reverie.agents.distributions import log_pi_of, log_softmax
 
 
@@ -62,15 +62,16 @@ def impala_loss(
     value_coefficient: float,
     entropy_coefficient: float,
     sizes: tuple[int, ...] = (),
+    weights: Tensor | None = None,
 ) -> ImpalaLoss:
     """Means over the steps of `-advantage log pi`, of half the squared value errors, and of the entropy (section 4.2).
 
     No gradient flows into `v_s` and `advantage`. `sizes` are those of the parts of actions `[M, A]`, which are
-    independent.
+    independent. With `weights` `[M]`, which sum up to 1, each mean is weighted by them.
     """
     log_pi = log_softmax(logits, sizes)
-    policy_loss = -(advantage.detach() * log_pi_of(log_pi, actions, sizes)).mean()
-    value_loss = 0.5 * torch.mean((v_s.detach() - values) ** 2)
-    entropy = -(log_pi.exp() * log_pi).sum(dim=1).mean()
+    policy_loss = -mean(advantage.detach() * log_pi_of(log_pi, actions, sizes), weights)
+    value_loss = 0.5 * mean((v_s.detach() - values) ** 2, weights)
+    entropy = -mean((log_pi.exp() * log_pi).sum(dim=1), weights)
     loss = policy_loss + value_coefficient * value_loss - entropy_coefficient * entropy
     return ImpalaLoss(loss, entropy.detach())

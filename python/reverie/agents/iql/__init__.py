@@ -23,4 +23,5 @@ agent = Agent(
     make_actor=make_actor,
     make_policy=GreedyPolicy,
     any_space=True,
+    compiles=True,
 )

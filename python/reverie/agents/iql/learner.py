@@ -68,10 +68,10 @@ class Learner(NetworkLearner):
         descend(self._critics, self._optimizers["critics"], q_error)
         follow(self._critics_target, self._critics, config.target_rate)
         return {
-            "critics_loss": q_error.item(),
-            "value_loss": v_error.item(),
-            "policy_loss": loss.item(),
-            "value": v_tm1.mean().item(),
+            "critics_loss": q_error.detach(),
+            "value_loss": v_error.detach(),
+            "policy_loss": loss.detach(),
+            "value": v_tm1.mean(),
         }
 
     def _acting(self) -> NDArray[np.float32]:

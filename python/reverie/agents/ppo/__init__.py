@@ -6,7 +6,7 @@ from pathlib import Path
 
 from reverie.agents.agent import Agent
 from reverie.agents.ppo.actor import Actor
-from reverie.agents.ppo.config import PpoConfig, make_tables, memory, needs
+from reverie.agents.ppo.config import PpoConfig, make_tables, memory, needs, uncompiled
 from reverie.agents.ppo.learner import Learner
 from reverie.agents.ppo.networks import make_policy
 
@@ -23,4 +23,6 @@ agent = Agent(
     make_policy=make_policy,
     any_space=True,
     factored=True,
+    compiles=True,
+    uncompiled=uncompiled,
 )

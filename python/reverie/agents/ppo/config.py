@@ -10,7 +10,7 @@ from reverie.agents.distributions import distribution_of
 from reverie.agents.environments import EnvSpec
 from reverie.agents.inputs import front_sizes
 from reverie.agents.layers import num_parameters
-from reverie.agents.lstm import num_lstm_parameters
+from reverie.agents.lstm import UNCOMPILED_LSTM, num_lstm_parameters
 from reverie.agents.optimizers import RateSettings
 from reverie.tables import Table
 
@@ -71,6 +71,10 @@ class PpoConfig(RateSettings):
         """Unrolls in an update: one per environment."""
         return self.num_actors * self.envs_per_actor
 
+    def minibatches(self, count: int) -> int:
+        """The number of minibatches of `count` steps."""
+        return min(count, max(1, round(count / self.minibatch_size)))
+
     def clip_at(self, update: int) -> float:
         """The clip at an update."""
         return self.clip * (self.annealed(update) if self.anneal_clip else 1.0)
@@ -84,6 +88,11 @@ def needs(config: PpoConfig) -> TableNeeds:
 def make_tables(spec: EnvSpec, config: PpoConfig, *, seed: int) -> list[Table]:
     """A queue for one batch: no actor continues while a batch waits, and every unroll is learnt from once."""
     return [Table.queue(TABLE, max_size=config.batch_size)]
+
+
+def uncompiled(config: PpoConfig) -> str:
+    """Why updates with these settings are not compiled; empty if they are."""
+    return UNCOMPILED_LSTM if config.lstm_units else ""
 
 
 def memory(spec: EnvSpec, config: PpoConfig) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,10 @@ from reverie.agents.optimizers import adam, descend, set_rate
 from reverie.agents.ppo.config import TABLE, PpoConfig
 from reverie.agents.ppo.loss import advantages, explained_variance, ppo_loss, standardised
 from reverie.agents.ppo.networks import make_network
+from reverie.agents.tracing import STEPPED, Result
+
+MOST_RESETS = 1 / 16
+"""The largest share of resets in a batch whose gradient steps are compiled ones; more make other minibatches."""
 
 
 class Learner(NetworkLearner):
@@ -35,6 +39,13 @@ class Learner(NetworkLearner):
         self._networks = {"network": self._network}
         self._optimizers = {"network": self._optimizer}
         self._generator = torch.Generator().manual_seed(seed_of(seed, 1))
+        self._size = config.batch_size * config.unroll_length
+        self._steps_of_update = config.epochs * config.minibatches(self._size)
+        fewest = int(self._size * (1 - MOST_RESETS))
+        self._most_rows = max(-(-n // config.minibatches(n)) for n in range(max(1, fewest), self._size + 1))
+        """Rows of a compiled gradient step."""
+        self._weights: dict[int, Tensor] = {}
+        """The weights of its rows, by the number of those that count."""
 
     def learn(self) -> None:
         """Make one update. Raises `DeadlineExceededError` at once if the queue has no whole batch."""
@@ -55,59 +66,100 @@ class Learner(NetworkLearner):
         lambda_t = config.gae_lambda * (1.0 - float32(data["ended"]))
         advantage = advantages(float32(data["reward"]), float32(data["discount"]), lambda_t, v)
         steps = torch.from_numpy(data["is_step"])  # without reset steps
-        target = advantage + v[:, :-1]
-        columns = (torch.from_numpy(data["action"]), float32(data["log_pi"]), advantage, target, v[:, :-1])
-        figures: list[Tensor] = []
-        for outputs, values, (actions, old_log_pi, advantage_of, target_of, old_values) in self._passes(
-            data, steps, columns
-        ):
-            loss = ppo_loss(
-                outputs,
-                values,
-                actions,
-                old_log_pi,
-                standardised(advantage_of) if config.normalise_advantages else advantage_of,
-                target_of,
-                clip=config.clip_at(self.version),
-                value_coefficient=config.value_coefficient,
-                entropy_coefficient=config.entropy_coefficient,
-                distribution=self._distribution,
-                old_values=old_values,
-                value_clip=config.value_clip,
-            )
-            if config.target_kl > 0 and loss.kl > 1.5 * config.target_kl:
+        columns = {
+            "obs": torch.from_numpy(data["obs"]),
+            "action": torch.from_numpy(data["action"]),
+            "log_pi": float32(data["log_pi"]),
+            "advantage": advantage,
+            "target": advantage + v[:, :-1],
+            "value": v[:, :-1],
+        }
+        figures = []
+        for made in self._gradient_steps(columns, steps, data):
+            values = {name: float(value) for name, value in made.items()}
+            if not values.pop(STEPPED):
                 break
-            descend(self._network, self._optimizer, loss.loss, config.max_grad_norm)
-            figures.append(torch.stack([loss.loss.detach(), *loss[1:]]))
-        means = torch.stack(figures).mean(dim=0).tolist()
+            figures.append(values)
         return {
-            **dict(zip(("loss", "clipped", "kl", "entropy"), means, strict=True)),
-            "explained_variance": explained_variance(v[:, :-1][steps], target[steps]).item(),
+            **{name: float(np.mean([one[name] for one in figures])) for name in figures[0]},
+            "explained_variance": explained_variance(v[:, :-1][steps], columns["target"][steps]).item(),
             "gradient_steps": float(len(figures)),
         }
 
-    def _passes(
-        self, data: dict[str, NDArray[Any]], steps: Tensor, columns: tuple[Tensor, ...]
-    ) -> Iterator[tuple[Tensor, Tensor, list[Tensor]]]:
-        """The minibatches of all epochs: outputs `[M, O]`, values `[M]`, and the same steps of each column."""
-        obs, config = torch.from_numpy(data["obs"]), self._config
+    def _gradient_steps(
+        self, columns: dict[str, Tensor], steps: Tensor, data: dict[str, NDArray[Any]]
+    ) -> Iterator[Mapping[str, Any]]:
+        """Make the gradient steps of all epochs; gives the figures of each."""
+        config = self._config
         if config.lstm_units:
-            first, state = torch.from_numpy(data["first"]), torch.from_numpy(data["state"])
-            for rows in self._minibatches(len(obs), config.minibatch_size / config.unroll_length):
-                here = steps[rows]
-                outputs, values = self._network.module.unroll(obs[rows], first[rows], state[rows])
-                yield outputs[here], values[here], [one[rows][here] for one in columns]
+            columns |= {"is_step": steps, **{name: torch.from_numpy(data[name]) for name in ("first", "state")}}
+            for rows in self._minibatches(len(steps), min(len(steps), config.minibatches(self._size))):
+                yield self._step({**columns, "rows": rows})[1]
             return
-        obs, columns = obs[steps], tuple(one[steps] for one in columns)
-        for rows in self._minibatches(len(obs), config.minibatch_size):
-            outputs, values = self._network.module(obs[rows])
-            yield outputs, values, [one[rows] for one in columns]
+        columns = {name: one.flatten(0, 1).contiguous() for name, one in columns.items()}
+        at, clip = steps.flatten().nonzero().squeeze(1), torch.tensor(config.clip_at(self.version))
+        for order in self._minibatches(len(at), config.minibatches(len(at))):
+            rows, result = at[order], None
+            if self._compiler is not None and len(rows) <= self._most_rows:
+                result = self._compiler.update({**columns, **self._padded(rows), "clip": clip}, self._step)
+            yield (self._step({**columns, "rows": rows}) if result is None else result)[1]
 
-    def _minibatches(self, count: int, size: float) -> Iterator[Tensor]:
+    def _padded(self, rows: Tensor) -> dict[str, Tensor]:
+        """These rows as a compiled gradient step has them, whose number of rows is always the same.
+
+        The others repeat the first one, with weight 0.
+        """
+        count, size = len(rows), self._most_rows
+        weights = self._weights.get(count)
+        if weights is None:
+            weights = self._weights[count] = torch.zeros(size)
+            weights[:count] = 1 / count
+        return {"rows": rows if count == size else torch.cat([rows, rows[:1].expand(size - count)]), "weights": weights}
+
+    def _minibatches(self, count: int, parts: int) -> Iterator[Tensor]:
         """The rows of each gradient step: every epoch has all of `count` rows, in an order of its own."""
-        parts = min(count, max(1, round(count / size)))
         for _ in range(self._config.epochs):
             yield from torch.randperm(count, generator=self._generator).tensor_split(parts)
+
+    def _step(self, columns: dict[str, Tensor]) -> Result:
+        """Make one gradient step of the rows `rows`, unless the policy is too far from the actor's.
+
+        A compiled one has `weights`, and the clip as a column.
+        """
+        config, compiled = self._config, "weights" in columns
+        weights = columns["weights"] if compiled else None
+        outputs, values, (actions, old_log_pi, advantage, target, old_values) = self._computed(columns)
+        loss = ppo_loss(
+            outputs,
+            values,
+            actions,
+            old_log_pi,
+            standardised(advantage, weights) if config.normalise_advantages else advantage,
+            target,
+            clip=columns["clip"] if compiled else config.clip_at(self.version),
+            value_coefficient=config.value_coefficient,
+            entropy_coefficient=config.entropy_coefficient,
+            distribution=self._distribution,
+            old_values=old_values,
+            value_clip=config.value_clip,
+            weights=weights,
+        )
+        # A KL that is not finite stops nothing: the figures have it, and learning ends with its reason.
+        near = ~(loss.kl > 1.5 * config.target_kl) if config.target_kl > 0 else None
+        descend(self._network, self._optimizer, loss.loss, config.max_grad_norm, near)
+        figures = dict(zip(("loss", "clipped", "kl", "entropy"), (loss.loss.detach(), *loss[1:]), strict=True))
+        return None, {**figures, STEPPED: 1.0 if near is None else near.float()}
+
+    def _computed(self, columns: dict[str, Tensor]) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """Outputs `[M, O]` and values `[M]` of the steps of `rows`, and their actions and other columns."""
+        rows, module = columns["rows"], self._network.module
+        others = [columns[name] for name in ("action", "log_pi", "advantage", "target", "value")]
+        if not self._config.lstm_units:
+            outputs, values = module(columns["obs"][rows])
+            return outputs, values, [one[rows] for one in others]
+        here = columns["is_step"][rows]
+        outputs, values = module.unroll(*(columns[name][rows] for name in ("obs", "first", "state")))
+        return outputs[here], values[here], [one[rows][here] for one in others]
 
     def _acting(self) -> NDArray[np.float32]:
         return self._network.numpy()

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from reverie.agents.actor_critic import backward_sums
+from reverie.agents.actor_critic import backward_sums, mean
 from reverie.agents.distributions import Categorical, Distribution
 
 
@@ -50,39 +50,42 @@ def ppo_loss(
     advantage: Tensor,
     value_target: Tensor,
     *,
-    clip: float,
+    clip: float | Tensor,
     value_coefficient: float,
     entropy_coefficient: float,
     distribution: Distribution = ONE_CHOICE,
     old_values: Tensor | None = None,
     value_clip: float = 0.0,
+    weights: Tensor | None = None,
 ) -> PpoLoss:
     """`-L^CLIP + c1 L^VF - c2 S` (Schulman et al. 2017, equations 7 and 9), with `L^VF` half the mean squared error.
 
     `distribution` is the family of the policy. With `value_clip` the error is the larger one of the values and of the
-    values within `value_clip` of `old_values`, the actor's.
+    values within `value_clip` of `old_values`, the actor's. With `weights` `[M]`, which sum up to 1, each mean is
+    weighted by them.
     """
     log_ratio = distribution.log_pi(outputs, actions) - old_log_pi
     ratio = log_ratio.exp()
-    surrogate = torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage).mean()
+    near_one = ratio.clamp(1 - clip, 1 + clip)  # type: ignore[arg-type]  # both numbers, or both tensors
+    surrogate = mean(torch.minimum(ratio * advantage, near_one * advantage), weights)
     squared = (value_target - values) ** 2
     if value_clip > 0:
         assert old_values is not None
         near = old_values + (values - old_values).clamp(-value_clip, value_clip)
         squared = torch.maximum(squared, (value_target - near) ** 2)
-    value_loss = 0.5 * torch.mean(squared)
-    entropy = distribution.entropy(outputs).mean()
+    value_loss = 0.5 * mean(squared, weights)
+    entropy = mean(distribution.entropy(outputs), weights)
     loss = -surrogate + value_coefficient * value_loss - entropy_coefficient * entropy
     with torch.no_grad():
-        clipped = ((ratio - 1).abs() > clip).float().mean()
-        kl = (ratio - 1 - log_ratio).mean()
+        clipped = mean(((ratio - 1).abs() > clip).float(), weights)
+        kl = mean(ratio - 1 - log_ratio, weights)
     return PpoLoss(loss, clipped, kl, entropy.detach())
 
 
-def standardised(advantage: Tensor) -> Tensor:
-    """Mean 0 and deviation 1; of a single step, 0."""
-    centred = advantage - advantage.mean()
-    return centred / (centred.square().mean().sqrt() + 1e-8)
+def standardised(advantage: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Mean 0 and deviation 1, also weighted ones; of a single step, 0."""
+    centred = advantage - mean(advantage, weights)
+    return centred / (mean(centred.square(), weights).sqrt() + 1e-8)
 
 
 def explained_variance(value: Tensor, target: Tensor) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from reverie.agents.agent import Agent
 from reverie.agents.core import CompilePlan, RunSettings
 from reverie.agents.environments import EnvSpec
@@ -11,18 +13,22 @@ BEGIN = 2_500
 USE_FROM = 5_000
 """The first compiled update of a run in one process, whether the compiler has ended earlier or another run has compiled
 the same: so the same seed gives the same run. The updates in between take longer than the compiler."""
-
+BEGIN_ON_UNROLLS, USE_FROM_ON_UNROLLS = 10_000, 30_000
+"""The same for agents that learn from a queue. PPO makes its gradient steps one after the other, with few steps of
+environments in between: 20,000 take as long as the compiler, and save as much processor time as it takes."""
 
 RECORD_FROM = 20
 """The first update that is recorded on a GPU. Those before choose their kernels, which takes a few updates."""
 
 
-def compile_plan(agent: Agent, env: EnvSpec, run: RunSettings, runner: str) -> CompilePlan | None:
+def compile_plan(agent: Agent, config: Any, env: EnvSpec, run: RunSettings, runner: str) -> CompilePlan | None:
     """From which updates on a run compiles them; None if it does not. Raises ValueError if it must and cannot."""
     if run.compile == "off":
         return None
-    reason = ""
-    if not agent.compiles:
+    reason = "" if agent.uncompiled is None else agent.uncompiled(config)
+    if reason:
+        reason = f"{agent.name} is not compiled {reason}"
+    elif not agent.compiles:
         reason = f"the updates of {agent.name} are not made to be compiled"
     elif run.device != "cpu":
         required = run.compile == "on"
@@ -37,4 +43,6 @@ def compile_plan(agent: Agent, env: EnvSpec, run: RunSettings, runner: str) -> C
         return CompilePlan(begin=0, use_from=1, required=True)
     if reason or env.has_images:  # convolutions take as long compiled: docs/measurements/pong.md
         return None
-    return CompilePlan(begin=BEGIN, use_from=USE_FROM if runner == "local" else None, required=False)
+    on_unrolls = agent.needs(config).publish_every_update
+    begin, use_from = (BEGIN_ON_UNROLLS, USE_FROM_ON_UNROLLS) if on_unrolls else (BEGIN, USE_FROM)
+    return CompilePlan(begin=begin, use_from=use_from if runner == "local" else None, required=False)

@@ -215,7 +215,7 @@ def plan(
         config=config,
         preset=found.path,
         memory=MappingProxyType({}),
-        compiling=compile_plan(agent, env, run, runner),
+        compiling=compile_plan(agent, config, env, run, runner),
     )
     memory = {PROCESSES: PROCESS_BYTES * topology.num_processes, **agent.memory(env, config)}
     if topology.run.replay_disk is not None and topology.run.replay_memory is not None:
