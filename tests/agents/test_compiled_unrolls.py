@@ -10,12 +10,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from reverie import rate_limiters  # noqa: E402
 from reverie.agents import compiling, tracing  # noqa: E402
 from reverie.agents.core import CompilePlan  # noqa: E402
 from reverie.agents.env_settings import EnvSettings  # noqa: E402
 from reverie.agents.impala import agent as impala  # noqa: E402
 from reverie.agents.learning import DivergedError  # noqa: E402
 from reverie.agents.ppo import agent as ppo  # noqa: E402
+from reverie.agents.r2d2 import agent as r2d2  # noqa: E402
 
 SOON = CompilePlan(begin=0, use_from=1, required=True)
 PPO = dataclasses.replace(
@@ -185,3 +187,36 @@ def test_compiled_updates_of_impala_are_those_of_single_operations(environment, 
     assert compiled.learner.metrics()["oldest_in_updates"] > 0
     assert compiled.learner.metrics()["updates_compiled"] == 8
     assert len(graphs) == 1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("changes", [{}, {"burn_in": 0, "n_step": 1, "priority_clip": 0.5}])
+def test_the_graph_of_r2d2_makes_the_update_of_its_fused_lstm(changes, make_stage):
+    """With padded sequences, of two networks that differ."""
+    small = {"hidden": (8,), "lstm_units": 6, "sequence_length": 4, "sequence_period": 2, "burn_in": 3, "batch_size": 8}
+    config = dataclasses.replace(r2d2.load_preset("CartPole-v1").config, num_actors=1, target_period=3)
+    client, learner, (actor,), _ = make_stage(r2d2, config, "CartPole-v1", **{**small, **changes})
+    client.configure("replay", rate_limiter=rate_limiters.MinSize(1))
+    for _ in range(40):
+        actor.act()
+    inputs = {}
+
+    def keep(columns, single):
+        inputs.update(columns=columns, single=single)
+        return single(columns)
+
+    learner._updated = keep
+    for _ in range(5):
+        learner.learn()
+    columns, single = inputs["columns"], inputs["single"]
+    assert not columns["mask"].all()
+    graph = tracing.trace(learner, columns, single)
+    assert not any("lstm" in str(node.target) or "rnn" in str(node.target) for node in graph.module.graph.nodes)
+    state = tracing.State(learner)
+    copies = [one.clone() for one in state.tensors]
+    priorities, figures = Interpreted(graph, None).outputs(copies, state.factors().clone(), [], columns)
+    expected, values = single(columns)
+    for one, other in zip(copies, state.tensors, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(priorities, expected, rtol=1e-3, atol=1e-5)
+    assert figures == pytest.approx({name: float(value) for name, value in values.items()})

@@ -23,8 +23,8 @@ from reverie.runners.planning.compiling import (  # noqa: E402
     compile_plan,
 )
 
-UNROLLS = ("ppo", "impala")
-"""Agents of unrolls: `test_compiled_unrolls` has their graphs."""
+UNROLLS = ("ppo", "impala", "r2d2")
+"""Agents of unrolls and sequences: `test_compiled_unrolls` has their graphs."""
 COMPILED = [name for name in agents.BUILT_IN if agents.find(name).compiles and name not in UNROLLS]
 ALL = [
     *((name, {}) for name in COMPILED),
@@ -412,6 +412,7 @@ RUN = RunSettings(target_return=1.0, max_env_steps=1, evaluate_every=1)
         ("cql", {"device": "cuda"}, "process", CompilePlan(RECORD_FROM, RECORD_FROM, required=False)),
         ("r2d2", {"device": "cuda"}, "process", None),
         ("ppo", {}, "local", CompilePlan(BEGIN_ON_UNROLLS, USE_FROM_ON_UNROLLS, required=False)),
+        ("r2d2", {}, "local", CompilePlan(BEGIN_ON_UNROLLS, USE_FROM_ON_UNROLLS, required=False)),
         ("impala", {}, "process", CompilePlan(BEGIN_ON_UNROLLS, None, required=False)),
         ("gorila", {}, "local", None),
     ],
@@ -426,9 +427,12 @@ def test_what_must_be_compiled_and_cannot_is_refused_before_the_run(monkeypatch)
     spec, on = describe("CartPole-v1"), dataclasses.replace(RUN, compile="on")
     with pytest.raises(ValueError, match="compile is 'on', and the updates of gorila are not made to be compiled"):
         compile_plan(agents.find("gorila"), None, spec, on, "local")
-    with pytest.raises(ValueError, match="compile is 'on', and the updates of r2d2 are not made to be compiled"):
-        compile_plan(agents.find("r2d2"), None, spec, dataclasses.replace(on, device="cuda"), "local")
-    for name in UNROLLS:
+    r2d2, config = agents.find("r2d2"), agents.find("r2d2").load_preset("CartPole-v1").config
+    with pytest.raises(ValueError, match="and the updates of r2d2 are not made to be recorded on a GPU"):
+        compile_plan(r2d2, config, spec, dataclasses.replace(on, device="cuda"), "local")
+    with pytest.raises(ValueError, match="and r2d2 is not compiled with more than 40 rows in a sequence, here 121"):
+        compile_plan(r2d2, dataclasses.replace(config, burn_in=40, sequence_length=80), spec, on, "local")
+    for name in UNROLLS[:2]:
         agent = agents.find(name)
         lstm = dataclasses.replace(agent.load_preset("CartPole-v1").config, lstm_units=8)
         with pytest.raises(ValueError, match=f"compile is 'on', and {name} is not compiled with an LSTM"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 
 import torch
@@ -21,6 +23,20 @@ UNCOMPILED_LSTM = "with an LSTM, whose sequences are cut at other steps in each 
 def num_lstm_parameters(num_inputs: int, units: int) -> int:
     """The number of parameters of an `Lstm`."""
     return 4 * units * (num_inputs + units + 2)
+
+
+_plain = False
+
+
+@contextmanager
+def in_plain_operations() -> Iterator[None]:
+    """A context in which sequences are plain operations too: a compiled library cannot call the fused function."""
+    global _plain
+    before, _plain = _plain, True
+    try:
+        yield
+    finally:
+        _plain = before
 
 
 class Lstm(InitialisesItself):
@@ -45,8 +61,15 @@ class Lstm(InitialisesItself):
 
     def step(self, x: Tensor, state: State) -> State:
         """The state after one step with inputs `[B, I]`; its `h` is the output."""
+        return self.after(self.gates(x), state)
+
+    def gates(self, x: Tensor) -> Tensor:
+        """What inputs `[..., I]` add to the gates `[..., 4 H]`: of all steps at once, it is one matrix product."""
+        return nn.functional.linear(x, self.weight_ih, self.bias_ih)
+
+    def after(self, gates: Tensor, state: State) -> State:
+        """The state after a step whose inputs have added `gates` `[B, 4 H]`."""
         h, c = state
-        gates = nn.functional.linear(x, self.weight_ih, self.bias_ih)
         gates = gates + nn.functional.linear(h, self.weight_hh, self.bias_hh)
         i, f, g, o = gates.chunk(4, dim=1)
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
@@ -54,7 +77,13 @@ class Lstm(InitialisesItself):
 
     def forward(self, x: Tensor, state: State) -> Tensor:
         """Outputs `[B, T, H]` of inputs `[B, T, I]`."""
-        return self._sequence(x, state)[0]
+        if not _plain:
+            return self._sequence(x, state)[0]
+        outputs = []
+        for gates in self.gates(x).unbind(1):
+            state = self.after(gates, state)
+            outputs.append(state[0])
+        return torch.stack(outputs, dim=1)
 
     def episodes(self, x: Tensor, first: Tensor, state: State) -> Tensor:
         """Outputs `[B, T, H]` of inputs, from the `state` before them.

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from reverie.agents.flat import FlatNetwork
+from reverie.agents.lstm import in_plain_operations
 from reverie.agents.optimizers import FlatOptimizer, Optimizer
 
 Result = tuple[Tensor | None, Mapping[str, Any]]
@@ -191,6 +192,7 @@ def _standing_on(
 ) -> Iterator[None]:
     vectors, numbers = iter(tensors), iter(factors)
     with ExitStack() as stack:
+        stack.enter_context(in_plain_operations())
         for network in learner._networks.values():
             stack.enter_context(network.computing_with(next(vectors)))
         for optimizer in map(_flat, learner._optimizers.values()):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from reverie.agents.agent import Agent
 from reverie.agents.r2d2.actor import Actor
-from reverie.agents.r2d2.config import R2d2Config, make_tables, memory, needs
+from reverie.agents.r2d2.config import R2d2Config, make_tables, memory, needs, uncompiled
 from reverie.agents.r2d2.learner import Learner
 from reverie.agents.r2d2.networks import GreedyPolicy
 
@@ -23,4 +23,6 @@ agent = Agent(
     make_policy=GreedyPolicy,
     any_space=True,
     devices=("cpu", "cuda"),
+    compiles=True,
+    uncompiled=uncompiled,
 )

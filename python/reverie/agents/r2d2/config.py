@@ -14,6 +14,9 @@ from reverie.agents.lstm import num_lstm_parameters
 from reverie.agents.optimizers import RateSettings
 from reverie.tables import Table
 
+MOST_ROWS = 40
+"""The most rows of a sequence whose updates are compiled: a graph has operations of its own for each row."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class R2d2Config(replay.PrioritizedSettings, RateSettings):
@@ -74,6 +77,11 @@ def make_tables(spec: EnvSpec, config: R2d2Config, *, seed: int) -> list[Table]:
 def needs(config: R2d2Config) -> TableNeeds:
     """The properties of the table that the runner needs."""
     return replace(replay.needs(config), observations=config.rows)
+
+
+def uncompiled(config: R2d2Config) -> str:
+    """Why updates with these settings are not compiled; empty if they are."""
+    return "" if config.rows <= MOST_ROWS else f"with more than {MOST_ROWS} rows in a sequence, here {config.rows}"
 
 
 def memory(spec: EnvSpec, config: R2d2Config) -> dict[str, int]:

@@ -51,9 +51,9 @@ class RecurrentQ(nn.Module):
         """The state after the steps `[B, T, ...]` that `mask` `[B, T]` selects, without gradients."""
         if not observations.shape[1]:
             return state
-        inputs = self._inputs(observations, last_action)
-        for x, real in zip(inputs.unbind(1), mask.unbind(1), strict=True):
-            after = self.lstm.step(x, state)
+        inputs = self.lstm.gates(self._inputs(observations, last_action))
+        for gates, real in zip(inputs.unbind(1), mask.unbind(1), strict=True):
+            after = self.lstm.after(gates, state)
             state = torch.where(real[:, None], after[0], state[0]), torch.where(real[:, None], after[1], state[1])
         return state
 

@@ -14,8 +14,9 @@ USE_FROM = 5_000
 """The first compiled update of a run in one process, whether the compiler has ended earlier or another run has compiled
 the same: so the same seed gives the same run. The updates in between take longer than the compiler."""
 BEGIN_ON_UNROLLS, USE_FROM_ON_UNROLLS = 10_000, 30_000
-"""The same for agents that learn from a queue. PPO makes its gradient steps one after the other, with few steps of
-environments in between: 20,000 take as long as the compiler, and save as much processor time as it takes."""
+"""The same for agents that learn from unrolls or sequences. PPO makes its gradient steps one after the other, with few
+steps of environments in between: 20,000 take as long as the compiler, and save as much processor time as it takes. A
+graph of sequences takes the compiler twice as long as others."""
 
 RECORD_FROM = 20
 """The first update that is recorded on a GPU. Those before choose their kernels, which takes a few updates."""
@@ -30,6 +31,8 @@ def compile_plan(agent: Agent, config: Any, env: EnvSpec, run: RunSettings, runn
         reason = f"{agent.name} is not compiled {reason}"
     elif not agent.compiles:
         reason = f"the updates of {agent.name} are not made to be compiled"
+    elif run.device != "cpu" and agent.needs(config).observations > 2:
+        reason = f"the updates of {agent.name} are not made to be recorded on a GPU"
     elif run.device != "cpu":
         required = run.compile == "on"
         return CompilePlan(begin=RECORD_FROM, use_from=RECORD_FROM, required=required)
@@ -43,6 +46,7 @@ def compile_plan(agent: Agent, config: Any, env: EnvSpec, run: RunSettings, runn
         return CompilePlan(begin=0, use_from=1, required=True)
     if reason or env.has_images:  # convolutions take as long compiled: docs/measurements/pong.md
         return None
-    on_unrolls = agent.needs(config).publish_every_update
+    needs = agent.needs(config)
+    on_unrolls = needs.publish_every_update or needs.observations > 2
     begin, use_from = (BEGIN_ON_UNROLLS, USE_FROM_ON_UNROLLS) if on_unrolls else (BEGIN, USE_FROM)
     return CompilePlan(begin=begin, use_from=use_from if runner == "local" else None, required=False)
