@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from reverie import agents  # noqa: E402
+from reverie import agents, rate_limiters  # noqa: E402
 from reverie.agents import compiling, tracing  # noqa: E402
 from reverie.agents.apex_dqn import agent as apex_dqn  # noqa: E402
 from reverie.agents.core import CompilePlan, RunSettings  # noqa: E402
@@ -138,6 +138,29 @@ def test_compiled_updates_of_unrolls_are_those_of_single_operations_within_round
     for a, b in zip(tracing.State(one.learner).tensors, tracing.State(other.learner).tensors, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
     one.learner.stop_compiling()
+
+
+# The graph takes most of a minute of processor time.
+@pytest.mark.slow
+def test_compiled_updates_of_sequences_are_those_of_the_fused_lstm_within_rounding(make_stage):
+    small = {"hidden": (8,), "lstm_units": 6, "sequence_length": 4, "sequence_period": 2, "burn_in": 3, "batch_size": 8}
+    agent, stages = agents.find("r2d2"), []
+    for _ in range(2):
+        config = agent.load_preset("CartPole-v1").config
+        client, learner, (actor,), _ = make_stage(agent, config, "CartPole-v1", num_actors=1, target_period=3, **small)
+        client.configure("replay", rate_limiter=rate_limiters.MinSize(1))
+        for _ in range(40):
+            actor.act()
+        stages.append(learner)
+    compiled, single = stages
+    compiled.compile_updates(SOON)
+    for _ in range(5):
+        for learner in stages:
+            learner.learn()
+    assert compiled.metrics()["updates_compiled"] > 0
+    for a, b in zip(tracing.State(compiled).tensors, tracing.State(single).tensors, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
+    compiled.stop_compiling()
 
 
 def test_a_run_compiles_once_and_the_same_seed_gives_the_same_run(compiled_run, tmp_path):
