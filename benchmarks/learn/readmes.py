@@ -57,7 +57,7 @@ def _cells(runs: list[dict[str, Any]]) -> str:
 
 def with_cells(overview: str, results: Results) -> str:
     """The list of agents, each line's last cell written again where its environment was run."""
-    rows = {(row.agent, row.env_id): name for name, row in ROWS.items() if row.group == TARGETS}
+    rows = {(row.agent, row.task): name for name, row in ROWS.items() if row.group == TARGETS}
     lines, agent = overview.split("\n"), ""
     for index, line in enumerate(lines):
         cells = line.split("|")

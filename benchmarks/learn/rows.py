@@ -58,15 +58,17 @@ class Row:
 
 def _targets() -> list[Row]:
     cartpole = [("apex-dqn", 100_000), ("dqn", 100_000), ("ppo", 100_000), ("gorila", 150_000), ("impala", 300_000)]
-    cartpole += [("rainbow", 100_000)]
+    cartpole += [("rainbow", 100_000), ("r2d2", 150_000)]
     pendulum = ["apex-dpg", "ddpg", "td3", "sac", "d4pg"]
     remembered = [("r2d2", 150_000), ("ppo", 150_000), ("impala", 300_000)]
     bit_flips = "reverie.agents.goal_tasks:ReverieBitFlips-v0"
     return [
         *(Row(f"cartpole-{agent}", agent, "CartPole-v1", 475.0, by) for agent, by in cartpole),
         *(Row(f"pendulum-{agent}", agent, "Pendulum-v1", -170.0, 50_000) for agent in pendulum),
+        Row("pendulum-ppo", "ppo", "Pendulum-v1", -170.0, 100_000),
         Row("acrobot-apex-dqn", "apex-dqn", "Acrobot-v1", -90.0, 150_000),
         Row("lunarlander-apex-dqn", "apex-dqn", "LunarLander-v3", 200.0, 400_000),
+        Row("lunarlander-ppo", "ppo", "LunarLander-v3", 200.0, 500_000),
         Row("mountaincarcontinuous-apex-dpg", "apex-dpg", "MountainCarContinuous-v0", 90.0, 300_000),
         # As many updates with hindsight as without.
         Row("bitflips-dqn-her", "dqn", bit_flips, -6.5, 20_000, ("her=future", "samples_per_insert=6.4")),
