@@ -50,7 +50,7 @@ def _cells(runs: list[dict[str, Any]]) -> str:
     if not runs:
         return "not run yet | | "
     steps = ", ".join(thousands(run["env_steps"]) if run["confirmed"] else "not" for run in runs)
-    means = ", ".join(f"{run['mean_return']:.0f}" for run in runs)
+    means = ", ".join(f"{run['mean_return']:.3g}" for run in runs)
     reached = sum(run["confirmed"] for run in runs)
     return f"{reached} of {len(runs)} | {steps} | {means} (of {runs[0]['num_episodes']})"
 

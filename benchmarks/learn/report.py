@@ -56,9 +56,10 @@ DEFAULTS_HEAD = """\
 ## Tasks without a preset
 
 Each agent with the settings that it takes for an environment without a preset: its defaults for the kind of environment
-where it has them, otherwise those of its nearest preset ([0137](decisions/0137-defaults-that-travel.md)). Only evaluations
-are rarer. Up to {seeds} seeds. A cell has the interquartile mean of the last weights' returns, the seeds that reach the
-task's threshold in the steps of the column's head, and the median of their steps. "Preset": the first table has it.
+where it has them, otherwise those of its nearest preset ([0137](decisions/0137-defaults-that-travel.md)). Only
+evaluations are rarer. Up to {seeds} seeds. A cell has the interquartile mean of the last weights' returns, the seeds
+that reach the task's threshold in the steps of the column's head, and the median of their steps. "Preset": the agent
+has one for this task; see the first table.
 """
 ABLATION_HEAD = """\
 

@@ -55,7 +55,7 @@ def test_random_actions_are_uniform_with_any_correlation(theta):
         share = (1 + bound) / 2
         five_sigma = 5 * (share * (1 - share) / count) ** 0.5
         assert (actions < bound).mean() == pytest.approx(share, abs=five_sigma)
-        assert (actions + 0.1 < bound).mean() != pytest.approx(share, abs=five_sigma), "the twin: a law that is off by 0.1"
+        assert (actions + 0.1 < bound).mean() != pytest.approx(share, abs=five_sigma), "the twin: off by 0.1"
     assert np.abs(actions).max() <= 1
 
 
@@ -104,7 +104,7 @@ def test_an_actors_random_actions_have_the_settings_correlation(name, lag_one):
     assert lag_one(name, noise_theta=0.05) > 0.7
 
 
-@pytest.mark.parametrize("name", ("sac", "td3", "ddpg"))
+@pytest.mark.parametrize("name", ["sac", "td3", "ddpg"])
 def test_defaults_for_continuous_actions_explore_in_directions_that_last(name):
     """In tasks whose reward is far away, as MountainCarContinuous-v0, independent actions never find one."""
     found = agents.find(name).load_preset("MountainCarContinuous-v0")
