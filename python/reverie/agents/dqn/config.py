@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 from reverie.agents import checks, replay
 from reverie.agents.discrete import PRECISIONS
+from reverie.agents.discrete import HoldSettings
 from reverie.agents.environments import EnvSpec
 from reverie.agents.inputs import front_sizes
 from reverie.agents.layers import num_parameters
 
 
 @dataclass(frozen=True, kw_only=True)
-class DqnConfig(replay.HindsightSettings):
+class DqnConfig(replay.HindsightSettings, HoldSettings):
     """Names follow the paper's table of hyperparameters where it has one."""
 
     hidden: tuple[int, ...]
