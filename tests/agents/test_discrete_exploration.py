@@ -1,4 +1,4 @@
-"""Random actions of epsilon-greedy actors that last: their share of all steps, their length, the actors that use them."""
+"""Random actions of epsilon-greedy actors that last: their share of all steps, their length, and the actors."""
 
 import dataclasses
 

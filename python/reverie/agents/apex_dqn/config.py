@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from reverie import selectors
 from reverie.agents import checks, replay
-from reverie.agents.discrete import PRECISIONS
-from reverie.agents.discrete import HoldSettings
+from reverie.agents.discrete import PRECISIONS, HoldSettings
 from reverie.agents.environments import EnvSpec
 from reverie.agents.inputs import front_sizes
 from reverie.agents.layers import num_parameters
