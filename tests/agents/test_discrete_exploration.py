@@ -51,6 +51,15 @@ def test_each_environment_has_its_own_epsilon():
     assert (np.diff(explored) > 0).all()
 
 
+@pytest.mark.parametrize("name", ["dqn", "apex-dqn", "rainbow", "r2d2"])
+def test_defaults_for_discrete_actions_explore_with_actions_that_last(name):
+    """In tasks whose reward is far away, as MountainCar-v0, independent actions never find one."""
+    found = agents.find(name).load_preset("MountainCar-v0")
+    assert found.path.parts[-2:] == ("defaults", "discrete.toml")
+    assert found.config.random_hold == 8
+    assert agents.find(name).load_preset("CartPole-v1").config.random_hold == 1, "presets of environments stay"
+
+
 def test_less_than_a_step_is_refused():
     config = agents.find("dqn").load_preset("CartPole-v1").config
     with pytest.raises(ValueError, match=r"random_hold is 0\.5, and must be at least 1"):
