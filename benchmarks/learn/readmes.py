@@ -50,14 +50,14 @@ def _cells(runs: list[dict[str, Any]]) -> str:
     if not runs:
         return "not run yet | | "
     steps = ", ".join(thousands(run["env_steps"]) if run["confirmed"] else "not" for run in runs)
-    means = ", ".join(f"{run['mean_return']:.0f}" for run in runs)
+    means = ", ".join(f"{run['mean_return']:.3g}" for run in runs)
     reached = sum(run["confirmed"] for run in runs)
     return f"{reached} of {len(runs)} | {steps} | {means} (of {runs[0]['num_episodes']})"
 
 
 def with_cells(overview: str, results: Results) -> str:
     """The list of agents, each line's last cell written again where its environment was run."""
-    rows = {(row.agent, row.env_id): name for name, row in ROWS.items() if row.group == TARGETS}
+    rows = {(row.agent, row.task): name for name, row in ROWS.items() if row.group == TARGETS}
     lines, agent = overview.split("\n"), ""
     for index, line in enumerate(lines):
         cells = line.split("|")

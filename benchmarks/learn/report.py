@@ -14,7 +14,20 @@ from reverie.runners.reports.logs import RunLog
 from reverie.runners.reports.scores import bootstrap_interval, interquartile_mean
 
 from . import readmes
-from .rows import ABLATIONS, APART, BASELINE, ROWS, TARGETS, UPDATES, Row
+from .rows import (
+    ABLATIONS,
+    APART,
+    BASELINE,
+    CONTINUOUS,
+    DEFAULT_SEEDS,
+    DEFAULTS,
+    DISCRETE,
+    ROWS,
+    TARGETS,
+    UPDATES,
+    WITHOUT_PRESET,
+    Row,
+)
 
 MUST_REACH = 4
 """Of five seeds, next to the interquartile mean."""
@@ -37,6 +50,16 @@ APART_HEAD = """\
 
 The presets as they are, but with replay shards, learners, evaluator and actors in processes of their own, or on Ray:
 learners draw ahead, weights are older, and no two runs are the same. Judged as above.
+"""
+DEFAULTS_HEAD = """\
+
+## Tasks without a preset
+
+Each agent with the settings that it takes for an environment without a preset: its defaults for the kind of environment
+where it has them, otherwise those of its nearest preset ([0137](decisions/0137-defaults-that-travel.md)). Only
+evaluations are rarer. Up to {seeds} seeds. A cell has the interquartile mean of the last weights' returns, the seeds
+that reach the task's threshold in the steps of the column's head, and the median of their steps. "Preset": the agent
+has one for this task; see the first table.
 """
 ABLATION_HEAD = """\
 
@@ -81,6 +104,9 @@ def texts(
     text += links[TARGETS]
     if any(results[name] for name, row in ROWS.items() if row.group == APART):
         text += APART_HEAD + "\n" + apart_table(results) + "\n"
+    if any(results[name] for name, row in ROWS.items() if row.group == DEFAULTS):
+        text += DEFAULTS_HEAD.format(seeds=DEFAULT_SEEDS)
+        text += "".join("\n" + defaults_table(results, tasks) + "\n" for tasks in (DISCRETE, CONTINUOUS))
     if any(results[name] for name, row in ROWS.items() if row.group == ABLATIONS):
         text += (
             ABLATION_HEAD.format(updates=UPDATES, baseline=BASELINE)
@@ -130,6 +156,30 @@ def apart_table(results: dict[str, list[dict[str, Any]]]) -> str:
     return "\n".join(out)
 
 
+def defaults_table(results: dict[str, list[dict[str, Any]]], tasks: dict[str, tuple[float, int]]) -> str:
+    """One line an agent, one column a task."""
+    heads = [f"{env_id}: {reach:g}, {by:,}" for env_id, (reach, by) in tasks.items()]
+    out = [f"| agent | {' | '.join(heads)} |", "|---" * (1 + len(tasks)) + "|"]
+    names = {(row.agent, row.env_id): name for name, row in ROWS.items() if row.group == DEFAULTS}
+    for agent, known in WITHOUT_PRESET.items():
+        if not tasks.keys() <= known.keys():
+            continue
+        cells = [
+            _default_cell(results[names[agent, env_id]]) if (agent, env_id) in names else "preset" for env_id in tasks
+        ]
+        out.append(f"| {agent} | {' | '.join(cells)} |")
+    return "\n".join(out)
+
+
+def _default_cell(runs: list[dict[str, Any]]) -> str:
+    if not runs:
+        return "not run yet"
+    steps = [run["env_steps"] for run in runs if run["confirmed"]]
+    where = f", {readmes.thousands(round(statistics.median(steps)))}" if steps else ""
+    mean = interquartile_mean([run["mean_return"] for run in runs])
+    return f"{mean:.0f}; {len(steps)} of {len(runs)}{where}"
+
+
 def _reached(runs: list[dict[str, Any]]) -> str:
     """Score, seeds and steps: three cells."""
     reached = [run for run in runs if run["confirmed"]]
@@ -172,9 +222,9 @@ def pictures(results: dict[str, list[dict[str, Any]]]) -> dict[str, list[RunLog]
     found: dict[str, list[RunLog]] = {}
     for name, runs in results.items():
         row = ROWS[name]
-        if row.group == APART:
+        if row.group in (APART, DEFAULTS):
             continue
-        title = re.sub("[/:]", "_", row.env_id) if row.group == TARGETS else f"{ABLATIONS}-{name.partition('-')[0]}"
+        title = re.sub("[/: ]", "_", row.task) if row.group == TARGETS else f"{ABLATIONS}-{name.partition('-')[0]}"
         label = row.agent if row.group == TARGETS and not row.settings else name
         found.setdefault(title, []).extend(_curve(run, label) for run in runs)
     for title, runs in found.items():

@@ -1,13 +1,15 @@
-"""What is learned: the rows of the table, the same with roles in processes of their own, and the ablations of Ape-X."""
+"""What is learned: the rows of the table, the same with roles apart, defaults on other tasks, ablations of Ape-X."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Any
 
-from reverie.agents import BUILT_IN
+from reverie.agents import BUILT_IN, find
 
-TARGETS, APART, ABLATIONS = "targets", "apart", "ablations"
+TARGETS, APART, ABLATIONS, DEFAULTS = "targets", "apart", "ablations", "defaults"
+NO_VELOCITIES = "no-velocities"
+"""The name of presets whose wrapper hides velocities."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,8 @@ class Row:
     """Environment steps at most."""
     settings: tuple[str, ...] = ()
     """As `reverie train --set` takes them."""
+    config: str = ""
+    """As `reverie train --config` takes it; empty for the environment's own preset, or the agent's defaults."""
     runner: str = "local"
     num_shards: int = 1
     group: str = TARGETS
@@ -30,15 +34,21 @@ class Row:
     """Train on after the target is confirmed: curves of equal length, for comparisons."""
 
     @property
+    def task(self) -> str:
+        """The environment, for tables."""
+        return f"{self.env_id} without velocities" if self.config == NO_VELOCITIES else self.env_id
+
+    @property
     def where(self) -> str:
         """The environment, and the settings that are not the preset's, for tables."""
-        return self.env_id + "".join(f", `{setting}`" for setting in self.settings)
+        return self.task + "".join(f", `{setting}`" for setting in self.settings)
 
     def arguments(self, seed: int, folder: str) -> list[str]:
         """Of the `reverie` command."""
         settings = (*self.settings, f"target_return={self.reach}", f"max_env_steps={self.by}")
         return [
             *("train", self.agent, "--env", self.env_id, "--seed", str(seed), "--out", folder),
+            *(("--config", self.config) if self.config else ()),
             *(word for setting in settings for word in ("--set", setting)),
             *("--runner", self.runner, "--num-shards", str(self.num_shards)),
             *(["--until-max-steps"] if self.until_max_steps else []),
@@ -48,18 +58,26 @@ class Row:
 
 def _targets() -> list[Row]:
     cartpole = [("apex-dqn", 100_000), ("dqn", 100_000), ("ppo", 100_000), ("gorila", 150_000), ("impala", 300_000)]
-    cartpole += [("rainbow", 100_000)]
+    cartpole += [("rainbow", 100_000), ("r2d2", 150_000)]
     pendulum = ["apex-dpg", "ddpg", "td3", "sac", "d4pg"]
+    remembered = [("r2d2", 150_000), ("ppo", 150_000), ("impala", 300_000)]
     bit_flips = "reverie.agents.goal_tasks:ReverieBitFlips-v0"
     return [
         *(Row(f"cartpole-{agent}", agent, "CartPole-v1", 475.0, by) for agent, by in cartpole),
         *(Row(f"pendulum-{agent}", agent, "Pendulum-v1", -170.0, 50_000) for agent in pendulum),
+        Row("pendulum-ppo", "ppo", "Pendulum-v1", -170.0, 100_000),
         Row("acrobot-apex-dqn", "apex-dqn", "Acrobot-v1", -90.0, 150_000),
         Row("lunarlander-apex-dqn", "apex-dqn", "LunarLander-v3", 200.0, 400_000),
+        Row("lunarlander-ppo", "ppo", "LunarLander-v3", 200.0, 500_000),
         Row("mountaincarcontinuous-apex-dpg", "apex-dpg", "MountainCarContinuous-v0", 90.0, 300_000),
         # As many updates with hindsight as without.
         Row("bitflips-dqn-her", "dqn", bit_flips, -6.5, 20_000, ("her=future", "samples_per_insert=6.4")),
         Row("bitflips-dqn", "dqn", bit_flips, -6.5, 20_000),
+        *(
+            Row(f"cartpole-no-velocities-{agent}", agent, "CartPole-v1", 475.0, by, config=NO_VELOCITIES)
+            for agent, by in remembered
+        ),
+        Row("pendulum-no-velocities-ppo", "ppo", "Pendulum-v1", -220.0, 150_000, config=NO_VELOCITIES),
         Row("pong-apex-dqn", "apex-dqn", "ALE/Pong-v5", 19.0, 3_000_000),
     ]
 
@@ -116,6 +134,37 @@ def _ablations() -> list[Row]:
     ]
 
 
-ROWS = {row.name: row for row in (*_targets(), *_apart(), *_ablations()) if row.agent in BUILT_IN}
-DEFAULT = tuple(name for name, row in ROWS.items() if row.env_id != "ALE/Pong-v5")
-"""Pong takes a GPU or a day: it is asked for by name."""
+DEFAULT_SEEDS = 3
+"""Of each agent on each task without a preset."""
+DISCRETE = {"Acrobot-v1": (-100.0, 100_000), "MountainCar-v0": (-110.0, 200_000), "LunarLander-v3": (200.0, 200_000)}
+"""What Gymnasium's thresholds ask for, and in how many steps."""
+CONTINUOUS = {"MountainCarContinuous-v0": (90.0, 50_000), "LunarLanderContinuous-v3": (200.0, 100_000)}
+WITHOUT_PRESET = {
+    "dqn": DISCRETE,
+    "apex-dqn": DISCRETE,
+    "rainbow": DISCRETE,
+    "r2d2": DISCRETE,
+    "impala": DISCRETE,
+    "ppo": DISCRETE | CONTINUOUS,
+    "sac": CONTINUOUS,
+    "td3": CONTINUOUS,
+    "ddpg": CONTINUOUS,
+    "d4pg": CONTINUOUS,
+    "apex-dpg": CONTINUOUS,
+}
+
+
+def _defaults() -> list[Row]:
+    """Each agent on the tasks of its kind for which it has no preset. Evaluations are rarer, and change nothing."""
+    rare = ("evaluate_every=10_000",)
+    return [
+        Row(f"defaults-{env_id.partition('-')[0].lower()}-{agent}", agent, env_id, reach, by, rare, group=DEFAULTS)
+        for agent, tasks in WITHOUT_PRESET.items()
+        for env_id, (reach, by) in tasks.items()
+        if agent in BUILT_IN and not (find(agent).presets / f"{env_id}.toml").exists()
+    ]
+
+
+ROWS = {row.name: row for row in (*_targets(), *_apart(), *_defaults(), *_ablations()) if row.agent in BUILT_IN}
+DEFAULT = tuple(name for name, row in ROWS.items() if row.env_id != "ALE/Pong-v5" and row.group != DEFAULTS)
+"""Pong takes a GPU or a day, and the defaults have fewer seeds: they are asked for by name."""

@@ -7,7 +7,6 @@ torch = pytest.importorskip("torch")
 
 import reverie  # noqa: E402
 from reverie.agents.apex_dpg import agent as apex_dpg  # noqa: E402
-from reverie.agents.apex_dpg.actor import Noise  # noqa: E402
 from reverie.agents.apex_dpg.loss import critic_loss, policy_loss  # noqa: E402
 from reverie.agents.core import Stopwatch  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
@@ -54,31 +53,6 @@ def test_the_critics_gradient_is_that_of_finite_differences_and_none_reaches_the
     assert torch.autograd.gradcheck(loss, q_tm1, eps=1e-6, atol=1e-7)
     critic_loss(q_tm1, r_t, discount_t, q_t, weights, priority_eps=0.0).loss.backward()
     assert q_t.grad is None
-
-
-@pytest.mark.parametrize("theta", [1.0, 0.15])
-def test_the_noise_has_its_deviation_and_forgets_at_its_rate(theta):
-    noise, rng, steps = Noise((4, 2), 0.3, theta), np.random.default_rng(0), 5_000
-    going = np.zeros(4, bool)
-    x = np.stack([noise.draw(rng, going) for _ in range(steps)]).reshape(steps, -1)
-    # As many independent draws as the process forgets over: (1 - r^2) / (1 + r^2) of them, r = 1 - theta.
-    share = (1 - (1 - theta) ** 2) / (1 + (1 - theta) ** 2)
-    bound = 5 * (2 / (x.size * share)) ** 0.5
-    assert np.mean(x**2) == pytest.approx(0.09, rel=bound)
-    kept = np.mean(x[1:] * x[:-1]) / np.mean(x**2)
-    assert kept == pytest.approx(1 - theta, abs=bound)
-    # The twins: a deviation and a rate that are off by two such bounds.
-    assert np.mean(x**2) != pytest.approx(0.09 * (1 + 2.5 * bound), rel=bound)
-    assert kept != pytest.approx(1 - theta - 2 * bound, abs=bound)
-    assert bound < 0.15
-
-
-def test_noise_restarts_when_an_environment_is_reset():
-    noise, rng = Noise((2, 1), 1.0, 0.01), np.random.default_rng(0)
-    x = np.stack([noise.draw(rng, np.array([False, True])) for _ in range(400)])[:, :, 0]
-    one, other = (np.corrcoef(x[1:, i], x[:-1, i])[0, 1] for i in range(2))
-    assert one > 0.9
-    assert abs(other) < 5 / 400**0.5
 
 
 @pytest.fixture

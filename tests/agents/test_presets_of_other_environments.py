@@ -15,7 +15,7 @@ from reverie.agents.env_settings import EnvSettings
 from reverie.agents.environments import UnsupportedEnvironmentError, describe, make_one
 from reverie.runners import Evaluator, plan, train
 
-DQN, APEX, SAC = (agents.find(name) for name in ("dqn", "apex-dqn", "sac"))
+DQN, GORILA, APEX, SAC = (agents.find(name) for name in ("dqn", "gorila", "apex-dqn", "sac"))
 
 
 class Halved(gymnasium.ObservationWrapper):
@@ -42,8 +42,8 @@ HALVED = f"{__name__}:Halved"
 
 
 def test_an_environment_without_a_preset_takes_settings_of_its_kind_and_its_own_target():
-    found = DQN.load_preset("MountainCar-v0")
-    cartpole = DQN.load_preset("CartPole-v1")
+    found = GORILA.load_preset("MountainCar-v0")
+    cartpole = GORILA.load_preset("CartPole-v1")
     assert found.config == cartpole.config
     assert found.run == dataclasses.replace(cartpole.run, target_return=-110.0)
     assert found.note == (

@@ -89,6 +89,35 @@ def test_a_readme_tells_each_seed_and_the_overview_the_range(learn: Any) -> None
     assert second.endswith("| as it was |")
 
 
+def test_the_table_of_defaults_has_a_cell_for_each_task_without_a_preset(learn: Any) -> None:
+    rows = learn.rows.ROWS
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in rows}
+    row = rows["defaults-acrobot-dqn"]
+    results["defaults-acrobot-dqn"] = [run_of(row, seed, confirmed=seed > 0) for seed in range(3)]
+    head, _, *lines = learn.report.defaults_table(results, learn.rows.DISCRETE).splitlines()
+    assert head.startswith("| agent | Acrobot-v1: -100, 100,000 | MountainCar-v0: -110, 200,000 |")
+    assert "| dqn | 401; 2 of 3, 4 k | not run yet | not run yet |" in lines
+    assert "| apex-dqn | preset | not run yet | preset |" in lines
+    assert not any(line.startswith("| sac |") for line in lines)
+    assert not any(row.group == learn.rows.DEFAULTS for row in map(rows.get, learn.rows.DEFAULT))
+
+
+def test_a_row_without_velocities_trains_with_that_preset_and_is_another_task_of_the_same_environment(
+    learn: Any,
+) -> None:
+    hidden, plain = (learn.rows.ROWS[name] for name in ("cartpole-no-velocities-ppo", "cartpole-ppo"))
+    words = hidden.arguments(3, "folder")
+    assert words[words.index("--config") + 1] == "no-velocities"
+    assert "--config" not in plain.arguments(3, "folder")
+    assert (hidden.task, plain.task) == ("CartPole-v1 without velocities", "CartPole-v1")
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in learn.rows.ROWS}
+    results[hidden.name] = [run_of(hidden, 0)]
+    overview = "| [`ppo`](x) | a paper | both | CartPole-v1 | old |\n| | | | CartPole-v1 without velocities | old |"
+    first, second = learn.readmes.with_cells(overview, results).splitlines()
+    assert first.endswith("| old |")
+    assert second.endswith("| 475 on 20 other episodes: 3 k to 3 k steps, 1 of 1 seeds |")
+
+
 def test_a_readme_without_a_place_for_results_is_named(learn: Any, tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("agents")
     (tmp_path / "apex_dqn").mkdir()

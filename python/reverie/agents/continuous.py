@@ -24,6 +24,7 @@ from reverie.agents.inputs import front, front_sizes
 from reverie.agents.layers import LayerNorm, MlpTorso, ParallelLinear, initialised, num_parameters
 from reverie.agents.learning import priorities_of
 from reverie.agents.network_policy import NetworkPolicy
+from reverie.agents.noise import CorrelatedSettings, Exploration
 from reverie.agents.random_layers import Draw, Dropout, drawing
 from reverie.agents.replay import MaybePrioritizedSettings, ReplaySettings
 
@@ -219,7 +220,7 @@ class EnsembleSettings(MaybePrioritizedSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoisySettings(MaybePrioritizedSettings):
+class NoisySettings(CorrelatedSettings):
     """Settings of a deterministic policy network, its critics, and the exploration noise."""
 
     policy_hidden: tuple[int, ...]
@@ -247,22 +248,23 @@ class GreedyTanhPolicy(GreedyActions):
 
 
 class GaussianActor(ReplayActor):
-    """An actor with uniform actions at first, then the policy's with independent Gaussian noise, clipped to bounds."""
+    """An actor with uniform actions at first, then the policy's with Gaussian noise, clipped to bounds."""
 
     def __init__(
         self, spec: EnvSpec, config: NoisySettings, client: Any, weights: WeightSource, **role: Unpack[ActorRole]
     ) -> None:
         policy, first = GreedyTanhPolicy(spec, config), config.new_item_priority
         super().__init__(spec, config, client, weights, policy, **role, priority=first)
-        self._policy, self._scale, self._size = policy, ActionScale(spec), spec.action_size
+        self._policy, self._scale = policy, ActionScale(spec)
+        self._exploration = Exploration((self.num_envs, spec.action_size), config.noise_theta)
         self._sigma, self._random_steps = config.noise_sigma, config.random_steps // config.num_actors
 
     def _choose(self, obs: NDArray[Any]) -> Choice:
-        shape = (len(obs), self._size)
         if self.env_steps < self._random_steps:
-            actions = self._rng.uniform(-1.0, 1.0, shape).astype(np.float32)
+            actions = self._exploration.uniform(self._rng, self._begins)
         else:
-            actions = with_noise(self._rng, self._policy.actions(obs), self._sigma)
+            noise = self._exploration.normal(self._rng, self._begins)
+            actions = (self._policy.actions(obs) + self._sigma * noise).clip(-1.0, 1.0)
         return Choice(actions, self._scale.to_env(actions))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,10 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from reverie.agents import checks
 from reverie.agents.actions import Enumeration
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.network_policy import NetworkPolicy
+from reverie.agents.replay import ReplaySettings
 
 
 class QPolicy(NetworkPolicy):
@@ -86,6 +89,50 @@ def epsilon_greedy(
     """Replace each action `[N]` with a random one, with probability epsilon (a number, or `[N]`)."""
     random = rng.integers(num_actions, size=len(greedy))
     return np.where(rng.random(len(greedy)) < epsilons, random, greedy)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HoldSettings(ReplaySettings):
+    """How long random actions last."""
+
+    random_hold: float = 1.0
+    """Steps, on average, for which actors repeat a random action; 1 draws each independently."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.above_zero(self, "random_hold")
+        if self.random_hold < 1:
+            raise ValueError(f"random_hold is {self.random_hold}, and must be at least 1")
+
+
+class Exploration:
+    """Epsilon-greedy actions of an actor, whose random ones last for `hold` steps on average.
+
+    A share of epsilon of all steps is random with any `hold` above 1: it begins more rarely and lasts longer (Dabney et
+    al. 2021, *Temporally-Extended epsilon-Greedy Exploration*, with durations that are geometric).
+    """
+
+    def __init__(self, num_envs: int, num_actions: int, hold: float) -> None:
+        self._num_actions, self._keep = num_actions, 1.0 - 1.0 / hold
+        self._held = np.full(num_envs, -1)
+        """The random action of an environment that goes on with one, else -1."""
+
+    def choose(
+        self,
+        rng: np.random.Generator,
+        greedy: NDArray[np.int64],
+        epsilons: float | NDArray[np.float64],
+        begins: NDArray[np.bool_],
+    ) -> NDArray[np.int64]:
+        """Actions `[N]` for greedy ones `[N]`; `begins` `[N]` marks environments that begin a new episode."""
+        if not self._keep:
+            return epsilon_greedy(rng, greedy, self._num_actions, epsilons)
+        goes_on = (self._held >= 0) & ~begins & (rng.random(len(greedy)) < self._keep)
+        # In the long run a share x of steps is random, x = keep x + (1 - keep x) start: this start makes it epsilon.
+        start = epsilons * (1.0 - self._keep) / (1.0 - self._keep * epsilons)
+        fresh = np.where(rng.random(len(greedy)) < start, rng.integers(self._num_actions, size=len(greedy)), -1)
+        self._held = np.where(goes_on, self._held, fresh)
+        return np.where(self._held >= 0, self._held, greedy)
 
 
 class EpsilonSettings(Protocol):

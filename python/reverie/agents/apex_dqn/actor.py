@@ -11,7 +11,7 @@ from reverie.agents.acting import Choice, ReplayActor
 from reverie.agents.apex_dqn.config import ApexDqnConfig, epsilon_alone, epsilon_ladder
 from reverie.agents.apex_dqn.networks import GreedyPolicy
 from reverie.agents.core import ActorRole, WeightSource
-from reverie.agents.discrete import epsilon_greedy
+from reverie.agents.discrete import Exploration
 from reverie.agents.environments import EnvSpec
 
 
@@ -43,14 +43,14 @@ class Actor(ReplayActor):
         self.epsilons = epsilon_ladder(total, config.epsilon_base, config.epsilon_alpha)[first : first + n]
         self._alone = total == 1
         self._config = config
-        self._num_actions = spec.num_actions or 0
+        self._exploration = Exploration(n, spec.num_actions or 0, config.random_hold)
         self._rows = np.arange(n)
         self._sends_errors = config.first_priority == "td_error"
 
     def _choose(self, obs: NDArray[Any]) -> Choice:
         q = self._policy.q_values(obs)
         epsilons = epsilon_alone(self.env_steps, self._config) if self._alone else self.epsilons
-        actions = epsilon_greedy(self._rng, q.argmax(axis=1), self._num_actions, epsilons)
+        actions = self._exploration.choose(self._rng, q.argmax(axis=1), epsilons, self._begins)
         env_actions = self._policy.enumeration.to_env(actions)
         if not self._sends_errors:
             return Choice(actions, env_actions)

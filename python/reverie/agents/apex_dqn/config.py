@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from reverie import selectors
 from reverie.agents import checks, replay
-from reverie.agents.discrete import PRECISIONS
+from reverie.agents.discrete import PRECISIONS, HoldSettings
 from reverie.agents.environments import EnvSpec
 from reverie.agents.inputs import front_sizes
 from reverie.agents.layers import num_parameters
@@ -19,7 +19,7 @@ from reverie.tables import Table
 
 
 @dataclass(frozen=True, kw_only=True)
-class ApexDqnConfig(replay.PrioritizedSettings, RateSettings):
+class ApexDqnConfig(replay.PrioritizedSettings, HoldSettings, RateSettings):
     """Names follow the paper where it has one; the presets name the source of their numbers."""
 
     hidden: tuple[int, ...]

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from reverie.agents.acting import Choice, ReplayActor
 from reverie.agents.core import ActorRole, WeightSource
-from reverie.agents.discrete import epsilon_greedy, falling_epsilon
+from reverie.agents.discrete import Exploration, falling_epsilon
 from reverie.agents.dqn.config import DqnConfig
 from reverie.agents.dqn.networks import GreedyPolicy
 from reverie.agents.environments import EnvSpec
@@ -23,10 +23,10 @@ class Actor(ReplayActor):
         self._policy = GreedyPolicy(spec, config)
         super().__init__(spec, config, client, weights, self._policy, **role)
         self._config = config
-        self._num_actions = spec.num_actions or 0
+        self._exploration = Exploration(self.num_envs, spec.num_actions or 0, config.random_hold)
 
     def _choose(self, obs: NDArray[Any]) -> Choice:
         # An actor knows only its own steps: the others are assumed to have taken as many.
         now = falling_epsilon(self.env_steps * self._config.num_actors, self._config)
-        actions = epsilon_greedy(self._rng, self._policy.greedy(obs), self._num_actions, now)
+        actions = self._exploration.choose(self._rng, self._policy.greedy(obs), now, self._begins)
         return Choice(actions, self._policy.enumeration.to_env(actions))

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reverie.agents import checks, replay
-from reverie.agents.discrete import PRECISIONS
+from reverie.agents.discrete import PRECISIONS, HoldSettings
 from reverie.agents.environments import EnvSpec
 from reverie.agents.inputs import front_sizes
 from reverie.agents.layers import num_parameters
 
 
 @dataclass(frozen=True, kw_only=True)
-class DqnConfig(replay.HindsightSettings):
+class DqnConfig(replay.HindsightSettings, HoldSettings):
     """Names follow the paper's table of hyperparameters where it has one."""
 
     hidden: tuple[int, ...]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from reverie.agents.acting import EnvActor
 from reverie.agents.apex_dqn.config import epsilon_alone, epsilon_ladder
 from reverie.agents.core import ActorRole, WeightSource
-from reverie.agents.discrete import epsilon_greedy
+from reverie.agents.discrete import Exploration
 from reverie.agents.environments import EnvSpec
 from reverie.agents.inputs import reward_deviation
 from reverie.agents.r2d2.config import R2d2Config
@@ -135,6 +135,7 @@ class Actor(EnvActor):
         self.epsilons = epsilon_ladder(total, config.epsilon_base, config.epsilon_alpha)[first : first + n]
         self._alone = total == 1
         self._config = config
+        self._exploration = Exploration(n, spec.num_actions or 0, config.random_hold)
         self._sequences = [Sequences(client, config.table_of(role["index"]), config) for _ in range(n)]
 
     def _begin(self, seed: int) -> None:
@@ -151,7 +152,7 @@ class Actor(EnvActor):
             self._acts += 1
             q, memory = self._policy.q_and_memory(obs, state)
             epsilons = epsilon_alone(self.env_steps, config) if self._alone else self.epsilons
-            actions = epsilon_greedy(self._rng, q.argmax(axis=1), q.shape[1], epsilons)
+            actions = self._exploration.choose(self._rng, q.argmax(axis=1), epsilons, self._begins)
         with self._watch("env step"):
             stepped = self._step(self._policy.enumeration.to_env(actions))
         if stepped is None:

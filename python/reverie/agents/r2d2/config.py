@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from reverie import selectors
 from reverie.agents import checks, replay
 from reverie.agents.core import TableNeeds
+from reverie.agents.discrete import HoldSettings
 from reverie.agents.environments import EnvSpec
 from reverie.agents.inputs import front_sizes
 from reverie.agents.layers import num_parameters
@@ -19,7 +20,7 @@ MOST_ROWS = 40
 
 
 @dataclass(frozen=True, kw_only=True)
-class R2d2Config(replay.PrioritizedSettings, RateSettings):
+class R2d2Config(replay.PrioritizedSettings, HoldSettings, RateSettings):
     """Names follow the paper where it has one. Items are sequences: counts of items count sequences, not steps."""
 
     hidden: tuple[int, ...]

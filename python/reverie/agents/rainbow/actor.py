@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from reverie.agents.acting import Choice, ReplayActor
 from reverie.agents.core import ActorRole, WeightSource
-from reverie.agents.discrete import falling_epsilon
+from reverie.agents.discrete import Exploration, falling_epsilon
 from reverie.agents.environments import EnvSpec
 from reverie.agents.rainbow.config import RainbowConfig
 from reverie.agents.rainbow.networks import GreedyPolicy
@@ -24,9 +24,13 @@ class Actor(ReplayActor):
         first = config.new_item_priority
         super().__init__(spec, config, client, weights, self._policy, **role, priority=first)
         self._config = config
+        self._exploration = Exploration(self.num_envs, spec.num_actions or 0, config.random_hold)
 
     def _choose(self, obs: NDArray[Any]) -> Choice:
         # An actor knows only its own steps: the others are assumed to have taken as many.
         now = falling_epsilon(self.env_steps * self._config.num_actors, self._config)
-        actions = self._policy.explore(obs, self._rng, now)
+        if self._config.noisy:
+            actions = self._policy.explore(obs, self._rng, now)
+        else:
+            actions = self._exploration.choose(self._rng, self._policy.greedy(obs), now, self._begins)
         return Choice(actions, self._policy.enumeration.to_env(actions))

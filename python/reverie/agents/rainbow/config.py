@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reverie.agents import checks, replay
+from reverie.agents.discrete import HoldSettings
 from reverie.agents.environments import EnvSpec
 from reverie.agents.inputs import front_sizes
 from reverie.agents.layers import num_parameters
@@ -16,7 +17,7 @@ NUM_COSINES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class RainbowConfig(replay.MaybePrioritizedSettings, RateSettings):
+class RainbowConfig(replay.MaybePrioritizedSettings, HoldSettings, RateSettings):
     """Names follow the papers where they have one. `n_step=1` and `prioritized=false` are two of the ablations."""
 
     hidden: tuple[int, ...]

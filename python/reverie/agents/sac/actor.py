@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Unpack
 
-import numpy as np
 from numpy.typing import NDArray
 
 from reverie.agents.acting import Choice, ReplayActor
 from reverie.agents.continuous import ActionScale
 from reverie.agents.core import ActorRole, WeightSource
 from reverie.agents.environments import EnvSpec
+from reverie.agents.noise import Exploration
 from reverie.agents.sac.config import SacConfig
 from reverie.agents.sac.networks import GreedyPolicy
 
@@ -24,13 +24,13 @@ class Actor(ReplayActor):
         self._policy = GreedyPolicy(spec, config)
         first = config.new_item_priority
         super().__init__(spec, config, client, weights, self._policy, **role, priority=first)
-        self._scale, self._size = ActionScale(spec), spec.action_size
+        self._scale = ActionScale(spec)
+        self._exploration = Exploration((self.num_envs, spec.action_size), config.noise_theta)
         self._random_steps = config.random_steps // config.num_actors
 
     def _choose(self, obs: NDArray[Any]) -> Choice:
-        shape = (len(obs), self._size)
         if self.env_steps < self._random_steps:
-            actions = self._rng.uniform(-1.0, 1.0, shape).astype(np.float32)
+            actions = self._exploration.uniform(self._rng, self._begins)
         else:
-            actions = self._policy.noisy(obs, self._rng.standard_normal(shape, np.float32))
+            actions = self._policy.noisy(obs, self._exploration.normal(self._rng, self._begins))
         return Choice(actions, self._scale.to_env(actions))

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from reverie.agents import checks, continuous
 from reverie.agents.environments import EnvSpec
+from reverie.agents.noise import CorrelatedSettings
 
 POLICY_CRITICS = ("min", "mean")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SacConfig(continuous.EnsembleSettings):
+class SacConfig(continuous.EnsembleSettings, CorrelatedSettings):
     """Names follow the second paper where it has one."""
 
     policy_hidden: tuple[int, ...]

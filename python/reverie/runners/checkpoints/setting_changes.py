@@ -109,6 +109,7 @@ MAY_CHANGE = frozenset(
         "epsilon_alpha",
         "single_env_decay_steps",
         "random_steps",
+        "random_hold",
         "noise",
         "noise_sigma",
         "noise_theta",
