@@ -256,7 +256,7 @@ def test_agents_with_continuous_actions_relabel_too_and_new_items_have_the_large
 
 
 def test_without_the_setting_an_actor_makes_its_transitions_only():
-    stage = Stage("dqn", "ReverieCounter-v0", learning_starts=10)
+    stage = Stage("dqn", "ReverieCounter-v0", n_step=1, learning_starts=10)
     for _ in range(40):
         stage.actor.act()
     assert (stage.items()[0]["obs"][:, 1] == 100.0).all()
@@ -324,11 +324,13 @@ def test_bits_that_match_the_goal_end_an_episode_and_other_steps_cost_one():
     assert cut == [False, False, False, True]
 
 
-def bit_flips(her, seed, steps=3_500):
+def bit_flips(her, seed, steps=4_500):
     """The mean greedy return of 50 episodes of DQN, which makes as many updates with hindsight as without."""
     preset = DQN.load_preset(BIT_FLIPS)
     items_per_step = 1 + 4 * bool(her)
-    config = dataclasses.replace(preset.config, her=her, samples_per_insert=32.0 / items_per_step)
+    config = dataclasses.replace(
+        preset.config, her=her, samples_per_insert=32.0 / items_per_step, n_step=1, random_hold=1.0
+    )
     run = dataclasses.replace(
         preset.run,
         target_return=None,

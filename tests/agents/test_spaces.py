@@ -182,6 +182,8 @@ def table_of(name, agent, **settings):
     config = dataclasses.replace(
         agent.load_preset(spec.env_id).config, num_actors=1, envs_per_actor=2, learning_starts=4
     )
+    if hasattr(config, "random_hold"):
+        config = dataclasses.replace(config, random_hold=1.0)  # so that few steps have many actions
     with reverie.Server(agent.make_tables(spec, config, seed=0), listen=False) as server:
         client = server.client()
         learner = agent.make_learner(spec, config, client, seed=0, watch=Stopwatch())

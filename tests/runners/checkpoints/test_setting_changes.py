@@ -92,6 +92,8 @@ def other_value(name, value):
     }
     if name == "target_critics":
         return 1  # of those that there are; 0 is all
+    if name == "random_hold":
+        return value + 1.0  # at least 1
     if isinstance(value, str):
         return words[name][value]
     if isinstance(value, bool):
