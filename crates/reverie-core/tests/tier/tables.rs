@@ -129,7 +129,7 @@ fn inserts_into_a_full_table_wait_for_memory_while_the_disk_takes_nothing() {
     assert!(drawn(&table) == content(20), "the oldest that is left");
 }
 
-/// A disk that can be told to refuse writes, those of the thread that moves chunks alone, and reads.
+/// A disk that refuses all writes, those of the thread that moves chunks alone, or reads, while it is set to.
 #[derive(Default)]
 struct Refusing {
     writes: AtomicBool,
