@@ -62,7 +62,7 @@ def _targets() -> list[Row]:
     pendulum = ["apex-dpg", "ddpg", "td3", "sac", "d4pg"]
     remembered = [("r2d2", 150_000), ("ppo", 150_000), ("impala", 300_000)]
     bit_flips = "reverie.agents.goal_tasks:ReverieBitFlips-v0"
-    # Flipping a bit again and again explores nothing, and the goals of several steps are seldom those of one.
+    # Flipping a bit again undoes it, and with items of several steps it took longer (docs/guides/goals.md).
     flips = ("n_step=1", "random_hold=1.0", "evaluate_every=1_000")
     return [
         *(Row(f"cartpole-{agent}", agent, "CartPole-v1", 475.0, by) for agent, by in cartpole),

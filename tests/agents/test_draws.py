@@ -339,3 +339,19 @@ def test_draws_that_a_deadline_cuts_off_are_learnt_from_with_the_next_batch(repl
     insert(client, 20, 40)
     assert len(draws.next(client, CPU).info.key) == BATCH + cut_off
     assert draws.given == samples(client)
+
+
+def test_a_learner_that_only_gets_parts_of_batches_learns_from_them_once_they_are_one(replay):
+    client, draws = replay(), ahead(0)
+    parts = [client.sample_batch("replay", 20) for _ in range(3)]
+
+    def cut_off(*_, **__):
+        raise DeadlineExceededError("the timeout passed", partial=parts.pop(0))
+
+    broken, drawn = SimpleNamespace(sample_batch=cut_off), [row for part in parts for row in rows(part)]
+    with pytest.raises(DeadlineExceededError):
+        draws.next(broken, CPU)
+    assert rows(draws.next(broken, CPU)) == drawn[:40]
+    with pytest.raises(DeadlineExceededError):
+        draws.next(broken, CPU)
+    assert draws.given == 40

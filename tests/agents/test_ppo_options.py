@@ -278,6 +278,18 @@ def test_an_update_ends_before_the_minibatch_that_is_too_far_from_the_actors_pol
     assert first.learner.metrics()["gradient_steps"] == 1, "the first minibatch is where the actor was"
 
 
+def test_unrolls_of_a_policy_that_is_too_far_already_make_no_gradient_step(stage):
+    """As of a resumed run, or kept over a server's restart."""
+    one = stage(target_kl=0.005)
+    update, before = one.learner._update, one.learner.latest(-1).flat.copy()
+    one.learner._update = lambda data: update({**data, "log_pi": data["log_pi"] - 1.0})
+    assert (one.learn() == before).all()
+    metrics = one.learner.metrics()
+    assert metrics["gradient_steps"] == 0
+    assert metrics["kl"] > 1.5 * 0.005, "the figures tell why"
+    assert metrics["updates"] == 1
+
+
 def test_rate_and_clip_are_annealed_as_asked_for():
     config = dataclasses.replace(CONFIG, anneal_updates=100, anneal_to=0.0, anneal_clip=False)
     assert [config.annealed(update) for update in (0, 25, 100, 101)] == pytest.approx([1.0, 0.75, 0.0, 0.0])

@@ -31,17 +31,28 @@ def insert(client, *values):
 
 def test_draws_without_the_rest_of_their_batch_are_in_the_next_one(queue):
     draws = QueueDraws("q", 4)
+    insert(queue, 0, 1)
+    with pytest.raises(DeadlineExceededError):
+        draws.next(queue)
+    insert(queue, 2, 3, 4, 5)
+    assert draws.next(queue).data["x"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert queue.info().tables["q"].current_size == 0, "a whole batch was drawn: actors have the room that they expect"
+    insert(queue, 6, 7, 8, 9)
+    batch = draws.next(queue)
+    assert batch.data["x"].tolist() == [6, 7, 8, 9], "and no draw is given twice"
+    assert len(batch.info.key) == 4
+
+
+def test_a_learner_that_only_gets_parts_has_a_batch_once_they_are_one(queue):
+    draws = QueueDraws("q", 4)
     for values in [(0,), (1, 2)]:
         insert(queue, *values)
         with pytest.raises(DeadlineExceededError):
             draws.next(queue)
     insert(queue, 3, 4)
-    batch = draws.next(queue)
-    assert batch.data["x"].tolist() == [0, 1, 2, 3]
-    assert len(batch.info.key) == len(set(batch.info.key)) == 4
-    assert queue.info().tables["q"].current_size == 1, "no more than the rest was drawn"
-    insert(queue, 5, 6, 7)
-    assert draws.next(queue).data["x"].tolist() == [4, 5, 6, 7], "and no draw is given twice"
+    assert draws.next(queue).data["x"].tolist() == [0, 1, 2, 3, 4]
+    with pytest.raises(DeadlineExceededError):
+        draws.next(queue)
 
 
 def test_other_errors_leave_what_was_kept(queue):
@@ -55,8 +66,8 @@ def test_other_errors_leave_what_was_kept(queue):
 
     with pytest.raises(UnavailableError):
         draws.next(SimpleNamespace(sample_batch=unreachable))
-    insert(queue, 1)
-    assert draws.next(queue).data["x"].tolist() == [0, 1]
+    insert(queue, 1, 2)
+    assert draws.next(queue).data["x"].tolist() == [0, 1, 2]
 
 
 def test_a_whole_batch_that_comes_with_the_deadline_is_the_learners(queue):
@@ -96,10 +107,11 @@ def test_a_checkpoint_has_the_draws_of_an_incomplete_batch(name, tmp_path):
     path = checkpoint_files.save(tmp_path, 1, {"learner": learner.state_dict()}, "")
     resumed, actor, learnt, table = stage()
     resumed.load_state_dict(checkpoint_files.load(path)["learner"])
-    while table().current_size + len(kept["data"]["obs"]) < config.batch_size:
+    while table().current_size < config.batch_size:
         actor.act()
     resumed.learn()
+    assert table().current_size == 0
     (data,) = learnt
     assert (data["obs"][: len(kept["data"]["obs"])] == kept["data"]["obs"]).all()
-    assert len(data["obs"]) == config.batch_size
+    assert len(data["obs"]) == len(kept["data"]["obs"]) + config.batch_size
     assert resumed.state_dict()["incomplete"] == []

@@ -116,7 +116,9 @@ class Draws:
             except DeadlineExceededError as error:
                 if isinstance(error.partial, Batch):  # counted by the table
                     self._incomplete.append(error.partial)
-                raise
+                if sum(map(len, self._incomplete)) < self._batch_size:
+                    raise
+                return _on(self._incomplete.pop(), device)
         if self._batches is None:
             self._batches = client.batches(
                 self._table, self._batch_size, prefetch=self.ahead, timeout=0, as_="torch", device=device
@@ -133,7 +135,7 @@ class Draws:
 class QueueDraws:
     """The batches of one learner from a table that deletes what it gives: every item is learnt from once.
 
-    Draws that come without the rest of their batch are kept for the next one, also in a checkpoint.
+    Draws that come without the rest of their batch are added to the next one, and are in a checkpoint.
     """
 
     def __init__(self, table: str, batch_size: int) -> None:
@@ -141,23 +143,22 @@ class QueueDraws:
         self._incomplete: list[Batch] = []
 
     def next(self, client: Any) -> Batch:
-        """The next batch, of NumPy columns. Raises `DeadlineExceededError` at once if the table has no whole one.
+        """The next batch, of NumPy columns, with less than twice as many draws as were asked for.
 
-        With a journal such a draw waits a moment until it is written. If the disk takes longer, the error has the whole
-        batch.
+        Raises `DeadlineExceededError` at once if the table has no whole one. With a journal a draw waits a moment until
+        it is written. If the disk takes longer, the error has the whole batch.
         """
-        missing = self._batch_size - sum(map(len, self._incomplete))
         try:
-            batch: Batch = client.sample_batch(self._table, missing, timeout=0)
+            batch: Batch = client.sample_batch(self._table, self._batch_size, timeout=0)
         except DeadlineExceededError as error:
-            if not isinstance(error.partial, Batch):
+            if isinstance(error.partial, Batch):
+                self._incomplete.append(error.partial)
+            if sum(map(len, self._incomplete)) < self._batch_size:
                 raise
-            batch = error.partial
-            if len(batch) < missing:
-                self._incomplete.append(batch)
-                raise
-        incomplete, self._incomplete = self._incomplete, []
-        return joined([*incomplete, batch]) if incomplete else batch
+        else:
+            self._incomplete.append(batch)
+        batches, self._incomplete = self._incomplete, []
+        return batches[0] if len(batches) == 1 else joined(batches)
 
     def state_dict(self) -> list[dict[str, Any]]:
         """The draws that were not learnt from, with their data."""

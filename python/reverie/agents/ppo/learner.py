@@ -74,14 +74,16 @@ class Learner(NetworkLearner):
             "target": advantage + v[:, :-1],
             "value": v[:, :-1],
         }
-        figures = []
+        figures, refused = [], []
         for made in self._gradient_steps(columns, steps, data):
             values = {name: float(value) for name, value in made.items()}
             if not values.pop(STEPPED):
+                refused = [values]
                 break
             figures.append(values)
+        known = figures or refused  # unrolls of an older policy may be too far before the first step
         return {
-            **{name: float(np.mean([one[name] for one in figures])) for name in figures[0]},
+            **{name: float(np.mean([one[name] for one in known])) for name in known[0]},
             "explained_variance": explained_variance(v[:, :-1][steps], columns["target"][steps]).item(),
             "gradient_steps": float(len(figures)),
         }
