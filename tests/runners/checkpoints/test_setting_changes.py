@@ -13,6 +13,7 @@ from reverie.agents.env_settings import EnvSettings  # noqa: E402
 from reverie.runners import Evaluated, Saved, checkpoints, plan, train  # noqa: E402
 from reverie.runners.checkpoints import setting_changes  # noqa: E402
 from reverie.runners.checkpoints.setting_changes import MAY_CHANGE, MUST_STAY, ChangedSettingsError  # noqa: E402
+from reverie.runners.planning.devices import networks_on  # noqa: E402
 
 ENVIRONMENTS = {"discrete": "CartPole-v1", "continuous": "Pendulum-v1", "any": "CartPole-v1"}
 SMALL = {
@@ -130,6 +131,33 @@ def test_a_changed_learning_rate_is_that_of_the_resumed_optimiser_and_its_moment
     assert [one.param_groups[0]["lr"] for one in optimizers] == [0.25] * len(optimizers)
     moments = [value for one in optimizers for value in one.state_dict()["state"][0].values()]
     assert any(bool((value != 0).any()) for value in moments)
+
+
+def computing_on(asked, device):
+    """The same options with another device, whose updates are recorded as soon as that is possible."""
+    return {**asked, "run": dataclasses.replace(asked["run"], device=device, compile="on" if device == "cuda" else "off")}
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", [one for one in agents.BUILT_IN if "cuda" in agents.find(one).devices])
+def test_a_run_continues_on_a_gpu_and_then_on_the_processor_with_the_state_that_it_had(name, trained_runs, tmp_path):
+    before = checkpoints.load(checkpoints.find(trained_runs(name)))["learner"]
+    asked = options(name, 180)
+    agent, topology = asked["agent"], plan(**asked)
+    with networks_on("cuda"):
+        learner = agent.make_learner(topology.env, topology.config, None, seed=9, watch=Stopwatch())
+    learner.load_state_dict(before)
+    loaded = learner.state_dict()
+    for part in ("networks", "optimizers"):
+        for network, values in before[part].items():
+            np.testing.assert_equal(loaded[part][network], values)
+    on_gpu = train(**computing_on(asked, "cuda"), checkpoint_folder=tmp_path, resume=trained_runs(name))
+    assert on_gpu.learner["updates"] > before["version"]
+    assert on_gpu.topology.run.device == "cuda"
+    asked["run"] = dataclasses.replace(asked["run"], max_env_steps=260)
+    at_last = train(**computing_on(asked, "cpu"), resume=tmp_path)
+    assert at_last.learner["updates"] > on_gpu.learner["updates"]
+    assert np.isfinite(at_last.weights.flat).all()
 
 
 @pytest.mark.parametrize("name", ["dqn", "apex-dqn", "gorila", "ppo", "impala", "sac"])
