@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 /// The cost of a message in addition to its bytes.
 const OVERHEAD: u64 = 64;
 
-/// Messages between the session and the connection.
+/// Messages between the session and the connection. Small ones go before batches: a batch may take long to be sent.
 #[derive(Default)]
 pub(super) struct Queue {
     /// Guards the messages and the wakers; nothing is encoded, freed or woken under the lock.
@@ -21,6 +21,8 @@ pub(super) struct Queue {
 #[derive(Default)]
 struct State {
     messages: VecDeque<Queued>,
+    /// Small messages that go before the others.
+    ahead: VecDeque<ServerMessage>,
     bytes: u64,
     /// The session sends no more.
     ended: bool,
@@ -46,6 +48,15 @@ pub(super) enum Queued {
 }
 
 impl State {
+    fn next(&mut self) -> Option<Queued> {
+        self.ahead.pop_front().map(Queued::Message).or_else(|| self.messages.pop_front())
+    }
+
+    fn take_all(&mut self) -> (VecDeque<Queued>, VecDeque<ServerMessage>) {
+        self.bytes = 0;
+        (std::mem::take(&mut self.messages), std::mem::take(&mut self.ahead))
+    }
+
     fn wait(&mut self, context: &Context<'_>, below: u64) -> Poll<()> {
         let before = self.session.take().map_or(0, |(_, below)| below);
         self.session = Some((context.waker().clone(), before.max(below)));
@@ -80,7 +91,7 @@ impl Queue {
         if state.abandoned {
             return Poll::Ready(Next::Abandoned);
         }
-        let Some(message) = state.messages.pop_front() else {
+        let Some(message) = state.next() else {
             if state.ended {
                 return Poll::Ready(Next::End);
             }
@@ -99,11 +110,10 @@ impl Queue {
 
     /// Ends the queue: the connection sends no more.
     pub(super) fn close(&self) {
-        let mut left = VecDeque::new();
+        let mut _left = Default::default();
         self.change(|state| {
             state.gone = true;
-            left = std::mem::take(&mut state.messages);
-            state.bytes = 0;
+            _left = state.take_all();
             state.session.take().map(|(session, _)| session)
         });
     }
@@ -113,6 +123,17 @@ impl Queue {
             if !state.gone {
                 state.bytes += size(&message);
                 state.messages.push_back(message);
+            }
+            state.connection.take()
+        });
+    }
+
+    /// Queues a message that is sent before batches and their parts, and after others that were sent ahead.
+    pub(super) fn send_ahead(&self, message: ServerMessage) {
+        self.change(|state| {
+            if !state.gone {
+                state.bytes += message.encoded_len() as u64 + OVERHEAD;
+                state.ahead.push_back(message);
             }
             state.connection.take()
         });
@@ -138,7 +159,7 @@ impl Queue {
         let mut left = false;
         self.change(|state| {
             state.ended = true;
-            left = !state.messages.is_empty();
+            left = !state.messages.is_empty() || !state.ahead.is_empty();
             state.connection.take()
         });
         left
@@ -146,11 +167,10 @@ impl Queue {
 
     /// Drops the remaining messages.
     pub(super) fn abandon(&self) {
-        let mut left = VecDeque::new();
+        let mut _left = Default::default();
         self.change(|state| {
             state.abandoned = true;
-            left = std::mem::take(&mut state.messages);
-            state.bytes = 0;
+            _left = state.take_all();
             state.connection.take()
         });
     }
@@ -162,4 +182,58 @@ fn size(queued: &Queued) -> u64 {
         Queued::Message(message) => message.encoded_len(),
     };
     bytes as u64 + OVERHEAD
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::server_message::Body;
+    use crate::proto::{Credit, Goodbye, Part};
+    use bytes::Bytes;
+
+    fn credit(insert_credit_bytes: u64) -> ServerMessage {
+        ServerMessage { body: Some(Body::Credit(Credit { insert_credit_bytes })) }
+    }
+
+    fn sent(queue: &Queue) -> Vec<Option<Body>> {
+        let mut all = Vec::new();
+        let mut context = Context::from_waker(Waker::noop());
+        while let Poll::Ready(Next::Message(message)) = queue.poll_next(&mut context) {
+            all.push(match message {
+                Queued::Message(message) => message.body,
+                Queued::Part { id, offset, .. } => Some(Body::Part(Part { id, offset, data: Bytes::new() })),
+            });
+        }
+        all
+    }
+
+    #[test]
+    fn small_messages_overtake_batches_and_each_of_both_keep_their_order() {
+        let queue = Queue::default();
+        let part = |offset| Queued::Part { id: 1, offset, data: Bytes::from(vec![0; 1000]).into() };
+        let goodbye = || Some(Body::Goodbye(Goodbye::default()));
+        queue.send_ahead(credit(1));
+        queue.send(part(0));
+        queue.send_ahead(credit(2));
+        queue.send(part(1000));
+        queue.send(Queued::Message(ServerMessage { body: goodbye() }));
+        queue.send_ahead(credit(3));
+        let small = [1, 2, 3].map(|of| credit(of).body);
+        let parts = [0, 1000].map(|offset| Some(Body::Part(Part { id: 1, offset, data: Bytes::new() })));
+        assert_eq!(sent(&queue), [&small[..], &parts, &[goodbye()]].concat());
+        assert_eq!(queue.bytes(), 0);
+    }
+
+    #[test]
+    fn small_messages_count_as_queued_and_are_left_at_an_end_as_others_are() {
+        let queue = Queue::default();
+        queue.send_ahead(credit(1));
+        assert!(queue.bytes() > 0);
+        assert!(queue.end());
+        queue.abandon();
+        assert_eq!((queue.bytes(), queue.end()), (0, false));
+        queue.close();
+        queue.send_ahead(credit(2));
+        assert_eq!((queue.bytes(), queue.end()), (0, false));
+    }
 }

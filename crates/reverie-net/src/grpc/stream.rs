@@ -84,6 +84,10 @@ impl Way for GrpcWay {
         self.queue.send(Queued::Message(message));
     }
 
+    fn send_ahead(&mut self, message: ServerMessage) {
+        self.queue.send_ahead(message);
+    }
+
     fn takes_pieces(&self) -> bool {
         true
     }

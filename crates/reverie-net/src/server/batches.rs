@@ -28,6 +28,9 @@ const READINGS: usize = 16;
 /// Work on more bytes moves the runtime's other tasks to another thread.
 /// It takes well over a hundred microseconds; waking the thread takes about ten.
 const HEAVY_BYTES: usize = 2 << 20;
+/// Batches of this size are gathered by another thread, so that the session answers small requests meanwhile.
+/// It takes about a millisecond; starting the thread and waking the session take some tens of microseconds.
+const APART_BYTES: usize = 4 << 20;
 /// If an item has this many bytes in a column, they are sent from their chunk: a piece costs less than a copy.
 /// Pieces of 4 KiB cost more: h2 passes 16 of them to the socket at a time.
 const LARGE_CELLS: usize = 8 << 10;
@@ -52,8 +55,8 @@ struct Head {
 pub(super) struct Planned {
     plan: Arc<Plan>,
     layout: Layout,
-    /// Set if the transport takes pieces and cells are large.
-    split: Option<Arc<Split>>,
+    /// The large cells, if the transport takes them from where they are in memory.
+    lying: Option<(Arc<Split>, Vec<Lying>)>,
     /// What has to be unpacked or read from the disk before.
     unpacking: Unpacking,
 }
@@ -70,8 +73,10 @@ impl Planned {
     }
 
     /// True if a thread other than the session's gathers it.
-    pub(super) fn is_unpacked_apart(&self) -> bool {
-        (self.unpacking.bytes > HEAVY_BYTES as u64 || self.unpacking.reads_disk) && has_threads()
+    pub(super) fn is_gathered_apart(&self) -> bool {
+        let unpacks = self.unpacking.bytes > HEAVY_BYTES as u64 || self.unpacking.reads_disk;
+        let copies = self.lying.is_none() && self.size_bytes() >= APART_BYTES;
+        (unpacks || copies) && has_threads()
     }
 }
 
@@ -83,7 +88,7 @@ impl Batches {
             return Ok(Planned {
                 plan: Arc::new(Plan::nothing()),
                 layout,
-                split: None,
+                lying: None,
                 unpacking: Unpacking::default(),
             });
         }
@@ -99,7 +104,8 @@ impl Batches {
         let layout = Layout::new(draws.len(), &plan.outputs)?;
         let unpacking = plan.unpacking(draws)?;
         let split = if way.takes_pieces() && unpacking == Unpacking::default() { self.split(&plan) } else { None };
-        Ok(Planned { plan, layout, split, unpacking })
+        let lying = split.and_then(|split| split.lying(draws).map(|lying| (split, lying)));
+        Ok(Planned { plan, layout, lying, unpacking })
     }
 
     fn split(&mut self, plan: &Arc<Plan>) -> Option<Arc<Split>> {
@@ -116,11 +122,10 @@ impl Batches {
         &mut self,
         way: &mut dyn Way,
         pool: &Pool,
-        batch: (u64, &Planned, &Draws),
+        (id, planned, draws): (u64, &mut Planned, &Draws),
         leave: Option<Leave>,
         kind: (bool, bool),
     ) -> Result<Sent> {
-        let (_, planned, draws) = batch;
         let size = planned.size_bytes();
         let (mut slot, mut pieces) = (None, Pieces::default());
         if let Some(mut lent) = way.lend(size) {
@@ -129,9 +134,8 @@ impl Batches {
         } else {
             let Some(leave) = leave else { return Ok(Sent::Refused) };
             let leave = Arc::new(leave);
-            let lying = planned.split.as_ref().and_then(|split| Some((split, split.lying(draws)?)));
-            pieces = match lying {
-                Some((split, lying)) => scattered(planned, split, lying, draws, pool, &leave)?,
+            pieces = match planned.lying.take() {
+                Some((split, lying)) => scattered(planned, &split, lying, draws, pool, &leave)?,
                 None => {
                     let mut block = pool.take(size, &leave)?;
                     heavy(size, || fill(planned, draws, block.as_uninit()))?;
@@ -139,7 +143,7 @@ impl Batches {
                 }
             };
         }
-        self.announce(way, batch, slot, pieces, kind);
+        self.announce(way, (id, planned, draws), slot, pieces, kind);
         Ok(Sent::Whole)
     }
 
@@ -203,7 +207,7 @@ pub(super) enum Sent {
     Whole,
     /// There was no slot, and no permission to allocate a block.
     Refused,
-    /// Its chunks must be unpacked: a thread gathers it, or will when the batch before it is done.
+    /// Another thread gathers it, or will when the batch before it is done.
     Apart,
 }
 
@@ -263,7 +267,7 @@ fn fill(planned: &Planned, draws: &Draws, bytes: &mut [MaybeUninit<u8>]) -> Resu
 }
 
 /// As [`fill`], with a pause before each chunk that is unpacked.
-pub(super) fn fill_unpacking(
+pub(super) fn fill_pausing(
     planned: &Planned,
     draws: &Draws,
     bytes: &mut [MaybeUninit<u8>],

@@ -1,11 +1,11 @@
 //! The sending of draws: the batches of one connection, each when there is room for it.
 
 use super::batches::{Batches, Planned, Sent};
+use super::gathering::{Gathering, Room};
 use super::later::Later;
 use super::pool::Leave;
 use super::samples::Answer;
 use super::shared::Shared;
-use super::unpacking::{Room, Unpacking};
 use crate::items::Decoder;
 use crate::way::server::Way;
 use reverie_core::sample::Draws;
@@ -25,7 +25,7 @@ pub(super) struct Link {
     leave: Option<Leave>,
     pub(super) waits_for_leave: Option<Later<Leave>>,
     /// The batch that a thread gathers.
-    pub(super) unpacking: Option<(Arc<Planned>, Unpacking)>,
+    pub(super) gathering: Option<(Arc<Planned>, Gathering)>,
     queued: u64,
     moved: bool,
     watch: Interval,
@@ -44,16 +44,16 @@ impl Link {
             planned: None,
             leave: None,
             waits_for_leave: None,
-            unpacking: None,
+            gathering: None,
             queued: 0,
             moved: true,
             watch: tokio::time::interval(PATIENCE),
         }
     }
 
-    /// Drops the batch that is unpacked for a request.
-    pub(super) fn forget_unpacking(&mut self, id: u64) {
-        self.unpacking.take_if(|(_, unpacking)| unpacking.id == id);
+    /// Drops the batch that a thread gathers for a request.
+    pub(super) fn forget_gathering(&mut self, id: u64) {
+        self.gathering.take_if(|(_, gathering)| gathering.id == id);
     }
 
     /// Drops the plan of the first answer, which is not sent any more.
@@ -97,17 +97,17 @@ impl Link {
     }
 
     /// Ready when a thread has gathered the batch, and there is room for it among the unsent batches.
-    pub(super) fn poll_unpacked(&mut self, context: &mut Context<'_>, most: u64) -> Poll<Result<Room>> {
-        let Some((planned, unpacking)) = &mut self.unpacking else { return Poll::Pending };
+    pub(super) fn poll_gathered(&mut self, context: &mut Context<'_>, most: u64) -> Poll<Result<Room>> {
+        let Some((planned, gathering)) = &mut self.gathering else { return Poll::Pending };
         let below = most.saturating_sub(planned.size_bytes() as u64).max(1);
         match self.way.poll_queued(context, below) {
-            Poll::Ready(()) => unpacking.poll(context),
+            Poll::Ready(()) => gathering.poll(context),
             Poll::Pending => Poll::Pending,
         }
     }
 
     pub(super) fn deliver(&mut self, shared: &Shared, answer: &Answer, draws: &Draws, last: bool) -> Result<Sent> {
-        let planned = match self.planned.take() {
+        let mut planned = match self.planned.take() {
             Some(planned) => planned,
             None => {
                 let planned = self.batches.plan(&*self.way, &answer.reading, draws)?;
@@ -129,7 +129,7 @@ impl Link {
                         hint: "ask for fewer samples or columns, or cut shorter chunks (max_chunk_length)".to_owned(),
                     });
                 }
-                if planned.is_unpacked_apart() && self.unpacking.is_some() {
+                if planned.is_gathered_apart() && self.gathering.is_some() {
                     return Ok(Sent::Apart);
                 }
                 if self.way.queued_bytes() + needed > budget {
@@ -141,11 +141,11 @@ impl Link {
         };
         let size = planned.size_bytes();
         let leave = self.leave.take().or_else(|| shared.pool.try_leave(size));
-        if planned.is_unpacked_apart() {
-            return self.unpack(shared, answer.id, planned, draws, leave);
+        if planned.is_gathered_apart() {
+            return self.gather_apart(shared, answer.id, planned, draws, leave);
         }
         let kind = (last, answer.is_leased());
-        let sent = self.batches.send(&mut *self.way, &shared.pool, (answer.id, &planned, draws), leave, kind)?;
+        let sent = self.batches.send(&mut *self.way, &shared.pool, (answer.id, &mut planned, draws), leave, kind)?;
         if let Sent::Refused = sent {
             self.waits_for_leave = Some(Box::pin(shared.pool.leave(size)));
             self.planned = Some(planned);
@@ -153,7 +153,7 @@ impl Link {
         Ok(sent)
     }
 
-    fn unpack(
+    fn gather_apart(
         &mut self,
         shared: &Shared,
         id: u64,
@@ -168,8 +168,8 @@ impl Link {
             return Ok(Sent::Refused);
         };
         let planned = Arc::new(planned);
-        let unpacking = Unpacking::begin(&shared.turns, id, &planned, draws.clone(), room);
-        self.unpacking = Some((planned, unpacking));
+        let gathering = Gathering::begin(&shared.turns, id, &planned, draws.clone(), room);
+        self.gathering = Some((planned, gathering));
         Ok(Sent::Apart)
     }
 }

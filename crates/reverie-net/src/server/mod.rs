@@ -24,9 +24,9 @@ mod session;
 
 mod batches;
 mod delivery;
+mod gathering;
 mod pool;
 mod samples;
-mod unpacking;
 
 #[cfg(test)]
 mod tests;

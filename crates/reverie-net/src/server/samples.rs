@@ -35,7 +35,7 @@ pub(super) struct Answer {
     /// The lease of the draws from tables that delete sampled items.
     pub(super) lease: Lease,
     /// True if a separate thread gathers its first group, or will after another one: other answers are sent first.
-    pub(super) unpacks: bool,
+    pub(super) apart: bool,
     /// The bytes that the session counts for it until it is sent.
     pub(super) asked_bytes: u64,
     /// The arrival of its request, until it is sent for the first time.
@@ -46,7 +46,7 @@ impl Answer {
     fn empty(id: u64, reading: Reading) -> Self {
         let lease = Lease::default();
         let (groups, sent) = (VecDeque::new(), VecDeque::new());
-        Self { id, reading, groups, sent, error: None, lease, unpacks: false, asked_bytes: 0, stopwatch: None }
+        Self { id, reading, groups, sent, error: None, lease, apart: false, asked_bytes: 0, stopwatch: None }
     }
 
     /// An answer of one batch.
@@ -89,7 +89,7 @@ impl Answer {
     pub(super) fn whole_again(mut self) -> Self {
         self.sent.append(&mut self.groups);
         self.groups = std::mem::take(&mut self.sent);
-        self.unpacks = false;
+        self.apart = false;
         self
     }
 

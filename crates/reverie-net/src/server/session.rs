@@ -279,10 +279,10 @@ impl Session {
         }
     }
 
-    /// Does nothing without a connection.
+    /// Sends a small message, before batches that are queued. Does nothing without a connection.
     pub(super) fn send(&mut self, body: Body) {
         if let Some(link) = &mut self.link {
-            link.way.send(ServerMessage { body: Some(body) });
+            link.way.send_ahead(ServerMessage { body: Some(body) });
         }
     }
 }

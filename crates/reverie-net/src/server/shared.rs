@@ -3,10 +3,10 @@
 use super::charges::{Charge, Charges};
 use super::checkpoints::Checkpoints;
 use super::clients::{self, ClientFigures, ClientView};
+use super::gathering::Turns;
 use super::latencies::{Latencies, Transport};
 use super::pool::Pool;
 use super::spans::Spans;
-use super::unpacking::Turns;
 use super::{Limits, Options};
 use crate::admission::Admission;
 use crate::log_limit::LogLimit;

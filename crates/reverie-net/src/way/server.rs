@@ -44,6 +44,11 @@ pub trait Way: Send {
     /// If it names a slot as fresh, the slot's descriptor is sent with it. Does nothing on a lost connection.
     fn send(&mut self, message: ServerMessage);
 
+    /// As [`Way::send`], for a message that may overtake queued batches and their parts, and belongs to none of them.
+    fn send_ahead(&mut self, message: ServerMessage) {
+        self.send(message);
+    }
+
     /// True if the bytes of a part may be in several places: [`Way::send_part`] takes them.
     fn takes_pieces(&self) -> bool {
         false

@@ -29,7 +29,8 @@ impl Session {
                 forgot: self.forgot,
                 durable_later: self.shared.tables.is_durable_later(),
             };
-            way.send(ServerMessage { body: Some(Body::Hello(hello)) });
+            // Before what this session sends ahead of batches.
+            way.send_ahead(ServerMessage { body: Some(Body::Hello(hello)) });
         }
         self.shared.counter(way.transport()).fetch_add(1, Ordering::Relaxed);
         self.figures.connected(Transport::of(way.transport()), way.peer());

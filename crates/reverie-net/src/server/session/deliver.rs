@@ -1,9 +1,10 @@
 //! The sending of draws, each when there is room for it.
 
 use super::super::batches::Sent;
+use super::super::gathering::Room;
 use super::super::session::Session;
-use super::super::unpacking::Room;
 use super::requests::refusal;
+use crate::proto::ServerMessage;
 use crate::proto::server_message::Body;
 use reverie_core::{Error, Result};
 
@@ -17,7 +18,7 @@ impl Session {
             match link.deliver(&self.shared, answer, draws, last) {
                 Ok(Sent::Refused) => return,
                 Ok(Sent::Apart) => {
-                    answer.unpacks = true;
+                    answer.apart = true;
                     return;
                 }
                 Ok(Sent::Whole) => answer.first_was_sent(),
@@ -28,15 +29,15 @@ impl Session {
     }
 
     /// Sends a batch that a separate thread gathered.
-    pub(super) fn unpacked(&mut self, gathered: Result<Room>) {
-        let Some((link, (planned, unpacking))) =
-            self.link.as_mut().and_then(|link| link.unpacking.take().map(|unpacking| (link, unpacking)))
+    pub(super) fn gathered(&mut self, gathered: Result<Room>) {
+        let Some((link, (planned, gathering))) =
+            self.link.as_mut().and_then(|link| link.gathering.take().map(|gathering| (link, gathering)))
         else {
             return;
         };
-        let Some(at) = self.ready.iter().position(|answer| answer.id == unpacking.id) else { return };
+        let Some(at) = self.ready.iter().position(|answer| answer.id == gathering.id) else { return };
         let answer = &mut self.ready[at];
-        answer.unpacks = false;
+        answer.apart = false;
         if let Some(draws) = answer.groups.front() {
             let last = answer.groups.len() == 1 && answer.error.is_none();
             match gathered {
@@ -57,33 +58,33 @@ impl Session {
         self.finish(at);
     }
 
-    /// Ends an answered request whose caller no longer waits, if chunks are unpacked for it or for one before it.
+    /// Ends an answered request whose caller no longer waits, if a thread gathers a batch for it or for one before it.
     /// Draws that are in no table any more are sent nevertheless.
     pub(super) fn withdraw_answer(&mut self, id: u64) {
-        let Some(link) = self.link.as_mut().filter(|link| link.unpacking.is_some()) else { return };
+        let Some(link) = self.link.as_mut().filter(|link| link.gathering.is_some()) else { return };
         let unplanned = usize::from(link.planned.is_some());
         let behind = self.ready.iter_mut().skip(unplanned);
         let Some(answer) = behind.into_iter().find(|answer| answer.id == id && !answer.is_leased()) else { return };
         answer.groups.clear();
-        answer.error.get_or_insert_with(|| Error::Deadline("chunks were still being unpacked".to_owned()));
-        answer.unpacks = false;
-        link.unpacking.take_if(|(_, unpacking)| unpacking.id == id);
+        answer.error.get_or_insert_with(|| Error::Deadline("the batch was still being gathered".to_owned()));
+        answer.apart = false;
+        link.gathering.take_if(|(_, gathering)| gathering.id == id);
     }
 
     /// True if a batch can be gathered, or a refusal sent, now.
-    /// A batch that waits until another was unpacked lets others go first.
+    /// A batch that waits for the thread that gathers another lets others go first.
     pub(super) fn has_deliverable(&self) -> bool {
-        let unpacking = self.link.as_ref().is_some_and(|link| link.unpacking.is_some());
-        self.ready.iter().any(|answer| !(unpacking && answer.unpacks))
+        let gathering = self.link.as_ref().is_some_and(|link| link.gathering.is_some());
+        self.ready.iter().any(|answer| !(gathering && answer.apart))
     }
 
     /// Moves the answer that is sent next to the front.
     fn choose(&mut self) {
-        let Some(link) = self.link.as_ref().filter(|link| link.planned.is_none() && link.unpacking.is_some()) else {
+        let Some(link) = self.link.as_ref().filter(|link| link.planned.is_none() && link.gathering.is_some()) else {
             return;
         };
         debug_assert!(link.waits_for_leave.is_none(), "it waits with a plan");
-        if let Some(at) = self.ready.iter().position(|answer| !answer.unpacks).filter(|at| *at > 0)
+        if let Some(at) = self.ready.iter().position(|answer| !answer.apart).filter(|at| *at > 0)
             && let Some(answer) = self.ready.remove(at)
         {
             self.ready.push_front(answer);
@@ -104,7 +105,10 @@ impl Session {
             Some(error) => {
                 let reply = refusal(answer.id, error);
                 self.end_span(&reply);
-                self.send(Body::Reply(reply));
+                if let Some(link) = &mut self.link {
+                    // Behind its own batches.
+                    link.way.send(ServerMessage { body: Some(Body::Reply(reply)) });
+                }
             }
         }
         self.await_acknowledgement(answer);

@@ -2,8 +2,8 @@
 
 use super::{Finished, Session};
 use crate::proto::ClientMessage;
+use crate::server::gathering::Room;
 use crate::server::pool::Leave;
-use crate::server::unpacking::Room;
 use crate::way::server::Way;
 use futures_util::StreamExt;
 use reverie_core::{Error, Result};
@@ -24,7 +24,7 @@ enum Event {
     Finished(Finished),
     Leave(Leave),
     Deliver,
-    Unpacked(Result<Room>),
+    Gathered(Result<Room>),
     Message(Option<Result<ClientMessage>>),
     /// The client does not read.
     Stalled,
@@ -60,7 +60,7 @@ impl Session {
                     }
                 }
                 Event::Deliver => self.deliver(),
-                Event::Unpacked(gathered) => self.unpacked(gathered),
+                Event::Gathered(gathered) => self.gathered(gathered),
                 Event::Stalled => self.say_goodbye(Error::Unavailable("the client does not read".to_owned()), false),
                 Event::Message(Some(Ok(message))) => {
                     let received = self.receive(message);
@@ -103,8 +103,8 @@ impl Session {
         if stalled {
             return Poll::Ready(Event::Stalled);
         }
-        if let Poll::Ready(gathered) = link.poll_unpacked(context, self.shared.limits.session_batch_bytes) {
-            return Poll::Ready(Event::Unpacked(gathered));
+        if let Poll::Ready(gathered) = link.poll_gathered(context, self.shared.limits.session_batch_bytes) {
+            return Poll::Ready(Event::Gathered(gathered));
         }
         if stopping && self.undrained.is_some() {
             if self.last_messages > 0

@@ -62,7 +62,7 @@ impl Session {
         if self.ready.front().is_some_and(|answer| answer.id == id) {
             self.link.iter_mut().for_each(Link::forget_planned);
         }
-        self.link.iter_mut().for_each(|link| link.forget_unpacking(id));
+        self.link.iter_mut().for_each(|link| link.forget_gathering(id));
         if let Some(at) = self.ready.iter().position(|answer| answer.id == id) {
             self.ready.remove(at).into_iter().for_each(|answer| self.discard(answer));
         }

@@ -66,6 +66,33 @@ async fn a_batch_that_waits_for_its_turn_ends_when_it_is_withdrawn_and_not_when_
     until(|| shared.turns.num_threads() == 0).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_batch_that_is_copied_holds_up_no_other_request() {
+    const ITEM_BYTES: usize = 5 << 20;
+    let (shared, way) = (shared(ITEM_BYTES, Limits::default(), None), ScriptedWay::default());
+    way.hello();
+    Arc::clone(&shared).welcome(Box::new(way.clone())).await;
+    let held = shared.turns.hold_threads();
+    way.ask(1, 1);
+    way.say(Asked::Request(proto::Request { id: 2, timeout: None, body: Some(request::Body::Why("a".to_owned())) }));
+    let part_bytes = || way.script().queued.iter().map(size).filter(|size| *size > 1).sum::<u64>();
+    let replied = |message: &ServerMessage| matches!(&message.body, Some(Body::Reply(reply)) if reply.id == 2);
+    until(|| way.script().queued.iter().any(replied)).await;
+    assert_eq!(part_bytes(), 0, "no thread gathers the batch yet");
+    drop(held);
+    until(|| part_bytes() >= ITEM_BYTES as u64).await;
+}
+
+#[tokio::test]
+async fn what_a_session_sends_ahead_of_batches_follows_its_hello() {
+    let (shared, way) = (shared(10, Limits::default(), None), ScriptedWay::default());
+    connect(&shared, &way).await;
+    way.say(Asked::Request(proto::Request { id: 1, timeout: None, body: Some(request::Body::Why("a".to_owned())) }));
+    settle().await;
+    assert!(matches!(way.read().unwrap().body, Some(Body::Hello(_))));
+    assert!(matches!(way.read().unwrap().body, Some(Body::Reply(_))));
+}
+
 /// A runtime with time.
 fn runtime(threads: usize) -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build().unwrap()

@@ -28,6 +28,8 @@ pub(super) struct ScriptedWay(Arc<Mutex<Script>>);
 pub(super) struct Script {
     pub(super) messages: VecDeque<ClientMessage>,
     pub(super) queued: VecDeque<ServerMessage>,
+    /// The first of these, which overtook the others.
+    pub(super) ahead: usize,
     pub(super) bytes: u64,
     pub(super) most: u64,
     pub(super) panics: bool,
@@ -60,6 +62,7 @@ impl ScriptedWay {
     pub(super) fn read(&self) -> Option<ServerMessage> {
         let mut script = self.script();
         let message = script.queued.pop_front()?;
+        script.ahead = script.ahead.saturating_sub(1);
         script.bytes -= size(&message);
         script.waker.take().into_iter().for_each(Waker::wake);
         Some(message)
@@ -105,6 +108,14 @@ impl Way for ScriptedWay {
         script.bytes += size(&message);
         script.most = script.most.max(script.bytes);
         script.queued.push_back(message);
+    }
+
+    fn send_ahead(&mut self, message: ServerMessage) {
+        let mut script = self.script();
+        script.bytes += size(&message);
+        let at = script.ahead;
+        script.queued.insert(at, message);
+        script.ahead += 1;
     }
 
     fn queued_bytes(&self) -> u64 {

@@ -1,9 +1,9 @@
-//! Batches whose chunks must be unpacked.
+//! Batches that take long to gather: large ones, and those whose chunks must be unpacked or read from the disk.
 //!
-//! Threads gather them, and wait for their turn at each chunk, so that the runtime's own threads and other requests go
-//! on.
+//! Threads gather them, so that the runtime's own threads and other requests go on; where chunks are unpacked, they wait
+//! for their turn at each chunk.
 
-use super::batches::{Planned, fill_unpacking};
+use super::batches::{Planned, fill_pausing};
 use super::later::Later;
 use super::pool::{Block, Leave, Pool};
 use crate::proto::Slot;
@@ -47,6 +47,12 @@ impl Turns {
     /// As [`Turns::hold`] of so many permits, after those that wait for them.
     pub(super) async fn hold_next(&self, all: usize) -> tokio::sync::OwnedSemaphorePermit {
         Arc::clone(&self.chunks).acquire_many_owned(all as u32).await.expect("never closed")
+    }
+
+    /// Lets no further batch be gathered while the permit is held.
+    pub(super) fn hold_threads(&self) -> tokio::sync::OwnedSemaphorePermit {
+        let all = MOST_THREADS as u32;
+        Arc::clone(&self.threads).try_acquire_many_owned(all).expect("no batch is gathered")
     }
 
     /// The number of threads that gather.
@@ -95,7 +101,7 @@ impl Room {
 }
 
 /// A batch that a thread gathers. If it is dropped, the work ends before the next chunk, and does not wait for its turn.
-pub(super) struct Unpacking {
+pub(super) struct Gathering {
     /// The request.
     pub(super) id: u64,
     gathered: Later<Result<Room>>,
@@ -110,7 +116,7 @@ struct Ended {
     wakes: Notify,
 }
 
-impl Unpacking {
+impl Gathering {
     /// Starts to gather.
     pub(super) fn begin(turns: &Turns, id: u64, planned: &Arc<Planned>, draws: Draws, room: Room) -> Self {
         let (ended, threads, chunks) = (Arc::<Ended>::default(), Arc::clone(&turns.threads), Arc::clone(&turns.chunks));
@@ -123,7 +129,7 @@ impl Unpacking {
                 gather(&runtime, &chunks, &theirs, &planned, &draws, room)
             };
             let gathered = tokio::task::spawn_blocking(work).await;
-            gathered.unwrap_or_else(|panic| Err(Error::Unavailable(format!("unpacking a batch: {panic}"))))
+            gathered.unwrap_or_else(|panic| Err(Error::Unavailable(format!("gathering a batch: {panic}"))))
         };
         Self { id, gathered: Box::pin(gathered), ended }
     }
@@ -134,7 +140,7 @@ impl Unpacking {
     }
 }
 
-impl Drop for Unpacking {
+impl Drop for Gathering {
     fn drop(&mut self) {
         self.ended.is_ended.store(true, Ordering::Relaxed);
         self.ended.wakes.notify_one();
@@ -166,6 +172,6 @@ fn gather(
         });
         check()
     };
-    fill_unpacking(planned, draws, room.bytes(), &mut pause)?;
+    fill_pausing(planned, draws, room.bytes(), &mut pause)?;
     Ok(room)
 }
