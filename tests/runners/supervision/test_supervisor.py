@@ -54,6 +54,7 @@ class Theatre:
     def __init__(self, folder, judge):
         self.folder, self.judge = folder, judge
         self.roles, self.ended, self.held, self.coming = {}, set(), set(), []
+        self.evaluating, self.killed = False, []
         self.steps, self.versions = {}, {}
         self.judged, self.saves, self.now = [], 0, 0.0
         self.ready = True
@@ -89,6 +90,7 @@ class Theatre:
         return ""
 
     def kill(self, name):
+        self.killed.append(str(name))
         self.ended.add(name)
 
     def start(self, setup):
@@ -112,10 +114,13 @@ class Theatre:
             case Evaluate(number, weights, confirm):
                 self.judged.append((weights.version, confirm))
                 returns = self.judge(weights.version)
+                self.evaluating = returns is None
                 if returns is not None:
                     screening, confirming = (Evaluation((1,), (one,)) for one in returns)
                     reached = screening.mean_return >= RUN.target_return or confirm
                     self.coming.append((name, EvaluationDone(number, screening, confirming if reached else None, 0.0)))
+            case Stop() if name == role_group.EVALUATOR and self.evaluating:
+                pass
             case Stop():
                 self.ended.add(name)
                 self.coming.append((name, Died("it ended")))
@@ -201,6 +206,14 @@ def test_checkpoints_wait_for_a_stalled_evaluator_for_evaluation_seconds_and_it_
         reported.reason == "has not finished an evaluation, and checkpoints no longer wait for it (evaluation_seconds)"
     )
     assert 20 < reported.seconds < 24
+
+
+@pytest.mark.parametrize(("returns", "killed"), [(None, ["evaluator"]), ((1.0, 2.0), [])])
+def test_a_run_that_is_stopped_does_not_wait_for_an_evaluation(perform, returns, killed):
+    stage, _, end = perform(lambda version: returns, stop=lambda stage: stage.now > 60, max_env_steps=10**6)
+    assert isinstance(end, StoppedError)
+    assert stage.now < 70, "a role has 30 s to stop"
+    assert stage.killed == killed
 
 
 def test_a_run_resumed_from_a_checkpoint_within_an_evaluation_makes_that_evaluation(perform):

@@ -126,10 +126,14 @@ class RoleGroup:
         return all(member.ready is not None for member in self.members.values())
 
     @property
+    def is_evaluating(self) -> bool:
+        """Whether the evaluator has an evaluation to answer."""
+        return Evaluate in self.members[EVALUATOR].unanswered
+
+    @property
     def evaluation_seconds(self) -> float:
         """How long the evaluator has had an evaluation to answer; 0 if it has none."""
-        member = self.members[EVALUATOR]
-        return self.clock.seconds - member.evaluation_sent_at if Evaluate in member.unanswered else 0.0
+        return self.clock.seconds - self.members[EVALUATOR].evaluation_sent_at if self.is_evaluating else 0.0
 
     def awaited(self) -> dict[RoleName, Absence]:
         """Roles that were started and are not ready, whose process is stopped, or that do not report."""
@@ -151,7 +155,7 @@ class RoleGroup:
         return awaited
 
     def kill(self, name: RoleName) -> None:
-        """Kill a role that was asked to stop and has not; it sends no further reports."""
+        """Kill a role that does not stop, or need not be waited for; it sends no further reports."""
         self.stage.kill(name)
         self.members[name].ended = True
 

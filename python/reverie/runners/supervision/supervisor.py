@@ -143,7 +143,11 @@ class Supervisor:
                 self._end(self._roles.actors)
                 self._hold()
                 path = self._save()
-                self._end([*self._roles.learners, EVALUATOR])
+                self._end(self._roles.learners)
+                if self._roles.is_evaluating:  # for minutes, perhaps, and nothing is kept of it
+                    self._roles.kill(EVALUATOR)
+                else:
+                    self._end([EVALUATOR])
                 self._end(self._roles.all_shards)
             raise StoppedError(account.env_steps, path) from None
         return self._finish()
