@@ -7,7 +7,7 @@ from typing import Any
 
 from reverie.agents import BUILT_IN, find
 
-TARGETS, APART, ABLATIONS, DEFAULTS = "targets", "apart", "ablations", "defaults"
+TARGETS, APART, ABLATIONS, DEFAULTS, REPLAY = "targets", "apart", "ablations", "defaults", "replay"
 NO_VELOCITIES = "no-velocities"
 """The name of presets whose wrapper hides velocities."""
 
@@ -167,6 +167,43 @@ def _defaults() -> list[Row]:
     ]
 
 
-ROWS = {row.name: row for row in (*_targets(), *_apart(), *_defaults(), *_ablations()) if row.agent in BUILT_IN}
-DEFAULT = tuple(name for name, row in ROWS.items() if row.env_id != "ALE/Pong-v5" and row.group != DEFAULTS)
-"""Pong takes a GPU or a day, and the defaults have fewer seeds: they are asked for by name."""
+GAMES = {"breakout": 10.0, "asterix": 17.0, "space_invaders": 44.0}
+"""What Young & Tian's DQN has after 5 million steps, read off their figure (+-1), 30 seeds."""
+ONLINE = {"breakout": 4.0, "asterix": 5.5, "space_invaders": 13.0}
+"""The same without replay."""
+REPLAY_STEPS = 1_000_000
+REPLAYS = {
+    "none": ("dqn", ("capacity=32", "learning_starts=32")),
+    "uniform": ("dqn", ()),
+    "three-steps": ("dqn", ("n_step=3",)),
+    "priorities": ("rainbow", ('head="scalar"', "dueling=false", "double=false", "noisy=false", "n_step=1")),
+    "apex-dqn": ("apex-dqn", ()),
+    "rainbow": ("rainbow", ()),
+}
+"""How experience is used again, by the row's name: the agent, and its settings where they are not the preset's."""
+
+
+def _replays() -> list[Row]:
+    """MinAtar's games with all six actions and sticky ones, to the same number of steps."""
+    return [
+        Row(
+            f"replay-{game}-{name}",
+            agent,
+            f"MinAtar/{game.title().replace('_', '')}-v0",
+            reach,
+            REPLAY_STEPS,
+            settings,
+            group=REPLAY,
+            until_max_steps=True,
+        )
+        for game, reach in GAMES.items()
+        for name, (agent, settings) in REPLAYS.items()
+    ]
+
+
+ROWS = {row.name: row for row in (*_targets(), *_apart(), *_defaults(), *_replays(), *_ablations()) if row.agent in BUILT_IN}
+DEFAULT = tuple(
+    name for name, row in ROWS.items() if row.env_id != "ALE/Pong-v5" and row.group not in (DEFAULTS, REPLAY)
+)
+"""Pong takes a GPU or a day, MinAtar hours and a package of its own, and the defaults have fewer seeds: they are asked
+for by name."""

@@ -57,6 +57,52 @@ def test_an_environment_without_a_preset_takes_settings_of_its_kind_and_its_own_
 PPO = agents.find("ppo")
 
 
+class Grid(gymnasium.Env):
+    """A grid of bits, as MinAtar's games show."""
+
+    observation_space = gymnasium.spaces.Box(0, 1, (10, 10, 4), bool)
+    action_space = gymnasium.spaces.Discrete(6)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros((10, 10, 4), bool), {}
+
+    def step(self, action):
+        return np.zeros((10, 10, 4), bool), 0.0, True, False, {}
+
+
+@pytest.fixture
+def grids():
+    names = ("MinAtar/Asterix-v7", "MinAtar/Pong-v7", "Breakout-v7")
+    for name in names:
+        gymnasium.register(name, entry_point=Grid)
+    yield
+    for name in names:
+        gymnasium.registry.pop(name)
+
+
+@pytest.mark.parametrize(
+    ("agent", "env_id", "stem"),
+    [
+        ("dqn", "MinAtar/Asterix-v7", "MinAtar_Breakout-v0"),
+        ("dqn", "MinAtar/Pong-v7", "MinAtar_Breakout-v0"),  # and not Atari's Pong
+        ("rainbow", "MinAtar/Asterix-v7", "MinAtar_Breakout-v0"),  # and not its defaults for images
+        ("ppo", "MinAtar/Asterix-v7", "images"),
+        ("rainbow", "Breakout-v7", "images"),
+        ("impala", "MinAtar/Asterix-v7", "ALE_Pong-v5"),
+    ],
+)
+def test_games_of_one_namespace_share_a_preset(grids, agent, env_id, stem):
+    found = agents.find(agent).load_preset(env_id)
+    assert found.path.stem == stem
+    assert found.run.target_return is None
+
+
+def test_atari_games_take_the_settings_of_another_one_and_not_of_minatars(grids):
+    pytest.importorskip("ale_py")
+    assert DQN.load_preset("ALE/Breakout-v5").path.stem == "ALE_Pong-v5"
+
+
+
 @pytest.mark.parametrize(
     ("env_id", "kind", "words"),
     [

@@ -15,6 +15,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import FrameStackObservation
 from numpy.typing import NDArray
 
+from reverie.agents import env_plugins
 from reverie.agents.env_errors import UnknownEnvironmentError as UnknownEnvironmentError
 from reverie.agents.env_errors import UnsupportedEnvironmentError as UnsupportedEnvironmentError
 from reverie.agents.env_settings import DEFAULTS, EnvSettings
@@ -109,6 +110,7 @@ def describe(env: str | VectorFactory, settings: EnvSettings | None = None) -> E
     from reverie.agents import atari
 
     env_id = id_of(env)
+    env_plugins.register_for(env_id)
     versioned = {known: known.rpartition("-v") for known in gymnasium.registry}
     versions = [known for known, (name, _, version) in versioned.items() if name == env_id and version.isdecimal()]
     if versions and env_id not in gymnasium.registry:  # a run's name and its presets are for one version

@@ -28,6 +28,8 @@ DEFAULT_REPLAY_BYTES = 4 * 2**30
 DEFAULTS = "defaults"
 KINDS = ("images", "discrete", "continuous")
 """Kinds of environments: images with any actions, and other observations with discrete or with continuous ones."""
+NAMESPACES = ("ALE", "MinAtar")
+"""Namespaces of ids whose environments show images. The preset of `ALE/Pong-v5` is the file `ALE_Pong-v5.toml`."""
 COMMON = ("CartPole-v1", "Pendulum-v1")
 """Environments whose settings serve others of their kind best: they were tuned first, and learn in few steps."""
 
@@ -82,8 +84,7 @@ def for_environment(folder: Path, config_class: type[Any], env_id: str, path: Pa
         return load(own, config_class)
     spec = describe(env_id)
     defaults = folder / DEFAULTS / f"{kind_of(spec)}.toml"
-    other_version = any(_bare(one) == _bare(spec.env_id) for one in _environments(folder))
-    if defaults.is_file() and not other_version:
+    if defaults.is_file() and not any(_are_related(one, spec.env_id) for one in _environments(folder)):
         found = load(defaults, config_class)
         found = dataclasses.replace(found, environment=_fitting(found.environment, spec))
         preset = _with_own_target(found, _words(defaults), spec)
@@ -136,10 +137,25 @@ def _nearest_of_kind(folder: Path, spec: EnvSpec) -> str:
     known = _environments(folder)
     if not known:
         raise PresetError(folder, "has no presets: write one, and name the file")
-    alike = [one for one in known if is_game(one) == spec.has_images] or known
+    alike = [one for one in known if _has_images(one) == spec.has_images] or known
+    alike = [one for one in alike if _namespace(one) == _namespace(spec.env_id)] or alike
     bare = {_bare(one): one for one in alike}
     named = difflib.get_close_matches(_bare(spec.env_id), bare, n=1)
     return bare[named[0]] if named else next((one for one in COMMON if one in alike), alike[0])
+
+
+def _are_related(one: str, other: str) -> bool:
+    """Whether these are versions of one environment, or of one namespace, such as two games of Atari's."""
+    return _bare(one) == _bare(other) or (_namespace(one) == _namespace(other) != "")
+
+
+def _has_images(known: str) -> bool:
+    return is_game(known) or _namespace(known) in NAMESPACES
+
+
+def _namespace(env_id: str) -> str:
+    """"ALE" of `ALE/Pong-v5`; empty without one."""
+    return _bare(env_id).rpartition("/")[0]
 
 
 def _bare(env_id: str) -> str:
@@ -170,7 +186,8 @@ def _file(folder: Path, env_id: str) -> Path:
 
 def environment_of(path: Path) -> str:
     """The environment of a preset in an agent's folder: `ALE_Pong-v5.toml` is for `ALE/Pong-v5`."""
-    return path.stem.replace("ALE_", "ALE/", 1)
+    namespace, _, name = path.stem.partition("_")
+    return f"{namespace}/{name}" if namespace in NAMESPACES else path.stem
 
 
 def dump(preset: Preset) -> str:

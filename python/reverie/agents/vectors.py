@@ -15,6 +15,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
+from reverie.agents import env_plugins
 from reverie.agents.env_errors import UnsupportedEnvironmentError
 from reverie.agents.env_settings import EnvSettings
 from reverie.agents.named_parts import PartError, load_part, resolve
@@ -144,6 +145,7 @@ def source_of(env_id: str, settings: EnvSettings) -> VectorSource | None:
     """
     from reverie.agents import envpool_tasks
 
+    env_plugins.register_for(env_id)
     module, colon, name = env_id.partition(":")
     if module == "envpool" and colon:
         return VectorSource(env_id, envpool_tasks.factory_of(env_id), settings, envpool_tasks.PARAMETERS)
