@@ -21,6 +21,7 @@ from .rows import DEFAULT, ROWS
 from .runs import RunError, run
 
 RESULTS, PAGE, RUNS = ROOT / "benchmarks" / "results" / "learn", ROOT / "docs" / "results.md", ROOT / "runs" / "learn"
+REPLAY_PAGE = ROOT / "docs" / "replay-matters.md"
 AGENTS = ROOT / "python" / "reverie" / "agents"
 SMOKE = ("cartpole-dqn", "priorities-max")
 
@@ -41,7 +42,7 @@ def main() -> int:
     if unknown := set(names) - set(ROWS):
         parser.error(f"unknown rows {', '.join(sorted(unknown))}; there are {', '.join(ROWS)}")
     if options.report:
-        report.write(RESULTS, PAGE, AGENTS)
+        report.write(RESULTS, PAGE, AGENTS, REPLAY_PAGE)
         return 0
     seeds = [int(seed) for seed in options.seeds.split(",")]
     deadline = None if options.minutes is None else time.monotonic() + 60 * options.minutes
@@ -71,7 +72,7 @@ def work(names: list[str], seeds: list[int], deadline: float | None, settings: t
                 return 1
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(result) + "\n")
-            report.write(RESULTS, PAGE, AGENTS)
+            report.write(RESULTS, PAGE, AGENTS, REPLAY_PAGE)
             word = "confirmed" if result["confirmed"] else "not reached"
             print(
                 f"==> {name}, seed {seed}: {word}, {result['mean_return']:.1f} after {result['env_steps']:,} steps",

@@ -13,7 +13,7 @@ from reverie.cli.plot import draw
 from reverie.runners.reports.logs import RunLog
 from reverie.runners.reports.scores import bootstrap_interval, interquartile_mean
 
-from . import readmes
+from . import readmes, replays
 from .rows import (
     ABLATIONS,
     APART,
@@ -22,6 +22,7 @@ from .rows import (
     DEFAULT_SEEDS,
     DEFAULTS,
     DISCRETE,
+    REPLAY,
     ROWS,
     TARGETS,
     UPDATES,
@@ -81,24 +82,30 @@ def read(folder: Path) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def write(folder: Path, page: Path, agents: Path | None = None) -> None:
-    """The page, a picture for each environment and for the ablations in `folder`, and the READMEs under `agents`."""
+def write(folder: Path, page: Path, agents: Path | None = None, replay_page: Path | None = None) -> None:
+    """The pages, a picture for each environment and for the ablations in `folder`, and the READMEs under `agents`."""
     results = read(folder)
     for title, runs in pictures(results).items():
         draw(runs, folder / f"{title}.png")
     page.parent.mkdir(parents=True, exist_ok=True)
-    for path, text in texts(results, folder, page, agents).items():
+    for path, text in texts(results, folder, page, agents, replay_page).items():
         path.write_text(text)
 
 
 def texts(
-    results: dict[str, list[dict[str, Any]]], folder: Path, page: Path, agents: Path | None = None
+    results: dict[str, list[dict[str, Any]]],
+    folder: Path,
+    page: Path,
+    agents: Path | None = None,
+    replay_page: Path | None = None,
 ) -> dict[Path, str]:
-    """What the page and the READMEs are to say."""
+    """What the pages and the READMEs are to say."""
     text = HEAD + "\n" + targets_table(results) + "\n"
     links = {TARGETS: "", ABLATIONS: ""}
     for title in pictures(results):
         picture = folder / f"{title}.png"
+        if title.startswith(REPLAY):
+            continue  # on a page of its own
         group = ABLATIONS if title.startswith(ABLATIONS) else TARGETS
         links[group] += f"\n![greedy return over environment steps]({_relative(picture, page)})\n"
     text += links[TARGETS]
@@ -115,7 +122,10 @@ def texts(
             + "\n"
             + links[ABLATIONS]
         )
-    return {page: text, **({} if agents is None else readmes.texts(results, agents))}
+    found = {page: text, **({} if agents is None else readmes.texts(results, agents))}
+    if replay_page is not None:
+        found[replay_page] = replays.text(replay_page, results, folder, score)
+    return found
 
 
 def _relative(path: Path, page: Path) -> str:
@@ -224,13 +234,22 @@ def pictures(results: dict[str, list[dict[str, Any]]]) -> dict[str, list[RunLog]
         row = ROWS[name]
         if row.group in (APART, DEFAULTS):
             continue
-        title = re.sub("[/: ]", "_", row.task) if row.group == TARGETS else f"{ABLATIONS}-{name.partition('-')[0]}"
-        label = row.agent if row.group == TARGETS and not row.settings else name
+        title, label = _place(row)
         found.setdefault(title, []).extend(_curve(run, label) for run in runs)
     for title, runs in found.items():
         if runs and title.startswith(ABLATIONS) and not title.endswith(BASELINE.partition("-")[0]):
             runs.extend(_curve(run, f"{BASELINE}: the preset") for run in results[BASELINE])
     return {title: runs for title, runs in found.items() if runs}
+
+
+def _place(row: Row) -> tuple[str, str]:
+    """The picture of a row's curves, and their name in it."""
+    if row.group == REPLAY:
+        game, _, way = row.name.removeprefix(f"{REPLAY}-").partition("-")
+        return replays.picture(game), way
+    if row.group == TARGETS:
+        return re.sub("[/: ]", "_", row.task), row.name if row.settings else row.agent
+    return f"{ABLATIONS}-{row.name.partition('-')[0]}", row.name
 
 
 def _curve(run: dict[str, Any], label: str) -> RunLog:

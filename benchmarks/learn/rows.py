@@ -201,7 +201,8 @@ def _replays() -> list[Row]:
     ]
 
 
-ROWS = {row.name: row for row in (*_targets(), *_apart(), *_defaults(), *_replays(), *_ablations()) if row.agent in BUILT_IN}
+_ALL = (*_targets(), *_apart(), *_defaults(), *_replays(), *_ablations())
+ROWS = {row.name: row for row in _ALL if row.agent in BUILT_IN}
 DEFAULT = tuple(
     name for name, row in ROWS.items() if row.env_id != "ALE/Pong-v5" and row.group not in (DEFAULTS, REPLAY)
 )

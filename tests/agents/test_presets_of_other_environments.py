@@ -102,7 +102,6 @@ def test_atari_games_take_the_settings_of_another_one_and_not_of_minatars(grids)
     assert DQN.load_preset("ALE/Breakout-v5").path.stem == "ALE_Pong-v5"
 
 
-
 @pytest.mark.parametrize(
     ("env_id", "kind", "words"),
     [

@@ -19,6 +19,7 @@ def learn(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(ROOT)
     import benchmarks.learn.__main__
     import benchmarks.learn.readmes
+    import benchmarks.learn.replays
     import benchmarks.learn.report
 
     return benchmarks.learn
@@ -26,8 +27,8 @@ def learn(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_every_page_with_results_is_what_make_bench_learn_writes(learn: Any) -> None:
     main = sys.modules["benchmarks.learn.__main__"]
-    texts = learn.report.texts(learn.report.read(main.RESULTS), main.RESULTS, main.PAGE, main.AGENTS)
-    assert len(texts) == 2 + len(list(main.AGENTS.glob("*/README.md")))
+    texts = learn.report.texts(learn.report.read(main.RESULTS), main.RESULTS, main.PAGE, main.AGENTS, main.REPLAY_PAGE)
+    assert len(texts) == 3 + len(list(main.AGENTS.glob("*/README.md")))
     for path, text in texts.items():
         assert path.read_text() == text, f"{path} says something else: python -m benchmarks.learn --report"
 
@@ -116,6 +117,47 @@ def test_a_row_without_velocities_trains_with_that_preset_and_is_another_task_of
     first, second = learn.readmes.with_cells(overview, results).splitlines()
     assert first.endswith("| old |")
     assert second.endswith("| 475 on 20 other episodes: 3 k to 3 k steps, 1 of 1 seeds |")
+
+
+def test_the_page_about_replay_has_a_table_and_a_picture_of_each_game_that_was_run(learn: Any, tmp_path: Path) -> None:
+    rows, replays = learn.rows, learn.replays
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in rows.ROWS}
+    page = tmp_path / "replay.md"
+    page.write_text(f"before\n{learn.readmes.BEGIN}\nold\n{learn.readmes.END}\nafter\n")
+    assert "##" not in replays.text(page, results, tmp_path, learn.report.score)
+    row = rows.ROWS["replay-space_invaders-priorities"]
+    curve = [[50_000, 1.0], [100_000, 3.0]]
+    results[row.name] = [{**run_of(row, seed), "curve": curve, "target_return": 44.0} for seed in range(2)]
+    text = replays.text(page, results, tmp_path, learn.report.score)
+    assert "## Space Invaders" in text
+    assert "Breakout" not in text
+    assert "(replay-space_invaders.png)" in text
+    assert text.count("| not run yet | | | |") == len(rows.REPLAYS) - 1
+    assert "`noisy=false`, `n_step=1` | 2 | 1000 k | 2.0 | 400.5 |" in text
+    assert "| 44; without replay 13 |" in text
+    (title,) = learn.report.pictures(results)
+    assert title == replays.picture("space_invaders")
+    assert {run.agent for run in learn.report.pictures(results)[title]} == {"priorities"}
+    page.write_text("no section")
+    with pytest.raises(learn.readmes.NoSectionError):
+        replays.text(page, results, tmp_path, learn.report.score)
+
+
+def test_rows_about_replay_differ_in_one_thing_each(learn: Any) -> None:
+    """DQN's preset, and Rainbow with its other parts off, but for priorities."""
+    from reverie.agents import find, presets
+
+    def settings_of(way: str) -> dict[str, Any]:
+        agent, settings = learn.rows.REPLAYS[way]
+        preset = presets.load(find(agent).presets / "MinAtar_Breakout-v0.toml", find(agent).config)
+        return vars(presets.override(preset, settings).config)
+
+    uniform, priorities = settings_of("uniform"), settings_of("priorities")
+    shared = uniform.keys() & priorities.keys()
+    assert {name for name in shared if uniform[name] != priorities[name]} == set()
+    assert priorities["prioritized"]
+    assert {name for name in uniform if uniform[name] != settings_of("three-steps")[name]} == {"n_step"}
+    assert {name for name in uniform if uniform[name] != settings_of("none")[name]} == {"capacity", "learning_starts"}
 
 
 def test_a_readme_without_a_place_for_results_is_named(learn: Any, tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def _has_images(known: str) -> bool:
 
 
 def _namespace(env_id: str) -> str:
-    """"ALE" of `ALE/Pong-v5`; empty without one."""
+    """ "ALE" of `ALE/Pong-v5`; empty without one."""
     return _bare(env_id).rpartition("/")[0]
 
 
