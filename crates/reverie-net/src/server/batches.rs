@@ -72,11 +72,15 @@ impl Planned {
         self.unpacking.bytes
     }
 
+    /// True if chunks must be unpacked for it, which takes long, or read from the disk.
+    pub(super) fn unpacks(&self) -> bool {
+        self.unpacking.bytes > HEAVY_BYTES as u64 || self.unpacking.reads_disk
+    }
+
     /// True if a thread other than the session's gathers it.
     pub(super) fn is_gathered_apart(&self) -> bool {
-        let unpacks = self.unpacking.bytes > HEAVY_BYTES as u64 || self.unpacking.reads_disk;
         let copies = self.lying.is_none() && self.size_bytes() >= APART_BYTES;
-        (unpacks || copies) && has_threads()
+        (copies || self.unpacks()) && has_threads()
     }
 }
 

@@ -17,14 +17,17 @@ use std::task::{Context, Poll};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore};
 
-/// Batches gathered by threads at a time; the others wait without a thread.
+/// Batches gathered by threads at a time, of those that are unpacked and of others; the rest wait without a thread.
 const MOST_THREADS: usize = 32;
 
 /// The limits that the batches of all connections share.
 pub(super) struct Turns {
     /// Permits to unpack a chunk, in the order of requests.
     chunks: Arc<Semaphore>,
-    threads: Arc<Semaphore>,
+    /// Of batches that are unpacked: their threads wait for each other.
+    unpacking: Arc<Semaphore>,
+    /// Of batches that are only copied.
+    copying: Arc<Semaphore>,
 }
 
 impl Turns {
@@ -32,7 +35,8 @@ impl Turns {
     pub(super) fn new() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let chunks = Arc::new(Semaphore::new((processors / 2).max(1)));
-        Self { chunks, threads: Arc::new(Semaphore::new(MOST_THREADS)) }
+        let [unpacking, copying] = [(); 2].map(|()| Arc::new(Semaphore::new(MOST_THREADS)));
+        Self { chunks, unpacking, copying }
     }
 }
 
@@ -49,15 +53,15 @@ impl Turns {
         Arc::clone(&self.chunks).acquire_many_owned(all as u32).await.expect("never closed")
     }
 
-    /// Lets no further batch be gathered while the permit is held.
-    pub(super) fn hold_threads(&self) -> tokio::sync::OwnedSemaphorePermit {
-        let all = MOST_THREADS as u32;
-        Arc::clone(&self.threads).try_acquire_many_owned(all).expect("no batch is gathered")
+    /// Lets no further batch be unpacked (true) or copied (false) while the permit is held.
+    pub(super) fn hold_threads(&self, unpacking: bool) -> tokio::sync::OwnedSemaphorePermit {
+        let threads = if unpacking { &self.unpacking } else { &self.copying };
+        Arc::clone(threads).try_acquire_many_owned(MOST_THREADS as u32).expect("no batch is gathered")
     }
 
-    /// The number of threads that gather.
+    /// The number of threads that unpack.
     pub(super) fn num_threads(&self) -> usize {
-        MOST_THREADS - self.threads.available_permits()
+        MOST_THREADS - self.unpacking.available_permits()
     }
 }
 
@@ -119,7 +123,8 @@ struct Ended {
 impl Gathering {
     /// Starts to gather.
     pub(super) fn begin(turns: &Turns, id: u64, planned: &Arc<Planned>, draws: Draws, room: Room) -> Self {
-        let (ended, threads, chunks) = (Arc::<Ended>::default(), Arc::clone(&turns.threads), Arc::clone(&turns.chunks));
+        let (ended, chunks) = (Arc::<Ended>::default(), Arc::clone(&turns.chunks));
+        let threads = Arc::clone(if planned.unpacks() { &turns.unpacking } else { &turns.copying });
         let (planned, theirs) = (Arc::clone(planned), Arc::clone(&ended));
         let gathered = async move {
             let thread = threads.acquire_owned().await;

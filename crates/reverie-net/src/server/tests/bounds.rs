@@ -72,7 +72,8 @@ async fn a_large_batch_that_is_copied_holds_up_no_other_request() {
     let (shared, way) = (shared(ITEM_BYTES, Limits::default(), None), ScriptedWay::default());
     way.hello();
     Arc::clone(&shared).welcome(Box::new(way.clone())).await;
-    let held = shared.turns.hold_threads();
+    let _unpacking = shared.turns.hold_threads(true);
+    let held = shared.turns.hold_threads(false);
     way.ask(1, 1);
     way.say(Asked::Request(proto::Request { id: 2, timeout: None, body: Some(request::Body::Why("a".to_owned())) }));
     let part_bytes = || way.script().queued.iter().map(size).filter(|size| *size > 1).sum::<u64>();
