@@ -11,7 +11,7 @@ from .readmes import BEGIN, END, SECTION, NoSectionError, Results, thousands
 from .rows import GAMES, ONLINE, REPLAY, REPLAYS, ROWS
 
 WAYS = {
-    "none": "the newest 32 steps, one batch",
+    "none": "drawn uniformly from the newest 32 steps",
     "uniform": "drawn uniformly from 100,000 steps",
     "three-steps": "the same, rewards of three steps",
     "priorities": "the same as the second row, by priority",

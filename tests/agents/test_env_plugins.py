@@ -65,4 +65,7 @@ def test_plugins_are_not_loaded_for_an_environment_that_is_there(installed):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         describe("CartPole-v1")
+        with pytest.raises(UnknownEnvironmentError, match="has no version"):
+            describe("CartPole")
+        env_plugins.register_for("ALE/Pong-v5")  # registered later, by a package that has no plugin
     assert "Arcade/Grid-v0" not in gymnasium.registry

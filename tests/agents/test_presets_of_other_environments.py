@@ -88,6 +88,7 @@ def grids():
         ("rainbow", "MinAtar/Asterix-v7", "MinAtar_Breakout-v0"),  # and not its defaults for images
         ("ppo", "MinAtar/Asterix-v7", "images"),
         ("rainbow", "Breakout-v7", "images"),
+        ("dqn", "Breakout-v7", "ALE_Pong-v5"),  # images of no namespace are no grids
         ("impala", "MinAtar/Asterix-v7", "ALE_Pong-v5"),
     ],
 )

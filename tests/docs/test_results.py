@@ -155,6 +155,8 @@ def test_rows_about_replay_differ_in_one_thing_each(learn: Any) -> None:
     uniform, priorities = settings_of("uniform"), settings_of("priorities")
     shared = uniform.keys() & priorities.keys()
     assert {name for name in shared if uniform[name] != priorities[name]} == set()
+    parts_off = {"head": "scalar", "dueling": False, "double": False, "noisy": False, "target_rate": 0.0}
+    assert {name: priorities[name] for name in parts_off} == parts_off
     assert priorities["prioritized"]
     assert {name for name in uniform if uniform[name] != settings_of("three-steps")[name]} == {"n_step"}
     assert {name for name in uniform if uniform[name] != settings_of("none")[name]} == {"capacity", "learning_starts"}

@@ -1,6 +1,6 @@
 """Environments of installed packages that register them through the entry points of Gymnasium's plugins.
 
-Gymnasium loads such packages by itself no more (since 1.0); each would have to be imported by hand, in every process.
+Since 1.0 Gymnasium no longer loads such packages: each would have to be imported by hand, in every process.
 """
 
 from __future__ import annotations
@@ -15,12 +15,18 @@ GROUP = "gymnasium.envs"
 
 
 def register_for(env_id: str) -> None:
-    """Register the environments of all such packages, once, unless an environment of this id is there already.
+    """Register the environments of all such packages, once, unless this one is known without them.
 
     A package that fails is reported as a warning, and the others are registered.
     """
-    if ":" not in env_id and env_id not in gymnasium.registry:
+    from reverie.agents.atari import is_game
+
+    if not (":" in env_id or is_game(env_id) or any(_is_version_of(known, env_id) for known in gymnasium.registry)):
         _register_all()
+
+
+def _is_version_of(known: str, env_id: str) -> bool:
+    return known == env_id or known.rpartition("-v")[0] == env_id
 
 
 @functools.cache

@@ -75,8 +75,7 @@ def for_environment(folder: Path, config_class: type[Any], env_id: str, path: Pa
     if path is not None:
         named = _named(folder, env_id, Path(path))
         preset = load(named, config_class)
-        other = environment_of(named)
-        if other == env_id or not named.resolve().is_relative_to(folder.resolve()):
+        if named.name == _file(folder, env_id).name or not named.resolve().is_relative_to(folder.resolve()):
             return preset
         return _with_own_target(preset, _words(named), describe(env_id, preset.environment))
     own = _file(folder, env_id)
@@ -138,7 +137,7 @@ def _nearest_of_kind(folder: Path, spec: EnvSpec) -> str:
     if not known:
         raise PresetError(folder, "has no presets: write one, and name the file")
     alike = [one for one in known if _has_images(one) == spec.has_images] or known
-    alike = [one for one in alike if _namespace(one) == _namespace(spec.env_id)] or alike
+    alike = [one for one in alike if _namespace(one) == _namespace(spec.env_id)] or [*filter(is_game, alike)] or alike
     bare = {_bare(one): one for one in alike}
     named = difflib.get_close_matches(_bare(spec.env_id), bare, n=1)
     return bare[named[0]] if named else next((one for one in COMMON if one in alike), alike[0])

@@ -88,7 +88,10 @@ impl Engine {
     }
 
     fn part(&mut self, part: &proto::Part) -> Result<()> {
-        let Some(request) = self.requests.get_mut(part.id) else { return Ok(()) };
+        let Some(request) = self.requests.get_mut(part.id) else {
+            self.receiving(false);
+            return Ok(());
+        };
         let arriving = request.arriving.as_mut();
         arriving.ok_or_else(|| Error::Protocol("a part of no batch".to_owned()))?.part(part)?;
         self.finish_batch(part.id)
@@ -96,7 +99,10 @@ impl Engine {
 
     fn finish_batch(&mut self, id: u64) -> Result<()> {
         let Some(request) = self.requests.get_mut(id) else { return Ok(()) };
-        let Some(arriving) = request.arriving.take_if(|arriving| arriving.is_complete()) else { return Ok(()) };
+        let Some(arriving) = request.arriving.take_if(|arriving| arriving.is_complete()) else {
+            self.receiving(true);
+            return Ok(());
+        };
         let last = arriving.last;
         // Draws without a caller are not acknowledged.
         self.has_leased |= request.consumes;
@@ -107,7 +113,14 @@ impl Engine {
                 false => self.returned.push(request.take_back(id)),
             }
         }
-        self.requests.complete(id, arriving.finish(), last)
+        self.requests.complete(id, arriving.finish(), last)?;
+        self.receiving(false);
+        Ok(())
+    }
+
+    fn receiving(&mut self, receiving: bool) {
+        self.requests.receiving(receiving);
+        self.outbox.set_grace(self.requests.grace());
     }
 }
 

@@ -1,7 +1,7 @@
 //! Requests that wait for their answers.
 
 use super::answer::{Answer, doing};
-use super::answer_time::AnswerTime;
+use super::answer_time::{AnswerTime, earlier};
 use super::request::{Request, is_for_the_disk};
 use super::work::NewRequest;
 use crate::proto::{self, reply};
@@ -55,6 +55,13 @@ impl Requests {
     /// Adds the time that an answer took that the server gave at once.
     pub(super) fn measured(&mut self, took: Duration) {
         self.answer_time.measured(took);
+    }
+
+    /// Notes whether a batch is arriving in parts.
+    pub(super) fn receiving(&mut self, receiving: bool) {
+        if self.answer_time.receiving(receiving) {
+            self.soonest = self.soonest.map(|soonest| soonest.min(Instant::now() + self.grace()));
+        }
     }
 
     /// How long after its deadline an answer may still be on its way.
@@ -298,8 +305,7 @@ impl Requests {
         silent: impl Fn(Duration, &str) -> Error,
     ) -> (Vec<u64>, Vec<u64>) {
         let grace = self.grace();
-        let (mut withdrawn, mut returned) = (Vec::new(), Vec::new());
-        let mut forgotten = Vec::new();
+        let (mut withdrawn, mut returned, mut forgotten) = (Vec::new(), Vec::new(), Vec::new());
         for (id, request) in &mut self.all {
             let due = match outage {
                 None => request.due.map(|due| due + grace),
@@ -311,8 +317,7 @@ impl Requests {
             match request.withdrawn {
                 true => request.withdraw(),
                 false => {
-                    let what = doing(request.body.as_ref());
-                    request.fail(silent(now - request.since, &what));
+                    request.fail(silent(now - request.since, &doing(request.body.as_ref())));
                     withdrawn.extend((!request.may_hold_draws()).then_some(*id));
                 }
             }
@@ -324,14 +329,14 @@ impl Requests {
             }
         }
         forgotten.into_iter().for_each(|id| self.forget(id));
-        let returning = &returned;
-        self.unsent.retain(|id| !returning.contains(id));
+        self.unsent.retain(|id| !returned.contains(id));
         self.soonest = self.wanted().filter_map(|request| Some(request.due? + grace)).min();
         (withdrawn, returned)
     }
 
     /// Marks all requests as unsent after the connection was lost; drops those that no caller waits for.
     pub(super) fn lost(&mut self) {
+        self.answer_time.receiving(false);
         for request in self.all.values_mut() {
             request.arriving = None;
             if request.withdrawn {
@@ -342,8 +347,7 @@ impl Requests {
             request.batches.clear();
         }
         self.all.retain(|_, request| request.answer.is_some() || request.returning || request.leased);
-        let is_unsent = |request: &Request| request.answer.is_some();
-        self.unsent = self.all.iter().filter(|(_, request)| is_unsent(request)).map(|(id, _)| *id).collect();
+        self.unsent = self.all.iter().filter(|(_, request)| request.answer.is_some()).map(|(id, _)| *id).collect();
         self.held.clear();
         if self.holds {
             self.hold();
@@ -390,10 +394,6 @@ impl Requests {
     pub(super) fn any_wanted(&self) -> bool {
         self.all.values().any(Request::is_wanted)
     }
-}
-
-fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
-    one.into_iter().chain(other).min()
 }
 
 #[cfg(test)]

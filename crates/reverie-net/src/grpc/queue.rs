@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 /// The cost of a message in addition to its bytes.
 const OVERHEAD: u64 = 64;
 
-/// Messages between the session and the connection. Small ones go before batches: a batch may take long to be sent.
+/// Messages between the session and the connection. Replies go before batches, which may take long to be sent.
 #[derive(Default)]
 pub(super) struct Queue {
     /// Guards the messages and the wakers; nothing is encoded, freed or woken under the lock.
@@ -21,7 +21,7 @@ pub(super) struct Queue {
 #[derive(Default)]
 struct State {
     messages: VecDeque<Queued>,
-    /// Small messages that go before the others.
+    /// Replies and the like, which go before batches.
     ahead: VecDeque<ServerMessage>,
     bytes: u64,
     /// The session sends no more.
@@ -110,12 +110,13 @@ impl Queue {
 
     /// Ends the queue: the connection sends no more.
     pub(super) fn close(&self) {
-        let mut _left = Default::default();
+        let mut left = Default::default();
         self.change(|state| {
             state.gone = true;
-            _left = state.take_all();
+            left = state.take_all();
             state.session.take().map(|(session, _)| session)
         });
+        drop(left);
     }
 
     pub(super) fn send(&self, message: Queued) {
@@ -167,12 +168,13 @@ impl Queue {
 
     /// Drops the remaining messages.
     pub(super) fn abandon(&self) {
-        let mut _left = Default::default();
+        let mut left = Default::default();
         self.change(|state| {
             state.abandoned = true;
-            _left = state.take_all();
+            left = state.take_all();
             state.connection.take()
         });
+        drop(left);
     }
 }
 

@@ -55,8 +55,8 @@ struct Head {
 pub(super) struct Planned {
     plan: Arc<Plan>,
     layout: Layout,
-    /// The large cells, if the transport takes them from where they are in memory.
-    lying: Option<(Arc<Split>, Vec<Lying>)>,
+    /// Set if the transport takes pieces and cells are large.
+    split: Option<Arc<Split>>,
     /// What has to be unpacked or read from the disk before.
     unpacking: Unpacking,
 }
@@ -77,9 +77,19 @@ impl Planned {
         self.unpacking.bytes > HEAVY_BYTES as u64 || self.unpacking.reads_disk
     }
 
-    /// True if a thread other than the session's gathers it.
-    pub(super) fn is_gathered_apart(&self) -> bool {
-        let copies = self.lying.is_none() && self.size_bytes() >= APART_BYTES;
+    /// The large cells where they are in memory, if they are sent from there.
+    pub(super) fn lying(&self, draws: &Draws) -> Option<Vec<Lying>> {
+        self.split.as_ref()?.lying(draws)
+    }
+
+    /// True if a thread other than the session's gathers it. `lies`: large cells are sent from where they are.
+    pub(super) fn is_gathered_apart(&self, draws: &Draws, lies: bool) -> bool {
+        let large = |index: &usize| self.layout.outputs[*index].len();
+        let away: usize = match &self.split {
+            Some(split) if lies => split.large().iter().map(large).sum(),
+            _ => 0,
+        };
+        let copies = self.size_bytes() - away >= APART_BYTES && !draws.items.is_empty();
         (copies || self.unpacks()) && has_threads()
     }
 }
@@ -92,7 +102,7 @@ impl Batches {
             return Ok(Planned {
                 plan: Arc::new(Plan::nothing()),
                 layout,
-                lying: None,
+                split: None,
                 unpacking: Unpacking::default(),
             });
         }
@@ -108,8 +118,7 @@ impl Batches {
         let layout = Layout::new(draws.len(), &plan.outputs)?;
         let unpacking = plan.unpacking(draws)?;
         let split = if way.takes_pieces() && unpacking == Unpacking::default() { self.split(&plan) } else { None };
-        let lying = split.and_then(|split| split.lying(draws).map(|lying| (split, lying)));
-        Ok(Planned { plan, layout, lying, unpacking })
+        Ok(Planned { plan, layout, split, unpacking })
     }
 
     fn split(&mut self, plan: &Arc<Plan>) -> Option<Arc<Split>> {
@@ -126,10 +135,12 @@ impl Batches {
         &mut self,
         way: &mut dyn Way,
         pool: &Pool,
-        (id, planned, draws): (u64, &mut Planned, &Draws),
+        batch: (u64, &Planned, &Draws),
+        lying: Option<Vec<Lying>>,
         leave: Option<Leave>,
         kind: (bool, bool),
     ) -> Result<Sent> {
+        let (_, planned, draws) = batch;
         let size = planned.size_bytes();
         let (mut slot, mut pieces) = (None, Pieces::default());
         if let Some(mut lent) = way.lend(size) {
@@ -138,8 +149,8 @@ impl Batches {
         } else {
             let Some(leave) = leave else { return Ok(Sent::Refused) };
             let leave = Arc::new(leave);
-            pieces = match planned.lying.take() {
-                Some((split, lying)) => scattered(planned, &split, lying, draws, pool, &leave)?,
+            pieces = match planned.split.as_ref().zip(lying) {
+                Some((split, lying)) => scattered(planned, split, lying, draws, pool, &leave)?,
                 None => {
                     let mut block = pool.take(size, &leave)?;
                     heavy(size, || fill(planned, draws, block.as_uninit()))?;
@@ -147,7 +158,7 @@ impl Batches {
                 }
             };
         }
-        self.announce(way, (id, planned, draws), slot, pieces, kind);
+        self.announce(way, batch, slot, pieces, kind);
         Ok(Sent::Whole)
     }
 

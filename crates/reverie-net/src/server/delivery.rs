@@ -58,7 +58,7 @@ impl Link {
 
     /// Drops the plan of the first answer, which is not sent any more.
     pub(super) fn forget_planned(&mut self) {
-        (self.planned, self.waits_for_leave) = (None, None);
+        (self.planned, self.leave, self.waits_for_leave) = (None, None, None);
     }
 
     /// Stores the permission that was waited for.
@@ -92,23 +92,26 @@ impl Link {
         }
         let size = self.planned.as_ref().map_or(0, |planned| planned.size_bytes() as u64);
         // One batch may always be sent: otherwise a batch larger than the bound could never be.
-        let below = (most.saturating_sub(size)).max(1);
+        let below = most.saturating_sub(size + self.gathering_bytes()).max(1);
         self.way.poll_queued(context, below).map(|()| None)
     }
 
-    /// Ready when a thread has gathered the batch, and there is room for it among the unsent batches.
-    pub(super) fn poll_gathered(&mut self, context: &mut Context<'_>, most: u64) -> Poll<Result<Room>> {
-        let Some((planned, gathering)) = &mut self.gathering else { return Poll::Pending };
-        let below = most.saturating_sub(planned.size_bytes() as u64).max(1);
-        match self.way.poll_queued(context, below) {
-            Poll::Ready(()) => gathering.poll(context),
-            Poll::Pending => Poll::Pending,
-        }
+    /// Ready when a thread has gathered the batch. There is room for it among the unsent batches, as it counts as one.
+    pub(super) fn poll_gathered(&mut self, context: &mut Context<'_>) -> Poll<Result<Room>> {
+        self.gathering.as_mut().map_or(Poll::Pending, |(_, gathering)| gathering.poll(context))
+    }
+
+    /// The bytes of the batch that a thread gathers.
+    fn gathering_bytes(&self) -> u64 {
+        self.gathering.as_ref().map_or(0, |(planned, _)| planned.size_bytes() as u64)
     }
 
     pub(super) fn deliver(&mut self, shared: &Shared, answer: &Answer, draws: &Draws, last: bool) -> Result<Sent> {
-        let mut planned = match self.planned.take() {
-            Some(planned) => planned,
+        let (planned, lying) = match self.planned.take() {
+            Some(planned) => {
+                let lying = planned.lying(draws);
+                (planned, lying)
+            }
             None => {
                 let planned = self.batches.plan(&*self.way, &answer.reading, draws)?;
                 let (needed, budget) = (planned.size_bytes() as u64, shared.limits.session_batch_bytes);
@@ -129,23 +132,25 @@ impl Link {
                         hint: "ask for fewer samples or columns, or cut shorter chunks (max_chunk_length)".to_owned(),
                     });
                 }
-                if planned.is_gathered_apart() && self.gathering.is_some() {
+                let lying = planned.lying(draws);
+                if self.gathering.is_some() && planned.is_gathered_apart(draws, lying.is_some()) {
                     return Ok(Sent::Apart);
                 }
-                if self.way.queued_bytes() + needed > budget {
+                if self.way.queued_bytes() + self.gathering_bytes() + needed > budget {
                     self.planned = Some(planned);
                     return Ok(Sent::Refused);
                 }
-                planned
+                (planned, lying)
             }
         };
         let size = planned.size_bytes();
         let leave = self.leave.take().or_else(|| shared.pool.try_leave(size));
-        if planned.is_gathered_apart() {
+        if planned.is_gathered_apart(draws, lying.is_some()) {
             return self.gather_apart(shared, answer.id, planned, draws, leave);
         }
         let kind = (last, answer.is_leased());
-        let sent = self.batches.send(&mut *self.way, &shared.pool, (answer.id, &mut planned, draws), leave, kind)?;
+        let batch = (answer.id, &planned, draws);
+        let sent = self.batches.send(&mut *self.way, &shared.pool, batch, lying, leave, kind)?;
         if let Sent::Refused = sent {
             self.waits_for_leave = Some(Box::pin(shared.pool.leave(size)));
             self.planned = Some(planned);

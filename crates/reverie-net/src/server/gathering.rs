@@ -17,7 +17,7 @@ use std::task::{Context, Poll};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore};
 
-/// Batches gathered by threads at a time, of those that are unpacked and of others; the rest wait without a thread.
+/// Batches that are unpacked at a time: most of their threads wait for a turn. Others wait without a thread.
 const MOST_THREADS: usize = 32;
 
 /// The limits that the batches of all connections share.
@@ -26,7 +26,7 @@ pub(super) struct Turns {
     chunks: Arc<Semaphore>,
     /// Of batches that are unpacked: their threads wait for each other.
     unpacking: Arc<Semaphore>,
-    /// Of batches that are only copied.
+    /// Of batches that are copied: one for each processor.
     copying: Arc<Semaphore>,
 }
 
@@ -35,7 +35,7 @@ impl Turns {
     pub(super) fn new() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let chunks = Arc::new(Semaphore::new((processors / 2).max(1)));
-        let [unpacking, copying] = [(); 2].map(|()| Arc::new(Semaphore::new(MOST_THREADS)));
+        let [unpacking, copying] = [MOST_THREADS, processors].map(|threads| Arc::new(Semaphore::new(threads)));
         Self { chunks, unpacking, copying }
     }
 }
@@ -56,7 +56,8 @@ impl Turns {
     /// Lets no further batch be unpacked (true) or copied (false) while the permit is held.
     pub(super) fn hold_threads(&self, unpacking: bool) -> tokio::sync::OwnedSemaphorePermit {
         let threads = if unpacking { &self.unpacking } else { &self.copying };
-        Arc::clone(threads).try_acquire_many_owned(MOST_THREADS as u32).expect("no batch is gathered")
+        let all = threads.available_permits() as u32;
+        Arc::clone(threads).try_acquire_many_owned(all).expect("no batch is gathered")
     }
 
     /// The number of threads that unpack.
@@ -104,7 +105,7 @@ impl Room {
     }
 }
 
-/// A batch that a thread gathers. If it is dropped, the work ends before the next chunk, and does not wait for its turn.
+/// A batch that a thread gathers. If it is dropped, the work does not begin, or ends before the next chunk is unpacked.
 pub(super) struct Gathering {
     /// The request.
     pub(super) id: u64,
@@ -164,8 +165,12 @@ fn gather(
         true => Err(Error::Unavailable("the request is no longer waited for".to_owned())),
         false => Ok(()),
     };
+    check()?;
     let mut turn = None;
     let mut pause = |_bytes| {
+        if !planned.unpacks() {
+            return check();
+        }
         // Queue behind the threads that wait already.
         drop(turn.take());
         check()?;

@@ -30,6 +30,8 @@ pub(super) struct Answer {
     pub(super) groups: VecDeque<Draws>,
     /// The groups that were sent, while the client may ask for them again.
     pub(super) sent: VecDeque<Draws>,
+    /// True if batches were sent, which its end must follow.
+    pub(super) has_sent: bool,
     /// The error that ended the request early.
     pub(super) error: Option<Error>,
     /// The lease of the draws from tables that delete sampled items.
@@ -46,7 +48,18 @@ impl Answer {
     fn empty(id: u64, reading: Reading) -> Self {
         let lease = Lease::default();
         let (groups, sent) = (VecDeque::new(), VecDeque::new());
-        Self { id, reading, groups, sent, error: None, lease, apart: false, asked_bytes: 0, stopwatch: None }
+        Self {
+            id,
+            reading,
+            groups,
+            sent,
+            has_sent: false,
+            error: None,
+            lease,
+            apart: false,
+            asked_bytes: 0,
+            stopwatch: None,
+        }
     }
 
     /// An answer of one batch.
@@ -80,6 +93,7 @@ impl Answer {
 
     /// Moves the first group to the sent ones, if it may be asked for again.
     pub(super) fn first_was_sent(&mut self) {
+        self.has_sent = true;
         let sent = self.groups.pop_front();
         let leased = self.is_leased();
         self.sent.extend(sent.filter(|_| leased));

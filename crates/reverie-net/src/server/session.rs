@@ -279,7 +279,14 @@ impl Session {
         }
     }
 
-    /// Sends a small message, before batches that are queued. Does nothing without a connection.
+    /// Sends a message behind the batches that are queued, of which some are of the same request.
+    pub(super) fn send_behind(&mut self, body: Body) {
+        if let Some(link) = &mut self.link {
+            link.way.send(ServerMessage { body: Some(body) });
+        }
+    }
+
+    /// Sends a reply, a confirmation or the like, before batches that are queued. Does nothing without a connection.
     pub(super) fn send(&mut self, body: Body) {
         if let Some(link) = &mut self.link {
             link.way.send_ahead(ServerMessage { body: Some(body) });

@@ -46,3 +46,27 @@ fn what_deletes_all_that_matches_is_not_done_again_by_a_server_that_does_not_kno
     let again: Vec<u64> = std::iter::from_fn(|| requests.next(Instant::now())).map(|(one, _)| one.id).collect();
     assert_eq!(again, [4, 5, 6], "keys name what is deleted, and what was never sent was never done");
 }
+
+#[test]
+fn behind_a_batch_that_arrives_a_request_for_draws_has_longer_until_that_has_ended() {
+    let lender: Weak<Outbox> = Weak::new();
+    let (grace, start) = (Duration::from_millis(50), Instant::now());
+    let mut requests = Requests::new(grace, lender);
+    let (mut ticket, promise) = Ticket::promised(Arc::new(NothingToWithdraw), 1, false);
+    let timeout = Some(Duration::from_millis(100));
+    let (body, answer) = (Some(Body::Sample(proto::Sample::default())), Answer::Done(promise));
+    requests.push(NewRequest { id: 1, body, timeout, patient: false, leases: true, answer }, start);
+    let mut late = |requests: &mut Requests, now| {
+        let _ = requests.expire(now, None, Duration::ZERO, |_, _| Error::Deadline("silent".to_owned()));
+        ticket.poll().is_some()
+    };
+    requests.receiving(true);
+    assert!(!late(&mut requests, start + Duration::from_secs(4)), "five seconds");
+    assert!(requests.next_timer(None, Duration::ZERO).unwrap() > start + Duration::from_secs(5));
+    requests.receiving(false);
+    assert!(
+        requests.next_timer(None, Duration::ZERO).unwrap() < start + Duration::from_secs(4),
+        "it is looked at again"
+    );
+    assert!(late(&mut requests, start + Duration::from_secs(4)));
+}

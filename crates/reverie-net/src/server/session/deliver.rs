@@ -4,7 +4,6 @@ use super::super::batches::Sent;
 use super::super::gathering::Room;
 use super::super::session::Session;
 use super::requests::refusal;
-use crate::proto::ServerMessage;
 use crate::proto::server_message::Body;
 use reverie_core::{Error, Result};
 
@@ -105,9 +104,9 @@ impl Session {
             Some(error) => {
                 let reply = refusal(answer.id, error);
                 self.end_span(&reply);
-                if let Some(link) = &mut self.link {
-                    // Behind its own batches.
-                    link.way.send(ServerMessage { body: Some(Body::Reply(reply)) });
+                match answer.has_sent {
+                    true => self.send_behind(Body::Reply(reply)),
+                    false => self.send(Body::Reply(reply)),
                 }
             }
         }

@@ -103,7 +103,7 @@ impl Session {
         if stalled {
             return Poll::Ready(Event::Stalled);
         }
-        if let Poll::Ready(gathered) = link.poll_gathered(context, self.shared.limits.session_batch_bytes) {
+        if let Poll::Ready(gathered) = link.poll_gathered(context) {
             return Poll::Ready(Event::Gathered(gathered));
         }
         if stopping && self.undrained.is_some() {

@@ -5,6 +5,7 @@ use super::super::memory::Outcome;
 use super::super::samples::Answer;
 use super::super::session::Session;
 use crate::proto;
+use crate::proto::server_message::Body;
 use reverie_core::{Error, Result};
 
 /// Requests that one message may return at most: each gets an answer.
@@ -70,6 +71,8 @@ impl Session {
         self.memory.take(id);
         self.spans.abandon(id, "the client did not wait for it");
         let done = proto::reply::Body::Done(proto::Done {});
-        self.reply(proto::Reply { id, body: Some(done) }, false);
+        let reply = proto::Reply { id, body: Some(done) };
+        self.end_span(&reply);
+        self.send_behind(Body::Reply(reply));
     }
 }

@@ -15,7 +15,7 @@ fn insert_packed(shared: &Shared, item_bytes: usize, cells: usize) -> i64 {
     shared.tables.get("a").unwrap().insert(items).unwrap().poll().unwrap().unwrap()[0].get()
 }
 
-async fn until(what: impl Fn() -> bool) {
+async fn until(mut what: impl FnMut() -> bool) {
     let waited = async {
         while !what() {
             tokio::task::yield_now().await;
@@ -30,12 +30,8 @@ async fn a_batch_that_is_unpacked_holds_up_no_other_and_ends_when_it_is_withdraw
     let key = insert_packed(&shared, 10, 400_000);
     way.hello();
     Arc::clone(&shared).welcome(Box::new(way.clone())).await;
-    let get = |id| {
-        let get = proto::Get { table: "a".to_owned(), keys: crate::convert::numbers::encode(&[key]), reading: None };
-        way.say(Asked::Request(proto::Request { id, timeout: None, body: Some(request::Body::Get(get)) }));
-    };
     let held = shared.turns.hold();
-    (1..=2).for_each(get);
+    (1..=2).for_each(|id| way.say(get(id, &[key])));
     until(|| shared.turns.num_threads() == 1).await;
     way.ask(3, 1);
     let batch = |id| {
@@ -55,12 +51,11 @@ async fn a_batch_that_is_unpacked_holds_up_no_other_and_ends_when_it_is_withdraw
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_that_waits_for_its_turn_ends_when_it_is_withdrawn_and_not_when_its_turn_comes() {
     let (shared, way) = (shared(10, Limits::default(), None), ScriptedWay::default());
-    let keys = [insert_packed(&shared, 10, 400_000)];
+    let key = insert_packed(&shared, 10, 400_000);
     way.hello();
     Arc::clone(&shared).welcome(Box::new(way.clone())).await;
     let _held = shared.turns.hold();
-    let get = proto::Get { table: "a".to_owned(), keys: crate::convert::numbers::encode(&keys), reading: None };
-    way.say(Asked::Request(proto::Request { id: 1, timeout: None, body: Some(request::Body::Get(get)) }));
+    way.say(get(1, &[key]));
     until(|| shared.turns.num_threads() == 1).await;
     way.say(Asked::Cancel(proto::Cancel { id: 1, insert: false }));
     until(|| shared.turns.num_threads() == 0).await;
@@ -82,6 +77,62 @@ async fn a_large_batch_that_is_copied_holds_up_no_other_request() {
     assert_eq!(part_bytes(), 0, "no thread gathers the batch yet");
     drop(held);
     until(|| part_bytes() >= ITEM_BYTES as u64).await;
+}
+
+fn get(id: u64, keys: &[i64]) -> Asked {
+    let get = proto::Get { table: "a".to_owned(), keys: crate::convert::numbers::encode(keys), reading: None };
+    Asked::Request(proto::Request { id, timeout: None, body: Some(request::Body::Get(get)) })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_batch_of_a_small_packed_chunk_waits_for_no_turn_of_those_that_are_unpacked() {
+    let (shared, way) = (shared(10, Limits::default(), None), ScriptedWay::default());
+    let key = insert_packed(&shared, 1 << 20, 1);
+    way.hello();
+    Arc::clone(&shared).welcome(Box::new(way.clone())).await;
+    let _turns = shared.turns.hold();
+    way.say(get(1, &[key; 8]));
+    until(|| way.script().queued.iter().map(size).sum::<u64>() >= 8 << 20).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_that_a_thread_gathers_counts_among_the_unsent_ones() {
+    let limits = Limits { session_batch_bytes: 6 << 20, ..Limits::default() };
+    let (shared, way) = (shared(5 << 20, limits, None), ScriptedWay::default());
+    let small = shared.tables.get("a").unwrap().insert(row(&shared.tables, 2 << 20)).unwrap().poll().unwrap().unwrap();
+    way.hello();
+    Arc::clone(&shared).welcome(Box::new(way.clone())).await;
+    let held = shared.turns.hold_threads(false);
+    way.ask(1, 1);
+    way.say(get(2, &[small[0].get()]));
+    way.say(Asked::Request(proto::Request { id: 3, timeout: None, body: Some(request::Body::Why("a".to_owned())) }));
+    let replied = |message: &ServerMessage| matches!(&message.body, Some(Body::Reply(reply)) if reply.id == 3);
+    until(|| way.script().queued.iter().any(replied)).await;
+    assert!(way.script().most < 1 << 20, "both would be more than the bound");
+    drop(held);
+    until(|| way.script().bytes >= 5 << 20).await;
+    assert!(way.script().most < 6 << 20);
+    let mut bytes = 0;
+    until(|| {
+        bytes += way.read().as_ref().map_or(0, size);
+        bytes >= 7 << 20
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_refusal_of_a_request_overtakes_the_batches_of_others_and_follows_its_own() {
+    let limits = Limits { session_batch_bytes: 10_000, ..Limits::default() };
+    let (shared, way) = (shared(3000, limits, None), ScriptedWay::default());
+    connect(&shared, &way).await;
+    way.read();
+    way.ask(1, 1);
+    settle().await;
+    way.ask(2, 0);
+    settle().await;
+    let first = way.read().unwrap();
+    assert!(matches!(first.body, Some(Body::Reply(reply)) if reply.id == 2));
+    assert!(matches!(way.read().unwrap().body, Some(Body::Batch(batch)) if batch.id == 1));
 }
 
 #[tokio::test]
@@ -108,8 +159,7 @@ fn a_stop_ends_a_batch_that_is_unpacked_before_its_next_chunk() {
         way.hello();
         Arc::clone(&shared).welcome(Box::new(way.clone())).await;
         let held = shared.turns.hold();
-        let get = proto::Get { table: "a".to_owned(), keys: crate::convert::numbers::encode(&keys), reading: None };
-        way.say(Asked::Request(proto::Request { id: 1, timeout: None, body: Some(request::Body::Get(get)) }));
+        way.say(get(1, &keys));
         until(|| shared.turns.num_threads() == 1).await;
         shared.stop(Duration::ZERO).await;
         (shared, held)
