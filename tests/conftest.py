@@ -73,6 +73,36 @@ def pytest_collection_finish():
 
 
 @pytest.fixture
+def minatar():
+    """MinAtar's Breakout; without the package, a game with the same spaces whose grid has ones at random places."""
+    import gymnasium
+
+    from reverie.agents import env_plugins
+
+    game = "MinAtar/Breakout-v0"
+    env_plugins.register_for(game)
+    if game in gymnasium.registry:
+        yield
+        return
+
+    class Grid(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(0, 1, (10, 10, 4), bool)
+        action_space = gymnasium.spaces.Discrete(6)
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            return self.np_random.random((10, 10, 4)) < 0.1, {}
+
+        def step(self, action):
+            grid = self.np_random.random((10, 10, 4)) < 0.1
+            return grid, float(action == 1), bool(grid[0, 0, 0]), False, {}
+
+    gymnasium.register(game, entry_point=Grid)
+    yield
+    gymnasium.registry.pop(game)
+
+
+@pytest.fixture
 def networks_of():
     """A function: the networks of a learner, or of its state, each as one vector of its parameters."""
     import numpy as np
@@ -103,13 +133,14 @@ def signal_handlers_stay():
 
 @pytest.fixture
 def until():
-    """Waits until a condition is true, at most `WATCHDOG` seconds: `until(lambda: ...)`."""
+    """Waits until a condition is true, at most `WATCHDOG` seconds: `until(lambda: ...)`; returns what it found."""
 
     def until(true):
         deadline = time.monotonic() + WATCHDOG
-        while not true():
+        while not (found := true()):
             assert time.monotonic() < deadline, f"not within {WATCHDOG:g} s"
             threading.Event().wait(0.001)
+        return found
 
     return until
 

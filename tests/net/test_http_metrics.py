@@ -84,15 +84,21 @@ def test_the_metrics_are_those_of_the_guide_and_their_values_those_of_the_table(
     assert families <= {name.removesuffix("_total").removesuffix("_info") for name in named}
 
 
-def test_the_page_and_the_metrics_of_a_server_with_a_disk_show_it(uniform, tmp_path, read):
+def test_the_page_and_the_metrics_of_a_server_with_a_disk_show_it(uniform, tmp_path, read, until):
     with Server([uniform()], http=HERE, disk=tmp_path, memory_bytes=1 << 20) as server:
         client = server.client()
         noise = np.random.default_rng(1)
         for _ in range(40):
             client.insert_batch("t", {"x": noise.integers(0, 256, (1, 100_000), np.uint8)})
-        found = samples_of(read(server, "/metrics", Accept=PROMETHEUS)[2])
-        shown = json.loads(read(server, "/api/info")[2])["disk"]
-        disk = client.info().disk
+
+        def at_rest():
+            """All three, from a time at which no chunk was moved: the mover is a thread of its own."""
+            before = client.info().disk
+            metrics = samples_of(read(server, "/metrics", Accept=PROMETHEUS)[2])
+            page = json.loads(read(server, "/api/info")[2])["disk"]
+            return (metrics, page, before) if client.info().disk == before else None
+
+        found, shown, disk = until(at_rest)
     assert shown == dataclasses.asdict(disk)
     assert only(found, "reverie_disk_bytes", kind="chunks") == disk.chunk_bytes > 0
     assert only(found, "reverie_disk_bytes", kind="files") == disk.file_bytes
