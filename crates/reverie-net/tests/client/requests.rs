@@ -446,3 +446,25 @@ async fn an_answer_on_its_way_is_waited_for_as_long_as_the_measured_round_trip_a
     send_batch(&talk, id, 4, 100, 0, true).await;
     assert!(sample.await.unwrap().error.is_none());
 }
+
+#[tokio::test(start_paused = true)]
+async fn draws_behind_a_batch_that_still_arrives_are_waited_for_beyond_their_deadline() {
+    let fake = Fake::start();
+    let client = fake.client(SECOND);
+    let mut talk = connected(&fake, &client).await;
+    let (large, small) = (client.draw(draws(64), None), client.draw(draws(4), Some(Duration::ZERO)));
+    let ids = [talk.request().await.id, talk.request().await.id];
+    let head = convert::batch::encode_head(&[], &Structure::Tuple(vec![]), 0, false);
+    let (id, bulk_bytes) = (ids[0], 64 * 56);
+    let batch =
+        proto::Batch { id, head: 6, new_head: Some(head), num_draws: 64, bulk_bytes, last: true, ..Default::default() };
+    talk.say(Body::Batch(batch)).await;
+    talk.say(Body::Part(proto::Part { id, offset: 0, data: vec![0; 100].into() })).await;
+    tokio::time::sleep(2 * SECOND).await;
+    assert!(client.grace() >= 5 * SECOND, "{:?}", client.grace());
+    talk.say(Body::Part(proto::Part { id, offset: 100, data: vec![0; 64 * 56 - 100].into() })).await;
+    send_batch(&talk, ids[1], 4, 1000, 0, true).await;
+    assert!(small.await.unwrap().error.is_none());
+    assert!(large.await.unwrap().error.is_none());
+    assert!(client.grace() < SECOND, "{:?}", client.grace());
+}

@@ -121,7 +121,7 @@ async fn a_batch_that_a_thread_gathers_counts_among_the_unsent_ones() {
 }
 
 #[tokio::test]
-async fn the_refusal_of_a_request_overtakes_the_batches_of_others_and_follows_its_own() {
+async fn the_refusal_of_a_request_overtakes_the_batches_of_others() {
     let limits = Limits { session_batch_bytes: 10_000, ..Limits::default() };
     let (shared, way) = (shared(3000, limits, None), ScriptedWay::default());
     connect(&shared, &way).await;

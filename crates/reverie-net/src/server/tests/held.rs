@@ -45,6 +45,37 @@ fn report(way: &ScriptedWay, received: proto::Received) {
 }
 
 #[tokio::test]
+async fn the_error_that_ends_a_request_follows_the_batches_that_it_sent() {
+    let (shared, _) = consuming(3);
+    let way = ScriptedWay::default();
+    connect(&shared, &way).await;
+    way.read();
+    let parts = vec![proto::SamplePart { table: "a".to_owned(), num_samples: 5 }];
+    let body = Some(request::Body::Sample(proto::Sample { parts, ..Default::default() }));
+    way.say(Asked::Request(proto::Request { id: 1, timeout: Some(0.0), body }));
+    settle().await;
+    assert!(matches!(way.read().unwrap().body, Some(Body::Batch(batch)) if batch.num_draws == 3));
+    let last = std::iter::from_fn(|| way.read()).last().unwrap();
+    assert!(matches!(last.body, Some(Body::Reply(reply)) if reply.id == 1), "the deadline");
+}
+
+#[tokio::test]
+async fn the_answer_to_a_return_follows_the_batch_that_is_returned() {
+    let (shared, table) = consuming(1);
+    let way = ScriptedWay::default();
+    connect(&shared, &way).await;
+    way.read();
+    way.ask(1, 1);
+    settle().await;
+    report(&way, proto::Received { returned: crate::convert::numbers::encode(&[1_u64]), ..Default::default() });
+    settle().await;
+    assert!(matches!(way.read().unwrap().body, Some(Body::Batch(batch)) if batch.id == 1));
+    let last = std::iter::from_fn(|| way.read()).last().unwrap();
+    assert!(matches!(last.body, Some(Body::Reply(reply)) if reply.id == 1));
+    assert_eq!(left(&table), (1, 0, 0));
+}
+
+#[tokio::test]
 async fn a_client_that_reconnects_acknowledges_the_draws_that_it_received_before_the_restart() {
     let (shared, table) = restarted();
     let (other, _) = connect_as(&shared, 9).await;
