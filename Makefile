@@ -161,9 +161,10 @@ bench-smoke-replay: setup
 bench-smoke-training: setup
 	$(PY) -m benchmarks.learn --smoke
 	$(PY) -m benchmarks.train --work pong --smoke
+	$(PY) -m benchmarks.train --work classic --smoke
 	$(PY) benchmarks/gpu.py speed --device cpu --batch 16 --items 500 --seconds 0.1 --rounds 1 --threads 2 --out .bench-smoke && rm -r .bench-smoke
 
-train-bench: setup ## Ape-X DQN against SB3's DQN on CartPole-v1; ARGS="--work pong --minutes 60": on Pong, RLlib too
+train-bench: setup ## Ape-X DQN against SB3's DQN on CartPole-v1; ARGS="--work pong --minutes 60": on Pong, RLlib too; "--work classic": four agents, SBX too
 	$(PY) -m benchmarks.train $(ARGS)
 
 bench-learn: setup ## learning targets with five seeds, resumable (hours); ARGS="--rows cartpole-dqn --minutes 30"

@@ -12,6 +12,11 @@ BEGIN, END = "<!-- written by the benchmarks, do not edit -->", "<!-- until here
 SECTION = re.compile(f"{BEGIN}.*?{END}", re.DOTALL)
 WHOLE = {"network": " writer processes of ", "in-process": "| import, against"}
 """What only a run of all rows of a suite has in its table."""
+TRAINING = {
+    "train-pong": "training on Pong",
+    "train": "training on CartPole-v1",
+    "train-classic": "training from end to end",
+}
 HEADER = "| row | peer | ours | theirs | ratio | rounds | target | reached |\n|---|---|---|---|---|---|---|---|"
 
 
@@ -31,7 +36,7 @@ def section(results: Path) -> str:
         if table is not None:
             parts += [_heading(table, suite), HEADER + "\n" + "\n".join(with_targets(table.read_text()))]
             parts += [f"![{suite}]({results.name}/{plot.name})" for plot in sorted(results.glob(f"{table.stem}*.png"))]
-    for kind, words in (("train-pong", "training on Pong"), ("train", "training on CartPole-v1")):
+    for kind, words in TRAINING.items():
         table = newest(results, kind)
         if table is not None:
             parts += [_heading(table, words), "\n\n".join(_tables(table.read_text()))]

@@ -40,10 +40,12 @@ ROWS: dict[str, dict[str, Any]] = {
     "iql": {"env": "Pendulum-v1"},
     "impala": {"env": "CartPole-v1"},
     "ppo": {"env": "CartPole-v1", "num_actors": 1, "envs_per_actor": 8, "unroll_length": 32, "hidden": (64, 64)},
+    "r2d2": {"env": "CartPole-v1"},
 }
 UNROLLS = ("impala", "ppo")
 """Rows whose agents learn from unrolls out of a queue."""
 ITEMS = 20_000
+SEQUENCES = 200
 
 
 class SameBatch:
@@ -63,7 +65,7 @@ def learner(row: str, plan: CompilePlan | None) -> Any:
     settings = dict(ROWS[row])
     agent, spec = agents.find(row), describe(settings.pop("env"))
     config = dataclasses.replace(agent.load_preset(spec.env_id).config, **settings)
-    made = (unrolls_learner if row in UNROLLS else replay_learner)(agent, spec, config)
+    made = (unrolls_learner if row in UNROLLS else FILLED.get(row, replay_learner))(agent, spec, config)
     if plan is not None:
         made.compile_updates(plan)
     return made
@@ -108,6 +110,25 @@ def replay_learner(agent: Any, spec: Any, config: Any) -> Any:
     made = agent.make_learner(spec, config, client, seed=0, watch=Stopwatch())
     made.server = server
     return made
+
+
+def sequences_learner(agent: Any, spec: Any, config: Any) -> Any:
+    """A learner on a table of sequences, which an actor has made; its limiter lets every draw pass."""
+    (table,) = agent.make_tables(spec, config, seed=0)
+    server = reverie.Server([table], listen=False)
+    client = server.client()
+    client.configure(table.name, rate_limiter=rate_limiters.MinSize(1))
+    made = agent.make_learner(spec, config, client, seed=0, watch=Stopwatch())
+    actor = agent.make_actor(spec, config, client, made, index=0, seed=0, watch=Stopwatch())
+    while client.info().tables[table.name].current_size < SEQUENCES:
+        actor.act()
+    actor.close()
+    made.server = server
+    return made
+
+
+FILLED = {"r2d2": sequences_learner}
+"""Rows whose tables are filled by an actor."""
 
 
 def eager(row: str) -> Callable[[], None]:

@@ -17,6 +17,7 @@ WAYS = {
     "priorities": "the same as the second row, by priority",
     "apex-dqn": "priorities, three steps, double, dueling",
     "rainbow": "these, a distribution of returns, and noisy layers",
+    "sequences": "sequences of ten steps by priority, with a recurrent state",
 }
 """What the rows of `REPLAYS` do with experience."""
 

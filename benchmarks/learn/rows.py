@@ -179,6 +179,7 @@ REPLAYS = {
     "priorities": ("rainbow", ('head="scalar"', "dueling=false", "double=false", "noisy=false", "n_step=1")),
     "apex-dqn": ("apex-dqn", ()),
     "rainbow": ("rainbow", ()),
+    "sequences": ("r2d2", ()),
 }
 """How experience is used again, by the row's name: the agent, and its settings where they are not the preset's."""
 

@@ -1,8 +1,9 @@
-"""`python -m benchmarks.train`: Ape-X DQN against its peers, on CartPole-v1 or on Pong (`--work pong`).
+"""`python -m benchmarks.train`: agents against their peers: Ape-X DQN on CartPole-v1, or `--work pong` or `classic`.
 
 CartPole: all train from the same seeds in turns, alone on the machine, each in a process of its own, and are judged by
 the same greedy evaluator at the same environment steps. The clock runs from the first environment step, evaluations
-included. Pong: rates alone, and a bare torch loop next to them. What is done is kept until the whole is: the same
+included. Pong: rates alone, and a bare torch loop next to them. Classic: DQN, PPO, TD3 and SAC, environment steps of a
+processor second. What is done is kept until the whole is: the same
 command goes on where one was interrupted.
 """
 
@@ -23,7 +24,7 @@ from typing import Any
 from .. import last
 from ..peers import ROOT, Peer, python_of
 from ..report import machine
-from . import pong
+from . import classic, pong
 from .kept import Kept, TimeIsUp
 
 RESULTS = ROOT / "benchmarks" / "results"
@@ -32,6 +33,8 @@ RLLIB = replace(pong.RLLIB, worker="rllib")
 SB3 = Peer("sb3-train", "sb3", ("stable-baselines3==2.9.2", "gymnasium==1.4.0", "torch==2.15.0", "numpy==2.4.6"))
 OURS = Peer("reverie", "ours")
 PEERS = {"reverie": OURS, "sb3": SB3, "rllib": RLLIB}
+THERE = {"cartpole": PEERS, "pong": pong.PEERS, "classic": classic.PEERS}
+"""The peers of each work."""
 FIGURES = (
     ("first_475_seconds", "seconds to a first greedy 475", "{:.1f}"),
     ("first_475_steps", "environment steps to it", "{:,.0f}"),
@@ -50,22 +53,25 @@ def main() -> int:
     options = _options()
     if options.smoke:
         options.seeds, options.steps, options.rounds, options.seconds = "0", 1_000, 1, 1.0
-        options.peers = "reverie" if options.work == "cartpole" else "reverie fp32,bare fp32"
+        options.peers = "reverie fp32,bare fp32" if options.work == "pong" else "reverie"
     wanted = json.dumps({**vars(options), "out": "", "minutes": None, "fresh": None}, sort_keys=True, default=str)
     folder = ROOT / "runs" / "train-bench" / f"{options.work}-{hashlib.sha256(wanted.encode()).hexdigest()[:8]}"
     kept = Kept(folder, options.minutes)
     if options.fresh or options.smoke:
         kept.forget()
+    work, show = {"cartpole": (cartpole, table), "pong": (pong.main, pong.table)}.get(
+        options.work, (classic.main, classic.table)
+    )
     try:
-        document = pong.main(options, kept) if options.work == "pong" else cartpole(options, kept)
+        document = work(options, kept)
     except TimeIsUp:
         print(f"==> time is up; the same command goes on from {folder}", file=sys.stderr)
         return 1
-    text = pong.table(document) if options.work == "pong" else table(document)
+    text = show(document)
     print(text)
     if not options.smoke:
         options.out.mkdir(parents=True, exist_ok=True)
-        kind = "train" if options.work == "cartpole" else "train-pong"
+        kind = "train" if options.work == "cartpole" else f"train-{options.work}"
         stem = options.out / datetime.datetime.now().strftime(f"%Y-%m-%d-%H%M-{kind}")
         stem.with_suffix(".json").write_text(json.dumps(document, indent=1) + "\n")
         stem.with_suffix(".md").write_text(text + "\n")
@@ -78,8 +84,8 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.train", description=__doc__)
-    parser.add_argument("--work", choices=("cartpole", "pong"), default="cartpole", help="what to train (%(default)s)")
-    parser.add_argument("--peers", help="comma-separated (all): " + "; ".join(map(", ".join, (PEERS, pong.PEERS))))
+    parser.add_argument("--work", choices=tuple(THERE), default="cartpole", help="what to train (%(default)s)")
+    parser.add_argument("--peers", help="comma-separated (all): " + "; ".join(map(", ".join, THERE.values())))
     parser.add_argument("--threads", type=int, help="torch threads of everybody (1 on cartpole, 2 on pong)")
     parser.add_argument(
         "--minutes", type=float, help="begin nothing after so long; the same command goes on from there"
@@ -96,13 +102,13 @@ def _options() -> argparse.Namespace:
         action="store_true",
         help="cartpole: train on after the confirmation, to see which library holds the return",
     )
-    parser.add_argument("--rounds", type=int, default=5, help="pong: turns of everybody (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="pong, classic: turns of everybody (%(default)s)")
     parser.add_argument("--seconds", type=float, default=60.0, help="pong: of training in a turn (%(default)s)")
     options = parser.parse_args()
-    there = PEERS if options.work == "cartpole" else pong.PEERS
+    there = THERE[options.work]
     if options.peers is not None and (unknown := set(options.peers.split(",")) - set(there)):
         parser.error(f"unknown peers {', '.join(sorted(unknown))}; there are {', '.join(there)}")
-    options.threads = options.threads or (1 if options.work == "cartpole" else 2)
+    options.threads = options.threads or (2 if options.work == "pong" else 1)
     return options
 
 

@@ -1,0 +1,102 @@
+"""Agents on CartPole-v1 and Pendulum-v1 from end to end, next to Stable-Baselines3 and SBX.
+
+All libraries have the same networks, batches, number of environments, and updates for each environment step, and train
+in turns, each in a process of its own with one thread. Environment steps of a second of that process's time on a
+processor count, after `warm_up` steps, when graphs are compiled. Evaluations are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from ..peers import ROOT, Peer, python_of
+from ..report import machine
+from .kept import Kept
+
+COMMON = ("gymnasium==1.4.0", "torch==2.15.0", "stable-baselines3==2.9.2")
+PEERS = {
+    "reverie": Peer("reverie", "classic_ours"),
+    "sb3": Peer("sb3-classic", "classic_sb3", COMMON),
+    "sbx": Peer("sbx-classic", "classic_sb3", (*COMMON, "sbx-rl==0.28.0")),
+}
+CARTPOLE = {"env": "CartPole-v1", "num_envs": 8, "warm_up": 10_000, "steps": 20_000}
+PENDULUM = {"env": "Pendulum-v1", "num_envs": 1, "warm_up": 1_500, "steps": 2_000}
+WIDE = {"hidden": [256, 256], "batch": 256, "learning_starts": 1_000, "steps_per_update": 1}
+TASKS: dict[str, dict[str, Any]] = {
+    "dqn": {**CARTPOLE, "hidden": [128, 128], "batch": 128, "learning_starts": 1_000, "steps_per_update": 4},
+    "ppo": {**CARTPOLE, "hidden": [64, 64], "batch": 256, "unroll": 32, "epochs": 20},
+    "td3": {**PENDULUM, **WIDE},
+    "sac": {**PENDULUM, **WIDE},
+}
+"""`steps_per_update`: environment steps for each gradient step. PPO makes `epochs` gradient steps of each unroll."""
+LIMIT = 1_200
+"""Seconds that a turn may take, its imports and its compiling included."""
+
+
+def main(options: Any, kept: Kept) -> dict[str, Any]:
+    """All rounds of all tasks; a document for `table`."""
+    names = list(PEERS) if options.peers is None else options.peers.split(",")
+    interpreters = {name: python_of(PEERS[name]) for name in names}
+    runs: dict[str, dict[str, list[dict[str, Any]]]] = {task: {name: [] for name in names} for task in TASKS}
+    for task in TASKS:
+        for turn in range(options.rounds):
+            for k in range(len(names)):
+                name = names[(turn + k) % len(names)]
+                result = kept.part(
+                    f"{task}-{name}-{turn}", lambda t=task, n=name: measure(t, n, interpreters[n], smoke=options.smoke)
+                )
+                runs[task][name].append(result)
+                said = f"{result['steps_per_second']:,.0f} steps of a processor second"
+                print(f"==> {task}, {name}, round {turn}: {said}", file=sys.stderr, flush=True)
+    return {"work": "classic", "machine": machine(), "threads": 1, "tasks": TASKS, "runs": runs}
+
+
+def measure(task: str, name: str, python: Path, *, smoke: bool) -> dict[str, Any]:
+    """One turn in a fresh process; its last line is the result."""
+    short = {"warm_up": 1_100, "steps": 200, "batch": 32, "hidden": [32], "compile": "off"} if smoke else {}
+    arguments = json.dumps({"agent": task, "library": name, **TASKS[task], **short})
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("VIRTUAL_ENV", "PYTHON"))}
+    environment |= {
+        "PYTHONPATH": str(ROOT / "python"),
+        "OMP_NUM_THREADS": "1",
+        "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+        "JAX_PLATFORMS": "cpu",
+    }
+    worker = Path(__file__).parent / f"{PEERS[name].worker}.py"
+    done = subprocess.run(
+        [python, "-W", "ignore", worker, arguments],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=LIMIT,
+    )
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def table(document: dict[str, Any]) -> str:
+    """Medians over the rounds with the least and the most, and the ratios of the medians."""
+    where, runs = document["machine"], document["runs"]
+    names = list(next(iter(runs.values())))
+    others = [name for name in names if name != "reverie"] if "reverie" in names else []
+    versions = next(iter(runs.values()))
+    out = [
+        f"Environment steps of a processor second, one thread; {where['cpu']}, {where['cores']} cores; "
+        + ", ".join(f"{name} {versions[name][0]['version']}" for name in names),
+        "",
+        "| | " + " | ".join([*names, *(f"reverie to {name}" for name in others)]) + " |",
+        "|---|" + "---|" * (len(names) + len(others)),
+    ]
+    for task, results in runs.items():
+        rates = {name: [one["steps_per_second"] for one in results[name]] for name in names}
+        cells = [f"{statistics.median(all_):,.0f} ({min(all_):,.0f} to {max(all_):,.0f})" for all_ in rates.values()]
+        cells += [f"{statistics.median(rates['reverie']) / statistics.median(rates[name]):.2f}" for name in others]
+        out.append(f"| {task}, {document['tasks'][task]['env']} | {' | '.join(cells)} |")
+    return "\n".join(out)
