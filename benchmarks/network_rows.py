@@ -17,7 +17,7 @@ PAYLOADS = {400: "400 B", 4_096: "4 kB", 40_960: "40 kB", 409_600: "400 kB"}
 SAME_HOST = {400: 20.0, 4_096: 20.0, 40_960: 8.0, 409_600: 6.0}
 TCP = {400: 10.0, 4_096: 10.0, 40_960: 2.5, 409_600: 1.4}
 APPEND = {400: 15.0, 4_096: 12.0, 40_960: 6.0, 409_600: 5.0}
-GATHER_SHARE, SOCKET_SHARE = 0.7, 0.9
+GATHER_SHARE, SOCKET_SHARE = 0.85, 0.9
 FROM = 40_960  # shares of a limit are wanted from this payload on
 
 

@@ -19,6 +19,7 @@ pub mod error;
 mod disk;
 pub mod spec;
 mod prefetch;
+mod stores;
 mod sync;
 mod wide;
 mod power;

@@ -44,3 +44,18 @@ def test_prefetched_batches_keep_their_rows_after_the_items_are_deleted(connect,
             client.insert_batch("t", stored)
     for batch in held:
         check(batch.data, stored)
+
+
+def test_stacks_of_frames_of_a_batch_larger_than_a_cache_arrive_as_they_were_written(connect):
+    client, quiet = connect(), np.zeros(1, bool)
+    frames = (np.arange(40)[:, None, None] + np.arange(90 * 91).reshape(90, 91)).astype(np.uint8)
+    with client.transition_writer("t", num_envs=1, frame_stack=4) as writer:
+        for step, frame in enumerate(frames):
+            writer.append(frame[None], np.array([step]), np.zeros(1, np.float32), quiet, quiet)
+    data = client.sample_batch("t", 160, timeout=200).data
+    assert data["obs"].nbytes + data["next_obs"].nbytes > 10_000_000
+    for step, obs, next_obs in zip(data["action"], data["obs"], data["next_obs"], strict=True):
+        number = int(step)
+        if number >= 3:
+            np.testing.assert_array_equal(obs, frames[number - 3 : number + 1])
+            np.testing.assert_array_equal(next_obs, frames[number - 2 : number + 2])

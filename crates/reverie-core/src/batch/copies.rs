@@ -1,9 +1,10 @@
 //! Copies of a gather that are known before any is made, so that their memory can be prefetched.
 
 use crate::chunk::Chunk;
-use crate::chunk::slab::fill;
+use crate::chunk::slab::fill_with;
 use crate::item::{Body, Item, Span};
 use crate::prefetch::{prefetch, prefetch_address, prefetch_whole};
+use crate::stores::Stores;
 use std::borrow::Borrow;
 use std::mem::MaybeUninit;
 
@@ -51,12 +52,12 @@ pub(super) fn ask_for_chunks<T: Borrow<Item>>(items: &[T], numbers: &[usize]) {
 }
 
 /// Makes the copies, in order, and prefetches the beginning of each during the one before.
-pub(super) fn run(copies: &[Copy<'_>], out: &mut [&mut [MaybeUninit<u8>]]) {
+pub(super) fn run(copies: &[Copy<'_>], out: &mut [&mut [MaybeUninit<u8>]], stores: Stores) {
     for (index, Copy { from, column, at }) in copies.iter().enumerate() {
         if let Some(next) = copies.get(index + 1) {
             let lines = next.from.len().div_ceil(LINE).min(LINES_AHEAD);
             (0..lines).for_each(|line| prefetch_address(next.from.as_ptr().wrapping_add(line * LINE)));
         }
-        fill(&mut out[*column][*at..*at + from.len()], from);
+        fill_with(&mut out[*column][*at..*at + from.len()], from, stores);
     }
 }

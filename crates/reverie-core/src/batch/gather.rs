@@ -12,6 +12,7 @@ use crate::chunk::slab::{Rows, fill};
 use crate::chunk::{Chunk, Layout};
 use crate::error::{Error, Result};
 use crate::item::{Body, Cells, Form, Item, PatternColumn};
+use crate::stores::Stores;
 use std::borrow::Borrow;
 use std::ops::Range;
 use std::sync::Arc;
@@ -72,15 +73,18 @@ impl Plan {
         pause: Pause<'_>,
     ) -> Result<()> {
         ask_for_bodies(items);
-        let mut left = self.gather_alike(items, 0..items.len(), columns);
+        let stores = Stores::of_batch(columns.iter().map(|column| column.len()).sum());
+        let mut left = self.gather_alike(items, 0..items.len(), columns, stores);
         for _ in 1..KINDS_ALIKE {
             let before = left.len();
-            left = self.gather_alike(items, left.into_iter(), columns);
+            left = self.gather_alike(items, left.into_iter(), columns, stores);
             if left.is_empty() || left.len() == before {
                 break;
             }
         }
-        self.gather_any(items, &left, columns, pause)
+        let gathered = self.gather_any(items, &left, columns, stores, pause);
+        stores.finished();
+        gathered
     }
 
     pub(super) fn check_sizes(&self, items: usize, out: &[&mut Bytes]) -> Result<()> {
@@ -106,6 +110,7 @@ impl Plan {
         items: &[T],
         numbers: impl ExactSizeIterator<Item = usize> + Clone,
         out: &mut [&mut Bytes],
+        stores: Stores,
     ) -> Vec<usize> {
         let candidates = numbers.clone().map(|number| items[number].borrow()).filter_map(|item: &Item| {
             let chunk = item.single_chunk()?;
@@ -136,7 +141,7 @@ impl Plan {
             }
         }
         ask(&rows, asked..rows.len());
-        runs.iter().zip(out).for_each(|(run, out)| rows.gather(run.column, run.start, run.n, out));
+        runs.iter().zip(out).for_each(|(run, out)| rows.gather(run.column, run.start, run.n, out, stores));
         left
     }
 
@@ -165,6 +170,7 @@ impl Plan {
         items: &[T],
         left: &[usize],
         out: &mut [&mut Bytes],
+        stores: Stores,
         pause: Pause<'_>,
     ) -> Result<()> {
         ask_for_chunks(items, left);
@@ -200,7 +206,7 @@ impl Plan {
                 })?;
             }
         }
-        copies::run(&copies, out);
+        copies::run(&copies, out, stores);
         self.gather_deferred(deferred, out, pause)
     }
 

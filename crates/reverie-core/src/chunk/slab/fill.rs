@@ -1,5 +1,6 @@
 //! Memory that a callback fills, and the proof that it did.
 
+use crate::stores::Stores;
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::slice;
@@ -13,6 +14,18 @@ pub fn fill<'a>(to: &'a mut [MaybeUninit<u8>], from: &[u8]) -> &'a mut [u8] {
         copy_small(from.as_ptr(), to.as_mut_ptr().cast(), from.len());
         slice::from_raw_parts_mut(to.as_mut_ptr().cast(), to.len())
     }
+}
+
+/// As [`fill`], by these stores.
+#[inline]
+pub(crate) fn fill_with(to: &mut [MaybeUninit<u8>], from: &[u8], stores: Stores) {
+    if stores == Stores::Cached {
+        fill(to, from);
+        return;
+    }
+    assert!(to.len() == from.len(), "{} bytes into {}", from.len(), to.len());
+    // SAFETY: equal lengths, and a `&mut` cannot overlap a `&`.
+    unsafe { stores.copy(from.as_ptr(), to.as_mut_ptr().cast(), from.len()) };
 }
 
 /// Fills `to` with zeros, for a reader that takes no other memory, and returns it.
