@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections import deque
 from contextlib import nullcontext
@@ -189,11 +190,12 @@ def _concatenated(columns: list[Any]) -> Any:
 
 
 def _on(batch: Batch, device: torch.device) -> Batch:
-    """The batch, whose columns are now tensors on `device`; copies to a GPU continue after the return."""
+    """The batch with its columns as tensors on `device`; copies to a GPU continue after the return."""
     pinned, where = device.type == "cuda", None if device.type == "cpu" else device
-    batch.data = {name: to_tensor(column, where, pinned=pinned) for name, column in batch.data.items()}
-    batch._weights_as = weights_as(where, pinned=pinned)
-    return batch
+    sent = copy.copy(batch)
+    sent.data = {name: to_tensor(column, where, pinned=pinned) for name, column in batch.data.items()}
+    sent._weights_as = weights_as(where, pinned=pinned)
+    return sent
 
 
 def _wait_for(batch: Batch, copying: torch.cuda.Stream, device: torch.device) -> None:
