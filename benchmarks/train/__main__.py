@@ -103,11 +103,14 @@ def _options() -> argparse.Namespace:
         help="cartpole: train on after the confirmation, to see which library holds the return",
     )
     parser.add_argument("--rounds", type=int, default=5, help="pong, classic: turns of everybody (%(default)s)")
+    parser.add_argument("--tasks", help="classic: comma-separated (all): " + ", ".join(classic.TASKS))
     parser.add_argument("--seconds", type=float, default=60.0, help="pong: of training in a turn (%(default)s)")
     options = parser.parse_args()
     there = THERE[options.work]
     if options.peers is not None and (unknown := set(options.peers.split(",")) - set(there)):
         parser.error(f"unknown peers {', '.join(sorted(unknown))}; there are {', '.join(there)}")
+    if options.tasks is not None and (strange := set(options.tasks.split(",")) - set(classic.TASKS)):
+        parser.error(f"unknown tasks {', '.join(sorted(strange))}; there are {', '.join(classic.TASKS)}")
     options.threads = options.threads or (2 if options.work == "pong" else 1)
     return options
 

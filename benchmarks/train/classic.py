@@ -1,8 +1,9 @@
 """Agents on CartPole-v1 and Pendulum-v1 from end to end, next to Stable-Baselines3 and SBX.
 
-All libraries have the same networks, batches, number of environments, and updates for each environment step, and train
-in turns, each in a process of its own with one thread. Environment steps of a second of that process's time on a
-processor count, after `warm_up` steps, when graphs are compiled. Evaluations are left out.
+All libraries have the same networks, batches, number of environments, and gradient steps for each environment step,
+and train in turns, each in a process of its own on one core. Environment steps of a second of that process's time on
+the processor count, all threads together, after `warm_up` steps, when graphs are compiled. Nothing is evaluated
+meanwhile; the environments of SB3 and SBX are those of `make_vec_env`, with its `Monitor`.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from ..report import machine
 from .kept import Kept
 
 COMMON = ("gymnasium==1.4.0", "torch==2.15.0", "stable-baselines3==2.9.2")
+JAX = ("jax==0.10.2", "flax==0.12.8", "optax==0.2.8")
 PEERS = {
     "reverie": Peer("reverie", "classic_ours"),
     "sb3": Peer("sb3-classic", "classic_sb3", COMMON),
-    "sbx": Peer("sbx-classic", "classic_sb3", (*COMMON, "sbx-rl==0.28.0")),
+    "sbx": Peer("sbx-classic", "classic_sb3", (*COMMON, *JAX, "sbx-rl==0.28.0")),
 }
 CARTPOLE = {"env": "CartPole-v1", "num_envs": 8, "warm_up": 10_000, "steps": 20_000}
 PENDULUM = {"env": "Pendulum-v1", "num_envs": 1, "warm_up": 1_500, "steps": 2_000}
@@ -43,18 +45,28 @@ def main(options: Any, kept: Kept) -> dict[str, Any]:
     """All rounds of all tasks; a document for `table`."""
     names = list(PEERS) if options.peers is None else options.peers.split(",")
     interpreters = {name: python_of(PEERS[name]) for name in names}
-    runs: dict[str, dict[str, list[dict[str, Any]]]] = {task: {name: [] for name in names} for task in TASKS}
-    for task in TASKS:
+    runs: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for task in TASKS if options.tasks is None else options.tasks.split(","):
+        runs[task] = {name: [] for name in names}
         for turn in range(options.rounds):
             for k in range(len(names)):
                 name = names[(turn + k) % len(names)]
                 result = kept.part(
                     f"{task}-{name}-{turn}", lambda t=task, n=name: measure(t, n, interpreters[n], smoke=options.smoke)
                 )
+                check(runs[task], result)
                 runs[task][name].append(result)
                 said = f"{result['steps_per_second']:,.0f} steps of a processor second"
                 print(f"==> {task}, {name}, round {turn}: {said}", file=sys.stderr, flush=True)
     return {"work": "classic", "machine": machine(), "threads": 1, "tasks": TASKS, "runs": runs}
+
+
+def check(runs: dict[str, list[dict[str, Any]]], result: dict[str, Any]) -> None:
+    """Raise ValueError if a run made more or fewer gradient steps for each environment step than those before it."""
+    for other in (one for results in runs.values() for one in results):
+        ours, theirs = result["updates_per_step"], other["updates_per_step"]
+        if abs(ours - theirs) > 0.05 * theirs:
+            raise ValueError(f"{ours:.4f} gradient steps for each environment step, and {theirs:.4f} in another run")
 
 
 def measure(task: str, name: str, python: Path, *, smoke: bool) -> dict[str, Any]:
@@ -65,12 +77,12 @@ def measure(task: str, name: str, python: Path, *, smoke: bool) -> dict[str, Any
     environment |= {
         "PYTHONPATH": str(ROOT / "python"),
         "OMP_NUM_THREADS": "1",
-        "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+        "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
         "JAX_PLATFORMS": "cpu",
     }
     worker = Path(__file__).parent / f"{PEERS[name].worker}.py"
     done = subprocess.run(
-        [python, "-W", "ignore", worker, arguments],
+        ["taskset", "--cpu-list", str(min(os.sched_getaffinity(0))), python, "-W", "ignore", worker, arguments],
         env=environment,
         stdout=subprocess.PIPE,
         text=True,
@@ -88,7 +100,7 @@ def table(document: dict[str, Any]) -> str:
     others = [name for name in names if name != "reverie"] if "reverie" in names else []
     versions = next(iter(runs.values()))
     out = [
-        f"Environment steps of a processor second, one thread; {where['cpu']}, {where['cores']} cores; "
+        f"Environment steps of a processor second, one core; {where['cpu']}, {where['cores']} cores; "
         + ", ".join(f"{name} {versions[name][0]['version']}" for name in names),
         "",
         "| | " + " | ".join([*names, *(f"reverie to {name}" for name in others)]) + " |",

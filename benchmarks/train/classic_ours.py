@@ -44,17 +44,22 @@ def main() -> None:
     points: list[tuple[int, int, float]] = []
 
     def note(event: Event) -> None:
-        if isinstance(event, Progress) and event.env_steps >= wanted["warm_up"]:
+        # The last one repeats the steps of the one before, after the evaluations at the end.
+        new = isinstance(event, Progress) and (not points or event.env_steps > points[-1][0])
+        if isinstance(event, Progress) and new and event.env_steps >= wanted["warm_up"]:
             points.append((event.env_steps, event.updates, time.process_time()))
 
     result = train(agent, wanted["env"], config=config, run=run, stop_when_confirmed=False, on_event=note)
     (steps, updates, began), (last_steps, last_updates, ended) = points[0], points[-1]
+    gradient_steps = (
+        wanted["epochs"] * wanted["num_envs"] * wanted["unroll"] / wanted["batch"] if "epochs" in wanted else 1
+    )
     print(
         json.dumps(
             {
                 "version": version("reverie"),
                 "steps_per_second": (last_steps - steps) / (ended - began),
-                "updates_per_step": (last_updates - updates) / (last_steps - steps),
+                "updates_per_step": (last_updates - updates) * gradient_steps / (last_steps - steps),
                 "updates_compiled": result.learner.get("updates_compiled", 0),
                 "activities": dict(result.activities),
                 "seconds": result.seconds,

@@ -16,6 +16,8 @@ import torch
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 
+RELU = {"sb3": ("torch.nn", "ReLU"), "sbx": ("flax.linen", "relu")}
+"""By library, the activation of every network here. That of PPO would be another one."""
 PACKAGES = {"sb3": ("stable_baselines3", "stable-baselines3"), "sbx": ("sbx", "sbx-rl")}
 """By library, what is imported and what is installed."""
 
@@ -36,7 +38,10 @@ class Clock(BaseCallback):
 
 def settings(wanted: dict[str, Any]) -> dict[str, Any]:
     """Arguments of the algorithm."""
-    own: dict[str, Any] = {"batch_size": wanted["batch"], "policy_kwargs": {"net_arch": wanted["hidden"]}}
+    module, name = RELU[wanted["library"]]
+    relu = getattr(importlib.import_module(module), name)
+    networks = {"net_arch": wanted["hidden"], "activation_fn": relu}
+    own: dict[str, Any] = {"batch_size": wanted["batch"], "policy_kwargs": networks}
     if wanted["agent"] == "ppo":
         return {**own, "n_steps": wanted["unroll"], "n_epochs": wanted["epochs"], "learning_rate": 1e-3}
     own |= {"buffer_size": 50_000, "learning_starts": wanted["learning_starts"], "train_freq": 1}
@@ -57,12 +62,14 @@ def main() -> None:
     ended = time.process_time()
     assert clock.began is not None
     steps, updates, began = clock.began
+    # PPO counts epochs, of which each has all minibatches.
+    per_count = wanted["num_envs"] * wanted["unroll"] / wanted["batch"] if wanted["agent"] == "ppo" else 1
     print(
         json.dumps(
             {
                 "version": version(package),
                 "steps_per_second": (model.num_timesteps - steps) / (ended - began),
-                "updates_per_step": (model._n_updates - updates) / (model.num_timesteps - steps),
+                "updates_per_step": (model._n_updates - updates) * per_count / (model.num_timesteps - steps),
             }
         )
     )

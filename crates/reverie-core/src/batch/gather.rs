@@ -72,8 +72,19 @@ impl Plan {
         columns: &mut [&mut Bytes],
         pause: Pause<'_>,
     ) -> Result<()> {
-        ask_for_bodies(items);
         let stores = Stores::of_batch(columns.iter().map(|column| column.len()).sum());
+        self.gather_columns_by(stores, items, columns, pause)
+    }
+
+    fn gather_columns_by<T: Borrow<Item>>(
+        &self,
+        stores: Stores,
+        items: &[T],
+        columns: &mut [&mut Bytes],
+        pause: Pause<'_>,
+    ) -> Result<()> {
+        ask_for_bodies(items);
+        let _finish = stores.begin();
         let mut left = self.gather_alike(items, 0..items.len(), columns, stores);
         for _ in 1..KINDS_ALIKE {
             let before = left.len();
@@ -82,9 +93,7 @@ impl Plan {
                 break;
             }
         }
-        let gathered = self.gather_any(items, &left, columns, stores, pause);
-        stores.finished();
-        gathered
+        self.gather_any(items, &left, columns, stores, pause)
     }
 
     pub(super) fn check_sizes(&self, items: usize, out: &[&mut Bytes]) -> Result<()> {
@@ -277,4 +286,71 @@ fn lines(layout: &Layout, runs: &[LeadingRun]) -> Vec<(usize, i64)> {
         }
     }
     kept.into_iter().map(|(.., cell)| cell).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Options, plan};
+    use super::*;
+    use crate::chunk::{Chooser, ChunkWriter, Compression, Meter};
+    use crate::item::Pattern;
+    use crate::spec::{ColumnSpec, DType, Key, Structure};
+    use std::mem::MaybeUninit;
+
+    /// Bytes of a cell: no multiple of a line, and enough of them to be stored past the cache.
+    const WIDE: usize = 3001;
+
+    fn chunk() -> Arc<Chunk> {
+        let layout = Arc::new(Layout::columnar(&[(WIDE, 1), (8, 8)], 6));
+        let mut writer = ChunkWriter::new(layout, Compression::None, &Arc::new(Meter::new()));
+        for step in 0..6_u8 {
+            writer.push(0, &(0..WIDE).map(|at| (at % 241) as u8 ^ step).collect::<Vec<_>>());
+            writer.push(1, &u64::from(step).to_ne_bytes());
+        }
+        writer.seal(&mut Chooser::new(Compression::None))
+    }
+
+    fn items(cells: &Cells) -> Vec<Item> {
+        let column = |path: &str, dtype, shape: &[usize], at| PatternColumn {
+            spec: ColumnSpec { path: path.to_owned(), dtype, shape: shape.to_vec() },
+            part: 0,
+            column: at,
+            cells: cells.clone(),
+            squeeze: false,
+            stack_axis: 0,
+        };
+        let columns = vec![column("wide", DType::UInt8, &[WIDE], 0), column("number", DType::Int64, &[], 1)];
+        let entries = columns.iter().map(|one| (Key::Str(one.spec.path.clone()), Structure::Leaf)).collect();
+        let pattern = Form::new(Pattern {
+            columns: columns.into(),
+            structure: Structure::Dict(entries),
+            timestep: false,
+            alike: false,
+        });
+        let chunk = chunk();
+        let item =
+            |anchor| Item { body: Body::Chunk(chunk.clone()), pattern: pattern.clone(), anchor, episode: 0, stream: 0 };
+        [2, 0, 3, 1].map(item).to_vec()
+    }
+
+    #[test]
+    fn stores_past_the_cache_gather_what_others_do() {
+        for cells in [Cells::one(0), Cells::range(0, 3), Cells::List([2, 0, 1].into())] {
+            let items = items(&cells);
+            let plan = plan(&items, &Options::default()).unwrap();
+            let [cached, streamed] = [Stores::Cached, Stores::Streamed].map(|stores| {
+                let mut arrays: Vec<Vec<MaybeUninit<u8>>> =
+                    plan.outputs.iter().map(|output| vec![MaybeUninit::new(0xaa); output.bytes()]).collect();
+                let mut out = arrays.iter_mut().map(|array| &mut array[..]).collect::<Vec<_>>();
+                plan.gather_columns_by(stores, &items, &mut out, &mut |_| Ok(())).unwrap();
+                // SAFETY: every byte was initialised above.
+                let read =
+                    |array: Vec<MaybeUninit<u8>>| array.iter().map(|byte| unsafe { byte.assume_init() }).collect();
+                arrays.into_iter().map(read).collect::<Vec<Vec<u8>>>()
+            });
+            assert_eq!(cached, streamed, "{cells:?}");
+            let first = (2 + cells.get(0)) as u8;
+            assert!(streamed[0][..WIDE].iter().enumerate().all(|(at, byte)| *byte == (at % 241) as u8 ^ first));
+        }
+    }
 }

@@ -79,7 +79,7 @@ impl<'a> Rows<'a> {
 
     /// Copies `n` cells of the column from each row to its place in `out`; the first cell is `relative` to the anchor.
     ///
-    /// A place is as large as `n` cells. Panics if the cells are not among those of [`Rows::new`], or `out` lacks the
+    /// A place is as large as `n` cells. `stores` have begun, and are finished before `out` is read. Panics if the cells are not among those of [`Rows::new`], or `out` lacks the
     /// place.
     pub(crate) fn gather(&self, column: usize, relative: i64, n: usize, out: &mut [MaybeUninit<u8>], stores: Stores) {
         let place = *self.layout.place(column);
@@ -105,7 +105,7 @@ impl<'a> Rows<'a> {
                     }),)*
                     _ => self.gather_with(relative, bytes, out, |row, first, to| {
                         let from = row.base.wrapping_add(place.offset + first * place.stride);
-                        // SAFETY: as above.
+                        // SAFETY: as above; the caller of `gather` has begun these stores, and drops their `Finish`.
                         unsafe { stores.copy(from, to, bytes) }
                     }),
                 }
