@@ -16,7 +16,6 @@ from reverie.agents.ppo import agent as ppo
 from reverie.agents.r2d2 import agent as r2d2
 from reverie.runners import train
 from reverie.runners.planning import memory
-from reverie.runners.planning.devices import DeviceError, require_gpus
 from reverie.runners.planning.memory import DoesNotFitError, available_memory
 from reverie.runners.planning.topology import plan
 
@@ -200,48 +199,6 @@ def test_shards_are_planned_if_runner_and_table_support_them():
         plan(apex_dqn, "CartPole-v1", num_shards=2)
     with pytest.raises(ValueError, match=r"num_shards is 2, which ppo does not support: .*max_times_sampled"):
         plan(ppo, "CartPole-v1", runner="process", num_shards=2)
-
-
-def test_the_learner_asks_ray_for_a_gpu_and_actors_for_the_share_that_is_set():
-    preset = apex_dqn.load_preset("CartPole-v1")
-    run = dataclasses.replace(preset.run, device="cuda")
-    gpus = {place.role: place.num_gpus for place in plan(apex_dqn, "CartPole-v1", runner="ray", run=run).places}
-    assert gpus == {"shard": 0, "learner": 1, "actor": 0, "evaluator": 0}
-    shared = dataclasses.replace(run, gpus_per_actor=0.25)
-    gpus = {place.role: place.num_gpus for place in plan(apex_dqn, "CartPole-v1", runner="ray", run=shared).places}
-    assert gpus == {"shard": 0, "learner": 1, "actor": 0.25, "evaluator": 0.25}
-    topology = plan(apex_dqn, "CartPole-v1", runner="ray", run=shared)
-    require_gpus(topology, 2.0, 1.75)
-    with pytest.raises(DeviceError, match=r"takes 1\.75 GPUs \(1 for each learner of 1, .* has 2, 1\.5 of them free"):
-        require_gpus(topology, 2.0, 1.5)
-    without = plan(apex_dqn, "CartPole-v1", runner="ray")
-    assert not any(place.num_gpus for place in without.places)
-    require_gpus(without, 0.0, 0.0)
-
-
-def test_invalid_gpu_settings_are_refused():
-    run = apex_dqn.load_preset("CartPole-v1").run
-    with pytest.raises(
-        DeviceError, match="'cuda:1' names a GPU of this machine, and Ray chooses the GPUs of its roles"
-    ):
-        plan(apex_dqn, "CartPole-v1", runner="ray", run=dataclasses.replace(run, device="cuda:1"))
-    shared = dataclasses.replace(run, device="cuda", gpus_per_actor=0.25)
-    with pytest.raises(
-        DeviceError, match=r"is shared by all roles with the runner 'process', and gpus_per_actor is 0\.25"
-    ):
-        plan(apex_dqn, "CartPole-v1", runner="process", run=shared)
-    with pytest.raises(DeviceError, match=r"'cpu' is the run's actor_device, and on Ray .* gpus_per_actor"):
-        plan(apex_dqn, "CartPole-v1", runner="ray", run=dataclasses.replace(run, device="cuda", actor_device="cpu"))
-    with pytest.raises(DeviceError, match=r"'cuda:7' is missing: PyTorch .* finds . CUDA devices"):
-        plan(apex_dqn, "CartPole-v1", run=dataclasses.replace(run, actor_device="cuda:7"))
-    with pytest.raises(ValueError, match='actor_device is \'tpu\', and must be "cpu", "cuda" or "cuda:N"'):
-        dataclasses.replace(run, actor_device="tpu")
-    with pytest.raises(DeviceError, match="is not supported by ppo"):
-        plan(ppo, "CartPole-v1", runner="ray", run=dataclasses.replace(run, device="cuda"))
-    with pytest.raises(ValueError, match=r'gpus_per_actor is 0\.5 and device "cpu": ask for device "cuda" too'):
-        dataclasses.replace(run, gpus_per_actor=0.5)
-    with pytest.raises(ValueError, match="gpus_per_actor is 2, and must be a share from 0 to 1"):
-        dataclasses.replace(run, device="cuda", gpus_per_actor=2)
 
 
 def test_several_learners_in_processes_need_parameter_shards():
