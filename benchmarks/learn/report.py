@@ -22,6 +22,9 @@ from .rows import (
     DEFAULT_SEEDS,
     DEFAULTS,
     DISCRETE,
+    PARTS,
+    PARTS_SEEDS,
+    PARTS_STEPS,
     REPLAY,
     ROWS,
     TARGETS,
@@ -71,6 +74,14 @@ the same work in every row; with twice the actors it sees twice the environment 
 itself, with the actors' own priorities, n = 3 and float32: what the rows below are compared with. "Mean of the curve"
 is the greedy return averaged over all 20 evaluations: an agent that learns sooner, and keeps it, has more.
 """
+PARTS_HEAD = """\
+
+## Parts of Rainbow
+
+MinAtar/Breakout-v0 with its preset, which has a categorical head, noisy layers, two streams, priorities, three steps
+and double Q-learning, but for what the row names; {steps:,} environment steps and no stop at the target, up to {seeds}
+seeds. "Mean of the curve" is the greedy return averaged over all 10 evaluations.
+"""
 
 
 def read(folder: Path) -> dict[str, list[dict[str, Any]]]:
@@ -101,12 +112,12 @@ def texts(
 ) -> dict[Path, str]:
     """What the pages and the READMEs are to say."""
     text = HEAD + "\n" + targets_table(results) + "\n"
-    links = {TARGETS: "", ABLATIONS: ""}
+    links = {TARGETS: "", ABLATIONS: "", PARTS: ""}
     for title in pictures(results):
         picture = folder / f"{title}.png"
         if title.startswith(REPLAY):
             continue  # on a page of its own
-        group = ABLATIONS if title.startswith(ABLATIONS) else TARGETS
+        group = next((one for one in (ABLATIONS, PARTS) if title.startswith(one)), TARGETS)
         links[group] += f"\n![greedy return over environment steps]({_relative(picture, page)})\n"
     text += links[TARGETS]
     if any(results[name] for name, row in ROWS.items() if row.group == APART):
@@ -118,10 +129,13 @@ def texts(
         text += (
             ABLATION_HEAD.format(updates=UPDATES, baseline=BASELINE)
             + "\n"
-            + ablations_table(results)
+            + ablations_table(results, ABLATIONS)
             + "\n"
             + links[ABLATIONS]
         )
+    if any(results[name] for name, row in ROWS.items() if row.group == PARTS):
+        text += PARTS_HEAD.format(steps=PARTS_STEPS, seeds=PARTS_SEEDS)
+        text += "\n" + ablations_table(results, PARTS) + "\n" + links[PARTS]
     found = {page: text, **({} if agents is None else readmes.texts(results, agents))}
     if replay_page is not None:
         found[replay_page] = replays.text(replay_page, results, folder, score)
@@ -215,12 +229,12 @@ def score(scores: list[float]) -> str:
     return f"{interquartile_mean(scores):.1f} [{low:.1f}, {high:.1f}]"
 
 
-def ablations_table(results: dict[str, list[dict[str, Any]]]) -> str:
-    """One line an ablation that was run."""
+def ablations_table(results: dict[str, list[dict[str, Any]]], group: str) -> str:
+    """One line for each row of a group that was run."""
     out = ["| row | seeds | environment steps | mean of the curve | last weights |", "|---|---|---|---|---|"]
     for name, row in ROWS.items():
         runs = results[name]
-        if row.group == ABLATIONS and runs:
+        if row.group == group and runs:
             curves = [statistics.mean(point[1] for point in run["curve"]) for run in runs]
             last = [run["mean_return"] for run in runs]
             out.append(f"| {name} | {len(runs)} | {row.by:,} | {score(curves)} | {score(last)} |")
@@ -247,6 +261,8 @@ def _place(row: Row) -> tuple[str, str]:
     if row.group == REPLAY:
         game, _, way = row.name.removeprefix(f"{REPLAY}-").partition("-")
         return replays.picture(game), way
+    if row.group == PARTS:
+        return f"{PARTS}-of-rainbow", row.name.removeprefix(f"{PARTS}-")
     if row.group == TARGETS:
         return re.sub("[/: ]", "_", row.task), row.name if row.settings else row.agent
     return f"{ABLATIONS}-{row.name.partition('-')[0]}", row.name

@@ -8,6 +8,7 @@ from typing import Any
 from reverie.agents import BUILT_IN, find
 
 TARGETS, APART, ABLATIONS, DEFAULTS, REPLAY = "targets", "apart", "ablations", "defaults", "replay"
+PARTS = "parts"
 NO_VELOCITIES = "no-velocities"
 """The name of presets whose wrapper hides velocities."""
 
@@ -202,10 +203,40 @@ def _replays() -> list[Row]:
     ]
 
 
-_ALL = (*_targets(), *_apart(), *_defaults(), *_replays(), *_ablations())
+PARTS_STEPS = 250_000
+PARTS_SEEDS = 3
+RAINBOWS = {
+    "all": (),
+    "quantile": ('head="quantile"',),
+    "scalar": ('head="scalar"',),
+    "no-noise": ("noisy=false",),
+    "spectral": ("spectral_norm=true",),
+    "one-stream": ("dueling=false",),
+}
+"""Rainbow with one of its parts exchanged, by the row's name."""
+
+
+def _parts() -> list[Row]:
+    """Parts of Rainbow, on MinAtar's Breakout, whose preset has all but spectral normalisation."""
+    return [
+        Row(
+            f"parts-{name}",
+            "rainbow",
+            "MinAtar/Breakout-v0",
+            GAMES["breakout"],
+            PARTS_STEPS,
+            ("evaluate_every=25_000", *settings),
+            group=PARTS,
+            until_max_steps=True,
+        )
+        for name, settings in RAINBOWS.items()
+    ]
+
+
+_ALL = (*_targets(), *_apart(), *_defaults(), *_replays(), *_ablations(), *_parts())
 ROWS = {row.name: row for row in _ALL if row.agent in BUILT_IN}
 DEFAULT = tuple(
-    name for name, row in ROWS.items() if row.env_id != "ALE/Pong-v5" and row.group not in (DEFAULTS, REPLAY)
+    name for name, row in ROWS.items() if row.env_id != "ALE/Pong-v5" and row.group not in (DEFAULTS, REPLAY, PARTS)
 )
 """Pong takes a GPU or a day, MinAtar hours and a package of its own, and the defaults have fewer seeds: they are asked
 for by name."""

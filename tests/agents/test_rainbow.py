@@ -173,6 +173,7 @@ ABLATIONS = [
     {"prioritized": False},
     {"n_step": 1},
     {"target_rate": 0.01},
+    {"spectral_norm": True, "hidden": (32, 32)},
 ]
 
 
@@ -197,7 +198,7 @@ def test_each_part_can_be_switched_off_alone_and_the_update_is_another(changes, 
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("changes", [*ABLATIONS[:6], {}], ids=str)
+@pytest.mark.parametrize("changes", [*ABLATIONS[:6], ABLATIONS[-1], {}], ids=str)
 def test_every_kind_of_update_is_one_graph(changes, make_learner):
     """Traced with its noise, it makes the learner's own update."""
     learner = make_learner("rainbow", **changes)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+
 from reverie.agents import checks, replay
 from reverie.agents.discrete import HoldSettings
 from reverie.agents.environments import EnvSpec
-from reverie.agents.inputs import front_sizes
+from reverie.agents.inputs import front, front_sizes
 from reverie.agents.layers import num_parameters
 from reverie.agents.optimizers import RateSettings
+from reverie.agents.spectral_norm import layers_of
 
 HEADS = ("categorical", "quantile", "scalar")
 NUM_COSINES = 64
@@ -45,6 +48,9 @@ class RainbowConfig(replay.MaybePrioritizedSettings, HoldSettings, RateSettings)
     of epsilon have an effect."""
     noisy_sigma: float = 0.5
     """sigma_0: deviations of the noise at the start, times the root of a layer's inputs."""
+    spectral_norm: bool = False
+    """Whether the layers before the head, convolutions and shared ones, have their weights divided by the largest
+    singular value (Miyato et al. 2018; Gogianu et al. 2021)."""
     epsilon_start: float = 1.0
     epsilon_end: float = 0.05
     epsilon_steps: int = 10_000
@@ -77,10 +83,19 @@ def outputs(config: RainbowConfig) -> int:
     return config.num_atoms if config.head == "categorical" else 1
 
 
+def num_normalised(spec: EnvSpec) -> int:
+    """Outputs of the layers in front of the fully connected ones: the numbers that normalising them takes."""
+    with torch.device("meta"):
+        first, _ = front(spec)
+    return sum(len(layer.weight) for module in first for layer in layers_of(module))
+
+
 def memory(spec: EnvSpec, config: RainbowConfig) -> dict[str, int]:
     """Memory of a run in bytes by part, an upper estimate."""
     features, parameters, units = front_sizes(spec)
     *shared, last = config.hidden
+    if config.spectral_norm:
+        parameters += num_normalised(spec) + sum(shared)
     width = shared[-1] if shared else features
     actions, rows = spec.num_actions or 0, config.policy_quantiles if config.head == "quantile" else 1
     if config.head == "quantile":

@@ -21,6 +21,7 @@ from reverie.agents.rainbow.loss import HeadLoss, categorical_loss, quantile_los
 from reverie.agents.rainbow.networks import RainbowNetwork, make_network
 from reverie.agents.random_layers import drawing
 from reverie.agents.replay import TABLE
+from reverie.agents.spectral_norm import follow_weights
 from reverie.agents.value_distributions import fractions_of
 
 Network = FlatNetwork[RainbowNetwork]
@@ -49,6 +50,8 @@ class Learner(NetworkLearner):
         config = self._config
         found = self._loss(data, weights)
         descend(self._online, self._optimizers["online"], found.loss, config.max_grad_norm)
+        if config.spectral_norm:
+            follow_weights(self._online.module)
         if config.target_rate > 0:
             follow(self._target, self._online, config.target_rate)
         priorities = priorities_of(found.errors, eps=config.priority_eps, clip=config.priority_clip)

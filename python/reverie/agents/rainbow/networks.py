@@ -18,6 +18,7 @@ from reverie.agents.inputs import front
 from reverie.agents.layers import MlpTorso, initialised
 from reverie.agents.rainbow.config import NUM_COSINES, RainbowConfig, outputs
 from reverie.agents.random_layers import NoisyLinear, drawing
+from reverie.agents.spectral_norm import normalise_layers
 from reverie.agents.value_distributions import midpoints, support
 
 
@@ -121,7 +122,10 @@ class RainbowNetwork(nn.Module):
 
 def make_network(spec: EnvSpec, config: RainbowConfig, *, seed: int, trainable: bool) -> FlatNetwork[RainbowNetwork]:
     """The network, initialised as `nn.Linear` is, from a seed of its own."""
-    return FlatNetwork(initialised(lambda: RainbowNetwork(spec, config), seed), trainable=trainable)
+    network = initialised(lambda: RainbowNetwork(spec, config), seed)
+    if config.spectral_norm:
+        normalise_layers(network.torso, seed)
+    return FlatNetwork(network, trainable=trainable)
 
 
 class GreedyPolicy(QPolicy):

@@ -161,6 +161,7 @@ MUST_STAY = {
     "dueling": _NETWORKS,
     "noisy": _NETWORKS,
     "layer_norm": _NETWORKS,
+    "spectral_norm": _NETWORKS,
     "num_critics": _NETWORKS,
     "num_atoms": _NETWORKS,
     "v_min": _RETURNS,

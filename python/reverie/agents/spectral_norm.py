@@ -1,0 +1,62 @@
+"""Spectral normalisation: layers whose weights are divided by their largest singular value."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils import parametrize
+
+FIRST_ITERATIONS = 15
+"""Power iterations before the first update, from random vectors; one follows each update."""
+
+
+class SpectralNorm(nn.Module):
+    """Weights `[out, ...]` as a matrix `[out, in]`, divided by an estimate of its largest singular value.
+
+    Miyato et al. 2018, algorithm 1: `W / (u' W v)` with `v = W' u / |W' u|`. `u` `[out]` is a parameter without a
+    gradient, so that it gets into target networks, to actors, and into files with the weights that it belongs to.
+    """
+
+    def __init__(self, weight: Tensor, seed: int) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(seed)
+        self.u = nn.Parameter(torch.randn(len(weight), generator=generator, device="cpu").to(weight.device))
+        for _ in range(FIRST_ITERATIONS):
+            self.iterate(weight)
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """The normalised weights. A weight's gradient counts the division, and `u` and `v` as constants."""
+        matrix = weight.flatten(1)
+        with torch.no_grad():
+            u = functional.normalize(self.u, dim=0)
+            v = functional.normalize(matrix.t() @ u, dim=0)
+        return weight / torch.dot(u, matrix @ v)
+
+    @torch.no_grad()
+    def iterate(self, weight: Tensor) -> None:
+        """Make one power iteration for these weights: `u = W W' u`, normalised."""
+        matrix = weight.flatten(1)
+        self.u.copy_(functional.normalize(matrix @ (matrix.t() @ self.u), dim=0))
+
+
+def layers_of(module: nn.Module) -> list[nn.Linear | nn.Conv2d]:
+    """The layers whose weights can be normalised."""
+    return [one for one in module.modules() if isinstance(one, nn.Linear | nn.Conv2d)]
+
+
+def normalise_layers(module: nn.Module, seed: int) -> None:
+    """Normalise the weights of every linear layer and convolution of `module` from now on.
+
+    For a network that is initialised, and not yet a `FlatNetwork`.
+    """
+    for layer in layers_of(module):
+        parametrize.register_parametrization(layer, "weight", SpectralNorm(layer.weight.detach(), seed))
+
+
+@torch.no_grad()
+def follow_weights(module: nn.Module) -> None:
+    """Make one power iteration in every normalised layer of `module`: after each change of its weights."""
+    for one in module.modules():
+        if isinstance(one, parametrize.ParametrizationList) and isinstance(one[0], SpectralNorm):
+            one[0].iterate(one.original)

@@ -1,0 +1,112 @@
+"""Layers that are divided by their largest singular value."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from reverie.agents import find  # noqa: E402
+from reverie.agents.environments import EnvSpec, describe  # noqa: E402
+from reverie.agents.layers import ConvolutionTorso, MlpTorso, initialised  # noqa: E402
+from reverie.agents.observations import Leaf  # noqa: E402
+from reverie.agents.rainbow.networks import make_network  # noqa: E402
+from reverie.agents.spectral_norm import SpectralNorm, follow_weights, layers_of, normalise_layers  # noqa: E402
+
+RAINBOW = find("rainbow")
+SPEC = describe("CartPole-v1")
+CONFIG = dataclasses.replace(RAINBOW.load_preset("CartPole-v1").config, spectral_norm=True, hidden=(32, 16))
+GRID = Leaf((), "image", (10, 10, 4), "bool")
+GRIDS = EnvSpec("MinAtar/Breakout-v0", (10, 10, 4), "bool", 6, "Discrete(6)", None, leaves=(GRID,))
+
+
+def largest(weight):
+    """Of NumPy, of the weights as a matrix of outputs and inputs."""
+    return np.linalg.svd(weight.detach().numpy().reshape(len(weight), -1), compute_uv=False)[0]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: MlpTorso(12, (40, 8)), lambda: ConvolutionTorso((4, 10, 10), ((16, 3, 1), (5, 2, 1)), 1)],
+    ids=["linear", "convolutions"],
+)
+def test_a_normalised_layer_has_the_largest_singular_value_one(make):
+    torso, plain = initialised(make, 3), initialised(make, 3)
+    normalise_layers(torso, 3)
+    for _ in range(200):
+        follow_weights(torso)
+    for layer, before in zip(layers_of(torso), layers_of(plain), strict=True):
+        assert largest(layer.weight) == pytest.approx(1.0, rel=1e-3)
+        torch.testing.assert_close(layer.weight, before.weight / largest(before.weight), rtol=1e-3, atol=1e-6)
+        torch.testing.assert_close(layer.bias, before.bias)
+
+
+def test_the_first_estimate_is_near_and_each_iteration_comes_nearer():
+    weight = torch.randn(30, 50, generator=torch.Generator().manual_seed(0))
+    norm, errors = SpectralNorm(weight, 0), []
+    for _ in range(4):
+        errors.append(abs(float(norm(weight).norm() / weight.norm()) * largest(weight) - 1))
+        for _ in range(10):
+            norm.iterate(weight)
+    assert errors[0] < 0.1
+    assert errors == sorted(errors, reverse=True)
+
+
+def test_the_gradient_is_that_of_pytorchs_layer():
+    """`torch.nn.utils.parametrizations.spectral_norm` in evaluation, which iterates no further, with our vectors."""
+    ours, theirs = (initialised(lambda: torch.nn.Linear(6, 4), 1) for _ in range(2))
+    normalise_layers(ours, 1)
+    own = ours.parametrizations.weight[0]
+    u, matrix = own.u.detach(), ours.parametrizations.weight.original.detach()
+    torch.nn.utils.parametrizations.spectral_norm(theirs)
+    norm = theirs.eval().parametrizations.weight[0]
+    norm._u.copy_(u)
+    norm._v.copy_(torch.nn.functional.normalize(matrix.t() @ u, dim=0))
+    x = torch.randn(5, 6)
+    for layer in (ours, theirs):
+        layer(x).square().sum().backward()
+    torch.testing.assert_close(ours(x), theirs(x))
+    expected = theirs.parametrizations.weight.original.grad
+    torch.testing.assert_close(ours.parametrizations.weight.original.grad, expected)
+    assert own.u.grad is None
+
+
+def test_the_head_and_its_noise_are_not_normalised():
+    network = make_network(SPEC, CONFIG, seed=0, trainable=True).module
+    normalised = {name.rpartition(".parametrizations")[0] for name, _ in network.named_parameters() if ".u" in name}
+    assert normalised == {"torso.0.layers.0"}
+
+
+def test_the_estimate_is_in_the_weights_that_actors_and_files_get():
+    online = make_network(SPEC, CONFIG, seed=0, trainable=True)
+    for _ in range(3):
+        with torch.no_grad():
+            online.flat += 0.05 * torch.randn(online.flat.shape, generator=torch.Generator().manual_seed(1))
+        follow_weights(online.module)
+    policy = RAINBOW.make_policy(SPEC, CONFIG)
+    policy._network.load(online.numpy())
+    obs = np.random.default_rng(0).normal(size=(7, 4)).astype(np.float32)
+    with torch.no_grad():
+        np.testing.assert_array_equal(policy.q_values(obs), online.module(torch.from_numpy(obs)).numpy())
+
+
+def test_each_update_of_rainbow_makes_one_iteration(make_learner):
+    learner = make_learner("rainbow", spectral_norm=True, hidden=(32, 16), learning_rate=0.05)
+    (layer,) = layers_of(learner._online.module.torso)
+    weight = layer.parametrizations.weight.original
+    before = weight.detach().clone()
+    stale = SpectralNorm(before, 0)
+    for _ in range(30):
+        learner.learn()
+    assert largest(layer.weight) == pytest.approx(1.0, rel=0.05)
+    assert largest(stale(weight)) > 1.1, "without iterations it would be wrong by now"
+
+
+@pytest.mark.parametrize("spec", [SPEC, GRIDS], ids=["vectors", "grids"])
+def test_the_vectors_are_counted_in_the_runs_memory(spec):
+    config = dataclasses.replace(CONFIG, capacity=2_000)
+    count = make_network(spec, config, seed=0, trainable=False).flat.numel()
+    assert RAINBOW.memory(spec, config)["networks and optimiser"] == 4 * count * (5 + config.num_actors)
+    plain = make_network(spec, dataclasses.replace(config, spectral_norm=False), seed=0, trainable=False).flat.numel()
+    assert count == plain + 32 + (16 if spec is GRIDS else 0)
