@@ -41,6 +41,9 @@ ROWS: dict[str, dict[str, Any]] = {
     "impala": {"env": "CartPole-v1"},
     "ppo": {"env": "CartPole-v1", "num_actors": 1, "envs_per_actor": 8, "unroll_length": 32, "hidden": (64, 64)},
     "r2d2": {"env": "CartPole-v1"},
+    "dqn, MinAtar": {"agent": "dqn", "env": "MinAtar/Breakout-v0"},
+    "apex-dqn, MinAtar": {"agent": "apex-dqn", "env": "MinAtar/Breakout-v0"},
+    "rainbow, MinAtar": {"agent": "rainbow", "env": "MinAtar/Breakout-v0"},
 }
 UNROLLS = ("impala", "ppo")
 """Rows whose agents learn from unrolls out of a queue."""
@@ -63,7 +66,7 @@ class SameBatch:
 def learner(row: str, plan: CompilePlan | None) -> Any:
     """A learner of the row's agent, on unrolls of one batch or on a replay buffer of random transitions."""
     settings = dict(ROWS[row])
-    agent, spec = agents.find(row), describe(settings.pop("env"))
+    agent, spec = agents.find(settings.pop("agent", row)), describe(settings.pop("env"))
     config = dataclasses.replace(agent.load_preset(spec.env_id).config, **settings)
     made = (unrolls_learner if row in UNROLLS else FILLED.get(row, replay_learner))(agent, spec, config)
     if plan is not None:
@@ -92,7 +95,8 @@ def replay_learner(agent: Any, spec: Any, config: Any) -> Any:
     client = server.client()
     client.configure(table.name, rate_limiter=rate_limiters.MinSize(1))
     rng = np.random.default_rng(0)
-    obs = rng.normal(size=(2, ITEMS, *spec.obs_shape)).astype(np.float32)
+    obs = rng.normal(size=(2, ITEMS, *spec.obs_shape))
+    obs = obs > 1.0 if spec.obs_dtype == "bool" else obs.astype(np.float32)
     action = (
         rng.uniform(-1, 1, (ITEMS, spec.action_size)).astype(np.float32)
         if spec.action_size

@@ -12,7 +12,9 @@ from reverie import agents  # noqa: E402
 from reverie.agents import compiling, tracing  # noqa: E402
 from reverie.agents.compiling import CompileError  # noqa: E402
 from reverie.agents.core import CompilePlan, RunSettings  # noqa: E402
-from reverie.agents.environments import describe  # noqa: E402
+from reverie.agents.env_settings import EnvSettings  # noqa: E402
+from reverie.agents.environments import EnvSpec, describe  # noqa: E402
+from reverie.agents.observations import Leaf  # noqa: E402
 from reverie.agents.optimizers import adam, centred_rmsprop  # noqa: E402
 from reverie.runners.planning.compiling import (  # noqa: E402
     BEGIN,
@@ -421,6 +423,17 @@ def test_the_plan_of_a_run(name, changes, runner, plan):
     run, agent = dataclasses.replace(RUN, **changes), agents.find(name)
     config = agent.load_preset("CartPole-v1").config
     assert compile_plan(agent, config, describe("CartPole-v1"), run, runner) == plan
+
+
+def test_images_of_grids_are_compiled_and_larger_ones_are_not():
+    agent = agents.find("dqn")
+    grid = Leaf((), "image", (10, 10, 4), "bool")
+    grids = EnvSpec("MinAtar/Breakout-v0", (10, 10, 4), "bool", 6, "Discrete(6)", None, leaves=(grid,))
+    frames = EnvSpec("ALE/Pong-v5", (4, 84, 84), "uint8", 6, "Discrete(6)", None, frame_stack=4)
+    own = dataclasses.replace(grids, settings=EnvSettings(network="somewhere:layers"))
+    config = agent.load_preset("CartPole-v1").config
+    plans = [compile_plan(agent, config, spec, RUN, "local") for spec in (grids, frames, own)]
+    assert plans == [CompilePlan(BEGIN, USE_FROM, required=False), None, None]
 
 
 def test_what_must_be_compiled_and_cannot_is_refused_before_the_run(monkeypatch):

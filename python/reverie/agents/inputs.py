@@ -13,7 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from reverie.agents.environments import EnvSpec
-from reverie.agents.layers import ConvolutionTorso, InitialisesItself, convolution_sizes, convolutions_for
+from reverie.agents.layers import (
+    GRID_CONVOLUTIONS,
+    ConvolutionTorso,
+    InitialisesItself,
+    convolution_sizes,
+    convolutions_for,
+)
 from reverie.agents.named_parts import PartError, load_part
 from reverie.agents.observations import Leaf, channels_and_sides, channels_last, is_mixed
 
@@ -59,6 +65,13 @@ def front_sizes(spec: EnvSpec) -> tuple[int, int, int]:
     if spec.settings.normalise_observations:
         parameters += 1 + 2 * _num_numbers(spec)
     return features, parameters + (3 if spec.settings.normalise_rewards else 0), units
+
+
+def is_mostly_convolutions(spec: EnvSpec) -> bool:
+    """Whether an update's time is mostly that of convolutions: images larger than grids, or images and own layers."""
+    images = [leaf for leaf in spec.parts if leaf.kind == "image"]
+    kernels = [convolutions_for(_image_shape(leaf, spec.frames_per_stack)) for leaf in images]
+    return bool(images and spec.settings.network) or any(one != GRID_CONVOLUTIONS for one in kernels)
 
 
 def _needs_reader(spec: EnvSpec) -> bool:

@@ -95,10 +95,13 @@ class NoisyLinear(nn.Linear, RandomLayer):
 
     def forward(self, x: Tensor) -> Tensor:
         """`[B, ..., out]` of `[B, ..., in]`."""
-        mean = super().forward(x)
         if self.noise is None:
-            return mean
+            return super().forward(x)
         factors = self.noise.sign() * self.noise.abs().sqrt()
-        factors = factors.reshape(len(factors), *(1,) * (x.dim() - 2), -1)
-        inner, outer = factors[..., : self.in_features], factors[..., self.in_features :]
-        return mean + outer * functional.linear(x * inner, self.scales.weight, self.scales.bias)
+        inner, outer = factors[:, : self.in_features], factors[:, self.in_features :]
+        if len(factors) == 1:  # one product instead of two: the weights are summed for all rows
+            weight = torch.addcmul(self.weight, self.scales.weight, outer.t() * inner)
+            return functional.linear(x, weight, torch.addcmul(self.bias, self.scales.bias, outer[0]))
+        ones = (1,) * (x.dim() - 2)
+        inner, outer = inner.reshape(len(factors), *ones, -1), outer.reshape(len(factors), *ones, -1)
+        return super().forward(x) + outer * functional.linear(x * inner, self.scales.weight, self.scales.bias)

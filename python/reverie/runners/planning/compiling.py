@@ -7,6 +7,7 @@ from typing import Any
 from reverie.agents.agent import Agent
 from reverie.agents.core import CompilePlan, RunSettings
 from reverie.agents.environments import EnvSpec
+from reverie.agents.inputs import is_mostly_convolutions
 
 BEGIN = 2_500
 """The updates of a run before it compiles: shorter runs have nothing of it."""
@@ -44,7 +45,7 @@ def compile_plan(agent: Agent, config: Any, env: EnvSpec, run: RunSettings, runn
         if reason:
             raise ValueError(f"compile is 'on', and {reason}: leave it out")
         return CompilePlan(begin=0, use_from=1, required=True)
-    if reason or env.has_images:  # convolutions take as long compiled: docs/measurements/pong.md
+    if reason or is_mostly_convolutions(env):  # they take as long compiled: docs/measurements/pong.md
         return None
     needs = agent.needs(config)
     on_unrolls = needs.publish_every_update or needs.observations > 2
