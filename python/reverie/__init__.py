@@ -39,7 +39,7 @@ from reverie.specs import TensorSpec
 from reverie.tables import Table
 from reverie.tls import ClientTLS, ServerTLS
 from reverie.tokens import Token
-from reverie.types import Batch, BatchInfo, ReplaySample, SampleInfo, TableInfo, UpdateResult
+from reverie.types import Batch, BatchInfo, ReplaySample, SampleInfo, UpdateResult
 from reverie.writers import (
     EpisodeWriter,
     SequenceWriter,
@@ -60,6 +60,7 @@ if _typing.TYPE_CHECKING:
     from reverie import selectors as item_selectors
     from reverie import types as replay_sample
     from reverie.datasets import patterns as pattern_dataset
+    from reverie.info import TableInfo
     from reverie.ported import platform, reverb_types, structured_writer, trajectory_writer
     from reverie.ported import tf_client as tf_client
     from reverie.ported import trajectory_dataset as timestep_dataset
@@ -69,12 +70,14 @@ if _typing.TYPE_CHECKING:
 else:  # A type checker would take every name for one that exists.
 
     def __getattr__(name: str) -> object:
-        """Names that are loaded when they are first used: those of dm-reverb, and the version, whose lookup takes a
-        third of NumPy's import time."""
+        """Names that are loaded when they are first used: those of dm-reverb, figures of tables, and the version, whose
+        lookup takes a third of NumPy's import time."""
         if name == "__version__":
             from importlib.metadata import version
 
             value = version(__name__)
+        elif name == "TableInfo":
+            from reverie.info import TableInfo as value
         else:
             value = _hook.attribute(__name__, name)
         globals()[name] = value

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import ipaddress
 import math
 import operator
 import os
 import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["MANY", "count", "functions", "host_and_port", "integer", "is_loopback", "number", "path", "priority"]
 
@@ -49,6 +50,8 @@ def number(name: str, value: Any) -> float:
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach a server at this host."""
+    import ipaddress
+
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -57,6 +60,8 @@ def is_loopback(host: str) -> bool:
 
 def path(name: str, value: Any) -> Path:
     """The value as a path; TypeError for another type."""
+    from pathlib import Path
+
     if isinstance(value, str | os.PathLike):
         return Path(value)
     raise TypeError(f"{name} must be a path, got {value!r}")

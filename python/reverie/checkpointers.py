@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import abc
 import datetime
-import logging
 import os
 from collections.abc import Iterable
 from typing import Literal, final
 
 from reverie import _checks, _native
+from reverie._log import logger
 from reverie.journal import Journal
 from reverie.tables import Table
 
 __all__ = ["CheckpointerBase", "DefaultCheckpointer", "TempDirCheckpointer", "default_checkpointer"]
 
-_LOG = logging.getLogger("reverie")
 
 #: Where a restored table's options come from.
 RestoreConfig = Literal["constructor", "checkpoint"]
@@ -195,8 +194,8 @@ def start(
         if restored.get("torn") is not None:
             path, offset = restored["torn"]
             differences = [*differences, f"{path} ends at byte {offset} within a record that was never acknowledged"]
-        level = logging.WARNING if differences else logging.INFO
-        _LOG.log(level, "%s", "; ".join([text, *differences]))
+        report = logger().warning if differences else logger().info
+        report("%s", "; ".join([text, *differences]))
     if journal is not None:
         checkpoints.begin_journal(journal.sync, journal.interval, journal.max_unsynced_bytes)
     log_bytes = None if journal is None else journal.checkpoint_bytes

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
 import json
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, final
-from urllib.parse import urlsplit
 
 from reverie import _checks, _native, tokens
 from reverie import tls as pem
@@ -88,12 +86,16 @@ class Page:
 
 def port_of(url: str) -> int:
     """The port in the address of a page."""
+    from urllib.parse import urlsplit
+
     port = urlsplit(url).port
     assert port is not None
     return port
 
 
 def _is_any(host: str) -> bool:
+    import ipaddress
+
     try:
         return ipaddress.ip_address(host.strip("[]")).is_unspecified
     except ValueError:

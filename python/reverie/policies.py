@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from reverie.agents.agent import Agent
     from reverie.agents.policies import TrainedPolicy
 

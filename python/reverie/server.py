@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import functools
 import json
-import logging
 import math
 import os
 import threading
 import time
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
-from reverie import _checks, _memory, _native, checkpointers, tokens
+from reverie import _checks, _native, checkpointers, tokens
 from reverie import tls as pem
+from reverie._log import logger
 from reverie.client import _LISTENING, Client
 from reverie.journal import Journal
 from reverie.pages import Page
@@ -23,9 +23,11 @@ from reverie.tables import Table
 from reverie.tls import ServerTLS
 from reverie.tokens import Token
 
+if TYPE_CHECKING:
+    from reverie import _memory
+
 __all__ = ["Server"]
 
-_LOG = logging.getLogger("reverie")
 #: Seconds between two checks of `wait` for log lines of the network.
 _LOG_PERIOD = 0.5
 
@@ -124,6 +126,8 @@ class Server:
             raise ValueError(
                 "tracing is for a server that listens; in this process, client(tracing=True) makes the spans"
             )
+        from reverie import _memory
+
         port = 0 if port is None else _checks.count("port", port, 0)
         grace = _checks.number("grace", grace)
         session_timeout = _checks.number("session_timeout", session_timeout)
@@ -225,9 +229,9 @@ class Server:
     def _log_memory(self, memory: _memory.Division) -> None:
         # After the log lines of the network's start.
         _native._deliver_logs()
-        _LOG.info("%s %s", self.address, memory)
+        logger().info("%s %s", self.address, memory)
         if memory.memory < memory.tables + memory.network:
-            _LOG.warning(
+            logger().warning(
                 "%s: %s leaves less than %d bytes of memory for connections; lower it, or raise max_memory",
                 self.address,
                 memory.setting,

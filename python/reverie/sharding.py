@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reverie import _checks, rate_limiters, selectors
-from reverie.client import Client, Info, ShardInfo
+from reverie.client import Client
 from reverie.tables import Table
 
-__all__ = ["MAX_SHARDS", "ShardInfo", "ShardedClient", "ShardedInfo", "shard_figures", "shard_table"]
+if TYPE_CHECKING:
+    from reverie.info import Info
 
-#: Names of before a `Client` had several servers.
-ShardedClient, ShardedInfo = Client, Info
+__all__ = ["MAX_SHARDS", "ShardedClient", "shard_figures", "shard_table"]
+
+#: A `Client` has any number of servers.
+ShardedClient = Client
 
 #: A key names its shard by 6 bits.
 MAX_SHARDS = 64

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 import os
 import threading
 import time
@@ -13,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from reverie import _native
+from reverie._log import logger
 
-_LOG = logging.getLogger("reverie")
 #: Seconds between two exports of a server's spans.
 PERIOD = 0.5
 #: The calls of a client that have a span, and the span's name. `sample` requests its draws in several calls.
@@ -216,7 +215,9 @@ class RequestSpans:
             self._make(request, now)
         except Exception:
             if not self._lost:
-                _LOG.exception("a span of a request could not be exported; later failures are counted, and not logged")
+                logger().exception(
+                    "a span of a request could not be exported; later failures are counted, and not logged"
+                )
             self._lost += 1
             return False
         return True

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol, final, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, final, get_args
 
 from reverie import _checks, rate_limiters, selectors, specs
 from reverie.extensions import InsertOnSample
-from reverie.types import CallStats, CopyStats, RateLimiterInfo, TableInfo, TableWorkerTime
+
+if TYPE_CHECKING:
+    from reverie.info import TableInfo
 
 __all__ = ["Table"]
 
@@ -256,6 +258,8 @@ class Table:
 
     def _info_from(self, figures: dict[str, Any]) -> TableInfo:
         """The `TableInfo` of this table, from the figures that a server reports."""
+        from reverie.info import CallStats, CopyStats, RateLimiterInfo, TableInfo, TableWorkerTime
+
         limiter = RateLimiterInfo(
             samples_per_insert=figures.pop("samples_per_insert"),
             min_diff=figures.pop("min_diff"),

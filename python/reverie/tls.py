@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from os import PathLike
-from pathlib import Path
 
 __all__ = ["ClientTLS", "Pem", "ServerTLS"]
 
@@ -49,6 +48,8 @@ def read(name: str, pem: Pem) -> bytes:
         OSError: for a file that cannot be read.
         ValueError: the content is not PEM.
     """
+    from pathlib import Path
+
     content = pem if isinstance(pem, bytes) else Path(pem).read_bytes()
     if b"-----BEGIN" not in content:
         given = "other bytes" if isinstance(pem, bytes) else f"the file '{Path(pem)}', which is not PEM"

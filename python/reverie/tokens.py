@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from os import PathLike
-from pathlib import Path
 from typing import final
 
 __all__ = ["Token"]
@@ -52,6 +51,8 @@ class Token:
             OSError: the file cannot be read.
         """
         if self._path is not None:
+            from pathlib import Path
+
             found, where = Path(self._path).read_text(), f"the file '{self._path}'"
         else:
             found, where = os.environ.get(str(self._env), ""), f"the environment variable '{self._env}'"

@@ -1,4 +1,4 @@
-"""What a client returns: samples, batches, and the figures of tables."""
+"""What a client returns: samples, batches, and the outcome of updates. Figures of tables are in `reverie.info`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,9 @@ __all__ = [
     "BatchInfo",
     "Borders",
     "Condition",
-    "CopyStats",
-    "RateLimiterInfo",
     "ReplaySample",
     "SampleInfo",
-    "TableInfo",
     "UpdateResult",
-    "Waiting",
-    "Why",
 ]
 
 #: `(field, op, number)`; see `Client.query`.
@@ -213,153 +208,3 @@ class UpdateResult(NamedTuple):
     """The number of items that were updated or deleted."""
     stale: int
     """The number of keys that were ignored: the item is gone or, with `if_version=`, was updated since."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class CallStats:
-    """Calls of one kind that a table admitted."""
-
-    completed: int
-    """Items inserted, or draws made."""
-    pending: int
-    """Items or draws that wait now."""
-    blocked_time: float
-    """Seconds during which at least one item or draw waited."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class CopyStats:
-    """The copies of one `insert_on_sample`, counted since the start or the last reset of its table."""
-
-    target: str
-    """The table that the copies go into."""
-    timeout: float | None
-    """Seconds that a copy may wait; None is no limit."""
-    inserted: int
-    """Copies that were inserted."""
-    dropped: int
-    """Copies that were dropped: they timed out, too many waited, or the other table refused them."""
-    waiting: int
-    """Copies that wait now."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class RateLimiterInfo:
-    """A rate limiter's settings, and the inserts and samples that it admitted."""
-
-    samples_per_insert: float
-    min_diff: float
-    max_diff: float
-    min_size_to_sample: int
-    insert_stats: CallStats
-    sample_stats: CallStats
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class TableWorkerTime:
-    """How a table spent its time, in milliseconds. Work is measured for one operation in 64, and scaled up."""
-
-    running_ms: int
-    sampling_ms: int
-    inserting_ms: int
-    sleeping_ms: int
-    waiting_for_sampling_ms: int
-    waiting_for_inserts_ms: int
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class TableInfo:
-    """A table's settings and figures at one moment."""
-
-    name: str
-    sampler_options: Any
-    """The sampler; answers `WhichOneof("distribution")`, `.prioritized.priority_exponent` and the like."""
-    remover_options: Any
-    max_size: int
-    max_times_sampled: int
-    """0: no limit."""
-    rate_limiter_info: RateLimiterInfo
-    signature: Any
-    """The nest of specs that the table was made with, or None."""
-    current_size: int
-    num_episodes: int
-    """Episodes of which the table holds cells; a step of `insert` is an episode of its own."""
-    num_deleted_episodes: int
-    num_unique_samples: int
-    table_worker_time: TableWorkerTime
-    num_inserts: int
-    """Items inserted since the start or the last reset."""
-    num_samples: int
-    """Draws since then."""
-    num_deletes: int
-    """Items that left the table since then, for any reason."""
-    num_evicted: int
-    """Of these, the items that the remover evicted."""
-    num_updates: int
-    """Priorities that were set."""
-    num_stale_updates: int
-    """Updates that were ignored: the item was gone or had been updated since."""
-    size_bytes: int
-    """Bytes of the chunks that items refer to, each chunk counted once."""
-    max_bytes: int | None
-    max_priority: float
-    """The largest priority in the table; 1 for an empty table."""
-    age_histogram: tuple[int, ...]
-    """Draws by the age of the item: bucket b counts ages in [2**(b-1), 2**b) nanoseconds."""
-    shard: int = 0
-    """The server's shard number, `Server(..., shard=)`, which is part of every key."""
-    num_leased: int = 0
-    """Draws that no client has acknowledged yet. An item whose draw does not reach its client returns to the table."""
-    copies: tuple[CopyStats, ...] = ()
-    """The copies of each `reverie.extensions.insert_on_sample` of the table."""
-    age_sum: float = 0.0
-    """Seconds: the sum of the ages that `age_histogram` counts; divided by its sum it is the mean age at a draw."""
-    sample_times: tuple[int, ...] = ()
-    """Items that left the table, for any reason but a reset, by their draws: bucket 0 counts items that were never
-    drawn, bucket 1 those drawn once, and bucket b those drawn up to 2**(b-1) times; the last one has no upper bound."""
-    sample_times_sum: int = 0
-    """The draws of these items: divided by `sum(sample_times)` it is the mean number of draws of an item."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Waiting:
-    """A request that waits at a table."""
-
-    since: float
-    """Seconds since it began to wait."""
-    wanted: int
-    """Items or draws that it requested."""
-    done: int
-    """Items or draws of these that are done."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Why:
-    """The requests that wait at a table, why they wait, and what would free them. `str()` gives it as text."""
-
-    table: str
-    size: int
-    max_size: int
-    num_inserts: int
-    num_samples: int
-    num_deletes: int
-    inserts: tuple[Waiting, ...]
-    """Inserts that wait, in order of arrival: at most the first 1000. `str()` counts all."""
-    samples: tuple[Waiting, ...]
-    """Requests for samples that wait, in order of arrival: at most the first 1000."""
-    insert_reason: str | None
-    """Why one more insert would wait now; None where it would be admitted."""
-    sample_reason: str | None
-    """Why one more draw would wait now; None where it would be admitted."""
-    stuck: bool
-    """True where inserts and samples both wait, and no request that waits now can end that."""
-    text: str
-    num_leased: int = 0
-    """Draws that no client has acknowledged yet. An item whose draw does not reach its client returns to the table."""
-    num_waiting_inserts: int = 0
-    """All inserts that wait."""
-    num_waiting_samples: int = 0
-    """All requests for samples that wait."""
-
-    def __str__(self) -> str:
-        return self.text

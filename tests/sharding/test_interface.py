@@ -8,16 +8,14 @@ import numpy as np
 import pytest
 
 from reverie import Client, RaggedError, SequenceWriter, rate_limiters, structured
-from reverie.client import Info
-from reverie.sharding import ShardedClient, ShardedInfo, shard_table
+from reverie.sharding import ShardedClient, shard_table
 from reverie.testing import serve
 
 LIMITS = rate_limiters.SampleToInsertRatio(4.0, 2, 40.0)
 
 
-def test_the_names_of_before_are_those_of_a_client():
+def test_a_client_of_several_servers_is_a_client():
     assert ShardedClient is Client
-    assert ShardedInfo is Info
 
 
 @pytest.fixture

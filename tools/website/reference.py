@@ -48,11 +48,8 @@ PAGES = {
         "A client has every call of a replay buffer: in this process, on a server, or on several.",
         (
             "reverie.Client",
-            "reverie.client.Info",
-            "reverie.client.ShardInfo",
-            "reverie.client.JournalInfo",
-            "reverie.client.DiskInfo",
             "reverie.client.Transport",
+            "reverie.info.*",
         ),
     ),
     "reference/writers.md": Reference(
@@ -178,8 +175,6 @@ PAGES = {
 }
 #: Public names that are another public name: of a class, or of a module with its names.
 SAME = {
-    "reverie.sharding.ShardInfo": "reverie.client.ShardInfo",
-    "reverie.sharding.ShardedInfo": "reverie.client.Info",
     "reverie.ReverbError": "reverie.ReplayError",
     "reverie.ShardedClient": "reverie.Client",
     "reverie.item_selectors": "reverie.selectors",

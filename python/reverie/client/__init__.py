@@ -1,7 +1,6 @@
 """The client: inserts, samples, priorities, figures. One file per word of the flow."""
 
 from reverie.client.client import _LISTENING, Client, Transport
-from reverie.client.info import DiskInfo, Info, JournalInfo, ShardInfo
 from reverie.writers import Writer
 
-__all__ = ["_LISTENING", "Client", "DiskInfo", "Info", "JournalInfo", "ShardInfo", "Transport", "Writer"]
+__all__ = ["_LISTENING", "Client", "Transport", "Writer"]

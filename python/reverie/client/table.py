@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from reverie import _native
-from reverie.client.info import DiskInfo, Info, JournalInfo, ShardInfo
 from reverie.tables import Table
-from reverie.types import Condition, TableInfo, UpdateResult, Waiting, Why
+from reverie.types import Condition, UpdateResult
+
+if TYPE_CHECKING:
+    from reverie.info import Info, TableInfo, Why
 
 #: A key that no item has: keys have 63 bits.
 _NO_KEY = -1
@@ -119,6 +121,8 @@ class TableCalls(_native.Client):
 
     def _made(self, figures: dict[str, Any]) -> Info:
         """The Info of figures of the engine."""
+        from reverie.info import DiskInfo, Info, JournalInfo, ShardInfo
+
         reason = "the client was made by server.client() in the server's process"
         if self._like is not None:
             reason = "the server listens in this process"
@@ -147,6 +151,8 @@ class TableCalls(_native.Client):
             table: the table.
             timeout: seconds to wait for the server's response; an in-process call does not wait.
         """
+        from reverie.info import Waiting, Why
+
         figures = self._why(table, timeout)
         for queue in ("inserts", "samples"):
             figures[queue] = tuple(Waiting(*waiting) for waiting in figures[queue])

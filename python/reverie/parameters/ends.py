@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from abc import ABC, abstractmethod
@@ -10,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, final
 
 from reverie import _checks
+from reverie._log import logger
 from reverie.errors import DeadlineExceededError
 from reverie.parameters.record import (
     LAST,
@@ -29,8 +29,6 @@ POLL_SECONDS = 0.02
 """A subscriber that waits asks for newer parameters no more often than this."""
 LOG_SECONDS = 10.0
 """A wait without a deadline logs its reason after this time, and then each time that the wait has doubled."""
-
-_log = logging.getLogger("reverie")
 
 
 class Carrier(ABC):
@@ -207,7 +205,7 @@ class Subscriber:
                 why = self._why(above, fetched)
                 raise DeadlineExceededError(f"no newer parameters within {timeout:g} s: {why}", why=why)
             if within is None and now >= log_at:
-                _log.warning("still waiting after %.0f s: %s", now - began, self._why(above, fetched))
+                logger().warning("still waiting after %.0f s: %s", now - began, self._why(above, fetched))
                 log_at = now + (now - began)
             self._carrier.wait(self._threshold(above), min(rest, 1.0))
 

@@ -7,8 +7,7 @@ import math
 import os
 from dataclasses import dataclass
 from io import FileIO
-from pathlib import Path
-from typing import BinaryIO, final
+from typing import TYPE_CHECKING, BinaryIO, final
 
 import numpy as np
 
@@ -17,6 +16,9 @@ from reverie._nest import named_dtype
 from reverie.errors import DamagedError
 from reverie.parameters.ends import Carrier, Channel
 from reverie.parameters.record import Arrays, Parameters, Version, require_newer
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _MAGIC = b"RVPARAM1"
 _HEAD_BYTES = 32

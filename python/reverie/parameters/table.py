@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from reverie import selectors
 from reverie.client import Client
@@ -15,7 +15,10 @@ from reverie.parameters.ends import Carrier, Channel
 from reverie.parameters.record import MAX_NUMBER, Arrays, Parameters, Version, arrays_of, require_newer
 from reverie.specs import TensorSpec
 from reverie.tables import Table
-from reverie.types import BatchInfo, TableInfo
+from reverie.types import BatchInfo
+
+if TYPE_CHECKING:
+    from reverie.info import TableInfo
 
 
 def table(name: str = "parameters", like: Mapping[str, Any] | None = None) -> Table:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from reverie.info import TableInfo
 from reverie.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Selector, Uniform
-from reverie.types import TableInfo
 
 __all__ = ["Fifo", "Heap", "Lifo", "Prioritized", "SelectorType", "SpecNest", "TableInfo", "Uniform"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal, final, get_args
@@ -10,12 +9,12 @@ from typing import Any, Literal, final, get_args
 import numpy as np
 
 from reverie import _checks, _native
+from reverie._log import logger
 from reverie.errors import DeadlineExceededError, SignatureError
 from reverie.writers.steps import StepsWriter
 
 __all__ = ["MASK", "Head", "SequenceWriter", "Tail"]
 
-_LOG = logging.getLogger("reverie")
 
 #: The column that is false at the padding of `head="pad"`, and true at steps.
 MASK = "mask"
@@ -212,7 +211,7 @@ class SequenceWriter(StepsWriter):
         self._reported = True
         length = self._steps_per_item - self._burn_in
         remedy = 'tail="short"' if self._pads or not self._burn_in else 'head="pad" and tail="short"'
-        _LOG.warning(
+        logger().warning(
             "an episode of %d steps is in no item of table '%s' (burn_in %d, length %d); %s keeps every step, and"
             " num_dropped counts those that are lost; later episodes are not logged",
             steps, self._table, self._burn_in, length, remedy,

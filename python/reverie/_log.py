@@ -1,0 +1,15 @@
+"""The package's logger. `logging` is imported when something is logged: it takes a part of this package's import."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import logging
+
+
+def logger() -> logging.Logger:
+    """The logger "reverie"."""
+    import logging
+
+    return logging.getLogger("reverie")
