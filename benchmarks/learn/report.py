@@ -175,7 +175,7 @@ def apart_table(results: dict[str, list[dict[str, Any]]]) -> str:
         if row.group == APART and runs:
             agent = ", ".join([row.agent, *(f"`{setting}`" for setting in row.settings)])
             runner = row.runner if row.num_shards == 1 else f"{row.runner}, {row.num_shards} shards"
-            start = f"| {row.env_id} | {agent} | {runner} | {row.reach:g}, {row.by:,}"
+            start = f"| {row.task} | {agent} | {runner} | {row.reach:g}, {row.by:,}"
             out.append(f"{start} | {_reached(runs)} | {verdict(row, runs)} |")
     return "\n".join(out)
 
