@@ -216,8 +216,11 @@ RAINBOWS = {
     "no-noise": ("noisy=false",),
     "spectral": ("spectral_norm=true",),
     "one-stream": ("dueling=false",),
+    "uniform": ("prioritized=false",),
+    "one-step": ("n_step=1",),
+    "no-double": ("double=false",),
 }
-"""Rainbow with one of its parts exchanged, by the row's name."""
+"""Rainbow as it is, and with one of its parts exchanged, by the row's name."""
 
 
 def _parts() -> list[Row]:

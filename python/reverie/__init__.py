@@ -57,6 +57,7 @@ __version__: str
 """Of the installed package."""
 if _typing.TYPE_CHECKING:
     # Names of dm-reverb, which are loaded when they are first used: `ported/names.py`.
+    from reverie import info as info
     from reverie import selectors as item_selectors
     from reverie import types as replay_sample
     from reverie.datasets import patterns as pattern_dataset
@@ -76,8 +77,10 @@ else:  # A type checker would take every name for one that exists.
             from importlib.metadata import version
 
             value = version(__name__)
-        elif name == "TableInfo":
-            from reverie.info import TableInfo as value
+        elif name in ("TableInfo", "info"):
+            from reverie import info
+
+            value = info if name == "info" else info.TableInfo
         else:
             value = _hook.attribute(__name__, name)
         globals()[name] = value
@@ -138,6 +141,7 @@ __all__ = [
     "checkpointers",
     "errors",
     "extensions",
+    "info",
     "item_selectors",
     "load_policy",
     "parameters",

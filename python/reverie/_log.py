@@ -1,4 +1,4 @@
-"""The package's logger. `logging` is imported when something is logged: it takes a part of this package's import."""
+"""The package's logger. `logging` is imported when something is logged: with what it imports it takes 5 ms."""
 
 from __future__ import annotations
 

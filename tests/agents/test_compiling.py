@@ -432,8 +432,11 @@ def test_images_of_grids_are_compiled_and_larger_ones_are_not():
     frames = EnvSpec("ALE/Pong-v5", (4, 84, 84), "uint8", 6, "Discrete(6)", None, frame_stack=4)
     own = dataclasses.replace(grids, settings=EnvSettings(network="somewhere:layers"))
     config = agent.load_preset("CartPole-v1").config
-    plans = [compile_plan(agent, config, spec, RUN, "local") for spec in (grids, frames, own)]
-    assert plans == [CompilePlan(BEGIN, USE_FROM, required=False), None, None]
+    wide = dataclasses.replace(grids, obs_shape=(10, 40, 4), leaves=(dataclasses.replace(grid, shape=(10, 40, 4)),))
+    plans = [compile_plan(agent, config, spec, RUN, "local") for spec in (grids, frames, own, wide)]
+    assert plans == [CompilePlan(BEGIN, USE_FROM, required=False), None, None, None]
+    r2d2 = agents.find("r2d2")
+    assert compile_plan(r2d2, r2d2.load_preset("CartPole-v1").config, grids, RUN, "local") is None
 
 
 def test_what_must_be_compiled_and_cannot_is_refused_before_the_run(monkeypatch):

@@ -42,12 +42,12 @@ def one_table_of_operators():
         yield
 
 
-def policy_of(name, spec=None):
+def policy_of(name, spec=None, **changes):
     agent = agents.find(name)
     spec = spec or environments.describe(ENVIRONMENTS[agent.actions])
     config = agent.load_preset(spec.env_id).config
     small = {field: (8,) for field in ("hidden", "policy_hidden", "critic_hidden") if hasattr(config, field)}
-    config = dataclasses.replace(config, **small)
+    config = dataclasses.replace(config, **{**small, **changes})
     policy = agent.make_policy(spec, config)
     generator = torch.Generator().manual_seed(0)
     for parameter in policy.module.parameters():
@@ -153,6 +153,20 @@ def test_policies_of_frames_are_exported(name, kind, tmp_path):
     policy = policy_of(name, FRAMES)
     outputs = loaded(kind, write(kind, policy, tmp_path))(observations(FRAMES, 2))
     assert outputs["scores"].shape == (2, 6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_has_the_normalised_layers_of_its_policy(kind, tmp_path):
+    """Nine times the weights before the division are the same policy; without it they would be another."""
+    policy, other = (policy_of("rainbow", spectral_norm=normalised, hidden=(8, 8)) for normalised in (True, False))
+    obs = np.random.default_rng(0).uniform(-3, 3, (16, 4)).astype(np.float32)
+    before = policy.policy.q_values(obs)
+    for one in (policy, other):
+        weight = next(p for name, p in one.module.named_parameters() if name.startswith("torso") and p.dim() == 2)
+        plain = one.policy.q_values(obs)
+        weight.data *= 9
+    np.testing.assert_allclose(loaded(kind, write(kind, policy, tmp_path))(obs)["scores"], before, atol=1e-4)
+    assert np.abs(other.policy.q_values(obs) - plain).max() > 0.1
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from reverie.agents import find, tracing  # noqa: E402
+from reverie.agents import find, random_layers, tracing  # noqa: E402
 from reverie.agents.core import Stopwatch  # noqa: E402
 from reverie.agents.environments import EnvSpec, describe  # noqa: E402
 from reverie.agents.layers import initialised  # noqa: E402
@@ -86,7 +86,9 @@ def test_no_gradient_flows_into_targets_and_errors():
     assert not found.errors.requires_grad
 
 
-def test_a_noisy_layer_computes_the_papers_formula_and_without_noise_its_mean():
+@pytest.mark.parametrize("weights_of_a_row", [random_layers.WEIGHTS_OF_A_ROW, 0], ids=["one product", "two"])
+def test_a_noisy_layer_computes_the_papers_formula_and_without_noise_its_mean(weights_of_a_row, monkeypatch):
+    monkeypatch.setattr(random_layers, "WEIGHTS_OF_A_ROW", weights_of_a_row)
     layer = initialised(lambda: NoisyLinear(3, 2, 0.6), 0)
     assert torch.allclose(layer.scales.weight, torch.full((2, 3), 0.6 / np.sqrt(3)))
     with torch.no_grad():

@@ -13,6 +13,7 @@ from reverie.agents.layers import ConvolutionTorso, MlpTorso, initialised  # noq
 from reverie.agents.observations import Leaf  # noqa: E402
 from reverie.agents.rainbow.networks import make_network  # noqa: E402
 from reverie.agents.spectral_norm import SpectralNorm, follow_weights, layers_of, normalise_layers  # noqa: E402
+from reverie.runners.planning.topology import plan  # noqa: E402
 
 RAINBOW = find("rainbow")
 SPEC = describe("CartPole-v1")
@@ -94,13 +95,45 @@ def test_the_estimate_is_in_the_weights_that_actors_and_files_get():
 def test_each_update_of_rainbow_makes_one_iteration(make_learner):
     learner = make_learner("rainbow", spectral_norm=True, hidden=(32, 16), learning_rate=0.05)
     (layer,) = layers_of(learner._online.module.torso)
-    weight = layer.parametrizations.weight.original
-    before = weight.detach().clone()
-    stale = SpectralNorm(before, 0)
+    weight, u = layer.parametrizations.weight.original, layer.parametrizations.weight[0].u
+    stale = SpectralNorm(weight.detach().clone(), 0)
     for _ in range(30):
+        before = u.detach().clone()
         learner.learn()
+        expected = weight @ (weight.T @ before)
+        torch.testing.assert_close(u, expected / expected.norm())
     assert largest(layer.weight) == pytest.approx(1.0, rel=0.05)
     assert largest(stale(weight)) > 1.1, "without iterations it would be wrong by now"
+
+
+def test_a_network_without_a_layer_to_normalise_is_refused():
+    config = dataclasses.replace(CONFIG, hidden=(32,))
+    message = "spectral_norm normalises the layers before the head, and there is none: give hidden two widths"
+    with pytest.raises(ValueError, match=message):
+        make_network(SPEC, config, seed=0, trainable=True)
+    with pytest.raises(ValueError, match=message):
+        plan(RAINBOW, "CartPole-v1", config=config)
+    make_network(GRIDS, config, seed=0, trainable=True)  # it has a convolution
+
+
+def test_a_layer_that_computes_its_weights_is_refused():
+    layer = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(3, 2))
+    with pytest.raises(ValueError, match="spectral_norm needs weights that are parameters"):
+        normalise_layers(torch.nn.Sequential(layer), 0)
+
+
+def test_weights_of_zeros_stay_zeros():
+    norm = SpectralNorm(torch.zeros(3, 2), 0)
+    norm.iterate(torch.zeros(3, 2))
+    assert norm(torch.zeros(3, 2)).tolist() == [[0.0, 0.0]] * 3
+
+
+def test_the_estimate_is_made_in_float32_where_the_layer_computes_in_bfloat16():
+    layer = initialised(lambda: torch.nn.Linear(6, 4), 1)
+    normalise_layers(layer, 1)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert layer.weight.dtype == torch.float32
+        assert layer(torch.ones(2, 6)).dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("spec", [SPEC, GRIDS], ids=["vectors", "grids"])

@@ -125,7 +125,8 @@ def test_importing_the_package_loads_nothing_that_only_some_programs_need() -> N
         "import sys, numpy\n"
         "before = set(sys.modules)\n"
         "import reverie\n"
-        "rare = {'importlib.metadata', 'email.message', 'csv', 'asyncio', 'http.client'}\n"
+        "rare = {'importlib.metadata', 'email.message', 'csv', 'asyncio', 'http.client', 'logging', 'pathlib'}\n"
+        "rare |= {'ipaddress', 'urllib.parse', 'reverie.info'}\n"
         "print(sorted(rare & {*sys.modules} - before))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=True)
@@ -146,5 +147,6 @@ def test_the_package_tells_its_version_as_installed_and_names_what_it_lacks() ->
     import reverie
 
     assert reverie.__version__ == version("reverie")
+    assert reverie.TableInfo is reverie.info.TableInfo
     with pytest.raises(AttributeError, match="module 'reverie' has no attribute 'nothing'"):
         _ = reverie.nothing  # type: ignore[attr-defined]

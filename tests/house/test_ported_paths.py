@@ -95,6 +95,7 @@ def test_a_type_checker_sees_every_name_of_the_table():
         **{path: (package, name) for path, (package, name) in tops.items()},
         **{name: (module, name) for name, module in ATTRIBUTES.items()},
         "TableInfo": ("reverie.info", "TableInfo"),
+        "info": ("reverie", "info"),
     }
 
 

@@ -258,6 +258,7 @@ PUBLIC = [
     "checkpointers",
     "errors",
     "extensions",
+    "info",
     "item_selectors",
     "load_policy",
     "parameters",

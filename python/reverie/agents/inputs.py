@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from reverie.agents.environments import EnvSpec
 from reverie.agents.layers import (
-    GRID_CONVOLUTIONS,
     ConvolutionTorso,
     InitialisesItself,
     convolution_sizes,
@@ -25,6 +24,8 @@ from reverie.agents.observations import Leaf, channels_and_sides, channels_last,
 
 LARGEST = 10.0
 """Normalised numbers are clipped to this many deviations."""
+GRID_CELLS = 144
+"""Of an image, at most, whose convolutions take no longer than the operations around them: 100 have MinAtar's."""
 EPSILON = 1e-8
 """Added to variances."""
 
@@ -68,10 +69,9 @@ def front_sizes(spec: EnvSpec) -> tuple[int, int, int]:
 
 
 def is_mostly_convolutions(spec: EnvSpec) -> bool:
-    """Whether an update's time is mostly that of convolutions: images larger than grids, or images and own layers."""
-    images = [leaf for leaf in spec.parts if leaf.kind == "image"]
-    kernels = [convolutions_for(_image_shape(leaf, spec.frames_per_stack)) for leaf in images]
-    return bool(images and spec.settings.network) or any(one != GRID_CONVOLUTIONS for one in kernels)
+    """Whether an update's time may be mostly that of convolutions: images of many cells, or images and own layers."""
+    shapes = [_image_shape(leaf, spec.frames_per_stack) for leaf in spec.parts if leaf.kind == "image"]
+    return bool(shapes and spec.settings.network) or any(h * w > GRID_CELLS for _, h, w in shapes)
 
 
 def _needs_reader(spec: EnvSpec) -> bool:

@@ -17,6 +17,11 @@ Draw = Callable[[torch.Size], Tensor]
 """Returns standard normal numbers of a shape, on the layers' device."""
 
 
+WEIGHTS_OF_A_ROW = 32_768
+"""Of a batch whose rows share their noise: with at most so many weights for each row, summing the means and the
+deviations of the weights and making one product is quicker than making two (docs/measurements/updates.md)."""
+
+
 class RandomLayer(nn.Module):
     """Base of layers with random numbers. Outside of `drawing` it has none, and computes its mean."""
 
@@ -99,7 +104,8 @@ class NoisyLinear(nn.Linear, RandomLayer):
             return super().forward(x)
         factors = self.noise.sign() * self.noise.abs().sqrt()
         inner, outer = factors[:, : self.in_features], factors[:, self.in_features :]
-        if len(factors) == 1:  # one product instead of two: the weights are summed for all rows
+        rows = x.numel() // self.in_features
+        if len(factors) == 1 and rows * WEIGHTS_OF_A_ROW >= self.weight.numel():
             weight = torch.addcmul(self.weight, self.scales.weight, outer.t() * inner)
             return functional.linear(x, weight, torch.addcmul(self.bias, self.scales.bias, outer[0]))
         ones = (1,) * (x.dim() - 2)

@@ -7,6 +7,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import parametrize
 
+from reverie.agents.layers import in_float32
+
+LEAST = 1e-12
+"""Of singular values: weights of zeros stay zeros."""
 FIRST_ITERATIONS = 15
 """Power iterations before the first update, from random vectors; one follows each update."""
 
@@ -28,10 +32,11 @@ class SpectralNorm(nn.Module):
     def forward(self, weight: Tensor) -> Tensor:
         """The normalised weights. A weight's gradient counts the division, and `u` and `v` as constants."""
         matrix = weight.flatten(1)
-        with torch.no_grad():
-            u = functional.normalize(self.u, dim=0)
-            v = functional.normalize(matrix.t() @ u, dim=0)
-        return weight / torch.dot(u, matrix @ v)
+        with in_float32(weight.device):
+            with torch.no_grad():
+                u = functional.normalize(self.u, dim=0)
+                v = functional.normalize(matrix.t() @ u, dim=0)
+            return weight / torch.dot(u, matrix @ v).clamp(min=LEAST)
 
     @torch.no_grad()
     def iterate(self, weight: Tensor) -> None:
@@ -50,7 +55,11 @@ def normalise_layers(module: nn.Module, seed: int) -> None:
 
     For a network that is initialised, and not yet a `FlatNetwork`.
     """
-    for layer in layers_of(module):
+    layers = layers_of(module)
+    require_some(len(layers))
+    if any(parametrize.is_parametrized(layer, "weight") for layer in layers):
+        raise ValueError("spectral_norm needs weights that are parameters, and a layer computes its own of others")
+    for layer in layers:
         parametrize.register_parametrization(layer, "weight", SpectralNorm(layer.weight.detach(), seed))
 
 
@@ -60,3 +69,12 @@ def follow_weights(module: nn.Module) -> None:
     for one in module.modules():
         if isinstance(one, parametrize.ParametrizationList) and isinstance(one[0], SpectralNorm):
             one[0].iterate(one.original)
+
+
+def require_some(num_layers: int) -> None:
+    """Raise ValueError if there is no layer to normalise."""
+    if num_layers == 0:
+        raise ValueError(
+            "spectral_norm normalises the layers before the head, and there is none: give hidden two widths, or leave"
+            " spectral_norm out"
+        )

@@ -18,6 +18,7 @@ from reverie.pages import Page
 from reverie.runners import checkpoints
 from reverie.runners.checked_run import CheckedRun
 from reverie.runners.checkpoints import earlier_runs
+from reverie.runners.planning.devices import warn_of_precision
 from reverie.runners.planning.folders import has_journal
 from reverie.runners.planning.nodes import Node
 from reverie.runners.planning.page_address import page_address
@@ -130,6 +131,7 @@ def train(
         nodes=nodes,
         check_memory=check_memory,
     )
+    warn_of_precision(topology.config, topology.run, runner)
     page = None if http is None else page_address(http, runner)
     folder = None if checkpoint_folder is None else _checks.path("checkpoint_folder", checkpoint_folder)
     topology = replace(topology, folder=folder)

@@ -1,16 +1,16 @@
 import dataclasses
-import sys
 import warnings
 
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
-from reverie.agents.apex_dqn import agent as apex_dqn
-from reverie.agents.ppo import agent as ppo
-from reverie.runners.planning import devices
-from reverie.runners.planning.devices import DeviceError, require_gpus
-from reverie.runners.planning.topology import plan
+from reverie.agents.apex_dqn import agent as apex_dqn  # noqa: E402
+from reverie.agents.ppo import agent as ppo  # noqa: E402
+from reverie.runners import train  # noqa: E402
+from reverie.runners.planning import devices  # noqa: E402
+from reverie.runners.planning.devices import DeviceError, require_gpus  # noqa: E402
+from reverie.runners.planning.topology import plan  # noqa: E402
 
 pytest.importorskip("gymnasium")
 
@@ -57,40 +57,59 @@ def test_invalid_gpu_settings_are_refused():
         dataclasses.replace(run, device="cuda", gpus_per_actor=2)
 
 
+BOTH, UPDATES, ACTIONS = "updates and actions", "updates", "actions"
+
+
 @pytest.mark.parametrize(
-    ("has", "precision", "runner", "warned"),
+    ("has", "precision", "runner", "where", "slow"),
     [
-        (False, "bfloat16", "local", True),
-        (False, "bfloat16", "process", True),
-        (True, "bfloat16", "local", False),
-        (False, "float32", "local", False),
-        (False, "bfloat16", "ray", False),
+        (False, "bfloat16", "local", {}, BOTH),
+        (False, "bfloat16", "process", {}, BOTH),
+        (False, "bfloat16", "process", {"device": "cuda", "actor_device": "cpu"}, ACTIONS),
+        (False, "bfloat16", "process", {"device": "cpu", "actor_device": "cuda"}, UPDATES),
+        (False, "bfloat16", "process", {"device": "cuda"}, None),
+        (True, "bfloat16", "local", {}, None),
+        (False, "float32", "local", {}, None),
+        (False, "bfloat16", "ray", {}, None),
     ],
 )
-def test_a_run_in_bfloat16_warns_on_a_processor_without_it(has, precision, runner, warned, monkeypatch):
+def test_bfloat16_on_a_processor_without_it_is_warned_of(has, precision, runner, where, slow, monkeypatch):
     monkeypatch.setattr(devices, "has_bfloat16", lambda: has)
-    config = dataclasses.replace(apex_dqn.load_preset("CartPole-v1").config, precision=precision)
+    preset = apex_dqn.load_preset("CartPole-v1")
+    config, run = dataclasses.replace(preset.config, precision=precision), dataclasses.replace(preset.run, **where)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        plan(apex_dqn, "CartPole-v1", runner=runner, config=config)
-    said = [str(one.message) for one in caught if "precision" in str(one.message)]
-    assert said == (
-        [
-            "precision is 'bfloat16', and this processor has no instructions for it: updates take several times as long"
-            " as with precision=float32"
-        ]
-        if warned
-        else []
+        devices.warn_of_precision(config, run, runner)
+    text = (
+        f"precision is 'bfloat16', and this processor has no instructions for it: {slow} take several times as long as"
+        " with precision=float32"
     )
+    assert [str(one.message) for one in caught] == ([] if slow is None else [text])
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads what Linux knows of its processor")
-def test_pytorch_and_the_processor_agree_on_bfloat16():
-    with open("/proc/cpuinfo") as file:
-        flags = file.read()
-    if "avx512_bf16" in flags:
-        assert devices.has_bfloat16()
-    elif "avx2" in flags and not any(name in flags for name in ("avx512f", "avx_ne_convert")):
-        assert not devices.has_bfloat16()
-    else:
-        pytest.skip("a processor of another kind")
+def test_a_run_warns_once_and_names_the_line_that_began_it(monkeypatch):
+    monkeypatch.setattr(devices, "has_bfloat16", lambda: False)
+    preset = apex_dqn.load_preset("CartPole-v1")
+    config = dataclasses.replace(preset.config, precision="bfloat16")
+    run = dataclasses.replace(preset.run, max_env_steps=100, evaluate_every=100, screening_episodes=1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        train(apex_dqn, "CartPole-v1", run=run, config=config)
+    assert [one.filename for one in caught if "precision" in str(one.message)] == [__file__]
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "has"),
+    [
+        ({"avx2": True, "avx512_bf16": False, "amx_bf16": False}, False),
+        ({"avx512_bw": True, "avx512_bf16": False, "amx_bf16": False}, False),
+        ({"avx512_bf16": True, "amx_bf16": False}, True),
+        ({"avx512_bf16": False, "avx_ne_convert": True}, True),
+        ({"architecture": "aarch64"}, True),
+    ],
+)
+def test_a_processor_has_bfloat16_if_it_has_instructions_for_it_or_if_that_is_not_known(capabilities, has, monkeypatch):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
+    assert devices.has_bfloat16() == has
+    monkeypatch.delattr(torch.cpu, "get_capabilities")
+    assert devices.has_bfloat16()

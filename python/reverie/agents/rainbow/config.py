@@ -12,7 +12,7 @@ from reverie.agents.environments import EnvSpec
 from reverie.agents.inputs import front, front_sizes
 from reverie.agents.layers import num_parameters
 from reverie.agents.optimizers import RateSettings
-from reverie.agents.spectral_norm import layers_of
+from reverie.agents.spectral_norm import layers_of, require_some
 
 HEADS = ("categorical", "quantile", "scalar")
 NUM_COSINES = 64
@@ -50,7 +50,7 @@ class RainbowConfig(replay.MaybePrioritizedSettings, HoldSettings, RateSettings)
     """sigma_0: deviations of the noise at the start, times the root of a layer's inputs."""
     spectral_norm: bool = False
     """Whether the layers before the head, convolutions and shared ones, have their weights divided by the largest
-    singular value (Miyato et al. 2018; Gogianu et al. 2021)."""
+    singular value (Miyato et al. 2018). Refused where there is none."""
     epsilon_start: float = 1.0
     epsilon_end: float = 0.05
     epsilon_steps: int = 10_000
@@ -83,11 +83,16 @@ def outputs(config: RainbowConfig) -> int:
     return config.num_atoms if config.head == "categorical" else 1
 
 
-def num_normalised(spec: EnvSpec) -> int:
-    """Outputs of the layers in front of the fully connected ones: the numbers that normalising them takes."""
+def num_normalised(spec: EnvSpec, shared: tuple[int, ...]) -> int:
+    """Outputs of the layers before the head, each of which has a number for its normalisation.
+
+    Raises ValueError if there is no layer before the head.
+    """
     with torch.device("meta"):
         first, _ = front(spec)
-    return sum(len(layer.weight) for module in first for layer in layers_of(module))
+    layers = [layer for module in first for layer in layers_of(module)]
+    require_some(len(layers) + len(shared))
+    return sum(len(layer.weight) for layer in layers) + sum(shared)
 
 
 def memory(spec: EnvSpec, config: RainbowConfig) -> dict[str, int]:
@@ -95,7 +100,7 @@ def memory(spec: EnvSpec, config: RainbowConfig) -> dict[str, int]:
     features, parameters, units = front_sizes(spec)
     *shared, last = config.hidden
     if config.spectral_norm:
-        parameters += num_normalised(spec) + sum(shared)
+        parameters += num_normalised(spec, tuple(shared))
     width = shared[-1] if shared else features
     actions, rows = spec.num_actions or 0, config.policy_quantiles if config.head == "quantile" else 1
     if config.head == "quantile":

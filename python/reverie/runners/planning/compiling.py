@@ -45,9 +45,10 @@ def compile_plan(agent: Agent, config: Any, env: EnvSpec, run: RunSettings, runn
         if reason:
             raise ValueError(f"compile is 'on', and {reason}: leave it out")
         return CompilePlan(begin=0, use_from=1, required=True)
-    if reason or is_mostly_convolutions(env):  # they take as long compiled: docs/measurements/pong.md
-        return None
     needs = agent.needs(config)
     on_unrolls = needs.publish_every_update or needs.observations > 2
+    # Convolutions take as long compiled (docs/measurements/pong.md), and unrolls of grids were not measured.
+    if reason or is_mostly_convolutions(env) or (on_unrolls and env.has_images):
+        return None
     begin, use_from = (BEGIN_ON_UNROLLS, USE_FROM_ON_UNROLLS) if on_unrolls else (BEGIN, USE_FROM)
     return CompilePlan(begin=begin, use_from=use_from if runner == "local" else None, required=False)

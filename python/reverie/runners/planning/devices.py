@@ -63,23 +63,27 @@ def _require_one(agent: Agent, run: RunSettings, device: str, runner: RunnerName
 def warn_of_precision(config: Any, run: RunSettings, runner: RunnerName) -> None:
     """Warn of bfloat16 on a processor without instructions for it, where Pong's updates took eight times as long.
 
-    Not on Ray, where roles run on other machines.
+    Not on Ray, where roles run on other machines. The warning names the line that called the caller.
     """
-    if runner == "ray" or "cpu" not in (run.device, run.policy_device):
+    slow = [work for work, device in (("updates", run.device), ("actions", run.policy_device)) if device == "cpu"]
+    if runner == "ray" or not slow or getattr(config, "precision", "float32") != "bfloat16" or has_bfloat16():
         return
-    if getattr(config, "precision", "float32") == "bfloat16" and not has_bfloat16():
-        warnings.warn(
-            "precision is 'bfloat16', and this processor has no instructions for it: updates take several times as long"
-            " as with precision=float32",
-            stacklevel=3,
-        )
+    warnings.warn(
+        f"precision is 'bfloat16', and this processor has no instructions for it: {' and '.join(slow)} take several"
+        " times as long as with precision=float32",
+        stacklevel=3,
+    )
+
+
+BFLOAT16 = ("avx512_bf16", "amx_bf16", "avx_ne_convert", "avx10_1", "avx10_2")
+"""Instructions of x86, any of which converts or multiplies numbers of bfloat16."""
 
 
 def has_bfloat16() -> bool:
-    """Whether this machine's processor computes in bfloat16; true where PyTorch does not say."""
-    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
-        return True
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    """Whether this machine's processor has instructions for bfloat16; true where PyTorch does not say."""
+    capabilities: Mapping[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
+    known = [capabilities[name] for name in BFLOAT16 if name in capabilities]
+    return any(known) or not known
 
 
 def require_gpus(topology: Topology, there: float, free: float) -> None:

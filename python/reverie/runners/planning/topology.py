@@ -14,7 +14,7 @@ from reverie.agents.core import CompilePlan, RunSettings, TableNeeds
 from reverie.agents.env_settings import EnvSettings
 from reverie.agents.environments import EnvSpec, describe, id_of
 from reverie.runners.planning.compiling import compile_plan
-from reverie.runners.planning.devices import require_device, warn_of_precision
+from reverie.runners.planning.devices import require_device
 from reverie.runners.planning.folders import (
     JOURNAL_IN_RUN,
     has_journal,
@@ -201,7 +201,6 @@ def plan(
     run = with_absolute_folders(found.run if run is None else run)
     require_device(agent, run, runner)
     config = with_absolute_dataset(found.config if config is None else config)
-    warn_of_precision(config, run, runner)
     actors, envs = agent.layout(config)
     topology = Topology(
         agent=agent.name,
