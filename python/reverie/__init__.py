@@ -5,6 +5,7 @@ Experience flows in one direction: append -> chunk -> item -> table -> sample ->
 
 import sys as _sys
 import typing as _typing
+from importlib import import_module as _import_module
 
 from reverie import checkpointers, errors, extensions, parameters, rate_limiters, selectors, specs, structured, types
 from reverie.client import Client
@@ -78,9 +79,9 @@ else:  # A type checker would take every name for one that exists.
 
             value = version(__name__)
         elif name in ("TableInfo", "info"):
-            from reverie import info
-
-            value = info if name == "info" else info.TableInfo
+            # `from reverie import info` would ask this function for `info`.
+            module = _import_module("reverie.info")
+            value = module if name == "info" else module.TableInfo
         else:
             value = _hook.attribute(__name__, name)
         globals()[name] = value
