@@ -1,3 +1,4 @@
+import copy
 import dataclasses
 
 import numpy as np
@@ -57,7 +58,7 @@ def test_the_priorities_that_reach_the_table_are_the_td_errors_of_the_batch_befo
     learner, replay, config = setting()
     drawn = []
     sample = replay.sample_batch
-    replay.sample_batch = lambda *args, **kwargs: drawn.append(sample(*args, **kwargs)) or drawn[-1]
+    replay.sample_batch = lambda *args, **kwargs: drawn.append(sample(*args, **kwargs)) or copy.copy(drawn[-1])
     for _ in range(3):
         learner.learn()
     learner.version = 0

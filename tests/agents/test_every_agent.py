@@ -1,5 +1,6 @@
 """The properties that every `Agent` must have."""
 
+import copy
 import dataclasses
 from pathlib import Path
 
@@ -182,7 +183,7 @@ def record(stage, *, updates):
 
         def sample_batch(self, *args, **kwargs):
             batches.append(sample(*args, **kwargs))
-            return batches[-1]
+            return copy.copy(batches[-1])  # the learner makes tensors of its columns
 
     stage.learner._client = Tape()
     stage.learn(updates)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections import deque
 from contextlib import nullcontext
@@ -190,12 +189,11 @@ def _concatenated(columns: list[Any]) -> Any:
 
 
 def _on(batch: Batch, device: torch.device) -> Batch:
-    """The batch with its columns as tensors on `device`; copies to a GPU continue after the return."""
+    """The batch, whose columns become tensors on `device`; copies to a GPU continue after the return."""
     pinned, where = device.type == "cuda", None if device.type == "cpu" else device
-    sent = copy.copy(batch)
-    sent.data = {name: to_tensor(column, where, pinned=pinned) for name, column in batch.data.items()}
-    sent._weights_as = weights_as(where, pinned=pinned)
-    return sent
+    batch.data = {name: to_tensor(column, where, pinned=pinned) for name, column in batch.data.items()}
+    batch._weights_as = weights_as(where, pinned=pinned)
+    return batch
 
 
 def _wait_for(batch: Batch, copying: torch.cuda.Stream, device: torch.device) -> None:
