@@ -57,7 +57,8 @@ def _cells(runs: list[dict[str, Any]]) -> str:
 
 def with_cells(overview: str, results: Results) -> str:
     """The list of agents, each line's last cell written again where its environment was run."""
-    rows = {(row.agent, row.task): name for name, row in ROWS.items() if row.group == TARGETS}
+    # A row with settings of its own says nothing of the preset.
+    rows = {(row.agent, row.task): name for name, row in ROWS.items() if row.group == TARGETS and not row.settings}
     lines, agent = overview.split("\n"), ""
     for index, line in enumerate(lines):
         cells = line.split("|")

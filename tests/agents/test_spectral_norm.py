@@ -126,6 +126,10 @@ def test_weights_of_zeros_stay_zeros():
     norm = SpectralNorm(torch.zeros(3, 2), 0)
     norm.iterate(torch.zeros(3, 2))
     assert norm(torch.zeros(3, 2)).tolist() == [[0.0, 0.0]] * 3
+    weight = torch.randn(3, 2, generator=torch.Generator().manual_seed(0))
+    for _ in range(50):
+        norm.iterate(weight)
+    assert largest(norm(weight)) == pytest.approx(1.0, rel=1e-3), "from zeros on they are followed like others"
 
 
 def test_the_estimate_is_made_in_float32_where_the_layer_computes_in_bfloat16():

@@ -90,6 +90,27 @@ def test_a_readme_tells_each_seed_and_the_overview_the_range(learn: Any) -> None
     assert second.endswith("| as it was |")
 
 
+def test_the_overview_has_the_result_of_the_preset_and_not_of_a_row_with_other_settings(learn: Any) -> None:
+    preset, other = (learn.rows.ROWS[f"lunarlander-apex-dqn{tail}"] for tail in ("", "-250"))
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in learn.rows.ROWS}
+    results[preset.name], results[other.name] = [run_of(preset, 0)], [run_of(other, 0), run_of(other, 1)]
+    line = learn.readmes.with_cells("| [`apex_dqn`](x) | a paper | discrete | LunarLander-v3 | old |", results)
+    assert line.endswith("| 200 on 20 other episodes: 3 k to 3 k steps, 1 of 1 seeds |")
+    assert "`anneal_updates=70_000`" in learn.readmes.agent_table("apex-dqn", results)
+
+
+def test_parts_of_rainbow_are_a_table_and_a_picture_of_their_own(learn: Any) -> None:
+    row = learn.rows.ROWS["parts-spectral"]
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in learn.rows.ROWS}
+    page = ROOT / "docs" / "results.md"
+    assert "Parts of Rainbow" not in learn.report.texts(results, page.parent, page)[page]
+    results[row.name] = [run_of(row, 0) | {"target_return": row.reach, "curve": [[25_000, 3.0], [50_000, 5.0]]}]
+    text = learn.report.texts(results, page.parent, page)[page].partition("## Parts of Rainbow")[2]
+    assert "| parts-spectral | 1 | 250,000 | 4.0 | 400.0 |" in text
+    assert "(parts-of-rainbow.png)" in text
+    assert not any(one.group == learn.rows.PARTS for one in map(learn.rows.ROWS.get, learn.rows.DEFAULT))
+
+
 def test_the_table_of_defaults_has_a_cell_for_each_task_without_a_preset(learn: Any) -> None:
     rows = learn.rows.ROWS
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in rows}

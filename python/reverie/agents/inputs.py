@@ -13,12 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from reverie.agents.environments import EnvSpec
-from reverie.agents.layers import (
-    ConvolutionTorso,
-    InitialisesItself,
-    convolution_sizes,
-    convolutions_for,
-)
+from reverie.agents.layers import ConvolutionTorso, InitialisesItself, convolution_sizes, convolutions_for
 from reverie.agents.named_parts import PartError, load_part
 from reverie.agents.observations import Leaf, channels_and_sides, channels_last, is_mixed
 

@@ -40,9 +40,11 @@ class SpectralNorm(nn.Module):
 
     @torch.no_grad()
     def iterate(self, weight: Tensor) -> None:
-        """Make one power iteration for these weights: `u = W W' u`, normalised."""
+        """Make one power iteration for these weights: `u = W W' u`, normalised; `u` stays where that is 0."""
         matrix = weight.flatten(1)
-        self.u.copy_(functional.normalize(matrix @ (matrix.t() @ self.u), dim=0))
+        product = matrix @ (matrix.t() @ self.u)
+        norm = torch.linalg.vector_norm(product)
+        self.u.copy_(torch.where(norm > 0, product / norm.clamp(min=LEAST), self.u))
 
 
 def layers_of(module: nn.Module) -> list[nn.Linear | nn.Conv2d]:
