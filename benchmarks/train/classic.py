@@ -37,6 +37,8 @@ TASKS: dict[str, dict[str, Any]] = {
     "sac": {**PENDULUM, **WIDE},
 }
 """`steps_per_update`: environment steps for each gradient step. PPO makes `epochs` gradient steps of each unroll."""
+SMOKE_STEPS = {"dqn": 4_000, "ppo": 4_000, "td3": 400, "sac": 400}
+"""Enough for several tenths of a second, by which runs report their progress."""
 LIMIT = 1_200
 """Seconds that a turn may take, its imports and its compiling included."""
 
@@ -71,8 +73,8 @@ def check(runs: dict[str, list[dict[str, Any]]], result: dict[str, Any]) -> None
 
 def measure(task: str, name: str, python: Path, *, smoke: bool) -> dict[str, Any]:
     """One turn in a fresh process; its last line is the result."""
-    short = {"warm_up": 1_100, "steps": 200, "batch": 32, "hidden": [32], "compile": "off"} if smoke else {}
-    arguments = json.dumps({"agent": task, "library": name, **TASKS[task], **short})
+    short = {"warm_up": 1_100, "steps": SMOKE_STEPS[task], "batch": 32, "hidden": [32], "compile": "off"}
+    arguments = json.dumps({"agent": task, "library": name, **TASKS[task], **(short if smoke else {})})
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("VIRTUAL_ENV", "PYTHON"))}
     environment |= {
         "PYTHONPATH": str(ROOT / "python"),

@@ -50,6 +50,10 @@ def main() -> None:
             points.append((event.env_steps, event.updates, time.process_time()))
 
     result = train(agent, wanted["env"], config=config, run=run, stop_when_confirmed=False, on_event=note)
+    if len(points) < 2:  # Progress comes ten times a second
+        sys.exit(
+            f"the steps after the warm-up took less than a tenth of a second: more than {wanted['steps']} are needed"
+        )
     (steps, updates, began), (last_steps, last_updates, ended) = points[0], points[-1]
     gradient_steps = (
         wanted["epochs"] * wanted["num_envs"] * wanted["unroll"] / wanted["batch"] if "epochs" in wanted else 1
