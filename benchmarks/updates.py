@@ -28,7 +28,7 @@ import reverie
 from reverie import agents, rate_limiters
 from reverie.agents.compiling import CompileError, UpdateCompiler
 from reverie.agents.core import CompilePlan, Stopwatch
-from reverie.agents.environments import describe
+from reverie.agents.environments import UnknownEnvironmentError, describe
 from reverie.types import Batch
 
 ROWS: dict[str, dict[str, Any]] = {
@@ -315,7 +315,11 @@ def main() -> None:
         if options.profile:
             profile(row, options)
             continue
-        found[row] = measure(row, options)
+        try:
+            found[row] = measure(row, options)
+        except UnknownEnvironmentError as error:
+            print(f"{row}: left out ({error})")
+            continue
         for name, figures in found[row].items():
             low, high = min(figures), max(figures)
             print(f"{row:9} {name:28} {statistics.median(figures):8,.0f} us ({low:,.0f} to {high:,.0f})", flush=True)
