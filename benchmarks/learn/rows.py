@@ -87,6 +87,13 @@ def _targets() -> list[Row]:
     ]
 
 
+GPU = (
+    *("device=cuda", "actor_device=cpu", "num_actors=9", "envs_per_actor=16", "weights_period=20", "prefetch=3"),
+    *("anneal_updates=170_000", "anneal_to=0.1", "evaluate_every=100_000", "checkpoint_every=1_000_000"),
+)
+"""For Pong with the learner on a GPU beside 16 cores; the rate falls until 2.7 million steps."""
+
+
 def _apart() -> list[Row]:
     """Presets as they are: the quicker role decides what is learnt from what, and batches are drawn ahead."""
     targets = {row.name: row for row in _targets()}
@@ -105,6 +112,7 @@ def _apart() -> list[Row]:
         apart("apart-apex-dpg", "pendulum-apex-dpg"),
         apart("apart-r2d2", "cartpole-no-velocities-r2d2"),
         apart("apart-r2d2-ray", "cartpole-no-velocities-r2d2", runner="ray"),
+        apart("apart-pong-apex-dqn", "pong-apex-dqn", settings=GPU),
     ]
 
 
