@@ -103,6 +103,44 @@ def minatar():
 
 
 @pytest.fixture
+def mujoco():
+    """HalfCheetah and Hopper of MuJoCo; without the package, environments with the same spaces that do not move."""
+    import importlib.util
+
+    import gymnasium
+    import numpy as np
+
+    if importlib.util.find_spec("mujoco") is not None:
+        yield
+        return
+
+    class Still(gymnasium.Env):
+        def __init__(self, numbers, actions, **options):
+            self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (numbers,), np.float64)
+            self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (actions,), np.float32)
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            return np.zeros(self.observation_space.shape), {}
+
+        def step(self, action):
+            return np.zeros(self.observation_space.shape), 0.0, False, False, {}
+
+    real = {}
+    for name, (numbers, actions) in {"HalfCheetah-v5": (17, 6), "Hopper-v5": (11, 3)}.items():
+        real[name] = gymnasium.registry.pop(name)
+        gymnasium.register(
+            name,
+            entry_point=Still,
+            max_episode_steps=1_000,
+            reward_threshold=real[name].reward_threshold,
+            kwargs={"numbers": numbers, "actions": actions},
+        )
+    yield
+    gymnasium.registry.update(real)
+
+
+@pytest.fixture
 def networks_of():
     """A function: the networks of a learner, or of its state, each as one vector of its parameters."""
     import numpy as np

@@ -96,7 +96,7 @@ def stage():
         one.close()
 
 
-@pytest.mark.usefixtures("minatar")
+@pytest.mark.usefixtures("minatar", "mujoco")
 @pytest.mark.parametrize(("agent", "path"), PRESETS)
 def test_every_preset_can_be_read_and_fits_its_environment(agent, path):
     spec = describe(presets.environment_of(path))

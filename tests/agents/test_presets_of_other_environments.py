@@ -98,6 +98,17 @@ def test_games_of_one_namespace_share_a_preset(grids, agent, env_id, stem):
     assert found.run.target_return is None
 
 
+@pytest.mark.usefixtures("mujoco")
+@pytest.mark.parametrize(
+    ("agent", "stem"), [("sac", "HalfCheetah-v5"), ("td3", "HalfCheetah-v5"), ("ppo", "continuous")]
+)
+def test_walkers_of_mujoco_share_a_preset_and_not_its_target(agent, stem):
+    found = agents.find(agent).load_preset("Hopper-v5")
+    assert found.path.stem == stem
+    assert found.run.target_return == 3800.0
+    assert SAC.load_preset("MountainCarContinuous-v0").path.stem == "continuous", "no walker"
+
+
 def test_atari_games_take_the_settings_of_another_one_and_not_of_minatars(grids):
     pytest.importorskip("ale_py")
     assert DQN.load_preset("ALE/Breakout-v5").path.stem == "ALE_Pong-v5"

@@ -30,6 +30,8 @@ KINDS = ("images", "discrete", "continuous")
 """Kinds of environments: images with any actions, and other observations with discrete or with continuous ones."""
 NAMESPACES = ("ALE", "MinAtar")
 """Namespaces of ids whose environments show images. The preset of `ALE/Pong-v5` is the file `ALE_Pong-v5.toml`."""
+WALKERS = ("Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "Swimmer", "Walker2d")
+"""Environments of MuJoCo that share a preset: bodies that learn to move."""
 COMMON = ("CartPole-v1", "Pendulum-v1")
 """Environments whose settings serve others of their kind best: they were tuned first, and learn in few steps."""
 
@@ -137,15 +139,20 @@ def _nearest_of_kind(folder: Path, spec: EnvSpec) -> str:
     if not known:
         raise PresetError(folder, "has no presets: write one, and name the file")
     alike = [one for one in known if _has_images(one) == spec.has_images] or known
-    alike = [one for one in alike if _namespace(one) == _namespace(spec.env_id)] or [*filter(is_game, alike)] or alike
+    alike = [one for one in alike if _family(one) == _family(spec.env_id)] or [*filter(is_game, alike)] or alike
     bare = {_bare(one): one for one in alike}
     named = difflib.get_close_matches(_bare(spec.env_id), bare, n=1)
     return bare[named[0]] if named else next((one for one in COMMON if one in alike), alike[0])
 
 
 def _are_related(one: str, other: str) -> bool:
-    """Whether these are versions of one environment, or of one namespace, such as two games of Atari's."""
-    return _bare(one) == _bare(other) or (_namespace(one) == _namespace(other) != "")
+    """Whether these are versions of one environment, or of one family, such as two games of Atari's."""
+    return _bare(one) == _bare(other) or (_family(one) == _family(other) != "")
+
+
+def _family(env_id: str) -> str:
+    """The environments that share a preset: those of a namespace, or the walkers; empty for all others."""
+    return "walkers" if _bare(env_id) in WALKERS else _namespace(env_id)
 
 
 def _has_images(known: str) -> bool:
