@@ -19,6 +19,8 @@ from .rows import (
     APART,
     BASELINE,
     CONTINUOUS,
+    CONTROL,
+    CONTROL_SEEDS,
     DEFAULT_SEEDS,
     DEFAULTS,
     DISCRETE,
@@ -82,6 +84,15 @@ MinAtar/Breakout-v0 with its preset, which has a categorical head, noisy layers,
 and double Q-learning, but for what the row names; {steps:,} environment steps and no stop at the target, up to {seeds}
 seeds. "Mean of the curve" is the greedy return averaged over all 10 evaluations.
 """
+CONTROL_HEAD = """\
+
+## Walkers of MuJoCo
+
+Curves of equal length, up to {seeds} seeds, without a stop at a target: presets for HalfCheetah-v5 (SAC, TD3) and
+defaults for continuous actions (D4PG, PPO), next to Stable-Baselines3's SAC with its zoo's settings, which is evaluated
+on the same seeds. "Mean of the curve" is the greedy return of ten episodes averaged over all evaluations, one every 10,000 steps
+(PPO: 20,000); "last weights" that of 20 other episodes.
+"""
 
 
 def read(folder: Path) -> dict[str, list[dict[str, Any]]]:
@@ -112,12 +123,12 @@ def texts(
 ) -> dict[Path, str]:
     """What the pages and the READMEs are to say."""
     text = HEAD + "\n" + targets_table(results) + "\n"
-    links = {TARGETS: "", ABLATIONS: "", PARTS: ""}
+    links = {TARGETS: "", ABLATIONS: "", PARTS: "", CONTROL: ""}
     for title in pictures(results):
         picture = folder / f"{title}.png"
         if title.startswith(REPLAY):
             continue  # on a page of its own
-        group = next((one for one in (ABLATIONS, PARTS) if title.startswith(one)), TARGETS)
+        group = next((one for one in (ABLATIONS, PARTS, CONTROL) if title.startswith(one)), TARGETS)
         links[group] += f"\n![greedy return over environment steps]({_relative(picture, page)})\n"
     text += links[TARGETS]
     if any(results[name] for name, row in ROWS.items() if row.group == APART):
@@ -136,6 +147,8 @@ def texts(
     if any(results[name] for name, row in ROWS.items() if row.group == PARTS):
         text += PARTS_HEAD.format(steps=PARTS_STEPS, seeds=PARTS_SEEDS)
         text += "\n" + ablations_table(results, PARTS) + "\n" + links[PARTS]
+    if any(results[name] for name, row in ROWS.items() if row.group == CONTROL):
+        text += CONTROL_HEAD.format(seeds=CONTROL_SEEDS) + "\n" + control_table(results) + "\n" + links[CONTROL]
     found = {page: text, **({} if agents is None else readmes.texts(results, agents))}
     if replay_page is not None:
         found[replay_page] = replays.text(replay_page, results, folder, score)
@@ -241,6 +254,34 @@ def ablations_table(results: dict[str, list[dict[str, Any]]], group: str) -> str
     return "\n".join(out)
 
 
+def control_table(results: dict[str, list[dict[str, Any]]]) -> str:
+    """One line for each walker and agent; agents that were not run say so."""
+    out = [
+        "| environment | agent | seeds | steps | mean of the curve | last weights | processor time, median |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, row in ROWS.items():
+        if row.group == CONTROL:
+            runs = results[name]
+            start = f"| {row.env_id} | {_learner(row)}"
+            if not runs:
+                out.append(f"{start} | not run yet | {readmes.thousands(row.by)} | | | |")
+                continue
+            curves = [statistics.mean(point[1] for point in run["curve"]) for run in runs]
+            last = [run["mean_return"] for run in runs]
+            times = [run["cpu_seconds"] for run in runs if run["cpu_seconds"] is not None]
+            time = f"{statistics.median(times):,.0f} s" if times else "-"
+            cells = [len(runs), readmes.thousands(row.by), score(curves), score(last), time]
+            out.append(" | ".join([start, *map(str, cells)]) + " |")
+    return "\n".join(out)
+
+
+def _learner(row: Row) -> str:
+    """Whose agent it is, and its settings where they are not the preset's."""
+    agent = row.agent if row.library == "reverie" else f"{row.library}: {row.agent}"
+    return ", ".join([agent, *(f"`{setting}`" for setting in row.settings)])
+
+
 def pictures(results: dict[str, list[dict[str, Any]]]) -> dict[str, list[RunLog]]:
     """Curves by the picture that they are drawn in."""
     found: dict[str, list[RunLog]] = {}
@@ -263,6 +304,8 @@ def _place(row: Row) -> tuple[str, str]:
         return replays.picture(game), way
     if row.group == PARTS:
         return f"{PARTS}-of-rainbow", row.name.removeprefix(f"{PARTS}-")
+    if row.group == CONTROL:
+        return f"{CONTROL}-{row.env_id}", _learner(row).replace("`", "")
     if row.group == TARGETS:
         return re.sub("[/: ]", "_", row.task), row.name if row.settings else row.agent
     return f"{ABLATIONS}-{row.name.partition('-')[0]}", row.name

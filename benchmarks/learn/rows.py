@@ -8,7 +8,7 @@ from typing import Any
 from reverie.agents import BUILT_IN, find
 
 TARGETS, APART, ABLATIONS, DEFAULTS, REPLAY = "targets", "apart", "ablations", "defaults", "replay"
-PARTS = "parts"
+PARTS, CONTROL = "parts", "control"
 NO_VELOCITIES = "no-velocities"
 """The name of presets whose wrapper hides velocities."""
 
@@ -33,6 +33,8 @@ class Row:
     group: str = TARGETS
     until_max_steps: bool = False
     """Train on after the target is confirmed: curves of equal length, for comparisons."""
+    library: str = "reverie"
+    """Whose agent it is: "reverie", or "sb3" for Stable-Baselines3's on the same environment."""
 
     @property
     def task(self) -> str:
@@ -83,6 +85,7 @@ def _targets() -> list[Row]:
             for agent, by in remembered
         ),
         Row("pendulum-no-velocities-ppo", "ppo", "Pendulum-v1", -220.0, 150_000, config=NO_VELOCITIES),
+        *(Row(f"bipedalwalker-{agent}", agent, "BipedalWalker-v3", 290.0, 500_000) for agent in ("sac", "td3")),
         Row("pong-apex-dqn", "apex-dqn", "ALE/Pong-v5", 19.0, 3_000_000),
     ]
 
@@ -248,10 +251,39 @@ def _parts() -> list[Row]:
     ]
 
 
-_ALL = (*_targets(), *_apart(), *_defaults(), *_replays(), *_ablations(), *_parts())
+CONTROL_SEEDS = 3
+CONTROL_STEPS = 300_000
+PPO_STEPS = 1_000_000
+WALKERS = {"Hopper-v5": 3800.0, "HalfCheetah-v5": 4800.0}
+"""Environments of MuJoCo, and Gymnasium's thresholds."""
+LAYER_NORM = ("layer_norm=true",)
+
+
+def _control() -> list[Row]:
+    """MuJoCo's walkers: curves of equal length, next to Stable-Baselines3's SAC with the zoo's settings."""
+    ours = [("sac", (), ""), ("sac", LAYER_NORM, "-layer-norm"), ("td3", (), ""), ("d4pg", (), ""), ("ppo", (), "")]
+
+    def row(name: str, agent: str, env_id: str, **options: Any) -> Row:
+        by = PPO_STEPS if agent == "ppo" else CONTROL_STEPS
+        return Row(name, agent, env_id, WALKERS[env_id], by, group=CONTROL, until_max_steps=True, **options)
+
+    return [
+        one
+        for env_id in WALKERS
+        for start in [f"{CONTROL}-{env_id.partition('-')[0].lower()}"]
+        for one in (
+            *(row(f"{start}-{agent}{tail}", agent, env_id, settings=settings) for agent, settings, tail in ours),
+            row(f"{start}-sb3-sac", "sac", env_id, library="sb3"),
+        )
+    ]
+
+
+_ALL = (*_targets(), *_apart(), *_defaults(), *_replays(), *_ablations(), *_parts(), *_control())
 ROWS = {row.name: row for row in _ALL if row.agent in BUILT_IN}
 DEFAULT = tuple(
-    name for name, row in ROWS.items() if row.env_id != "ALE/Pong-v5" and row.group not in (DEFAULTS, REPLAY, PARTS)
+    name
+    for name, row in ROWS.items()
+    if row.env_id not in ("ALE/Pong-v5", "BipedalWalker-v3") and row.group not in (DEFAULTS, REPLAY, PARTS, CONTROL)
 )
-"""Pong takes a GPU or a day, MinAtar hours and a package of its own, and the defaults have fewer seeds: they are asked
-for by name."""
+"""Pong takes a GPU or a day, MinAtar and walkers hours (and most of them a package of their own), and the defaults have
+fewer seeds: they are asked for by name."""

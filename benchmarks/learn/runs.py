@@ -17,11 +17,12 @@ from typing import Any
 from reverie.runners import CheckpointError, checkpoints
 from reverie.runners.reports import logs
 
-from ..peers import ROOT
+from ..peers import ROOT, Peer, python_of
 from ..report import machine
 from .rows import Row
 
 COMMAND = [sys.executable, "-c", "from reverie.cli import main; main()"]
+SB3 = Peer("sb3-walkers", "walkers_sb3", ("stable-baselines3==2.9.2", "gymnasium[mujoco]==1.4.0", "mujoco==4.0.0"))
 GRACE = 60.0
 """Seconds for a run that was asked to stop to write its checkpoint."""
 
@@ -33,8 +34,10 @@ class RunError(RuntimeError):
 def run(row: Row, seed: int, folder: Path, seconds: float | None) -> dict[str, Any] | None:
     """Train, or go on where an earlier call was interrupted; None where `seconds` were up first.
 
-    Blocks. Raises `RunError`.
+    Blocks. Raises `RunError`. A run of another library starts over where it was interrupted.
     """
+    if row.library != "reverie":
+        return _of_another_library(row, seed, seconds)
     arguments = row.arguments(seed, str(folder))
     if folder.exists():
         try:
@@ -65,6 +68,22 @@ def run(row: Row, seed: int, folder: Path, seconds: float | None) -> dict[str, A
     return result(row, folder, json.loads(out.splitlines()[-1]), used, resumed="--resume" in arguments)
 
 
+def _of_another_library(row: Row, seed: int, seconds: float | None) -> dict[str, Any] | None:
+    command = [*(python_of(SB3), "-m", "workers.walkers_sb3", row.env_id), *map(str, (seed, row.by))]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    environment.pop("PYTHONPATH", None)
+    folder = ROOT / "benchmarks"
+    try:
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return None
+    if done.returncode or not done.stdout:
+        raise RunError(f"{row.name}, seed {seed}: exit code {done.returncode}: {_last_line(done.stderr)}")
+    measured = json.loads(done.stdout.splitlines()[-1])
+    known = {"row": row.name, "agent": row.agent, "env_id": row.env_id, "seed": seed, "settings": list(row.settings)}
+    return {**known, "target_return": row.reach, "confirmed": False, **measured, **_circumstances()}
+
+
 def result(row: Row, folder: Path, printed: dict[str, Any], cpu_seconds: float, *, resumed: bool) -> dict[str, Any]:
     """What is kept of a run."""
     log = logs.read(folder)
@@ -75,6 +94,12 @@ def result(row: Row, folder: Path, printed: dict[str, Any], cpu_seconds: float, 
         # Of one process alone where the run was interrupted, or has several: then it says nothing.
         "cpu_seconds": None if resumed or row.runner != "local" else round(cpu_seconds, 1),
         "curve": [list(point) for point in zip(log.env_steps, log.returns, strict=True)],
+        **_circumstances(),
+    }
+
+
+def _circumstances() -> dict[str, Any]:
+    return {
         "version": version("reverie"),
         "commit": _commit(),
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),

@@ -111,6 +111,23 @@ def test_parts_of_rainbow_are_a_table_and_a_picture_of_their_own(learn: Any) -> 
     assert not any(one.group == learn.rows.PARTS for one in map(learn.rows.ROWS.get, learn.rows.DEFAULT))
 
 
+def test_walkers_are_a_table_and_pictures_of_their_own_next_to_another_library(learn: Any) -> None:
+    rows, results = learn.rows.ROWS, {name: [] for name in learn.rows.ROWS}
+    page = Path("page.md")
+    assert "Walkers" not in learn.report.texts(results, page.parent, page)[page]
+    for name, returns in {"control-hopper-sac": 120.0, "control-hopper-sb3-sac": 80.0}.items():
+        curve = [[10_000, 0.0], [20_000, returns]]
+        known = {"env_id": rows[name].env_id, "seed": 0, "target_return": None, "cpu_seconds": 7.0}
+        results[name] = [{**known, "curve": curve, "mean_return": returns}]
+    text = learn.report.texts(results, page.parent, page)[page].partition("## Walkers")[2]
+    assert "| Hopper-v5 | sac | 1 | 300 k | 60.0 | 120.0 | 7 s |" in text
+    assert "| Hopper-v5 | sb3: sac | 1 | 300 k | 40.0 | 80.0 | 7 s |" in text
+    assert "| Hopper-v5 | ppo | not run yet | 1000 k | | | |" in text
+    assert "| Hopper-v5 | sac, `layer_norm=true` | not run yet | 300 k | | | |" in text
+    assert text.count("![") == 1
+    assert not any(one.group == learn.rows.CONTROL for one in map(rows.get, learn.rows.DEFAULT))
+
+
 def test_the_table_of_defaults_has_a_cell_for_each_task_without_a_preset(learn: Any) -> None:
     rows = learn.rows.ROWS
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in rows}
