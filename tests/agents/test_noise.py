@@ -1,4 +1,4 @@
-"""The noise of actors with continuous actions: its law, its correlation in time, and the actors that use it."""
+"""The noise of actors: its law, its correlation in time, and the actors that use it."""
 
 import dataclasses
 
@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 
 from reverie import agents  # noqa: E402
 from reverie.agents.core import Stopwatch  # noqa: E402
+from reverie.agents.distributions import DiagonalGaussian, gumbel_of  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
 from reverie.agents.noise import Exploration, Noise  # noqa: E402
 
@@ -71,8 +72,10 @@ def test_random_actions_keep_their_direction_for_a_while_if_asked_to():
         assert turns(actions) != pytest.approx(np.arccos(0.9 * (1 - theta) - 0.05) / np.pi, abs=2 * five_sigma)
 
 
-def test_a_theta_outside_of_its_range_is_refused():
-    config = agents.find("sac").load_preset("Pendulum-v1").config
+@pytest.mark.parametrize("name", ["sac", "ppo", "impala"])
+def test_a_theta_outside_of_its_range_is_refused(name):
+    agent = agents.find(name)
+    config = agent.load_preset("CartPole-v1" if name == "impala" else "Pendulum-v1").config
     for wrong in (0.0, 1.5, float("nan")):
         with pytest.raises(ValueError, match=f"noise_theta is {wrong}, and must lie in"):
             dataclasses.replace(config, noise_theta=wrong)
@@ -112,3 +115,65 @@ def test_defaults_for_continuous_actions_explore_in_directions_that_last(name):
     assert found.config.noise_theta < 0.2
     assert found.config.discount >= 0.99
     assert agents.find(name).load_preset("Pendulum-v1").config.noise_theta == 1.0, "presets of environments stay"
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_normal_number_becomes_a_gumbel_number_and_keeps_its_rank(seed):
+    normal = np.random.default_rng(seed).standard_normal(20_000).astype(np.float32)
+    gumbel = gumbel_of(normal)
+    assert (np.argsort(gumbel) == np.argsort(normal)).all()
+    # Standard Gumbel numbers have the mean 0.5772 (Euler's constant) and the variance pi^2 / 6.
+    five_sigma = 5 * np.pi / 6**0.5 / 20_000**0.5
+    assert gumbel.mean() == pytest.approx(np.euler_gamma, abs=five_sigma)
+    assert normal.mean() != pytest.approx(np.euler_gamma, abs=five_sigma), "the twin: without the change of law"
+    assert np.isfinite(gumbel_of(np.array([-9.0, 9.0], np.float32))).all()
+
+
+UNROLLS = [("ppo", "CartPole-v1"), ("ppo", "Pendulum-v1"), ("impala", "CartPole-v1")]
+
+
+def actions_of_unrolls(stage):
+    """Actions `[T]` of one environment's unrolls and their log pi, about 800 steps without those of resets."""
+    parts = [stage.batch() for _ in range(800 // stage.config.unroll_length)]
+    steps = np.concatenate([part["is_step"][0] for part in parts])
+    log_pi = "log_mu" if "log_mu" in parts[0] else "log_pi"
+    actions, law = (np.concatenate([part[name][0] for part in parts])[steps] for name in ("action", log_pi))
+    return actions.astype(float).ravel(), law
+
+
+@pytest.mark.parametrize("lstm_units", [0, 8])
+@pytest.mark.parametrize(("name", "env_id"), UNROLLS)
+def test_actions_of_unrolls_last_if_asked_to_and_have_the_policys_law(make_unroll_stage, name, env_id, lstm_units):
+    agent = agents.find(name)
+    preset = agent.load_preset(env_id).config
+    small = {"num_actors": 1, "envs_per_actor": 1, "unroll_length": 100, "lstm_units": lstm_units, "hidden": (8,)}
+    small |= {"batch_size": 1, "queue_capacity": 1} if name == "impala" else {}
+    kept = {}
+    for theta in (1.0, 0.05):
+        stage = make_unroll_stage(agent, dataclasses.replace(preset, noise_theta=theta, **small), env_id)
+        actions, log_pi = actions_of_unrolls(stage)
+        kept[theta] = np.corrcoef(actions[1:], actions[:-1])[0, 1]
+        # The policy of a new network is uniform, or of deviation 1 around the middle.
+        law = (
+            -0.5 * actions**2 - 0.5 * np.log(2 * np.pi)
+            if env_id == "Pendulum-v1"
+            else np.full(len(actions), -np.log(2))
+        )
+        assert log_pi == pytest.approx(law, abs=0.1)
+    assert abs(kept[1.0]) < 5 / 600**0.5
+    assert kept[0.05] > 0.5
+
+
+def test_draws_of_a_gaussian_are_functions_of_the_numbers_that_are_given():
+    outputs, normal = torch.tensor([[1.0, -2.0, 0.0, np.log(2.0)]]), np.array([[0.5, -1.0]], np.float32)
+    family = DiagonalGaussian(2)
+    assert family.num_random == 2
+    assert family.draw(outputs, None, normal).tolist() == [[1.5, -4.0]]
+
+
+@pytest.mark.parametrize("env_id", ["MountainCar-v0", "MountainCarContinuous-v0"])
+def test_ppos_defaults_have_actions_that_last(env_id):
+    """Independent ones found no reward on MountainCar in 200,000 steps."""
+    assert agents.find("ppo").load_preset(env_id).config.noise_theta < 0.2
+    for known in ("CartPole-v1", "Pendulum-v1", "LunarLander-v3"):
+        assert agents.find("ppo").load_preset(known).config.noise_theta == 1.0, "presets of environments stay"

@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch")
 
 import reverie  # noqa: E402
 from reverie.agents.core import Stopwatch, Weights  # noqa: E402
-from reverie.agents.distributions import draw  # noqa: E402
+from reverie.agents.distributions import Categorical  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
 from reverie.agents.ppo import agent as ppo  # noqa: E402
 from reverie.agents.ppo import learner as learning  # noqa: E402
@@ -103,9 +103,12 @@ def test_standardised_advantages_have_mean_zero_and_deviation_one_and_a_single_o
 
 def test_actions_are_drawn_with_the_policys_probabilities():
     pi, draws = np.array([0.7, 0.2, 0.1]), 20_000
-    log_pi = np.broadcast_to(np.log(pi).astype(np.float32), (draws, 3))
-    counts = np.bincount(draw(np.random.default_rng(0), log_pi), minlength=3)
-    assert (np.abs(counts - draws * pi) < 5 * np.sqrt(draws * pi * (1 - pi))).all()
+    logits, rng = torch.tensor(np.log(pi), dtype=torch.float32).expand(draws, 3), np.random.default_rng(0)
+    for normal in (None, rng.standard_normal((draws, 3), np.float32)):
+        counts = np.bincount(Categorical(3).draw(logits, rng, normal).numpy(), minlength=3)
+        assert (np.abs(counts - draws * pi) < 5 * np.sqrt(draws * pi * (1 - pi))).all()
+        twin = pi + np.array([-0.03, 0.02, 0.01])
+        assert not (np.abs(counts - draws * twin) < 5 * np.sqrt(draws * twin * (1 - twin))).all()
 
 
 def test_an_unroll_is_what_happened_with_its_ends_and_the_value_after_it(stage, counting_env):

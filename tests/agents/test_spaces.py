@@ -14,7 +14,7 @@ from reverie import agents  # noqa: E402
 from reverie.agents import exports  # noqa: E402
 from reverie.agents.actions import Enumeration  # noqa: E402
 from reverie.agents.core import Stopwatch  # noqa: E402
-from reverie.agents.distributions import Categorical, draw, log_pi_of, log_softmax  # noqa: E402
+from reverie.agents.distributions import Categorical, log_pi_of, log_softmax  # noqa: E402
 from reverie.agents.env_settings import EnvSettings  # noqa: E402
 from reverie.agents.environments import (  # noqa: E402
     UnsupportedEnvironmentError,
@@ -267,7 +267,7 @@ def test_the_parts_of_an_action_are_independent():
     assert torch.allclose(whole[5], log_pi[0, 1] + log_pi[0, 4])
     assert Categorical(sizes=sizes).best(log_pi).tolist() == [[1, 0]]
     n = 20_000
-    drawn = draw(np.random.default_rng(0), np.repeat(log_pi.numpy(), n, axis=0), sizes)
+    drawn = Categorical(sizes=sizes).draw(log_pi.expand(n, -1), np.random.default_rng(0)).numpy()
     for part, (start, size) in enumerate(((0, 2), (2, 3))):
         for choice in range(size):
             p = float(log_pi[0, start + choice].exp())

@@ -126,20 +126,26 @@ class ActorCriticPolicy(NetworkPolicy):
         self._scale = ActionScale(spec) if spec.num_actions is None else None
 
     @torch.inference_mode()
-    def drawn(self, observations: NDArray[Any], rng: np.random.Generator) -> Drawn:
-        """Actions drawn from the policy for observations `[N, ...]`."""
+    def drawn(
+        self, observations: NDArray[Any], rng: np.random.Generator, normal: NDArray[np.float32] | None = None
+    ) -> Drawn:
+        """Actions drawn from the policy for observations `[N, ...]`; `normal` as for `Distribution.draw`."""
         outputs, values = self._network.module(torch.from_numpy(observations))
-        return self._drawn(outputs, values, rng)
+        return self._drawn(outputs, values, rng, normal)
 
     def initial_state(self, count: int) -> NDArray[np.float32]:
         """States `[count, S]` at the beginning of episodes; S is 0 for a policy that is not `recurrent`."""
         return np.zeros((count, 0), np.float32)
 
     def drawn_from(
-        self, observations: NDArray[Any], state: NDArray[np.float32], rng: np.random.Generator
+        self,
+        observations: NDArray[Any],
+        state: NDArray[np.float32],
+        rng: np.random.Generator,
+        normal: NDArray[np.float32] | None = None,
     ) -> tuple[Drawn, NDArray[np.float32]]:
         """As `drawn`, from this state; also returns the next one."""
-        return self.drawn(observations, rng), state
+        return self.drawn(observations, rng, normal), state
 
     @torch.inference_mode()
     def values(self, observations: NDArray[Any]) -> NDArray[np.float32]:
@@ -170,8 +176,14 @@ class ActorCriticPolicy(NetworkPolicy):
         assert isinstance(self.distribution, Categorical)
         return log_softmax(outputs, self.distribution.sizes)
 
-    def _drawn(self, outputs: Tensor, values: Tensor, rng: np.random.Generator) -> Drawn:
-        actions = self.distribution.draw(outputs, rng)
+    def _drawn(
+        self,
+        outputs: Tensor,
+        values: Tensor,
+        rng: np.random.Generator,
+        normal: NDArray[np.float32] | None = None,
+    ) -> Drawn:
+        actions = self.distribution.draw(outputs, rng, normal)
         log_pi = self.distribution.log_pi(outputs, actions)
         return Drawn(actions.numpy(), self._to_env(actions), log_pi.numpy(), values.numpy())
 

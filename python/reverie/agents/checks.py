@@ -36,6 +36,12 @@ def within_unit(settings: Any, *names: str) -> None:
             raise ValueError(f"{name} is {getattr(settings, name)}, and must lie in [0, 1]")
 
 
+def forgets(settings: Any, name: str) -> None:
+    """Raise ValueError for a rate of forgetting outside (0, 1]."""
+    if not 0 < getattr(settings, name) <= 1:
+        raise ValueError(f"{name} is {getattr(settings, name)}, and must lie in (0, 1]")
+
+
 def one_of(settings: Any, name: str, choices: tuple[str, ...]) -> None:
     """Raise ValueError for a word that is not among `choices`."""
     if getattr(settings, name) not in choices:

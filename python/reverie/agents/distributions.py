@@ -25,14 +25,22 @@ class Distribution(Protocol):
     def num_outputs(self) -> int:
         """Outputs O of a network that has a policy of this family."""
 
+    @property
+    def num_random(self) -> int:
+        """Random numbers R of one draw."""
+
     def log_pi(self, outputs: Tensor, actions: Tensor) -> Tensor:
         """`log pi(a)` `[...]` of actions, or their log density."""
 
     def entropy(self, outputs: Tensor) -> Tensor:
         """The entropy `[...]` of the policies."""
 
-    def draw(self, outputs: Tensor, rng: np.random.Generator) -> Tensor:
-        """Actions drawn from the policies of outputs `[N, O]`."""
+    def draw(self, outputs: Tensor, rng: np.random.Generator, normal: NDArray[np.float32] | None = None) -> Tensor:
+        """Actions drawn from the policies of outputs `[N, O]`.
+
+        With standard normal numbers `normal` `[N, R]` each action is a function of its own R of them, and `rng` is not
+        used. An action alone has the same law: that of its policy.
+        """
 
     def best(self, outputs: Tensor) -> Tensor:
         """The most probable actions."""
@@ -46,6 +54,7 @@ class Categorical:
 
     def __init__(self, n: int = 0, sizes: tuple[int, ...] = ()) -> None:
         self.sizes, self.num_outputs = sizes, sum(sizes) or n
+        self.num_random = self.num_outputs
 
     def log_pi(self, outputs: Tensor, actions: Tensor) -> Tensor:
         """`log pi(a)` `[...]`."""
@@ -56,9 +65,10 @@ class Categorical:
         log_pi = log_softmax(outputs, self.sizes)
         return -(log_pi.exp() * log_pi).sum(dim=-1)
 
-    def draw(self, outputs: Tensor, rng: np.random.Generator) -> Tensor:
-        """Actions `[N]`, or `[N, A]` of several parts."""
-        return torch.from_numpy(draw(rng, log_softmax(outputs, self.sizes).numpy(), self.sizes))
+    def draw(self, outputs: Tensor, rng: np.random.Generator, normal: NDArray[np.float32] | None = None) -> Tensor:
+        """Actions `[N]`, or `[N, A]` of several parts: the argmax of `log pi` with Gumbel noise (Gumbel 1954)."""
+        gumbel = rng.gumbel(size=tuple(outputs.shape)) if normal is None else gumbel_of(normal)
+        return torch.from_numpy(largest(log_softmax(outputs, self.sizes).numpy() + gumbel, self.sizes))
 
     def best(self, outputs: Tensor) -> Tensor:
         """Actions `[N]`, or `[N, A]` of several parts."""
@@ -74,7 +84,7 @@ class DiagonalGaussian:
     """
 
     def __init__(self, size: int) -> None:
-        self.num_outputs = 2 * size
+        self.num_outputs, self.num_random = 2 * size, size
 
     def log_pi(self, outputs: Tensor, actions: Tensor) -> Tensor:
         """`sum log N(a; mean, sigma)` `[...]`."""
@@ -87,10 +97,11 @@ class DiagonalGaussian:
         _, log_sigma = outputs.chunk(2, dim=-1)
         return (log_sigma + 0.5 * math.log(2 * math.pi * math.e)).sum(dim=-1)
 
-    def draw(self, outputs: Tensor, rng: np.random.Generator) -> Tensor:
+    def draw(self, outputs: Tensor, rng: np.random.Generator, normal: NDArray[np.float32] | None = None) -> Tensor:
         """Numbers `[N, A]`."""
         mean, log_sigma = outputs.chunk(2, dim=-1)
-        return mean + log_sigma.exp() * torch.from_numpy(rng.standard_normal(mean.shape, np.float32))
+        noise = rng.standard_normal(mean.shape, np.float32) if normal is None else normal
+        return mean + log_sigma.exp() * torch.from_numpy(noise)
 
     def best(self, outputs: Tensor) -> Tensor:
         """The means `[N, A]`."""
@@ -118,10 +129,13 @@ def log_pi_of(log_pi: Tensor, actions: Tensor, sizes: tuple[int, ...] = ()) -> T
     return torch.stack(taken, dim=-1).sum(dim=-1) if sizes else taken[0]
 
 
-def draw(rng: np.random.Generator, log_pi: NDArray[np.float32], sizes: tuple[int, ...] = ()) -> NDArray[np.int64]:
-    """Draws one action `[N]` per row of `log pi` `[N, num_actions]`, as the argmax with Gumbel noise (Gumbel 1954).
-
-    With `sizes` one for each part, `[N, A]`.
-    """
-    chosen = [one.argmax(axis=1) for one in per_part(log_pi + rng.gumbel(size=log_pi.shape), sizes)]
+def largest(scores: NDArray[np.float64], sizes: tuple[int, ...] = ()) -> NDArray[np.int64]:
+    """The index `[N]` of the largest score of each row `[N, num_actions]`; with `sizes` of each part, `[N, A]`."""
+    chosen = [one.argmax(axis=1) for one in per_part(scores, sizes)]
     return np.stack(chosen, axis=1) if sizes else chosen[0]
+
+
+def gumbel_of(normal: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Standard Gumbel numbers as functions of standard normal ones: `-log(-log Phi(x))`, which keeps their order."""
+    gumbel: NDArray[np.float64] = -torch.log(-torch.special.log_ndtr(torch.from_numpy(normal).double())).numpy()
+    return gumbel

@@ -1,4 +1,4 @@
-"""Noise of actors with continuous actions: independent from step to step, or correlated in time."""
+"""Noise of actors: independent from step to step, or correlated in time."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from reverie.agents import checks
 from reverie.agents.replay import MaybePrioritizedSettings
 
 
@@ -44,8 +45,7 @@ class CorrelatedSettings(MaybePrioritizedSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.noise_theta <= 1:
-            raise ValueError(f"noise_theta is {self.noise_theta}, and must lie in (0, 1]")
+        checks.forgets(self, "noise_theta")
 
 
 class Exploration:

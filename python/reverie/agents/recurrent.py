@@ -93,11 +93,15 @@ class RecurrentPolicy(ActorCriticPolicy):
 
     @torch.inference_mode()
     def drawn_from(
-        self, observations: NDArray[Any], state: NDArray[np.float32], rng: np.random.Generator
+        self,
+        observations: NDArray[Any],
+        state: NDArray[np.float32],
+        rng: np.random.Generator,
+        normal: NDArray[np.float32] | None = None,
     ) -> tuple[Drawn, NDArray[np.float32]]:
         """Actions drawn from the policy for observations `[N, ...]`, and the next state."""
         outputs, values, after = self._computed(observations, state)
-        return self._drawn(outputs, values, rng), after.numpy()
+        return self._drawn(outputs, values, rng, normal), after.numpy()
 
     @torch.inference_mode()
     def values_from(self, observations: NDArray[Any], state: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -115,9 +119,11 @@ class RecurrentPolicy(ActorCriticPolicy):
             return self._to_env(self.distribution.best(outputs)), after.numpy()
         return self._drawn(outputs, values, rng).env_actions, after.numpy()
 
-    def drawn(self, observations: NDArray[Any], rng: np.random.Generator) -> Drawn:
+    def drawn(
+        self, observations: NDArray[Any], rng: np.random.Generator, normal: NDArray[np.float32] | None = None
+    ) -> Drawn:
         """Actions drawn from the policy at the beginning of episodes."""
-        return self.drawn_from(observations, self.initial_state(len(observations)), rng)[0]
+        return self.drawn_from(observations, self.initial_state(len(observations)), rng, normal)[0]
 
     def values(self, observations: NDArray[Any]) -> NDArray[np.float32]:
         """Values `[N]` at the beginning of episodes."""

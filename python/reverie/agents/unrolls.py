@@ -14,6 +14,7 @@ from reverie.agents.actor_critic import ActorCriticPolicy
 from reverie.agents.atari import Lives
 from reverie.agents.core import ActingSettings, ActorRole, WeightSource
 from reverie.agents.environments import EnvSpec
+from reverie.agents.noise import Noise
 from reverie.errors import DeadlineExceededError
 
 Columns = dict[str, NDArray[Any]]
@@ -82,6 +83,10 @@ class UnrollSettings(ActingSettings, Protocol):
     def discount(self) -> float:
         """The discount of a step that does not terminate the episode."""
 
+    @property
+    def noise_theta(self) -> float:
+        """The rate per step at which the random numbers of draws forget; 1 draws those of each step independently."""
+
 
 class UnrollActor(EnvActor):
     """Draws actions from the policy, and puts unrolls of T steps into a queue, one item per environment.
@@ -114,6 +119,8 @@ class UnrollActor(EnvActor):
         super().__init__(spec, config, weights, **role)
         self._client, self._table = client, table
         self._discount = config.discount
+        shape, theta = (self.num_envs, policy.distribution.num_random), config.noise_theta
+        self._noise = None if theta == 1.0 else Noise(shape, 1.0, theta)
         self._rows = UnrollRows(self.num_envs, config.unroll_length)
         self._unsent: Columns = {}
 
@@ -144,7 +151,8 @@ class UnrollActor(EnvActor):
         with self._watch("act"):
             self._take_weights()
             self._acts += 1
-            drawn, after = self._policy.drawn_from(obs, self._state, self._rng)
+            normal = None if self._noise is None else self._noise.draw(self._rng, self._begins)
+            drawn, after = self._policy.drawn_from(obs, self._state, self._rng, normal)
         with self._watch("env step"):
             stepped = self._step(drawn.env_actions)
         if stepped is None:

@@ -42,6 +42,9 @@ class ImpalaConfig(RateSettings):
     rmsprop_decay: float
     rmsprop_epsilon: float
     max_grad_norm: float
+    noise_theta: float = 1.0
+    """The rate per step at which the random numbers of actors' draws forget; 1 draws those of each step independently.
+    Below 1 actions last, where the policy is not sure, and each alone still has the policy's law."""
     shared_layers: bool = False
     """Whether policy and value network share all layers but their last, as in the paper and as is usual for images."""
     lstm_units: int = 0
@@ -54,6 +57,7 @@ class ImpalaConfig(RateSettings):
         checks.above_zero(self, "rho_bar", "c_bar", "rmsprop_epsilon", "max_grad_norm")
         checks.not_negative(self, "value_coefficient", "entropy_coefficient", "lstm_units")
         checks.within_unit(self, "discount", "trace_lambda", "rmsprop_decay")
+        checks.forgets(self, "noise_theta")
         checks.widths(self, "hidden")
         if self.unroll_length < 2:
             raise ValueError(f"unroll_length is {self.unroll_length}, and must be at least 2: a reset is one of them")

@@ -49,6 +49,9 @@ class PpoConfig(RateSettings):
     """Whether the advantages of each minibatch have mean 0 and deviation 1."""
     initial_sigma: float = 1.0
     """Of continuous actions: the deviation at the start, in units where actions span [-1, 1]. It is then learnt."""
+    noise_theta: float = 1.0
+    """The rate per step at which the random numbers of actors' draws forget; 1 draws those of each step independently.
+    Below 1 actions last, where the policy is not sure, and each alone still has the policy's law."""
     shared_layers: bool = False
     """Whether policy and value network share all layers but their last, as is usual for images."""
     lstm_units: int = 0
@@ -62,6 +65,7 @@ class PpoConfig(RateSettings):
         checks.not_negative(self, "value_coefficient", "entropy_coefficient")
         checks.not_negative(self, "value_clip", "target_kl", "lstm_units")
         checks.within_unit(self, "discount", "gae_lambda")
+        checks.forgets(self, "noise_theta")
         checks.widths(self, "hidden")
         if self.unroll_length < 2:
             raise ValueError(f"unroll_length is {self.unroll_length}, and must be at least 2: a reset is one of them")
