@@ -128,6 +128,35 @@ def test_walkers_are_a_table_and_pictures_of_their_own_next_to_another_library(l
     assert not any(one.group == learn.rows.CONTROL for one in map(rows.get, learn.rows.DEFAULT))
 
 
+def test_a_row_of_another_library_is_run_by_its_worker_and_says_which_library(
+    learn: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from benchmarks.learn import runs
+
+    def worker(text: str) -> Any:
+        """Instead of the library's environment: an interpreter that runs this text, whatever it is asked for."""
+        script = tmp_path / "worker"
+        script.write_text(f"#!{sys.executable}\nimport sys\n{text}\n")
+        script.chmod(0o755)
+        monkeypatch.setattr(runs, "python_of", lambda peer: script)
+
+    row = learn.rows.ROWS["control-hopper-sb3-sac"]
+    worker(
+        """print('{"library": "sb3 1", "mean_return": 5.0, "curve": [[10000, 1.0]]}'); assert sys.argv[3:] == """
+        + (f"['Hopper-v5', '4', '{row.by}']")
+    )
+    found = runs.run(row, 4, tmp_path, None)
+    assert found is not None
+    assert (found["row"], found["seed"], found["library"]) == (row.name, 4, "sb3 1")
+    assert found["target_return"] == 3800.0
+    assert found["machine"]
+    worker("sys.exit('no such environment')")
+    with pytest.raises(runs.RunError, match="control-hopper-sb3-sac, seed 4: exit code 1: no such environment"):
+        runs.run(row, 4, tmp_path, None)
+    worker("import time; time.sleep(60)")
+    assert runs.run(row, 4, tmp_path, 0.2) is None, "its time is up"
+
+
 def test_the_table_of_defaults_has_a_cell_for_each_task_without_a_preset(learn: Any) -> None:
     rows = learn.rows.ROWS
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in rows}
