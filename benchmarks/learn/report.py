@@ -91,7 +91,8 @@ CONTROL_HEAD = """\
 Curves of equal length, up to {seeds} seeds, without a stop at a target: presets for HalfCheetah-v5 (SAC, TD3) and
 defaults for continuous actions (D4PG, PPO), next to Stable-Baselines3's SAC with its zoo's settings, which is evaluated
 on the same seeds. "Mean of the curve" is the greedy return of ten episodes averaged over all evaluations, one every
-10,000 steps (PPO: 20,000); "last weights" that of 20 other episodes.
+10,000 steps (PPO: 20,000); "last weights" that of 20 other episodes. Of Stable-Baselines3 processor time is without the
+start of its process.
 """
 
 

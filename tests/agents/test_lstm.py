@@ -34,10 +34,11 @@ def test_cudnn_is_asked_for_its_training_mode_exactly_where_gradients_are_comput
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_outputs_and_gradients_on_a_gpu_are_those_of_the_processor():
     results = []
-    for device in ("cpu", "cuda"):
-        layer, x, state = sequences(device)
-        outputs = layer(x, state)
-        outputs.square().sum().backward()
-        results.append([outputs, *(parameter.grad for parameter in layer.parameters())])
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        for device in ("cpu", "cuda"):
+            layer, x, state = sequences(device)
+            outputs = layer(x, state)
+            outputs.square().sum().backward()
+            results.append([outputs, *(parameter.grad for parameter in layer.parameters())])
     for here, there in zip(*results, strict=True):
         torch.testing.assert_close(there.cpu(), here, rtol=1e-4, atol=1e-5)

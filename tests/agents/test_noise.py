@@ -121,7 +121,7 @@ def test_defaults_for_continuous_actions_explore_in_directions_that_last(name):
 def test_a_normal_number_becomes_a_gumbel_number_and_keeps_its_rank(seed):
     normal = np.random.default_rng(seed).standard_normal(20_000).astype(np.float32)
     gumbel = gumbel_of(normal)
-    assert (np.argsort(gumbel) == np.argsort(normal)).all()
+    assert (np.argsort(gumbel, kind="stable") == np.argsort(normal, kind="stable")).all()
     # Standard Gumbel numbers have the mean 0.5772 (Euler's constant) and the variance pi^2 / 6.
     five_sigma = 5 * np.pi / 6**0.5 / 20_000**0.5
     assert gumbel.mean() == pytest.approx(np.euler_gamma, abs=five_sigma)
@@ -162,6 +162,27 @@ def test_actions_of_unrolls_last_if_asked_to_and_have_the_policys_law(make_unrol
         assert log_pi == pytest.approx(law, abs=0.1)
     assert abs(kept[1.0]) < 5 / 600**0.5
     assert kept[0.05] > 0.5
+
+
+def test_actions_that_last_are_spread_over_environments_as_independent_ones(make_unroll_stage):
+    ppo, count = agents.find("ppo"), 256
+    preset = ppo.load_preset("Pendulum-v1").config
+    small = {"num_actors": 1, "envs_per_actor": count, "unroll_length": 2, "hidden": (8,)}
+    spread = make_unroll_stage(ppo, dataclasses.replace(preset, noise_theta=0.05, **small), "Pendulum-v1")
+    deviation = spread.batch()["action"][:, -1].std()
+    assert deviation == pytest.approx(1.0, abs=5 / (2 * count) ** 0.5), "that of a new policy"
+
+
+def test_the_noise_of_unrolls_starts_again_where_an_episode_begins(make_unroll_stage, monkeypatch):
+    begun, draw = [], Noise.draw
+    monkeypatch.setattr(Noise, "draw", lambda self, rng, begins: begun.append(begins.copy()) or draw(self, rng, begins))
+    ppo = agents.find("ppo")
+    preset = ppo.load_preset("CartPole-v1").config
+    small = {"num_actors": 1, "envs_per_actor": 2, "unroll_length": 64, "hidden": (8,), "noise_theta": 0.05}
+    ended = make_unroll_stage(ppo, dataclasses.replace(preset, **small), "CartPole-v1").batch()["ended"]
+    assert ended.any()
+    assert (np.stack(begun)[1:65] == ended.T[: len(begun) - 1]).all()
+    assert begun[0].all()
 
 
 def test_draws_of_a_gaussian_are_functions_of_the_numbers_that_are_given():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,9 @@ def test_a_row_of_another_library_is_run_by_its_worker_and_says_which_library(
     assert (found["row"], found["seed"], found["library"]) == (row.name, 4, "sb3 1")
     assert found["target_return"] == 3800.0
     assert found["machine"]
+    assert not found["confirmed"]
+    with pytest.raises(runs.RunError, match="which does not take device=cuda"):
+        runs.run(dataclasses.replace(row, settings=("device=cuda",)), 4, tmp_path, None)
     worker("sys.exit('no such environment')")
     with pytest.raises(runs.RunError, match="control-hopper-sb3-sac, seed 4: exit code 1: no such environment"):
         runs.run(row, 4, tmp_path, None)

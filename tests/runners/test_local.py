@@ -69,7 +69,7 @@ class Scripted:
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("minatar")
+@pytest.mark.usefixtures("minatar", "mujoco")
 @pytest.mark.parametrize(("agent", "path"), PRESETS)
 def test_every_preset_learns_and_acts_in_one_thread_without_waiting(agent, path, monkeypatch):
     env_id = presets.environment_of(path)

@@ -73,8 +73,8 @@ class EnvActor(ABC):
         self._obs, _ = self._envs.reset(seed=seed)
         self._resets = np.zeros(self.num_envs, dtype=bool)
         """Environments whose next step is a reset and not a step of an episode."""
-        self._begins = self._resets
-        """Environments whose last step ended an episode."""
+        self._begins = np.ones(self.num_envs, dtype=bool)
+        """Environments whose next step begins an episode, or is the reset before it."""
         self._running = np.zeros(self.num_envs)
 
     @abstractmethod

@@ -39,7 +39,7 @@ class Distribution(Protocol):
         """Actions drawn from the policies of outputs `[N, O]`.
 
         With standard normal numbers `normal` `[N, R]` each action is a function of its own R of them, and `rng` is not
-        used. An action alone has the same law: that of its policy.
+        used. For outputs that do not depend on these numbers, the law of an action is the policy's.
         """
 
     def best(self, outputs: Tensor) -> Tensor:

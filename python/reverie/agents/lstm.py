@@ -103,7 +103,7 @@ class Lstm(InitialisesItself):
     def _sequence(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         h, c = (one.unsqueeze(0).contiguous() for one in state)
         weights: list[Tensor] = [self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh]
-        # Without dropout, training mode only decides whether cuDNN keeps what a backward pass needs, and refuses one.
+        # Of a layer without dropout: cuDNN keeps what a backward pass needs only in training mode.
         train = torch.is_grad_enabled()
         outputs, h, c = torch.lstm(x, [h, c], weights, True, 1, 0.0, train, False, True)
         return outputs, (h[0], c[0])

@@ -44,7 +44,8 @@ class ImpalaConfig(RateSettings):
     max_grad_norm: float
     noise_theta: float = 1.0
     """The rate per step at which the random numbers of actors' draws forget; 1 draws those of each step independently.
-    Below 1 actions last, where the policy is not sure, and each alone still has the policy's law."""
+    Below 1 actions last. For outputs that are given a draw has the policy's law; observations carry the noise of the
+    steps before them, so in a state that was visited actions do not quite have it, and the loss takes them as if."""
     shared_layers: bool = False
     """Whether policy and value network share all layers but their last, as in the paper and as is usual for images."""
     lstm_units: int = 0
