@@ -147,7 +147,10 @@ def test_a_killed_server_is_named_by_every_call_and_by_its_writers(network, own_
 
 
 @pytest.mark.long
-def test_after_a_restart_writers_warn_once_and_send_unconfirmed_items_again(network, own_host, connect, fifo):
+@pytest.mark.parametrize("found_first", [False, True])
+def test_after_a_restart_writers_warn_once_and_send_unconfirmed_items_again(
+    network, own_host, connect, fifo, found_first
+):
     with own_host.serve([fifo()]) as address:
         client = connect(address, transport=network)
         writer = client.trajectory_writer(2)
@@ -162,9 +165,14 @@ def test_after_a_restart_writers_warn_once_and_send_unconfirmed_items_again(netw
         second = Host()
         try:
             with second.serve([fifo()], port=int(address.rsplit(":", 1)[1])):
-                writer.flush(timeout=200)
-                with pytest.warns(reverie.ServerRestartedWarning, match="found restarted"):
+                if found_first:  # then `flush` warns, and otherwise the next call
+                    client.server_info(timeout=200)
+                with warnings.catch_warnings(record=True) as caught:
+                    warnings.simplefilter("always")
+                    writer.flush(timeout=200)
                     writer.append({"n": 4})
+                assert [one.category for one in caught] == [reverie.ServerRestartedWarning]
+                assert "found restarted" in str(caught[0].message)
                 with warnings.catch_warnings():
                     warnings.simplefilter("error")
                     writer.create_item("t", 1.0, writer.history["n"][-1])
