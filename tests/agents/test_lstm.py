@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
-from reverie.agents.layers import initialised
-from reverie.agents.lstm import Lstm
+torch = pytest.importorskip("torch")
+
+from reverie.agents.layers import initialised  # noqa: E402
+from reverie.agents.lstm import Lstm  # noqa: E402
 
 TRAIN = 6
 """The place of `train` among the arguments of `torch.lstm`."""
