@@ -181,6 +181,16 @@ class Actor(Protocol):
         """Close the environments and the writer."""
 
 
+class OnPolicyActor(Actor, Protocol):
+    """An actor that makes one unroll with each version of the weights; its runner asks before each `act`."""
+
+    def awaits_weights(self) -> bool:
+        """Whether it is not to act until there are newer weights, which its last unroll is for. Does not block."""
+
+    def act_again(self) -> None:
+        """Let it make another unroll with the same weights: some of the batch that it waits for were lost."""
+
+
 class Learner(WeightSource, Protocol):
     """Draws batches, improves the weights, and writes new priorities back."""
 
@@ -275,6 +285,8 @@ class TableNeeds:
     publish_every_update: bool = False
     """Publish the weights of every update, for agents that learn from a queue, whose unrolls should be made by the
     newest weights. Otherwise weights are published at intervals."""
+    on_policy: bool = False
+    """Its actors are `OnPolicyActor`s: a batch has unrolls of the newest weights only, one of each environment."""
     draws_ahead: bool = False
     """Its learners are `AheadLearner`s: a draw deletes nothing from the table, and may be made before it is needed."""
     num_parameter_shards: int = 0

@@ -58,8 +58,22 @@ def small(name="apex-dqn", **changes):
 
 def kill(role):
     """End a role's process, as the kernel would."""
+    _signal(role, signal.SIGKILL)
+
+
+def stop(role):
+    """Let a role's process stand still."""
+    _signal(role, signal.SIGSTOP)
+
+
+def continue_(role):
+    """Let a process that stands still go on."""
+    _signal(role, signal.SIGCONT)
+
+
+def _signal(role, number):
     (one,) = [child for child in multiprocessing.active_children() if child.name == f"reverie {role}"]
-    os.kill(one.pid, signal.SIGKILL)
+    os.kill(one.pid, number)
 
 
 def of_kind(events, kind):

@@ -86,7 +86,7 @@ def test_a_run_in_processes_has_the_result_of_one_process_and_either_resumes_the
 
 @pytest.mark.parametrize("name", ["ppo", "impala"])
 def test_agents_of_a_queue_use_every_unroll_once(name):
-    result, events = train(name, run=dataclasses.replace(SHORT, max_env_steps=3_000))
+    result, _ = train(name, run=dataclasses.replace(SHORT, max_env_steps=3_000))
     batch = result.topology.needs.batch_size
     assert result.replay["samples"] == result.learner["updates"] * batch > 0
     # What is left is what the queue holds.
@@ -95,9 +95,16 @@ def test_agents_of_a_queue_use_every_unroll_once(name):
         <= result.replay["inserts"] - result.replay["samples"]
         <= getattr(result.topology.config, "queue_capacity", batch)
     )
-    if name == "ppo":
-        # One batch is in the queue and one in the actor's hands when the weights that made it are published.
-        assert max(event.learner.get("age_in_updates", 0) for event in of_kind(events, Progress)) <= 2
+
+
+@pytest.mark.parametrize("num_actors", [1, 3])
+def test_actors_of_ppo_make_every_unroll_with_the_newest_weights(num_actors):
+    """Although they run while the learner learns, and could make the next ones meanwhile."""
+    config = dataclasses.replace(agents.find("ppo").load_preset("CartPole-v1").config, num_actors=num_actors)
+    result, events = train("ppo", config=config, run=dataclasses.replace(SHORT, max_env_steps=4_000 * num_actors))
+    ages = [event.learner["age_in_updates"] for event in of_kind(events, Progress) if event.updates]
+    assert result.learner["updates"] >= 3
+    assert set(ages) == {0}
 
 
 def test_a_confirmed_run_ends_with_the_weights_that_were_confirmed():

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from process_runs import ENDLESS, kill, of_kind, small, train
+from process_runs import ENDLESS, continue_, kill, of_kind, small, stop, train
 
 import reverie
 from reverie import agents
@@ -20,7 +20,7 @@ from reverie.runners import (
     checkpoints,
     process,
 )
-from reverie.runners.links.messages import Ready, Served
+from reverie.runners.links.messages import Acted, Ready, Served
 from reverie.runners.reports import logs
 
 # In one worker: the fork server, which imports PyTorch, is one for all of them.
@@ -181,3 +181,40 @@ def test_a_shard_without_a_checkpoint_restarts_empty_and_the_run_continues(monke
     # It restarted its count: its last figure lacks the steps before the restart,
     # except those that the actors had not confirmed and sent again.
     assert 200 < inserts[-1] < stopped.value.env_steps - 200
+
+
+def test_actors_of_ppo_act_again_if_the_unrolls_that_they_await_weights_for_were_lost(monkeypatch):
+    """The learner stands still until both actors wait; then the shard loses the batch that it has not drawn."""
+    events, acted, sizes, done = [], {}, [], []
+    listen = process.Processes.listen
+
+    def listening(stage, timeout):
+        reported = listen(stage, timeout)
+        acted.update({name.index: report for name, report in reported if isinstance(report, Acted)})
+        sizes.extend(report.figures["size"] for _, report in reported if isinstance(report, Served))
+        return reported
+
+    def on_event(event):
+        events.append(event)
+        if not isinstance(event, Progress):
+            return
+        if event.updates >= 2 and not done:
+            stop("learner")
+            done.append(event.updates)
+        waiting = [one.awaits_weights for one in acted.values()] == [True, True]
+        if len(done) == 1 and waiting and sizes[-1] == config.batch_size:
+            done.append(event.updates)
+            kill("shard 0")
+        if len(done) == 2 and of_kind(events, RoleRestarted):
+            done.append(event.updates)
+            continue_("learner")
+
+    def learnt_again():
+        return len(done) == 3 and of_kind(events, Progress)[-1].updates > done[-1] + 1
+
+    monkeypatch.setattr(process.Processes, "listen", listening)
+    config = dataclasses.replace(agents.find("ppo").load_preset("CartPole-v1").config, num_actors=2)
+    run = dataclasses.replace(ENDLESS, checkpoint_every=10**9)
+    with pytest.raises(StoppedError):
+        train("ppo", config=config, run=run, on_event=on_event, should_stop=learnt_again)
+    assert [one.role for one in of_kind(events, RoleRestarted)] == ["shard 0"]

@@ -11,8 +11,10 @@ pytest.importorskip("torch")
 from reverie.agents.apex_dqn import agent as apex_dqn
 from reverie.agents.core import RunSettings, Weights
 from reverie.agents.gorila import agent as gorila
+from reverie.agents.ppo import agent as ppo
 from reverie.runners import Evaluated, Evaluation, Progress, RoleAwaited, Saved, StoppedError, checkpoints, plan
 from reverie.runners.links.messages import (
+    ActAgain,
     Acted,
     Died,
     Endpoint,
@@ -31,6 +33,7 @@ from reverie.runners.links.messages import (
 )
 from reverie.runners.supervision import role_group
 from reverie.runners.supervision.listening_clock import ListeningClock
+from reverie.runners.supervision.lost_unrolls import LostUnrolls
 from reverie.runners.supervision.supervisor import Supervisor
 
 RUN = RunSettings(
@@ -57,6 +60,8 @@ class Theatre:
         self.evaluating, self.killed = False, []
         self.steps, self.versions = {}, {}
         self.judged, self.saves, self.now = [], 0, 0.0
+        self.awaiting, self.acts_again = set(), []
+        """Roles that wait for others, by index and kind, and actors that were asked not to, with the time."""
         self.ready = True
         self.num_parameters = 1
 
@@ -119,6 +124,8 @@ class Theatre:
                     screening, confirming = (Evaluation((1,), (one,)) for one in returns)
                     reached = screening.mean_return >= RUN.target_return or confirm
                     self.coming.append((name, EvaluationDone(number, screening, confirming if reached else None, 0.0)))
+            case ActAgain():
+                self.acts_again.append((self.now, str(name)))
             case Stop() if name == role_group.EVALUATOR and self.evaluating:
                 pass
             case Stop():
@@ -141,12 +148,14 @@ class Theatre:
         for name in [one for one in self.roles if one not in self.ended]:
             if name.kind == "shard":
                 reported.append((name, Served(FIGURES, "")))
+            awaits = str(name) in self.awaiting
             if name.kind == "actor":
-                self.steps[name] += 1
-                reported.append((name, Acted(self.steps[name], self.version, {"env_steps": self.steps[name]})))
+                self.steps[name] += not awaits
+                state = {"env_steps": self.steps[name]}
+                reported.append((name, Acted(self.steps[name], self.version, state, awaits_weights=awaits)))
             if name.kind == "learner" and name not in self.held:
-                self.versions[name] += 1
-                reported.append((name, Learnt(self.versions[name], {}, {})))
+                self.versions[name] += not awaits
+                reported.append((name, Learnt(self.versions[name], {}, {}, awaits_batch=awaits)))
         return reported
 
 
@@ -292,3 +301,48 @@ def test_updates_of_learners_that_share_their_parameters_are_counted_once(perfor
     stage, events, result = perform(lambda version: (1.0, 1.0), agent=gorila, config=config, folder=None)
     assert result.learner["updates"] == stage.version
     assert all(event.updates <= stage.version for event in of_kind(events, Progress))
+
+
+def await_from(*times):
+    """A stage's wait for the roles of each time, which comes with the turns: `(time, roles)`."""
+
+    def awaits(stage):
+        for since, roles in times:
+            if stage.now == since:
+                stage.awaiting = set(roles)
+        return stage.now > 60
+
+    return awaits
+
+
+ALL = ("actor 0", "actor 1", "learner")
+
+
+def test_actors_that_await_weights_from_a_learner_that_awaits_their_batch_act_again_every_two_seconds(perform):
+    waits = await_from((20, ALL), (27, ()))
+    stage, _, end = perform(lambda version: (0.0, 0.0), agent=ppo, stop=waits, max_env_steps=10**6)
+    assert isinstance(end, StoppedError)
+    first = stage.acts_again[0][0]
+    assert 22 <= first <= 23
+    assert stage.acts_again == [(first + 3 * i, actor) for i in range(2) for actor in ("actor 0", "actor 1")]
+
+
+@pytest.mark.parametrize("missing", ALL)
+def test_they_do_not_while_one_of_them_is_at_work(perform, missing):
+    waits = await_from((20, set(ALL) - {missing}))
+    stage, _, _ = perform(lambda version: (0.0, 0.0), agent=ppo, stop=waits, max_env_steps=10**6)
+    assert stage.acts_again == []
+
+
+def test_a_short_wait_for_each_other_is_none(perform):
+    """The last unroll is on its way, or the weights are."""
+    waits = await_from((20, ALL), (21, ()), (22, ALL), (23, ()))
+    stage, _, _ = perform(lambda version: (0.0, 0.0), agent=ppo, stop=waits, max_env_steps=10**6)
+    assert stage.acts_again == []
+
+
+def test_actors_that_have_not_started_yet_are_waited_for():
+    lost = LostUnrolls(num_actors=2)
+    waiting, starved = Acted(8, 0, {}, awaits_weights=True), Learnt(0, {}, {}, awaits_batch=True)
+    assert not any(lost.found(now, [waiting], [starved]) for now in range(9))
+    assert [lost.found(now, [waiting, waiting], [starved]) for now in range(9, 13)] == [False, False, True, False]

@@ -87,11 +87,11 @@ class PpoConfig(RateSettings):
 
 def needs(config: PpoConfig) -> TableNeeds:
     """The properties of the queue that the runner needs."""
-    return TableNeeds(TABLE, config.batch_size, config.envs_per_actor, publish_every_update=True)
+    return TableNeeds(TABLE, config.batch_size, config.envs_per_actor, publish_every_update=True, on_policy=True)
 
 
 def make_tables(spec: EnvSpec, config: PpoConfig, *, seed: int) -> list[Table]:
-    """A queue for one batch: no actor continues while a batch waits, and every unroll is learnt from once."""
+    """A queue for one batch: every unroll is learnt from once. See `Actor` for what makes them on-policy."""
     return [Table.queue(TABLE, max_size=config.batch_size)]
 
 

@@ -124,6 +124,11 @@ class Resume:
 
 
 @dataclass(frozen=True)
+class ActAgain:
+    """For actors that await newer weights: act with the same ones. It is not answered."""
+
+
+@dataclass(frozen=True)
 class Evaluate:
     """For the evaluator: play with these weights, answer with `EvaluationDone`."""
 
@@ -148,7 +153,7 @@ class Publish:
     figures: dict[str, Any]
 
 
-Command = Stop | Save | Hold | Resume | Evaluate | Follow | Publish
+Command = Stop | Save | Hold | Resume | ActAgain | Evaluate | Follow | Publish
 
 
 # From a role.
@@ -180,6 +185,8 @@ class Acted:
     seconds: dict[str, float] = field(default_factory=dict)
     waits: str = ""
     """What it waits for; empty if nothing."""
+    awaits_weights: bool = False
+    """Whether it acts no more until there are newer weights."""
 
 
 @dataclass(frozen=True)
@@ -194,6 +201,8 @@ class Learnt:
     """What its compiler has done since the last report."""
     shards: list[dict[str, Any]] | None = None
     """The shards as the learner sees them; None if they are not shown, or were reported less than a second ago."""
+    awaits_batch: bool = False
+    """Whether it makes no update until the table can give a batch."""
 
 
 @dataclass(frozen=True)

@@ -192,7 +192,7 @@ class Learner(LearningRole):
         self.inner = PublishingLearner(setup, self._client, self.watch)
         if setup.state is not None:
             self.inner.learner.load_state_dict(setup.state)
-        self._waits, self._idle = "", 0.0
+        self._waits, self._idle, self._awaits_batch = "", 0.0, False
         self._next_shards = 0.0
         self.inner.publish()
 
@@ -203,6 +203,7 @@ class Learner(LearningRole):
         up the limiter's allowance, and has taken items out of a queue.
         """
         self.retry_unanswered(link)
+        self._awaits_batch = False
         if self.held:
             link.pause(TURN_SECONDS)
             return
@@ -221,6 +222,7 @@ class Learner(LearningRole):
                 return
             began = time.perf_counter()  # what it did before has its own account
             self._waits = f"{self._names} cannot give a batch of {self._batch_size} yet"
+            self._awaits_batch = True
             self.inner.publish_before_wait()
             if self.inner.draws_ahead and self._table_can_give():
                 self._waits, waits_for = f"a batch of {self._names} is being made", "wait for a batch"
@@ -244,6 +246,7 @@ class Learner(LearningRole):
     def report(self) -> Learnt:
         """Its version and metrics, and about once a second the shards, if the run's page shows them."""
         report = self.inner.report(self.drain_seconds(), self._waits)
+        report = replace(report, awaits_batch=self._awaits_batch)
         if not self.setup.reports_shards or time.monotonic() < self._next_shards:
             return report
         self._next_shards = time.monotonic() + SHARDS_SECONDS

@@ -13,13 +13,15 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any, Protocol, cast
 
 import torch
 
-from reverie.agents.core import Stopwatch
+from reverie.agents.core import OnPolicyActor, Stopwatch
 from reverie.errors import DeadlineExceededError, ReplayError, ServerRestartedWarning, StorageError, UnavailableError
 from reverie.runners.links.messages import (
+    ActAgain,
     Acted,
     Command,
     Evaluate,
@@ -43,6 +45,8 @@ from reverie.sharding import shard_table
 REPORT_SECONDS = 0.1
 TURN_SECONDS = 0.5
 """The longest that a role waits for a table before it checks for commands again."""
+WEIGHTS_SECONDS = 0.01
+"""The longest time between two looks for weights that an actor awaits."""
 PATIENCE = 2.0
 """Seconds that a role's client tries to reach a shard before the role checks for commands again."""
 GRACE = 30.0
@@ -198,7 +202,7 @@ def open_page(server: Server, setup: Setup) -> str:
 
 
 class Actor(Role):
-    """Acts, and waits while the table's limiter blocks its inserts."""
+    """Acts, and waits while the table's limiter blocks its inserts, or until newer weights are published."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -214,27 +218,53 @@ class Actor(Role):
             )
         if setup.state is not None:
             self._actor.load_state_dict(with_new_random_state(setup, setup.state, self._actor))
+        needs = self.agent.needs(setup.config)
+        self._on_policy = cast("OnPolicyActor", self._actor) if needs.on_policy else None
         self._settled, self._waits = True, ""
+        self._awaits_weights, self._idle = False, 0.0
 
     def turn(self, link: Link) -> None:
-        """Take one step in every environment, once the table has accepted the steps before."""
+        """Take one step in every environment, once the table has accepted the steps before.
+
+        An `OnPolicyActor` takes none while it awaits weights.
+        """
         if not self._source.ready:
             self._waits = "no weights were published yet"
-            link.pause(0.01)
+            link.pause(WEIGHTS_SECONDS)
             return
+        # First: newer weights discard what the table has not accepted.
+        self._awaits_weights = self._on_policy is not None and self._on_policy.awaits_weights()
         try:
             if not self._settled:
                 self._actor.settle(timeout=TURN_SECONDS)
-            self._waits = ""
+            self._settled, self._waits = True, ""
         except (DeadlineExceededError, UnavailableError) as error:
             self._waits = str(error)
             return
+        if self._awaits_weights:
+            self._pause_for_weights(link)
+            return
         self._actor.act()
-        self._settled = False
+        self._settled, self._idle = False, 0.0
+
+    def _pause_for_weights(self, link: Link) -> None:
+        self._waits = f"no weights newer than version {self._source.given.number}, of its last unroll, were published"
+        self._idle = min(WEIGHTS_SECONDS, max(0.0005, 2 * self._idle))
+        with self.watch("wait for weights"):
+            link.pause(self._idle)
+
+    def handle(self, command: Command) -> Report | None:
+        """Act again with the same weights."""
+        if isinstance(command, ActAgain):
+            if self._on_policy is not None:
+                self._on_policy.act_again()
+            return None
+        return super().handle(command)
 
     def report(self) -> Acted:
         """Its counts, returns and crashes."""
-        return acted(self._actor, self._source.given.number, self.drain_seconds(), self._waits)
+        report = acted(self._actor, self._source.given.number, self.drain_seconds(), self._waits)
+        return replace(report, awaits_weights=self._awaits_weights)
 
     def close(self) -> None:
         """Close environments and writer; items that the table does not accept at once are discarded."""

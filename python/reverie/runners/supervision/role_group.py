@@ -121,6 +121,12 @@ class RoleGroup:
         if member.ready is not None:
             self.stage.send(name, command)
 
+    def send_once(self, names: Sequence[RoleName], command: Command) -> None:
+        """Send a command that has no answer to those of the roles that are ready; their replacements do not get it."""
+        for name in names:
+            if self.members[name].ready is not None and not self.members[name].ended:
+                self.stage.send(name, command)
+
     def all_ready(self) -> bool:
         """Whether every role that was started is ready."""
         return all(member.ready is not None for member in self.members.values())

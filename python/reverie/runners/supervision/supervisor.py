@@ -15,6 +15,7 @@ from reverie.agents.agent import Agent
 from reverie.agents.core import Weights
 from reverie.runners import checkpoints
 from reverie.runners.links.messages import (
+    ActAgain,
     Acted,
     Bundled,
     Command,
@@ -47,6 +48,7 @@ from reverie.runners.reports.events import (
 from reverie.runners.reports.run_progress import RunProgress
 from reverie.runners.supervision.absences import AbsenceReporter
 from reverie.runners.supervision.latest_reports import LatestReports
+from reverie.runners.supervision.lost_unrolls import LostUnrolls
 from reverie.runners.supervision.role_group import EVALUATOR, RoleGroup
 from reverie.runners.supervision.run_saver import RunSaver
 from reverie.runners.supervision.stage import Stage
@@ -116,6 +118,7 @@ class Supervisor:
         self._last_change = (0.0, -1, -1)
         """When the counts of steps and updates last changed, and the counts."""
         self._awaiting = AbsenceReporter(STALL_SECONDS)
+        self._lost_unrolls = LostUnrolls(topology.num_actors)
 
     def run(self, stop_when_confirmed: bool) -> Result:
         """Run from start to end. Raises as `launch.train` does."""
@@ -168,6 +171,7 @@ class Supervisor:
         began = self._roles.clock.seconds
         while not done():
             self._roles.listen(LISTEN_SECONDS)
+            self._replace_lost_unrolls()
             self._emit_awaited()
             self._emit_progress()
             if self._should_stop():
@@ -249,6 +253,12 @@ class Supervisor:
 
     def _why(self) -> str:
         return self._latest.why(self._roles.awaited())
+
+    def _replace_lost_unrolls(self) -> None:
+        """Let actors of an on-policy agent act again if they and the learner wait for each other."""
+        acted, learnt = self._latest.acted.values(), self._latest.learnt.values()
+        if self._topology.needs.on_policy and self._lost_unrolls.found(self._roles.clock.seconds, acted, learnt):
+            self._roles.send_once(self._roles.actors, ActAgain())
 
     def _emit_awaited(self) -> None:
         if self._awaiting.is_due(time.monotonic()):

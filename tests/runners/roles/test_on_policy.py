@@ -1,0 +1,98 @@
+"""An actor of an on-policy agent makes one unroll with each version of the weights, and then awaits the next."""
+
+import dataclasses
+import types
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from reverie import Server  # noqa: E402
+from reverie.agents.core import Weights  # noqa: E402
+from reverie.agents.environments import describe  # noqa: E402
+from reverie.agents.ppo import agent as ppo  # noqa: E402
+from reverie.parameters import Version  # noqa: E402
+from reverie.runners.links.messages import ActAgain, Endpoint, RoleName, Setup  # noqa: E402
+from reverie.runners.roles import role  # noqa: E402
+
+SPEC = describe("CartPole-v1")
+PRESET = ppo.load_preset("CartPole-v1")
+CONFIG = dataclasses.replace(PRESET.config, num_actors=2, envs_per_actor=2, unroll_length=8)
+
+
+class Source:
+    """Weights as a test publishes them."""
+
+    ready = True
+
+    def __init__(self):
+        self.given = Version(0, -1)
+        self.version = 0
+
+    def latest(self, newer_than):
+        if self.version <= newer_than:
+            return None
+        self.given = Version(0, self.version)
+        flat = ppo.make_learner(SPEC, CONFIG, None, seed=0, watch=None).latest(-1).flat
+        return Weights(self.version, flat)
+
+
+@pytest.fixture
+def stage():
+    """An actor's role, its table and the source of its weights."""
+    source, paused = Source(), []
+    weights = types.SimpleNamespace(source=lambda: source)
+    with Server(ppo.make_tables(SPEC, CONFIG, seed=0)) as server:
+        setup = Setup(RoleName("actor"), ppo, SPEC, CONFIG, PRESET.run, num_shards=1, seed=0)
+        actor = role.Actor(dataclasses.replace(setup, endpoints=(Endpoint(server.address),), weights=weights))
+        link = types.SimpleNamespace(pause=paused.append)
+        yield types.SimpleNamespace(actor=actor, source=source, client=server.client(), link=link, paused=paused)
+        actor.close()
+
+
+def turns(stage, count):
+    for _ in range(count):
+        stage.actor.turn(stage.link)
+    stage.actor._actor.settle(timeout=60)
+    return stage.client.info().tables["unrolls"].num_inserts
+
+
+def test_after_its_unroll_it_awaits_weights_although_the_queue_has_room(stage):
+    assert turns(stage, 30) == 2, "one unroll of each of its environments, of four in a batch"
+    report = stage.actor.report()
+    assert report.awaits_weights
+    assert report.waits == "no weights newer than version 0, of its last unroll, were published"
+    assert len(stage.paused) == 30 - 8
+    assert max(stage.paused) == role.WEIGHTS_SECONDS
+    assert report.seconds["wait for weights"] >= 0
+
+
+def test_newer_weights_let_it_make_the_next(stage):
+    turns(stage, 30)
+    stage.source.version = 1
+    assert turns(stage, 4) == 2
+    assert not stage.actor.report().awaits_weights
+    assert turns(stage, 30) == 4
+    drawn = stage.client.sample_batch("unrolls", 4)
+    assert drawn.data["weights_version"].tolist() == [[0] * 8] * 2 + [[1] * 8] * 2
+
+
+def test_it_makes_another_with_the_same_weights_when_it_is_asked_to(stage):
+    turns(stage, 30)
+    assert stage.actor.handle(ActAgain()) is None
+    assert turns(stage, 30) == 4
+    assert stage.actor.report().awaits_weights
+
+
+def test_an_unroll_that_the_queue_has_no_room_for_is_discarded_when_newer_weights_come(stage):
+    for expected in (2, 4):
+        assert turns(stage, 30) == expected
+        stage.actor.handle(ActAgain())
+    for _ in range(8):
+        stage.actor.turn(stage.link)  # the queue is full
+    stage.source.version = 1
+    stage.actor.turn(stage.link)
+    drawn = stage.client.sample_batch("unrolls", 4)
+    assert drawn.data["weights_version"].max() == 0
+    assert turns(stage, 7) == 6
+    assert stage.client.sample_batch("unrolls", 2).data["weights_version"].min() == 1
