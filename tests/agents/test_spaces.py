@@ -22,7 +22,7 @@ from reverie.agents.environments import (  # noqa: E402
     make_one,
     make_vector,
 )
-from reverie.agents.inputs import Reader, RunningMoments, front, front_sizes  # noqa: E402
+from reverie.agents.inputs import Reader, RunningMoments, Statistics, front, front_sizes  # noqa: E402
 from reverie.agents.layers import initialised  # noqa: E402
 from reverie.agents.observations import leaves_of, pack, part_of  # noqa: E402
 from reverie.runners import Evaluator, plan, train  # noqa: E402
@@ -376,6 +376,20 @@ def test_normalised_rewards_are_raw_in_the_table_and_one_deviation_in_the_learne
     scaled = learner._statistics.scaled({"reward": torch.tensor([50.0])})["reward"]
     assert scaled.item() == pytest.approx(50 / deviation)
     assert np.abs(data["discounted_return"]).max() > 50
+
+
+def test_the_first_reward_after_many_steps_without_one_is_ten_deviations_and_no_more():
+    """The deviation of equal returns is next to 0."""
+    apex = agents.find("apex-dqn")
+    spec, data, learner, _ = table_of("Loud", apex, normalise_rewards=True)
+    one = Statistics([Reader(spec)])
+    one.merge({**data, "discounted_return": np.zeros_like(data["discounted_return"])})
+    assert one.reward_deviation() < 0.02
+    first = one.scaled({"reward": torch.tensor([0.0, 1.0, -1.0])})["reward"]
+    assert first.tolist() == [0.0, 10.0, -10.0]
+    deviation = learner._statistics.reward_deviation()
+    many = torch.tensor([9.0, 11.0]) * deviation
+    assert learner._statistics.scaled({"reward": many})["reward"].tolist() == pytest.approx([9.0, 10.0])
 
 
 def test_normalisation_that_could_have_no_effect_is_refused():

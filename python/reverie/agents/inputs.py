@@ -280,6 +280,11 @@ def _channels_first(leaf: Leaf, part: Tensor) -> Tensor:
     return (part.permute(0, 1, 4, 2, 3) if channels_last(leaf.shape) else part).flatten(1, 2)
 
 
+REWARD_BOUND = 10.0
+"""Of normalised rewards, in deviations, as in Stable-Baselines3. While all returns were equal their deviation is next
+to 0, and the first reward of a task that has few would be the only thing that values learn from."""
+
+
 class Statistics:
     """The running statistics of all networks of a learner, which are the same in each of them."""
 
@@ -288,9 +293,11 @@ class Statistics:
         self._readers = [one for one in readers if one.moments is not None or one.returns is not None]
 
     def scaled(self, data: dict[str, Any]) -> dict[str, Any]:
-        """A batch with rewards in deviations of the discounted returns, if rewards are normalised."""
+        """A batch with rewards in deviations of the discounted returns, if rewards are normalised: at most ten."""
         deviation = self.reward_deviation()
-        return data if deviation == 1.0 else {**data, "reward": data["reward"] / deviation}
+        if deviation == 1.0:
+            return data
+        return {**data, "reward": (data["reward"] / deviation).clip(-REWARD_BOUND, REWARD_BOUND)}
 
     def reward_deviation(self) -> float:
         """The number that rewards are divided by; 1 if they are not normalised."""
