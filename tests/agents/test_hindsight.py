@@ -6,6 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorRewardWrapper
 
 torch = pytest.importorskip("torch")
 
@@ -200,9 +201,9 @@ def test_goals_are_found_in_rows_of_bytes_and_categories_begin_where_the_environ
 class Stage:
     """An actor on a table of its own whose limiter admits all."""
 
-    def __init__(self, name, env_id, **changes):
-        agent, spec = find(name), describe(env_id)
-        config = dataclasses.replace(agent.load_preset(env_id).config, num_actors=1, envs_per_actor=2, **changes)
+    def __init__(self, name, env, wrappers=(), **changes):
+        agent, spec = find(name), describe(env, EnvSettings(wrappers=wrappers))
+        config = dataclasses.replace(agent.load_preset(spec.env_id).config, num_actors=1, envs_per_actor=2, **changes)
         (table,) = agent.make_tables(spec, config, seed=0)
         table = table.replace(rate_limiter=reverie.rate_limiters.MinSize(1))
         self.server = reverie.Server([table], listen=False)
@@ -210,6 +211,10 @@ class Stage:
         made = {"seed": 0, "watch": Stopwatch()}
         learner = agent.make_learner(spec, config, self.client, **made)
         self.actor = agent.make_actor(spec, config, self.client, learner, index=0, **made)
+
+    def act(self, times):
+        for _ in range(times):
+            self.actor.act()
 
     def items(self):
         self.actor.settle()
@@ -244,8 +249,7 @@ def test_the_items_of_an_actor_are_its_transitions_and_those_of_other_goals(name
 @pytest.mark.parametrize("prioritized", [False, True])
 def test_agents_with_continuous_actions_relabel_too_and_new_items_have_the_largest_priority(name, prioritized):
     stage = Stage(name, REACH, her="final", her_k=2, n_step=1, prioritized=prioritized, learning_starts=10)
-    for _ in range(80):
-        stage.actor.act()
+    stage.act(80)
     data, found = stage.items()
     achieved, desired = data["next_obs"][:, :3], data["next_obs"][:, 3:6]
     reached = np.linalg.norm(achieved - desired, axis=1) <= 0.1
@@ -257,8 +261,7 @@ def test_agents_with_continuous_actions_relabel_too_and_new_items_have_the_large
 
 def test_without_the_setting_an_actor_makes_its_transitions_only():
     stage = Stage("dqn", "ReverieCounter-v0", n_step=1, learning_starts=10)
-    for _ in range(40):
-        stage.actor.act()
+    stage.act(40)
     assert (stage.items()[0]["obs"][:, 1] == 100.0).all()
     assert stage.needs.inserts_per_act == 2
     assert dataclasses.replace(stage.config, her="final", her_k=3).inserts_per_act == 2 + 6
@@ -300,6 +303,42 @@ gymnasium.register("ReverieWithoutRewards-v0", WithoutRewards)
 def test_an_environment_without_compute_reward_is_refused_by_name():
     with pytest.raises(UnsupportedEnvironmentError, match="ReverieWithoutRewards-v0 has no compute_reward"):
         Stage("dqn", "ReverieWithoutRewards-v0", her="future", learning_starts=10)
+
+
+def in_a_list(num_envs, mode="NEXT_STEP"):
+    return SyncVectorEnv([Counter] * num_envs, autoreset_mode=AutoresetMode[mode])
+
+
+def without_a_list(num_envs):
+    return AsyncVectorEnv([Counter] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
+
+
+class SameOfAll(VectorRewardWrapper):
+    def rewards(self, rewards):
+        return 1.0 * rewards
+
+
+@pytest.mark.parametrize("mode", ["NEXT_STEP", "SAME_STEP", "DISABLED"])
+@pytest.mark.parametrize("wrappers", [(), (SameOfAll,)])
+def test_a_vector_with_a_list_of_environments_is_relabelled(mode, wrappers):
+    env = f"{__name__}:in_a_list(mode={mode!r})"
+    stage = Stage("dqn", env, wrappers, her="final", her_k=1, n_step=1, learning_starts=10)
+    stage.act(40)
+    data = stage.items()[0]
+    other = data["obs"][:, 1] == 4.0
+    assert (data["obs"][~other, 1] == 100.0).all()
+    assert other.sum() > 50
+    assert data["reward"].tolist() == (-np.abs(data["next_obs"][:, 0] - data["next_obs"][:, 1])).tolist()
+
+
+def test_a_vector_without_a_list_of_environments_is_refused_before_a_run_starts():
+    config = dataclasses.replace(DQN.load_preset("CartPole-v1").config, her="future")
+    with pytest.raises(UnsupportedEnvironmentError, match="without_a_list is a vector without a list of its env"):
+        plan(DQN, without_a_list, config=config)
+    plan(DQN, in_a_list, config=config)
+    plan(DQN, without_a_list, config=dataclasses.replace(config, her=""))
+    with pytest.raises(UnsupportedEnvironmentError, match="ReverieWithoutRewards-v0 has no compute_reward"):
+        plan(DQN, "ReverieWithoutRewards-v0", config=config)
 
 
 def test_wrong_settings_are_refused_by_name():

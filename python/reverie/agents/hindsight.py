@@ -11,11 +11,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+import gymnasium
 import numpy as np
+from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from reverie._goals import PARTS, rewards_of
-from reverie.agents.environments import EnvSpec, UnsupportedEnvironmentError
+from reverie.agents.environments import EnvSpec, UnsupportedEnvironmentError, make_vector
 from reverie.agents.observations import Leaf, is_mixed
 
 STRATEGIES = ("future", "final", "episode")
@@ -123,14 +125,32 @@ class GoalFunctions(NamedTuple):
 
 def goal_functions(envs: Any, env_id: str) -> GoalFunctions:
     """The methods of the first one of a vector of environments. Raises `UnsupportedEnvironmentError` without them."""
-    first = next(iter(getattr(envs, "envs", ())), None)
-    if first is None or not first.has_wrapper_attr("compute_reward"):
-        raise UnsupportedEnvironmentError(f"her is set, and {env_id} has no compute_reward, which rewards other goals")
-    ends = "compute_terminated"
-    return GoalFunctions(
-        first.get_wrapper_attr("compute_reward"),
-        first.get_wrapper_attr(ends) if first.has_wrapper_attr(ends) else None,
+    made = getattr(envs, "envs", ())
+    if isinstance(made, VectorEnv):
+        made = getattr(made.unwrapped, "envs", None)
+    first = made[0] if isinstance(made, list | tuple) and made else None
+    if not isinstance(first, gymnasium.Env):
+        raise UnsupportedEnvironmentError(
+            f"her is set, and {env_id} is a vector without a list of its environments, of which one has compute_reward:"
+            " register the single environment, or leave the setting out"
+        )
+    reward, ends = (
+        first.get_wrapper_attr(name) if first.has_wrapper_attr(name) else None
+        for name in ("compute_reward", "compute_terminated")
     )
+    if reward is None:
+        raise UnsupportedEnvironmentError(f"her is set, and {env_id} has no compute_reward, which rewards other goals")
+    return GoalFunctions(reward, ends)
+
+
+def require_goals(spec: EnvSpec) -> None:
+    """Raise `UnsupportedEnvironmentError` for an environment that cannot be relabelled, which is made for this."""
+    GoalRows(spec)
+    envs = make_vector(spec, 1)
+    try:
+        goal_functions(envs, spec.env_id)
+    finally:
+        envs.close()
 
 
 class Hindsight:
