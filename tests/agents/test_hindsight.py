@@ -16,7 +16,7 @@ from reverie.agents.core import Stopwatch  # noqa: E402
 from reverie.agents.env_settings import EnvSettings  # noqa: E402
 from reverie.agents.environments import UnsupportedEnvironmentError, describe  # noqa: E402
 from reverie.agents.goal_tasks import BIT_FLIPS, REACH, BitFlips  # noqa: E402
-from reverie.agents.hindsight import GoalFunctions, GoalRows, Hindsight, Step  # noqa: E402
+from reverie.agents.hindsight import GoalCheck, GoalFunctions, GoalRows, Hindsight, Step  # noqa: E402
 from reverie.agents.observations import pack, part_of  # noqa: E402
 from reverie.runners import plan, train  # noqa: E402
 
@@ -90,7 +90,7 @@ def rows(*places, goal=100.0):
 
 def episode(length, *, terminated=False):
     for t in range(length):
-        yield Step(*rows(t), t % 2, *rows(t + 1), terminated and t == length - 1, 7)
+        yield Step(*rows(t), t % 2, t - 99.0, *rows(t + 1), terminated and t == length - 1, 7)
 
 
 def relabelled(strategy, k=1, *, n=1, discount=0.5, length=4, env=Counter, terminated=False, seed=0):
@@ -313,6 +313,11 @@ def without_a_list(num_envs):
     return AsyncVectorEnv([Counter] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
 
 
+class TenthOfAll(VectorRewardWrapper):
+    def rewards(self, rewards):
+        return 0.1 * rewards
+
+
 class SameOfAll(VectorRewardWrapper):
     def rewards(self, rewards):
         return 1.0 * rewards
@@ -339,6 +344,67 @@ def test_a_vector_without_a_list_of_environments_is_refused_before_a_run_starts(
     plan(DQN, without_a_list, config=dataclasses.replace(config, her=""))
     with pytest.raises(UnsupportedEnvironmentError, match="ReverieWithoutRewards-v0 has no compute_reward"):
         plan(DQN, "ReverieWithoutRewards-v0", config=config)
+
+
+class Tenth(gymnasium.RewardWrapper):
+    def reward(self, reward):
+        return 0.1 * reward
+
+
+class TenthOfEach(Tenth):
+    def compute_reward(self, achieved, desired, info):
+        return 0.1 * self.env.get_wrapper_attr("compute_reward")(achieved, desired, info)
+
+
+class InOtherUnits(gymnasium.ObservationWrapper):
+    def observation(self, observation):
+        return {name: part / 10 for name, part in observation.items()}
+
+
+class EndsAtTwo(gymnasium.Wrapper):
+    def step(self, action):
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return obs, reward, terminated or obs["achieved_goal"][0] >= 2, truncated, info
+
+
+@pytest.mark.parametrize(
+    ("env", "wrapper", "message"),
+    [
+        (BIT_FLIPS, Tenth, r"gave -0\.1\d*, where compute_reward of the goals in its observation gives -1\.0 "),
+        ("ReverieCounter-v0", InOtherUnits, "gave -99.0, where compute_reward .* gives -9.8"),
+        ("ReverieBounded-v0", EndsAtTwo, "gave True, where compute_terminated .* gives False"),
+        (in_a_list, TenthOfAll, "gave -9.9.*, where compute_reward .* gives -99.0"),
+    ],
+)
+def test_a_wrapper_that_changes_what_goals_give_is_refused_by_name(env, wrapper, message):
+    stage = Stage("dqn", env, (wrapper,), her="future", learning_starts=10)
+    with pytest.raises(UnsupportedEnvironmentError, match=message) as caught:
+        stage.act(30)
+    assert f"through its wrappers {wrapper.__name__} gave" in str(caught.value)
+
+
+def test_a_wrapper_that_gives_the_rewards_of_other_goals_itself_is_relabelled():
+    stage = Stage("dqn", BIT_FLIPS, (TenthOfEach,), her="future", n_step=1, learning_starts=10)
+    stage.act(80)
+    rewards = stage.items()[0]["reward"]
+    assert set(np.round(rewards, 6).tolist()) == {np.float32(-0.1).round(6), 0.0}
+
+
+def test_one_step_in_a_thousand_may_differ_since_goals_are_rounded():
+    steps, goals = list(episode(4)), np.array([[1], [2], [3], [4]], np.float32)
+    steps[3] = steps[3]._replace(reward=-90.0)
+    functions, check = GoalFunctions(Counter().compute_reward, None), GoalCheck("E-v0")
+    desired = np.full_like(goals, 100)
+    check.add(steps, goals, desired, functions)
+    with pytest.raises(UnsupportedEnvironmentError, match=r"a step of E-v0 gave -90.0, .* \(2 of 8 steps differ\)"):
+        check.add(steps, goals, desired, functions)
+    check = GoalCheck("E-v0")
+    for _ in range(1_000):
+        check.add(steps[:3], goals[:3], desired[:3], functions)
+    for _ in range(3):
+        check.add(steps, goals, desired, functions)
+    with pytest.raises(UnsupportedEnvironmentError, match="4 of 3,016 steps differ"):
+        check.add(steps, goals, desired, functions)
 
 
 def test_wrong_settings_are_refused_by_name():
