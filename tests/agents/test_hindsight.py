@@ -6,6 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorRewardWrapper
 
 torch = pytest.importorskip("torch")
 
@@ -15,7 +16,7 @@ from reverie.agents.core import Stopwatch  # noqa: E402
 from reverie.agents.env_settings import EnvSettings  # noqa: E402
 from reverie.agents.environments import UnsupportedEnvironmentError, describe  # noqa: E402
 from reverie.agents.goal_tasks import BIT_FLIPS, REACH, BitFlips  # noqa: E402
-from reverie.agents.hindsight import GoalFunctions, GoalRows, Hindsight, Step  # noqa: E402
+from reverie.agents.hindsight import GoalCheck, GoalFunctions, GoalRows, Hindsight, Step  # noqa: E402
 from reverie.agents.observations import pack, part_of  # noqa: E402
 from reverie.runners import plan, train  # noqa: E402
 
@@ -89,7 +90,7 @@ def rows(*places, goal=100.0):
 
 def episode(length, *, terminated=False):
     for t in range(length):
-        yield Step(*rows(t), t % 2, *rows(t + 1), terminated and t == length - 1, 7)
+        yield Step(*rows(t), t % 2, t - 99.0, *rows(t + 1), terminated and t == length - 1, 7)
 
 
 def relabelled(strategy, k=1, *, n=1, discount=0.5, length=4, env=Counter, terminated=False, seed=0):
@@ -200,9 +201,9 @@ def test_goals_are_found_in_rows_of_bytes_and_categories_begin_where_the_environ
 class Stage:
     """An actor on a table of its own whose limiter admits all."""
 
-    def __init__(self, name, env_id, **changes):
-        agent, spec = find(name), describe(env_id)
-        config = dataclasses.replace(agent.load_preset(env_id).config, num_actors=1, envs_per_actor=2, **changes)
+    def __init__(self, name, env, wrappers=(), **changes):
+        agent, spec = find(name), describe(env, EnvSettings(wrappers=wrappers))
+        config = dataclasses.replace(agent.load_preset(spec.env_id).config, num_actors=1, envs_per_actor=2, **changes)
         (table,) = agent.make_tables(spec, config, seed=0)
         table = table.replace(rate_limiter=reverie.rate_limiters.MinSize(1))
         self.server = reverie.Server([table], listen=False)
@@ -210,6 +211,10 @@ class Stage:
         made = {"seed": 0, "watch": Stopwatch()}
         learner = agent.make_learner(spec, config, self.client, **made)
         self.actor = agent.make_actor(spec, config, self.client, learner, index=0, **made)
+
+    def act(self, times):
+        for _ in range(times):
+            self.actor.act()
 
     def items(self):
         self.actor.settle()
@@ -244,8 +249,7 @@ def test_the_items_of_an_actor_are_its_transitions_and_those_of_other_goals(name
 @pytest.mark.parametrize("prioritized", [False, True])
 def test_agents_with_continuous_actions_relabel_too_and_new_items_have_the_largest_priority(name, prioritized):
     stage = Stage(name, REACH, her="final", her_k=2, n_step=1, prioritized=prioritized, learning_starts=10)
-    for _ in range(80):
-        stage.actor.act()
+    stage.act(80)
     data, found = stage.items()
     achieved, desired = data["next_obs"][:, :3], data["next_obs"][:, 3:6]
     reached = np.linalg.norm(achieved - desired, axis=1) <= 0.1
@@ -257,8 +261,7 @@ def test_agents_with_continuous_actions_relabel_too_and_new_items_have_the_large
 
 def test_without_the_setting_an_actor_makes_its_transitions_only():
     stage = Stage("dqn", "ReverieCounter-v0", n_step=1, learning_starts=10)
-    for _ in range(40):
-        stage.actor.act()
+    stage.act(40)
     assert (stage.items()[0]["obs"][:, 1] == 100.0).all()
     assert stage.needs.inserts_per_act == 2
     assert dataclasses.replace(stage.config, her="final", her_k=3).inserts_per_act == 2 + 6
@@ -300,6 +303,108 @@ gymnasium.register("ReverieWithoutRewards-v0", WithoutRewards)
 def test_an_environment_without_compute_reward_is_refused_by_name():
     with pytest.raises(UnsupportedEnvironmentError, match="ReverieWithoutRewards-v0 has no compute_reward"):
         Stage("dqn", "ReverieWithoutRewards-v0", her="future", learning_starts=10)
+
+
+def in_a_list(num_envs, mode="NEXT_STEP"):
+    return SyncVectorEnv([Counter] * num_envs, autoreset_mode=AutoresetMode[mode])
+
+
+def without_a_list(num_envs):
+    return AsyncVectorEnv([Counter] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
+
+
+class TenthOfAll(VectorRewardWrapper):
+    def rewards(self, rewards):
+        return 0.1 * rewards
+
+
+class SameOfAll(VectorRewardWrapper):
+    def rewards(self, rewards):
+        return 1.0 * rewards
+
+
+@pytest.mark.parametrize("mode", ["NEXT_STEP", "SAME_STEP", "DISABLED"])
+@pytest.mark.parametrize("wrappers", [(), (SameOfAll,)])
+def test_a_vector_with_a_list_of_environments_is_relabelled(mode, wrappers):
+    env = f"{__name__}:in_a_list(mode={mode!r})"
+    stage = Stage("dqn", env, wrappers, her="final", her_k=1, n_step=1, learning_starts=10)
+    stage.act(40)
+    data = stage.items()[0]
+    other = data["obs"][:, 1] == 4.0
+    assert (data["obs"][~other, 1] == 100.0).all()
+    assert other.sum() > 50
+    assert data["reward"].tolist() == (-np.abs(data["next_obs"][:, 0] - data["next_obs"][:, 1])).tolist()
+
+
+def test_a_vector_without_a_list_of_environments_is_refused_before_a_run_starts():
+    config = dataclasses.replace(DQN.load_preset("CartPole-v1").config, her="future")
+    with pytest.raises(UnsupportedEnvironmentError, match="without_a_list is a vector without a list of its env"):
+        plan(DQN, without_a_list, config=config)
+    plan(DQN, in_a_list, config=config)
+    plan(DQN, without_a_list, config=dataclasses.replace(config, her=""))
+    with pytest.raises(UnsupportedEnvironmentError, match="ReverieWithoutRewards-v0 has no compute_reward"):
+        plan(DQN, "ReverieWithoutRewards-v0", config=config)
+
+
+class Tenth(gymnasium.RewardWrapper):
+    def reward(self, reward):
+        return 0.1 * reward
+
+
+class TenthOfEach(Tenth):
+    def compute_reward(self, achieved, desired, info):
+        return 0.1 * self.env.get_wrapper_attr("compute_reward")(achieved, desired, info)
+
+
+class InOtherUnits(gymnasium.ObservationWrapper):
+    def observation(self, observation):
+        return {name: part / 10 for name, part in observation.items()}
+
+
+class EndsAtTwo(gymnasium.Wrapper):
+    def step(self, action):
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return obs, reward, terminated or obs["achieved_goal"][0] >= 2, truncated, info
+
+
+@pytest.mark.parametrize(
+    ("env", "wrapper", "message"),
+    [
+        (BIT_FLIPS, Tenth, r"gave -0\.1\d*, where compute_reward of the goals in its observation gives -1\.0 "),
+        ("ReverieCounter-v0", InOtherUnits, "gave -99.0, where compute_reward .* gives -9.8"),
+        ("ReverieBounded-v0", EndsAtTwo, "gave True, where compute_terminated .* gives False"),
+        (in_a_list, TenthOfAll, "gave -9.9.*, where compute_reward .* gives -99.0"),
+    ],
+)
+def test_a_wrapper_that_changes_what_goals_give_is_refused_by_name(env, wrapper, message):
+    stage = Stage("dqn", env, (wrapper,), her="future", learning_starts=10)
+    with pytest.raises(UnsupportedEnvironmentError, match=message) as caught:
+        stage.act(30)
+    assert f"through its wrappers {wrapper.__name__} gave" in str(caught.value)
+
+
+def test_a_wrapper_that_gives_the_rewards_of_other_goals_itself_is_relabelled():
+    stage = Stage("dqn", BIT_FLIPS, (TenthOfEach,), her="future", n_step=1, learning_starts=10)
+    stage.act(80)
+    rewards = stage.items()[0]["reward"]
+    assert set(np.round(rewards, 6).tolist()) == {np.float32(-0.1).round(6), 0.0}
+
+
+def test_one_step_in_a_thousand_may_differ_since_goals_are_rounded():
+    steps, goals = list(episode(4)), np.array([[1], [2], [3], [4]], np.float32)
+    steps[3] = steps[3]._replace(reward=-90.0)
+    functions, check = GoalFunctions(Counter().compute_reward, None), GoalCheck("E-v0")
+    desired = np.full_like(goals, 100)
+    check.add(steps, goals, desired, functions)
+    with pytest.raises(UnsupportedEnvironmentError, match=r"a step of E-v0 gave -90.0, .* \(2 of 8 steps differ\)"):
+        check.add(steps, goals, desired, functions)
+    check = GoalCheck("E-v0")
+    for _ in range(1_000):
+        check.add(steps[:3], goals[:3], desired[:3], functions)
+    for _ in range(3):
+        check.add(steps, goals, desired, functions)
+    with pytest.raises(UnsupportedEnvironmentError, match="4 of 3,016 steps differ"):
+        check.add(steps, goals, desired, functions)
 
 
 def test_wrong_settings_are_refused_by_name():

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
@@ -59,6 +61,26 @@ def test_a_hand_worked_target():
     assert found[1].tolist() == pytest.approx([0.0, 0.5, 0.5]), "terminated: the reward alone"
     assert found[2].tolist() == pytest.approx([0.0, 0.0, 1.0]), "above the support"
     assert not found.requires_grad
+
+
+def assert_a_terminal_reward_at_a_bound_has_a_distribution(v_min, v_max, atoms):
+    r_t, p_t = torch.tensor([v_min, v_max, v_max]), torch.full((3, atoms), 1 / atoms)
+    found = categorical_target(r_t, torch.tensor([0.0, 0.0, 1.0]), p_t, v_min, v_max)
+    assert found.dtype == torch.float32
+    assert float(found.min()) >= 0.0
+    assert found.sum(dim=1).tolist() == pytest.approx([1.0] * 3, rel=1e-5)
+    assert divergence(p_t.log(), found).isfinite().all(), "the priority"
+
+
+def test_a_terminal_reward_of_the_highest_value_has_no_negative_probability():
+    """In float32 `90 * (50 / 90)` is above 50."""
+    assert float(torch.tensor([90.0]) * (50 / 90)) > 50
+    assert_a_terminal_reward_at_a_bound_has_a_distribution(-10.0, 80.0, 51)
+
+
+@given(v_min=st.floats(-1e4, 1e4, width=32), width=st.floats(0.125, 1e4, width=32), atoms=st.integers(2, 201))
+def test_targets_on_any_support_are_probabilities_with_a_finite_divergence(v_min, width, atoms):
+    assert_a_terminal_reward_at_a_bound_has_a_distribution(v_min, v_min + width, atoms)
 
 
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])

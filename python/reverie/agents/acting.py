@@ -284,7 +284,7 @@ class ReplayActor(EnvActor):
                 **last,
             )
             if self._hindsight is not None:
-                self._relabel(self._hindsight, obs, choice.actions, terminated, terminated | truncated)
+                self._relabel(self._hindsight, obs, choice.actions, reward, terminated, terminated | truncated)
         return self._count(reward, terminated | truncated)
 
     def _relabel(
@@ -292,6 +292,7 @@ class ReplayActor(EnvActor):
         hindsight: Hindsight,
         obs: NDArray[Any],
         actions: NDArray[Any],
+        reward: NDArray[Any],
         terminated: NDArray[np.bool_],
         ended: NDArray[np.bool_],
     ) -> None:
@@ -299,7 +300,7 @@ class ReplayActor(EnvActor):
         after = self._info["final_obs"] if self._same_step else self._obs
         functions = goal_functions(self._envs, self._spec.env_id)
         for i in np.flatnonzero(~self._resets):
-            step = Step(obs[i], actions[i], after[i], bool(terminated[i]), int(self._version[i]))
+            step = Step(obs[i], actions[i], float(reward[i]), after[i], bool(terminated[i]), int(self._version[i]))
             hindsight.add(int(i), step, ended=bool(ended[i]), functions=functions)
         items = hindsight.take()
         if items is not None:

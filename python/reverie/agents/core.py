@@ -220,7 +220,8 @@ class Learner(WeightSource, Protocol):
 
         `acting` `[P]` is for the actors' network and its targets. `networks` has all networks of another learner of
         this agent by name, as its `state_dict` has them; None if only `acting` is known, and other networks keep their
-        initial weights. Raises ValueError, which names network and parameter, for other names and shapes.
+        initial weights, with the running statistics of `acting`. Raises ValueError, which names network and parameter,
+        for other names and shapes.
         """
 
 

@@ -8,15 +8,18 @@ the following steps, at most `her_k` for each step of an environment, so that th
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import gymnasium
 import numpy as np
+from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from numpy.typing import NDArray
 
 from reverie._goals import PARTS, rewards_of
-from reverie.agents.environments import EnvSpec, UnsupportedEnvironmentError
-from reverie.agents.observations import Leaf, is_mixed
+from reverie.agents.environments import EnvSpec, UnsupportedEnvironmentError, make_vector
+from reverie.agents.observations import AsRows, Leaf, is_mixed
 
 STRATEGIES = ("future", "final", "episode")
 
@@ -88,6 +91,11 @@ class GoalRows:
         goals: NDArray[Any] = rows[:, self._achieved]
         return goals
 
+    def desired(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """The desired goals `[N, G]` of rows `[N, W]`, as rows have them."""
+        goals: NDArray[Any] = rows[:, self._desired]
+        return goals
+
     def with_goals(self, rows: NDArray[Any], goals: NDArray[Any]) -> NDArray[Any]:
         """Copies of rows `[N, W]` with other desired goals `[N, G]`."""
         copies = rows.copy()
@@ -107,6 +115,8 @@ class Step(NamedTuple):
 
     obs: NDArray[Any]
     action: Any
+    reward: float
+    """As the environment gave it."""
     next_obs: NDArray[Any]
     terminated: bool
     weights_version: int
@@ -119,25 +129,123 @@ class GoalFunctions(NamedTuple):
     """`compute_reward(achieved_goals, desired_goals, infos)`, of arrays `[N, ...]`."""
     terminated: Callable[[Any, Any, Any], Any] | None
     """`compute_terminated(achieved_goal, desired_goal, info)` of one step, if the environment has it."""
+    wrappers: tuple[str, ...] = ()
+    """The wrappers of the environment, which may change rewards; the outermost is the first."""
+
+    def rewards(self, achieved: NDArray[Any], desired: NDArray[Any]) -> NDArray[np.float32]:
+        """The rewards `[N]` of goals `[N, ...]`."""
+        return rewards_of(self.reward, achieved, desired, [{}] * len(achieved))
+
+    def ends(self, achieved: NDArray[Any], desired: NDArray[Any]) -> NDArray[np.bool_] | None:
+        """Whether steps that achieved goals `[N, ...]` terminate, `[N]`; None without `compute_terminated`."""
+        if self.terminated is None:
+            return None
+        return np.array([bool(self.terminated(a, d, {})) for a, d in zip(achieved, desired, strict=True)])
 
 
 def goal_functions(envs: Any, env_id: str) -> GoalFunctions:
     """The methods of the first one of a vector of environments. Raises `UnsupportedEnvironmentError` without them."""
-    first = next(iter(getattr(envs, "envs", ())), None)
-    if first is None or not first.has_wrapper_attr("compute_reward"):
-        raise UnsupportedEnvironmentError(f"her is set, and {env_id} has no compute_reward, which rewards other goals")
-    ends = "compute_terminated"
-    return GoalFunctions(
-        first.get_wrapper_attr("compute_reward"),
-        first.get_wrapper_attr(ends) if first.has_wrapper_attr(ends) else None,
+    made, wrappers = getattr(envs, "envs", ()), []
+    while isinstance(made, VectorWrapper):
+        wrappers.append(type(made).__name__)
+        made = made.env
+    if isinstance(made, VectorEnv):
+        made = getattr(made, "envs", None)
+    first = made[0] if isinstance(made, list | tuple) and made else None
+    if not isinstance(first, gymnasium.Env):
+        raise UnsupportedEnvironmentError(
+            f"her is set, and {env_id} is a vector without a list of its environments, of which one has compute_reward:"
+            " register the single environment, or leave the setting out"
+        )
+    reward, ends = (
+        first.get_wrapper_attr(name) if first.has_wrapper_attr(name) else None
+        for name in ("compute_reward", "compute_terminated")
     )
+    if reward is None:
+        raise UnsupportedEnvironmentError(f"her is set, and {env_id} has no compute_reward, which rewards other goals")
+    inner: Any = first
+    while isinstance(inner, gymnasium.Wrapper):
+        if not isinstance(inner, KEEPS_REWARDS):
+            wrappers.append(type(inner).__name__)
+        inner = inner.env
+    return GoalFunctions(reward, ends, tuple(wrappers))
+
+
+KEEPS_REWARDS = (AsRows, OrderEnforcing, PassiveEnvChecker, TimeLimit)
+"""Wrappers that change neither rewards nor goals."""
+
+
+def require_goals(spec: EnvSpec) -> None:
+    """Raise `UnsupportedEnvironmentError` for an environment that cannot be relabelled, which is made for this."""
+    GoalRows(spec)
+    envs = make_vector(spec, 1)
+    try:
+        goal_functions(envs, spec.env_id)
+    finally:
+        envs.close()
+
+
+class GoalCheck:
+    """Compares the steps of an actor's episodes with what the goal functions give for the episodes' own goals.
+
+    They differ where a wrapper changes rewards or goals, and the function is the inner environment's: real and
+    relabelled items would be in two units. They differ also if a reward has noise or depends on the action or the info.
+    """
+
+    MOST = 0.001
+    """The share of steps that may differ: float32 goals may lie on the other side of a threshold."""
+    TOLERANCE = 1e-3
+    """The difference of rewards, in the largest reward of the episode, that is no difference."""
+
+    def __init__(self, env_id: str) -> None:
+        self._env_id = env_id
+        self._steps = 0
+        self._different = {"compute_reward": 0, "compute_terminated": 0}
+
+    def add(
+        self, steps: Sequence[Step], achieved: NDArray[Any], desired: NDArray[Any], functions: GoalFunctions
+    ) -> None:
+        """Compare the steps of an episode, whose goals are `[T, ...]`.
+
+        Raises `UnsupportedEnvironmentError` if at least two steps of all episodes, and more than `MOST`, differ.
+        """
+        self._steps += len(steps)
+        given, computed = np.array([step.reward for step in steps]), functions.rewards(achieved, desired)
+        largest = max(np.abs(given).max(), np.abs(computed).max())
+        same = np.abs(given - computed) <= self.TOLERANCE * largest
+        self._count("compute_reward", given, computed, ~same, functions)
+        ends = functions.ends(achieved, desired)
+        if ends is not None:
+            terminated = np.array([step.terminated for step in steps])
+            self._count("compute_terminated", terminated, ends, terminated != ends, functions)
+
+    def _count(
+        self,
+        method: str,
+        given: NDArray[Any],
+        computed: NDArray[Any],
+        different: NDArray[np.bool_],
+        functions: GoalFunctions,
+    ) -> None:
+        self._different[method] += int(different.sum())
+        if not different.any() or self._different[method] <= max(1, self.MOST * self._steps):
+            return
+        i = int(np.flatnonzero(different)[0])
+        through = f" through its wrappers {', '.join(functions.wrappers)}" if functions.wrappers else ""
+        count = f"{self._different[method]:,} of {self._steps:,} steps differ"
+        raise UnsupportedEnvironmentError(
+            f"her is set, and a step of {self._env_id}{through} gave {given[i]}, where {method} of the goals in its"
+            f" observation gives {computed[i]} ({count}), so items with other goals would not match the rest: leave out"
+            f" the wrapper that changes it, give it a {method} of its own, or leave the setting out. {method} must"
+            " depend on the two goals only"
+        )
 
 
 class Hindsight:
     """The relabelled items of one actor's episodes."""
 
     def __init__(self, spec: EnvSpec, config: HindsightConfig, num_envs: int, rng: np.random.Generator) -> None:
-        self._rows, self._rng = GoalRows(spec), rng
+        self._rows, self._rng, self._check = GoalRows(spec), rng, GoalCheck(spec.env_id)
         self._strategy, self._k, self._n, self._gamma = config.her, config.her_k, config.n_step, config.discount
         self._open: list[list[Step]] = [[] for _ in range(num_envs)]
         self._waiting: deque[dict[str, NDArray[Any]]] = deque()
@@ -149,7 +257,10 @@ class Hindsight:
         return sum(len(items["reward"]) for items in self._waiting)
 
     def add(self, env: int, step: Step, *, ended: bool, functions: GoalFunctions) -> None:
-        """Add a step of an environment; the last one of an episode makes its items."""
+        """Add a step of an environment; the last one of an episode makes its items.
+
+        Raises `UnsupportedEnvironmentError` if `functions` differ from what the steps of episodes gave.
+        """
         self._open[env].append(step)
         if ended:
             steps, self._open[env] = self._open[env], []
@@ -176,8 +287,9 @@ class Hindsight:
 
     def _items(self, steps: list[Step], functions: GoalFunctions) -> dict[str, NDArray[Any]]:
         """`her_k` items for each step of an episode."""
-        obs, actions, next_obs, terminated, versions = (np.stack(column) for column in zip(*steps, strict=True))
+        obs, actions, _, next_obs, terminated, versions = (np.stack(column) for column in zip(*steps, strict=True))
         length, rows = len(steps), self._rows
+        self._check.add(steps, rows.original(rows.achieved(next_obs)), rows.original(rows.desired(next_obs)), functions)
         first = np.repeat(np.arange(length), self._k)
         goals = rows.achieved(next_obs)[self._chosen(first, length)]
         # The steps of each item [N, n]; those after the episode's last one repeat it, and are not counted.
@@ -185,11 +297,9 @@ class Hindsight:
         inside, window = window < length, np.minimum(window, length - 1)
         flat, each = window.reshape(-1), np.repeat(goals, self._n, axis=0)
         achieved, desired = rows.original(rows.achieved(next_obs)[flat]), rows.original(each)
-        rewards = rewards_of(functions.reward, achieved, desired, [{}] * len(flat)).reshape(window.shape)
-        ends = terminated[window]
-        if functions.terminated is not None:
-            judged = [bool(functions.terminated(a, d, {})) for a, d in zip(achieved, desired, strict=True)]
-            ends = np.array(judged).reshape(window.shape)
+        rewards = functions.rewards(achieved, desired).reshape(window.shape)
+        judged = functions.ends(achieved, desired)
+        ends = terminated[window] if judged is None else judged.reshape(window.shape)
         # A step counts if it is in the episode, and no step of the item before it has ended it.
         before = np.cumsum(ends & inside, axis=1) - (ends & inside)
         counts = inside & (before == 0)

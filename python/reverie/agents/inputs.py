@@ -238,6 +238,11 @@ class Reader(nn.Module):
         parts = zip(self._leaves, self._split(observations), strict=True)
         return torch.cat([part.flatten(1).float() for leaf, part in parts if leaf.kind == "numbers"], dim=1)
 
+    def statistics(self) -> list[nn.Parameter]:
+        """The parameters of the running statistics, which have no gradient."""
+        kept = [one for one in (self.moments, self.returns) if one is not None]
+        return [parameter for moments in kept for parameter in moments.parameters()]
+
     def _split(self, observations: Tensor) -> list[Tensor]:
         return split(self._leaves, self._frames, observations)
 
@@ -291,6 +296,15 @@ class Statistics:
     def __init__(self, modules: Iterable[nn.Module]) -> None:
         readers = [one for module in modules for one in module.modules() if isinstance(one, Reader)]
         self._readers = [one for one in readers if one.moments is not None or one.returns is not None]
+
+    @torch.no_grad()
+    def copy_from(self, module: nn.Module) -> None:
+        """Give every network the statistics that this one has."""
+        source = next(iter(Statistics([module])._readers), None)
+        if source is not None:
+            for reader in self._readers:
+                for own, found in zip(reader.statistics(), source.statistics(), strict=True):
+                    own.copy_(found)
 
     def scaled(self, data: dict[str, Any]) -> dict[str, Any]:
         """A batch with rewards in deviations of the discounted returns, if rewards are normalised: at most ten."""

@@ -360,6 +360,7 @@ class NetworkLearner(ABC):
             for names, part in zip(self.ACTING, parts, strict=True):
                 for name in names:
                     self._networks[name].load(part)
+            self._statistics.copy_from(self._networks[self.ACTING[0][0]].module)
         else:
             load_networks(self._networks, networks)
 

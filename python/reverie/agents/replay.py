@@ -169,10 +169,10 @@ def memory(spec: EnvSpec, config: ReplaySettings, *, parameters: int, units: int
 
     `parameters` is the number that learner and actors hold together, moments and gradients included; `units` is the
     sum of the widths of all layers that one row of a batch passes through. Raises `UnsupportedEnvironmentError` if
-    `her` is set and the environment has no goals.
+    `her` is set and the environment has no goals, or no way to reward others.
     """
     if isinstance(config, HindsightSettings) and config.her:
-        hindsight.GoalRows(spec)  # raises before anything is started
+        hindsight.require_goals(spec)  # raises before anything is started
     rest = spec.action_bytes + 4 + 4 + 8  # reward, discount, weights_version
     bookkeeping = 160  # key, priority, references, tree nodes
     return {

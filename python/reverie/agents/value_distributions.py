@@ -25,6 +25,7 @@ def projected(values: Tensor, probabilities: Tensor, v_min: float, v_max: float)
     atoms = probabilities.shape[1]
     probabilities = torch.where(values.isfinite(), probabilities, torch.nan)
     places = (values.nan_to_num().clamp(v_min, v_max) - v_min) * ((atoms - 1) / (v_max - v_min))
+    places = places.clamp(max=atoms - 1)  # in float32 that of `v_max` may round to more: a share above 1
     lower = places.floor().clamp(max=atoms - 2)
     upper_share = places - lower
     index = lower.long()

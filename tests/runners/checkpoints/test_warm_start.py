@@ -13,7 +13,9 @@ pytest.importorskip("safetensors")
 import reverie  # noqa: E402
 from reverie import agents  # noqa: E402
 from reverie.agents.core import Stopwatch  # noqa: E402
+from reverie.agents.env_settings import EnvSettings  # noqa: E402
 from reverie.agents.environments import EnvSpec  # noqa: E402
+from reverie.agents.inputs import Statistics  # noqa: E402
 from reverie.agents.policies import PolicyError, TrainedPolicy, TrainingRun  # noqa: E402
 from reverie.runners import CheckpointError, checkpoints, plan, train  # noqa: E402
 from reverie.runners.checkpoints import warm_start  # noqa: E402
@@ -114,6 +116,25 @@ def test_a_file_gives_the_weights_that_act_and_the_rest_is_new(name, trained_run
     for target, online in TARGETS.items():
         if {target, online} <= networks_of(warm).keys():
             assert (networks_of(warm)[target] == networks_of(warm)[online]).all()
+
+
+@pytest.mark.parametrize("name", ["sac", "ddpg"])
+def test_critics_begin_with_the_running_statistics_of_a_file_which_are_the_same_in_each_network(name, tmp_path):
+    """Otherwise critics would read observations as they are, and rewards would be divided by another deviation."""
+    asked = settings(name) | {"environment": EnvSettings(normalise_observations=True, normalise_rewards=True)}
+    train(**asked, seed=3, checkpoint_folder=tmp_path / "checkpoints")
+    path = reverie.load_policy(tmp_path).save(tmp_path / "p.safetensors")
+    topology = plan(seed=9, **asked)
+    learner = warm_started(asked["agent"], topology, path).make_learner(
+        topology.env, topology.config, None, seed=9, watch=Stopwatch()
+    )
+    acting, *others = Statistics(one.module for one in learner._networks.values())._readers
+    assert len(others) >= 2, "critics and their targets"
+    assert acting.moments.count > 32
+    assert acting.returns.variance != 1
+    for reader in others:
+        for own, found in zip(reader.parameters(), acting.parameters(), strict=True):
+            assert (own == found).all()
 
 
 @pytest.mark.parametrize("name", ["dqn", "gorila", "sac"])
