@@ -382,9 +382,9 @@ def test_the_first_reward_after_many_steps_without_one_is_ten_deviations_and_no_
     """The deviation of equal returns is next to 0."""
     apex = agents.find("apex-dqn")
     spec, data, learner, _ = table_of("Loud", apex, normalise_rewards=True)
-    one = Statistics([Reader(spec)])
+    one = Statistics([initialised(lambda: Reader(spec), 0)])
     one.merge({**data, "discounted_return": np.zeros_like(data["discounted_return"])})
-    assert one.reward_deviation() < 0.02
+    assert one.reward_deviation() == pytest.approx(1e-4)
     first = one.scaled({"reward": torch.tensor([0.0, 1.0, -1.0])})["reward"]
     assert first.tolist() == [0.0, 10.0, -10.0]
     deviation = learner._statistics.reward_deviation()
