@@ -25,8 +25,8 @@ class EnvSettings:
     normalise_observations: bool = False
     """Whether networks normalise numbers by their running mean and deviation, which the learner updates."""
     normalise_rewards: bool = False
-    """Whether the learner divides rewards by the running deviation of discounted returns; tables store them as they
-    are, and returns are reported so."""
+    """Whether the learner divides rewards by the running deviation of discounted returns, within 10; tables store them
+    as they are, and returns are reported so."""
     network: str = ""
     """A factory as `module:name` of the layers in front of the agent's own: called with the `EnvSpec`, it returns a
     `torch.nn.Module` that computes features `[B, F]` of observations `[B, ...]`. In Python a function may be given."""

@@ -18,8 +18,10 @@ from reverie.runners import (
     ShardMoved,
     StoppedError,
     checkpoints,
+    local,
     process,
 )
+from reverie.runners import train as train_run
 from reverie.runners.links.messages import Acted, Ready, Served
 from reverie.runners.reports import logs
 
@@ -218,3 +220,28 @@ def test_actors_of_ppo_act_again_if_the_unrolls_that_they_await_weights_for_were
     with pytest.raises(StoppedError):
         train("ppo", config=config, run=run, on_event=on_event, should_stop=learnt_again)
     assert [one.role for one in of_kind(events, RoleRestarted)] == ["shard 0"]
+
+
+@pytest.mark.long
+def test_unrolls_in_a_checkpoint_beside_those_of_the_resumed_actors_make_no_later_batch_older(tmp_path, monkeypatch):
+    """The queue of the checkpoint has two or four of six unrolls, each actor begins another, and updates take long."""
+    preset = agents.find("ppo").load_preset("CartPole-v1").config
+    config = dataclasses.replace(preset, num_actors=3, envs_per_actor=2, unroll_length=32, epochs=100)
+    at = {"config": config, "run": dataclasses.replace(ENDLESS, compile="off"), "checkpoint_folder": tmp_path}
+    loops, ages = [], []
+    begin = local._Loop.__post_init__
+    monkeypatch.setattr(local._Loop, "__post_init__", lambda loop: (begin(loop), loops.append(loop)))
+
+    def is_partial():
+        size = loops[0].client.info().tables["unrolls"].current_size
+        return loops[0].account.updates >= 2 and 0 < size < config.batch_size
+
+    def on_event(event):
+        if isinstance(event, Progress) and event.learner.get("age_in_updates") is not None:
+            ages.append((event.updates, event.learner["age_in_updates"]))
+
+    with pytest.raises(StoppedError):
+        train_run(agents.find("ppo"), "CartPole-v1", should_stop=is_partial, **at)
+    with pytest.raises(StoppedError):
+        train("ppo", on_event=on_event, should_stop=lambda: bool(ages) and ages[-1][0] >= 9, resume=True, **at)
+    assert {age for _, age in ages} == {0}

@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from reverie import Server, Table
 from reverie.agents.core import RunSettings, Stopwatch, TableNeeds, Weights
 from reverie.agents.dqn import agent as dqn
 from reverie.agents.impala import agent as impala
@@ -59,10 +60,10 @@ class Counting:
 def student(monkeypatch):
     """A function that makes a student of an agent that asks for every version or does not, at a clock that stands."""
 
-    def make(*, every, index=0, generation=0, prefetch=None):
+    def make(*, every, index=0, generation=0, prefetch=None, on_policy=False, client=None):
         agent = dataclasses.replace(
             dqn,
-            needs=lambda config: TableNeeds("replay", 1, 1, publish_every_update=every),
+            needs=lambda config: TableNeeds("replay", 1, 1, publish_every_update=every, on_policy=on_policy),
             make_learner=lambda *args, **options: Counting(),
         )
         monkeypatch.setattr(learners.time, "monotonic", lambda: clock[0])
@@ -78,7 +79,7 @@ def student(monkeypatch):
             generation=generation,
             weights=way,
         )
-        return PublishingLearner(setup, None, Stopwatch()), way.published, clock
+        return PublishingLearner(setup, client, Stopwatch()), way.published, clock
 
     clock = [100.0]
     return make
@@ -89,6 +90,32 @@ def test_agents_with_publish_every_update_publish_every_version(student):
     for _ in range(5):
         one.learn()
     assert published == [(2, version) for version in range(1, 6)]
+
+
+@pytest.mark.parametrize(("on_policy", "left"), [(True, 0), (False, 2)])
+def test_what_is_in_the_queue_of_an_on_policy_agent_when_weights_are_published_is_discarded(student, on_policy, left):
+    with Server([Table.queue("replay", max_size=2)], listen=False) as server:
+        client = server.client()
+        one, published, _ = student(every=True, on_policy=on_policy, client=client)
+        size = lambda: client.info().tables["replay"].current_size  # noqa: E731
+        client.insert_batch("replay", {"n": np.arange(2)})
+        one.publish()
+        assert (size(), published) == (left, [(0, 0)])
+        client.sample_batch("replay", left, timeout=0) if left else None
+        client.insert_batch("replay", {"n": np.arange(2)})
+        one.publish()
+        assert size() == 2, "no newer weights: these are for them"
+        one.learn()
+        assert (size(), published) == (left, [(0, 0), (0, 1)])
+
+
+def test_weights_are_published_although_the_queue_cannot_be_reached(student):
+    def gone(*args, **kwargs):
+        raise UnavailableError("the shard is gone")
+
+    one, published, _ = student(every=True, on_policy=True, client=types.SimpleNamespace(can_sample=gone))
+    one.learn()
+    assert published == [(0, 1)]
 
 
 def test_other_agents_publish_by_time_and_while_they_wait(student):

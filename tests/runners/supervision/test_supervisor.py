@@ -25,6 +25,7 @@ from reverie.runners.links.messages import (
     Learnt,
     Ready,
     Resume,
+    RoleName,
     Save,
     Served,
     Serving,
@@ -32,8 +33,9 @@ from reverie.runners.links.messages import (
     Stop,
 )
 from reverie.runners.supervision import role_group
+from reverie.runners.supervision.latest_reports import LatestReports
 from reverie.runners.supervision.listening_clock import ListeningClock
-from reverie.runners.supervision.lost_unrolls import LostUnrolls
+from reverie.runners.supervision.lost_unrolls import LostUnrolls, Wait
 from reverie.runners.supervision.supervisor import Supervisor
 
 RUN = RunSettings(
@@ -341,8 +343,20 @@ def test_a_short_wait_for_each_other_is_none(perform):
     assert stage.acts_again == []
 
 
-def test_actors_that_have_not_started_yet_are_waited_for():
-    lost = LostUnrolls(num_actors=2)
-    waiting, starved = Acted(8, 0, {}, awaits_weights=True), Learnt(0, {}, {}, awaits_batch=True)
-    assert not any(lost.found(now, [waiting], [starved]) for now in range(9))
-    assert [lost.found(now, [waiting, waiting], [starved]) for now in range(9, 13)] == [False, False, True, False]
+def test_a_role_that_has_not_reported_again_is_at_work():
+    lost = LostUnrolls()
+    found = [lost.found([Wait(True, min(now, 3.0)), Wait(True, now)]) for now in (3.0, 4.0, 9.0)]
+    assert found == [False] * 3, "the first one is in a long step"
+    assert lost.found([Wait(True, 9.5), Wait(True, 9.0)])
+    assert not lost.found([Wait(True, 9.5), Wait(True, 10.0)]), "the time begins again"
+
+
+@pytest.mark.parametrize(("kind", "index"), [("actor", 1), ("learner", 0)])
+def test_a_role_that_was_restarted_does_not_wait_until_it_says_so(kind, index):
+    latest, name = LatestReports(), RoleName(kind, index)
+    assert not latest.waits(name), "it has not started yet"
+    latest.acted[1] = Acted(8, 0, {}, awaits_weights=True)
+    latest.learnt[0] = Learnt(0, {}, {}, awaits_batch=True)
+    assert latest.waits(name)
+    latest.forget_wait(name)
+    assert not latest.waits(name)

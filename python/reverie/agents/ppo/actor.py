@@ -21,8 +21,8 @@ class Actor(UnrollActor):
     After an unroll it awaits newer weights: an unroll that it made while the learner learns from the last one would be
     an update behind, and that of a fast actor would take the place of a slow one's. In one process the learner always
     comes first. If newer weights come in the middle of an unroll it begins again, and one that is not in the queue yet
-    is discarded. That happens only where an actor has made two with the same weights: after a resume, a restart or a
-    loss.
+    is discarded; the learner's role discards what is in the queue. That happens only where an actor has made two with
+    the same weights: after a resume, a restart or a loss.
 
     An item is the unroll of one environment: the columns of `UnrollActor`, with `value` `[T + 1]`, the last one for the
     observation after the unroll, and the one `state` `[S]` before it of a policy that has them. The reset step after an

@@ -55,7 +55,7 @@ class PublishingLearner:
 
     def __init__(self, setup: Setup, client: Any, watch: Stopwatch) -> None:
         assert setup.weights is not None
-        self._setup, self._watch = setup, watch
+        self._setup, self._client, self._watch = setup, client, watch
         self._agent = setup.agent
         self._needs = self._agent.needs(setup.config)
         self._remote = setup.parameters is not None
@@ -114,11 +114,23 @@ class PublishingLearner:
         weights: Weights = self.learner.latest(newer_than=-1)
         if self._publisher is not None and weights.version != self._published:
             with self._watch("publish"):
+                if self._needs.on_policy:
+                    self._discard_older_unrolls()
                 self._publisher.publish(weights)
         self._published = weights.version
         ended = time.monotonic()
         self._next = ended + max(PUBLISH_SECONDS, min((ended - began) / PUBLISH_SHARE, LONGEST_PAUSE))
         return weights
+
+    def _discard_older_unrolls(self) -> None:
+        """Empty the queue, which has only unrolls of other weights than those that are published next.
+
+        They are of an actor that made two with the same weights, or for a learner before this one. Left there, each
+        would keep one of the newest out until the learner draws, and so in every batch after it.
+        """
+        with suppress(DeadlineExceededError, UnavailableError):
+            while self._client.can_sample(self._needs.name, 1):
+                self._client.sample_batch(self._needs.name, 1, timeout=0)
 
     def report(self, seconds: dict[str, float], waits: str) -> Learnt:
         """Its version and metrics."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from reverie.agents.agent import Agent
@@ -29,6 +30,20 @@ class LatestReports:
     def updates(self) -> int:
         """The number of updates: the newest version of all learners, which share their parameters."""
         return max(one.version for one in self.learnt.values())
+
+    def waits(self, name: RoleName) -> bool:
+        """Whether an actor awaits weights, or a learner a batch."""
+        acted, learnt = self.acted.get(name.index), self.learnt.get(name.index)
+        if name.kind == "actor":
+            return acted is not None and acted.awaits_weights
+        return learnt is not None and learnt.awaits_batch
+
+    def forget_wait(self, name: RoleName) -> None:
+        """A role was restarted: it does not wait until it reports so."""
+        if name.kind == "actor" and name.index in self.acted:
+            self.acted[name.index] = replace(self.acted[name.index], awaits_weights=False)
+        if name.kind == "learner" and name.index in self.learnt:
+            self.learnt[name.index] = replace(self.learnt[name.index], awaits_batch=False)
 
     def policy_lag(self, updates: int) -> float | None:
         """Updates by which the actors' weights are behind on average; None while no actor has weights."""

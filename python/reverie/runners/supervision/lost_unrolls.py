@@ -2,35 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
-from reverie.runners.links.messages import Acted, Learnt
+from collections.abc import Iterable
+from typing import NamedTuple
 
 LOST_SECONDS = 2.0
 """Actors and learner wait for each other only shortly while weights or the last unroll are on their way."""
 
 
+class Wait(NamedTuple):
+    """What the last report of an actor or a learner said."""
+
+    waits: bool
+    """Whether it waits for weights or a batch."""
+    reported_at: float
+    """When the report came, in seconds."""
+
+
 class LostUnrolls:
-    """Notices that all actors have awaited weights, and all learners a batch, for `LOST_SECONDS`.
+    """Notices that all actors await weights, and all learners a batch, for `LOST_SECONDS`.
 
     Then a shard was restarted without the unrolls that it had, or a batch or weights did not arrive.
     """
 
-    def __init__(self, num_actors: int) -> None:
-        self._num_actors = num_actors
+    def __init__(self) -> None:
         self._since: float | None = None
 
-    def found(self, now: float, acted: Collection[Acted], learnt: Collection[Learnt]) -> bool:
-        """Whether that is so at `now`, in seconds, by the last reports of actors and learners.
+    def found(self, waits: Iterable[Wait]) -> bool:
+        """Whether that is so by the last report of every actor and learner.
 
-        It is not while some actors have not started yet. The time begins again after it has returned True.
+        Each must have reported again after that time: a role at work reports after its work. The time begins again
+        after it has returned True.
         """
-        all_wait = all(one.awaits_weights for one in acted) and all(one.awaits_batch for one in learnt)
-        if len(acted) < self._num_actors or not all_wait:
+        waits = list(waits)
+        if not all(one.waits for one in waits):
             self._since = None
             return False
-        self._since = now if self._since is None else self._since
-        if now - self._since < LOST_SECONDS:
+        times = [one.reported_at for one in waits]
+        self._since = max(times) if self._since is None else self._since
+        if min(times) - self._since < LOST_SECONDS:
             return False
         self._since = None
         return True

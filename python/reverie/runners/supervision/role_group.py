@@ -127,6 +127,11 @@ class RoleGroup:
             if self.members[name].ready is not None and not self.members[name].ended:
                 self.stage.send(name, command)
 
+    def reported_at(self, name: RoleName) -> float:
+        """When the last report of a role came, in seconds of `clock`; 0 before the first."""
+        member = self.members.get(name)
+        return 0.0 if member is None else member.reported_at
+
     def all_ready(self) -> bool:
         """Whether every role that was started is ready."""
         return all(member.ready is not None for member in self.members.values())

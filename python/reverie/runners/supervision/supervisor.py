@@ -48,7 +48,7 @@ from reverie.runners.reports.events import (
 from reverie.runners.reports.run_progress import RunProgress
 from reverie.runners.supervision.absences import AbsenceReporter
 from reverie.runners.supervision.latest_reports import LatestReports
-from reverie.runners.supervision.lost_unrolls import LostUnrolls
+from reverie.runners.supervision.lost_unrolls import LostUnrolls, Wait
 from reverie.runners.supervision.role_group import EVALUATOR, RoleGroup
 from reverie.runners.supervision.run_saver import RunSaver
 from reverie.runners.supervision.stage import Stage
@@ -118,7 +118,7 @@ class Supervisor:
         self._last_change = (0.0, -1, -1)
         """When the counts of steps and updates last changed, and the counts."""
         self._awaiting = AbsenceReporter(STALL_SECONDS)
-        self._lost_unrolls = LostUnrolls(topology.num_actors)
+        self._lost_unrolls = LostUnrolls()
 
     def run(self, stop_when_confirmed: bool) -> Result:
         """Run from start to end. Raises as `launch.train` does."""
@@ -239,6 +239,7 @@ class Supervisor:
             self._account.watch.add(activity, spent)
 
     def _on_restart(self, name: RoleName, reason: str, resumed_from: str, restarts: int) -> None:
+        self._latest.forget_wait(name)
         self._emit(RoleRestarted(self._account.env_steps, str(name), reason, resumed_from, restarts))
 
     def _on_move(self, shard: RoleName, before: str, now: str, followers: Sequence[RoleName]) -> None:
@@ -256,9 +257,10 @@ class Supervisor:
 
     def _replace_lost_unrolls(self) -> None:
         """Let actors of an on-policy agent act again if they and the learner wait for each other."""
-        acted, learnt = self._latest.acted.values(), self._latest.learnt.values()
-        if self._topology.needs.on_policy and self._lost_unrolls.found(self._roles.clock.seconds, acted, learnt):
-            self._roles.send_once(self._roles.actors, ActAgain())
+        roles = self._roles
+        names = [*roles.actors, *roles.learners] if self._topology.needs.on_policy else []
+        if names and self._lost_unrolls.found(Wait(self._latest.waits(one), roles.reported_at(one)) for one in names):
+            roles.send_once(roles.actors, ActAgain())
 
     def _emit_awaited(self) -> None:
         if self._awaiting.is_due(time.monotonic()):
