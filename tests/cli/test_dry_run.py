@@ -155,10 +155,10 @@ def test_a_dry_run_on_ray_prints_the_shards_and_needs_no_ray(reverie, monkeypatc
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.delitem(sys.modules, "reverie.runners.ray.cluster", raising=False)
     monkeypatch.delattr("reverie.runners.ray.cluster", raising=False)  # where a test before this one imported it
-    arguments = ["train", "apex-dqn", "--env", "CartPole-v1", "--runner", "ray", "--num-shards", 3]
+    arguments = ["train", "apex-dqn", "--env", "CartPole-v1", "--runner", "ray", "--num-shards", 2]
     text = reverie(*arguments, "--dry-run")
     assert text.exit_code == 0, text.stderr
-    assert "3 x shard, 1 CPU: an actor of Ray" in text.stdout
+    assert "2 x shard, 1 CPU: an actor of Ray" in text.stdout
     assert "with TLS and a token" in text.stdout
     missing = reverie(*arguments)
     assert missing.exit_code == 2

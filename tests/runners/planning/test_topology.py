@@ -186,19 +186,21 @@ def test_cached_files_count_as_available_memory_of_a_control_group(monkeypatch, 
 
 
 def test_shards_are_planned_if_runner_and_table_support_them():
-    topology = plan(apex_dqn, "CartPole-v1", runner="process", num_shards=3)
+    topology = plan(apex_dqn, "CartPole-v1", runner="process", num_shards=2)
     assert {place.role: place.count for place in topology.places} == {
-        "shard": 3,
+        "shard": 2,
         "learner": 1,
         "evaluator": 1,
         "actor": 2,
     }
-    assert topology.num_processes == 8
+    assert topology.num_processes == 7
     assert topology.memory_bytes > plan(apex_dqn, "CartPole-v1").memory_bytes
     with pytest.raises(ValueError, match="num_shards is 2, and the runner 'local' has one shard"):
         plan(apex_dqn, "CartPole-v1", num_shards=2)
     with pytest.raises(ValueError, match=r"num_shards is 2, which ppo does not support: .*max_times_sampled"):
         plan(ppo, "CartPole-v1", runner="process", num_shards=2)
+    with pytest.raises(ValueError, match=r"num_shards is 3, and num_actors 2: .*: ask for at most 2, or for more"):
+        plan(apex_dqn, "CartPole-v1", runner="process", num_shards=3)
 
 
 def test_several_learners_in_processes_need_parameter_shards():

@@ -305,6 +305,12 @@ def _check_shards(agent: Agent, topology: Topology) -> None:
             raise ValueError(
                 f"num_shards is {topology.num_shards}, which {agent.name} does not support: {error}"
             ) from error
+    if topology.num_actors < topology.num_shards:
+        raise ValueError(
+            f"num_shards is {topology.num_shards}, and num_actors {topology.num_actors}: an actor writes to one shard,"
+            " and the part of the capacity of one without an actor would stay empty: ask for at most"
+            f" {topology.num_actors}, or for more actors"
+        )
 
 
 def _counted(count: int, word: str) -> str:
