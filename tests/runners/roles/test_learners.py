@@ -101,7 +101,8 @@ def test_what_is_in_the_queue_of_an_on_policy_agent_when_weights_are_published_i
         client.insert_batch("replay", {"n": np.arange(2)})
         one.publish()
         assert (size(), published) == (left, [(0, 0)])
-        client.sample_batch("replay", left, timeout=0) if left else None
+        if left:
+            client.sample_batch("replay", left, timeout=0)
         client.insert_batch("replay", {"n": np.arange(2)})
         one.publish()
         assert size() == 2, "no newer weights: these are for them"
@@ -109,9 +110,10 @@ def test_what_is_in_the_queue_of_an_on_policy_agent_when_weights_are_published_i
         assert (size(), published) == (left, [(0, 0), (0, 1)])
 
 
-def test_weights_are_published_although_the_queue_cannot_be_reached(student):
+@pytest.mark.parametrize("error", [UnavailableError, UnauthenticatedError])
+def test_weights_are_published_although_the_queue_cannot_be_reached(student, error):
     def gone(*args, **kwargs):
-        raise UnavailableError("the shard is gone")
+        raise error("the shard is gone, or another run has its port")
 
     one, published, _ = student(every=True, on_policy=True, client=types.SimpleNamespace(can_sample=gone))
     one.learn()

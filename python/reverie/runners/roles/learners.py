@@ -128,7 +128,7 @@ class PublishingLearner:
         They are of an actor that made two with the same weights, or for a learner before this one. Left there, each
         would keep one of the newest out until the learner draws, and so in every batch after it.
         """
-        with suppress(DeadlineExceededError, UnavailableError):
+        with suppress(DeadlineExceededError, UnavailableError, UnauthenticatedError):
             while self._client.can_sample(self._needs.name, 1):
                 self._client.sample_batch(self._needs.name, 1, timeout=0)
 
