@@ -105,15 +105,15 @@ def test_td_errors_are_clipped_in_the_priorities_of_actors_and_learner(stage):
 @pytest.mark.long
 def test_actors_use_the_configured_noise_and_stay_within_the_bounds(acted):
     correlations = {}
-    for noise in ("gaussian", "ornstein-uhlenbeck"):
-        replay, policy = acted(400, noise=noise, noise_sigma=0.2, noise_theta=0.05)
+    for theta in (1.0, 0.05):
+        replay, policy = acted(400, noise_sigma=0.2, noise_theta=theta)
         rows = replay.writers[0].log
         noises = np.stack([row["action"] - policy.actions(row["obs"]) for row in rows])[:, :, 0]
         noises -= noises.mean(axis=0)
-        correlations[noise] = (noises[1:] * noises[:-1]).sum() / (noises**2).sum()
+        correlations[theta] = (noises[1:] * noises[:-1]).sum() / (noises**2).sum()
     # Of neighbours: 0, within five sigma of 800 draws; 0.95, less what takes out the mean.
-    assert abs(correlations["gaussian"]) < 5 / 800**0.5
-    assert correlations["ornstein-uhlenbeck"] > 0.7
+    assert abs(correlations[1.0]) < 5 / 800**0.5
+    assert correlations[0.05] > 0.7
     replay, _ = acted(50, noise_sigma=2.0)
     assert np.abs([row["action"] for row in replay.writers[0].log]).max() == 1
 
@@ -186,7 +186,6 @@ def test_the_targets_follow_only_every_target_period(stage, networks_of):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"noise": "pink"}, "noise is 'pink', and must be 'gaussian' or 'ornstein-uhlenbeck'"),
         ({"noise_theta": 0.0}, r"noise_theta is 0.0, and must lie in \(0, 1\]"),
         ({"eviction_exponent": 0.4}, "eviction_exponent is 0.4, and must not be above 0"),
         ({"policy_hidden": ()}, r"policy_hidden is \(\), and must be widths of at least one layer"),

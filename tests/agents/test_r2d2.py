@@ -229,6 +229,18 @@ def test_the_running_statistics_are_of_the_steps_and_not_of_padding(stage):
     assert actor._sequences[0].deviation != 1.0
 
 
+def test_first_priorities_count_at_most_ten_deviations_of_a_reward_as_the_learners_do(stage):
+    client, _, actor, config = stage()
+    for sequences in actor._sequences:
+        sequences.deviation = 1e-3  # of rewards of 1
+    for _ in range(30):
+        actor.act()
+    actor.settle()
+    td = client.sample_batch("replay", 64, timeout=0).info.priority / 1e-3
+    bounded = (10.0 * config.n_step + 1.0) ** 0.5
+    assert 1.0 < td.max() < bounded < (1000.0 + 1.0) ** 0.5 - 1.0
+
+
 def test_a_wrapper_keeps_the_named_entries_of_observations():
     spec = describe("CartPole-v1", r2d2.load_preset("CartPole-v1", "no-velocities").environment)
     assert spec.obs_shape == (2,)

@@ -27,8 +27,9 @@ class DatasetSettings(ReplaySettings):
 
     dataset: str = ""
     """A data set as `reverie.integrations.datasets.open_dataset` reads it, with the columns `obs`, `action`, `reward`
-    and `terminated`, its actions as the environment takes them. Then only evaluations play the environment. Without
-    one, actors play it by the policy, as fine-tuning after a run from a data set does."""
+    and `terminated`, its actions as the environment takes them. Then only evaluations play the environment, and
+    the settings of exploration and `weights_period` have no effect. Without one, actors play it by the policy, as
+    fine-tuning after a run from a data set does."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

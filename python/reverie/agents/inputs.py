@@ -309,9 +309,7 @@ class Statistics:
     def scaled(self, data: dict[str, Any]) -> dict[str, Any]:
         """A batch with rewards in deviations of the discounted returns, if rewards are normalised: at most ten."""
         deviation = self.reward_deviation()
-        if deviation == 1.0:
-            return data
-        return {**data, "reward": (data["reward"] / deviation).clip(-REWARD_BOUND, REWARD_BOUND)}
+        return data if deviation == 1.0 else {**data, "reward": in_deviations(data["reward"], deviation)}
 
     def reward_deviation(self) -> float:
         """The number that rewards are divided by; 1 if they are not normalised."""
@@ -335,6 +333,11 @@ class Statistics:
             if reader.returns is not None:
                 returns = torch.as_tensor(data["discounted_return"])[chosen]
                 reader.returns.merge(returns.reshape(-1, 1))
+
+
+def in_deviations(reward: Tensor, deviation: float) -> Tensor:
+    """Rewards in this unit, at most `REWARD_BOUND` of it. A deviation of 1 is that of rewards as they are."""
+    return reward if deviation == 1.0 else (reward / deviation).clip(-REWARD_BOUND, REWARD_BOUND)
 
 
 def reward_deviation(module: nn.Module) -> float:

@@ -88,7 +88,6 @@ def other_value(name, value):
         "importance_normalise": {"batch": "table", "table": "batch"},
         "first_priority": {"td_error": "max", "max": "td_error"},
         "precision": {"float32": "bfloat16", "bfloat16": "float32"},
-        "noise": {"gaussian": "ornstein-uhlenbeck", "ornstein-uhlenbeck": "gaussian"},
         "policy_critics": {"min": "mean", "mean": "min"},
     }
     if name == "target_critics":

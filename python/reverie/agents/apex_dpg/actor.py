@@ -33,8 +33,7 @@ class Actor(ReplayActor):
             priority_clip=config.priority_clip,
         )
         self._scale = ActionScale(spec)
-        theta = config.noise_theta if config.noise == "ornstein-uhlenbeck" else 1.0
-        self._noise = Noise((self.num_envs, spec.action_size), config.noise_sigma, theta)
+        self._noise = Noise((self.num_envs, spec.action_size), config.noise_sigma, config.noise_theta)
 
     def _choose(self, obs: NDArray[Any]) -> Choice:
         greedy = self._policy.actions(obs)

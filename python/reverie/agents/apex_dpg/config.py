@@ -10,8 +10,6 @@ from reverie.agents import checks, continuous, replay
 from reverie.agents.environments import EnvSpec
 from reverie.tables import Table
 
-NOISES = ("gaussian", "ornstein-uhlenbeck")
-
 
 @dataclass(frozen=True, kw_only=True)
 class ApexDpgConfig(replay.PrioritizedSettings):
@@ -29,12 +27,10 @@ class ApexDpgConfig(replay.PrioritizedSettings):
     """Updates between two copies into the target networks."""
     eviction_exponent: float
     """Below 0: items leave with probabilities in proportion to `priority ** eviction_exponent`."""
-    noise: str
-    """ "gaussian", or "ornstein-uhlenbeck" where single steps of noise move nothing."""
     noise_sigma: float
-    """Deviation of the noise (of what the Ornstein-Uhlenbeck process comes to), where actions span [-1, 1]."""
-    noise_theta: float = 0.15
-    """The rate per step at which the Ornstein-Uhlenbeck process forgets."""
+    """Standard deviation of the exploration noise, in units where actions span [-1, 1]."""
+    noise_theta: float = 1.0
+    """The rate per step at which the noise forgets; 1 draws that of each step independently."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -45,8 +41,6 @@ class ApexDpgConfig(replay.PrioritizedSettings):
         checks.widths(self, "policy_hidden", "critic_hidden")
         if not (math.isfinite(self.eviction_exponent) and self.eviction_exponent <= 0):
             raise ValueError(f"eviction_exponent is {self.eviction_exponent}, and must not be above 0")
-        if self.noise not in NOISES:
-            raise ValueError(f"noise is {self.noise!r}, and must be {' or '.join(map(repr, NOISES))}")
         checks.forgets(self, "noise_theta")
 
 

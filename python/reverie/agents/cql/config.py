@@ -13,7 +13,7 @@ __all__ = ["CqlConfig", "memory"]
 
 @dataclass(frozen=True, kw_only=True)
 class CqlConfig(DqnConfig, DatasetSettings):
-    """DQN's settings have the same meaning; those of epsilon have an effect without a `dataset` only."""
+    """DQN's settings have the same meaning; those of exploration have an effect without a `dataset` only."""
 
     conservative_weight: float
     """alpha: the weight of the conservative term; 0 is DQN."""

@@ -12,7 +12,7 @@ from reverie.agents.sac.config import SacConfig
 
 @dataclass(frozen=True, kw_only=True)
 class CqlSacConfig(SacConfig, DatasetSettings):
-    """SAC's settings have the same meaning; `random_steps` has an effect without a `dataset` only."""
+    """SAC's settings have the same meaning; those of exploration have an effect without a `dataset` only."""
 
     conservative_weight: float
     """alpha: the weight of the conservative term; 0 is SAC."""

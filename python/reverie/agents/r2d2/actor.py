@@ -15,7 +15,7 @@ from reverie.agents.apex_dqn.config import epsilon_alone, epsilon_ladder
 from reverie.agents.core import ActorRole, WeightSource
 from reverie.agents.discrete import Exploration
 from reverie.agents.environments import EnvSpec
-from reverie.agents.inputs import reward_deviation
+from reverie.agents.inputs import in_deviations, reward_deviation
 from reverie.agents.r2d2.config import R2d2Config
 from reverie.agents.r2d2.loss import sequence_priorities, td_errors, unrescale
 from reverie.agents.r2d2.networks import GreedyPolicy
@@ -108,7 +108,7 @@ class Sequences:
         mask = torch.ones_like(r_t[:, :-1], dtype=torch.bool)
         errors = td_errors(
             q_taken[:, :-1],
-            r_t[:, :-1] / self.deviation,
+            in_deviations(r_t[:, :-1], self.deviation),
             discount_t[:, :-1],
             unrescale(v, config.rescale_epsilon),
             mask,

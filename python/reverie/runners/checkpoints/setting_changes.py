@@ -110,7 +110,6 @@ MAY_CHANGE = frozenset(
         "single_env_decay_steps",
         "random_steps",
         "random_hold",
-        "noise",
         "noise_sigma",
         "noise_theta",
     }
