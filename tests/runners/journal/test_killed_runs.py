@@ -74,13 +74,23 @@ def test_a_run_whose_processes_are_all_killed_continues_with_what_was_acknowledg
         counts = actor_counts.load(out / "checkpoints" / "replay-1") or []
         return sum(one["env_steps"] for one in counts) > int(found[-1].name) + 40
 
+    def stopped_far_enough():
+        """The same of a run that is stopped then, so that no checkpoint has these steps before the kill."""
+        if not far_enough():
+            return False
+        os.killpg(child.pid, signal.SIGSTOP)
+        if far_enough():
+            return True
+        os.killpg(child.pid, signal.SIGCONT)
+        return False
+
     options = ["--runner", runner, "--max-steps", "1000000000", "--journal", *disk]
     with (tmp_path / "first.log").open("w") as log:
         child = subprocess.Popen(
             command(out, *options), cwd=HERE, env=environment, stdout=log, stderr=log, start_new_session=True
         )
         try:
-            until(far_enough)
+            until(stopped_far_enough)
         finally:
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
