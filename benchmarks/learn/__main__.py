@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ..peers import ROOT
 from . import report
-from .rows import DEFAULT, ROWS
+from .rows import DEFAULT, ROWS, SEEDS
 from .runs import RunError, run
 
 RESULTS, PAGE, RUNS = ROOT / "benchmarks" / "results" / "learn", ROOT / "docs" / "results.md", ROOT / "runs" / "learn"
@@ -30,7 +30,7 @@ def main() -> int:
     """Returns the process's exit code: 1 where a run failed or the time was up."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.learn", description=__doc__)
     parser.add_argument("--rows", default=",".join(DEFAULT), help="comma-separated (%(default)s)")
-    parser.add_argument("--seeds", default="0,1,2,3,4", help="comma-separated (%(default)s)")
+    parser.add_argument("--seeds", default=",".join(map(str, SEEDS)), help="comma-separated (%(default)s)")
     parser.add_argument("--minutes", type=float, help="stop after so long; the same command goes on from there")
     parser.add_argument("--device", help="where rows are learnt, such as cuda; else each preset's own")
     parser.add_argument("--report", action="store_true", help="write docs/results.md and READMEs from what is there")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 from reverie.agents import BUILT_IN
 
 from .rows import ROWS, TARGETS, Row
+from .scores import Results, Run, last_weights
 
 BEGIN, END = "<!-- written by make bench-learn, do not edit -->", "<!-- until here -->"
 SECTION = re.compile(f"{BEGIN}.*?{END}", re.DOTALL)
-Results = dict[str, list[dict[str, Any]]]
 
 
 class NoSectionError(ValueError):
@@ -37,7 +36,7 @@ def agent_table(agent: str, results: Results) -> str:
     """One line for each environment of an agent."""
     out = [
         "| environment | target, by | seeds that reach it | confirmed after (steps, seeds in order)"
-        " | mean return then, on other episodes |",
+        " | mean return of the last weights (episodes that decided nothing; * that ended the run) |",
         "|---|---|---|---|---|",
     ]
     for name, row in ROWS.items():
@@ -46,13 +45,13 @@ def agent_table(agent: str, results: Results) -> str:
     return "\n".join(out)
 
 
-def _cells(runs: list[dict[str, Any]]) -> str:
+def _cells(runs: list[Run]) -> str:
     if not runs:
         return "not run yet | | "
     steps = ", ".join(thousands(run["env_steps"]) if run["confirmed"] else "not" for run in runs)
-    means = ", ".join(f"{run['mean_return']:.3g}" for run in runs)
+    means = ", ".join(f"{last_weights(run)[0]:.3g}" + ("" if "score" in run else "*") for run in runs)
     reached = sum(run["confirmed"] for run in runs)
-    return f"{reached} of {len(runs)} | {steps} | {means} (of {runs[0]['num_episodes']})"
+    return f"{reached} of {len(runs)} | {steps} | {means} (of {last_weights(runs[0])[1]})"
 
 
 def with_cells(overview: str, results: Results) -> str:
@@ -73,7 +72,7 @@ def with_cells(overview: str, results: Results) -> str:
     return "\n".join(lines)
 
 
-def summary(row: Row, runs: list[dict[str, Any]]) -> str:
+def summary(row: Row, runs: list[Run]) -> str:
     """A row in a few words."""
     steps = sorted(run["env_steps"] for run in runs if run["confirmed"])
     seeds = f"{len(steps)} of {len(runs)} seeds"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import statistics
-from collections.abc import Callable
 from pathlib import Path
 
-from .readmes import BEGIN, END, SECTION, NoSectionError, Results, thousands
+from .readmes import BEGIN, END, SECTION, NoSectionError, thousands
 from .rows import GAMES, ONLINE, REPLAY, REPLAYS, ROWS
+from .scores import Results, mean_of_curve, of_last_weights, score, seeds
 
 WAYS = {
     "none": "drawn uniformly from the newest 32 steps",
@@ -32,38 +31,44 @@ def name_of(game: str) -> str:
     return game.replace("_", " ").title()
 
 
-def text(page: Path, results: Results, folder: Path, score: Callable[[list[float]], str]) -> str:
+def text(page: Path, results: Results, folder: Path) -> str:
     """The page with its section written again. Raises `NoSectionError`."""
-    written = f"{BEGIN}\n{section(results, folder, page, score)}\n{END}"
+    written = f"{BEGIN}\n{section(results, folder, page)}\n{END}"
     found, count = SECTION.subn(lambda match: written, page.read_text())
     if count != 1:
         raise NoSectionError(f"{page} has {count} sections between {BEGIN!r} and {END!r}, and needs one")
     return found
 
 
-def section(results: Results, folder: Path, page: Path, score: Callable[[list[float]], str]) -> str:
+def section(results: Results, folder: Path, page: Path) -> str:
     """The games that were run, one after another."""
     parts = []
     for game in GAMES:
         if any(results[f"{REPLAY}-{game}-{way}"] for way in REPLAYS):
             link = os.path.relpath(folder / f"{picture(game)}.png", page.parent)
-            parts.append(f"## {name_of(game)}\n\n{table(game, results, score)}\n\n![greedy return over steps]({link})")
+            parts.append(f"## {name_of(game)}\n\n{table(game, results)}\n\n![greedy return over steps]({link})")
     return "\n\n".join(parts)
 
 
-def table(game: str, results: Results, score: Callable[[list[float]], str]) -> str:
+def table(game: str, results: Results) -> str:
     """One line for each way to use experience again; ways that were not run say so."""
     out = ["| experience | agent | seeds | steps | mean of the curve | last weights |", "|---|---|---|---|---|---|"]
-    for way, (agent, settings) in REPLAYS.items():
-        runs = results[f"{REPLAY}-{game}-{way}"]
-        start = f"| {WAYS[way]} | {', '.join([agent, *(f'`{setting}`' for setting in settings)])}"
+    for way in REPLAYS:
+        row = ROWS[f"{REPLAY}-{game}-{way}"]
+        runs = results[row.name]
+        start = f"| {WAYS[way]} | {row.learner}"
         if not runs:
             out.append(f"{start} | not run yet | | | |")
             continue
-        curves = [statistics.mean(point[1] for point in run["curve"]) for run in runs]
-        last = [run["mean_return"] for run in runs]
-        steps = thousands(ROWS[f"{REPLAY}-{game}-{way}"].by)
-        out.append(f"{start} | {len(runs)} | {steps} | {score(curves)} | {score(last)} |")
-    theirs = f"{GAMES[game]:g}; without replay {ONLINE[game]:g}"
-    out.append(f"| DQN of Young & Tian 2019, read off their figure | - | 30 | 5000 k | - | {theirs} |")
-    return "\n".join(out)
+        curves = [mean_of_curve(row, run) for run in runs]
+        last = of_last_weights(runs)
+        out.append(f"{start} | {seeds(runs)} | {thousands(row.by)} | {score(curves)} | {score(last)} |")
+    return "\n".join([*out, "", theirs(game)])
+
+
+def theirs(game: str) -> str:
+    """What the authors of the games have, in a sentence, since it is measured otherwise."""
+    return (
+        f"Young & Tian 2019 have {GAMES[game]:g} with DQN and {ONLINE[game]:g} without replay after 5 million steps"
+        " (read off their figure, +-1; 30 seeds)."
+    )

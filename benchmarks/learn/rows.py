@@ -9,6 +9,8 @@ from reverie.agents import BUILT_IN, find
 
 TARGETS, APART, ABLATIONS, DEFAULTS, REPLAY = "targets", "apart", "ablations", "defaults", "replay"
 PARTS, CONTROL = "parts", "control"
+SEEDS = (100, 101, 102, 103, 104)
+"""Of the tables: none of them chose a setting. Presets were chosen with seeds below 100."""
 NO_VELOCITIES = "no-velocities"
 """The name of presets whose wrapper hides velocities."""
 
@@ -35,6 +37,21 @@ class Row:
     """Train on after the target is confirmed: curves of equal length, for comparisons."""
     library: str = "reverie"
     """Whose agent it is: "reverie", or "sb3" for Stable-Baselines3's on the same environment."""
+    first: int = 0
+    """Environment steps before the first update, where curves are compared at equal updates."""
+    every: int = 0
+    """Environment steps between the points at which curves of equal length are compared."""
+
+    @property
+    def learner(self) -> str:
+        """Whose agent it is, and the settings that are not the preset's, for tables."""
+        agent = self.agent if self.library == "reverie" else f"{self.library}: {self.agent}"
+        return ", ".join([agent, *(f"`{setting}`" for setting in self.settings)])
+
+    @property
+    def points(self) -> list[int]:
+        """Environment steps at which curves of equal length are compared."""
+        return list(range(self.first + self.every, self.by + 1, self.every))
 
     @property
     def task(self) -> str:
@@ -74,7 +91,14 @@ def _targets() -> list[Row]:
         Row("acrobot-apex-dqn", "apex-dqn", "Acrobot-v1", -90.0, 150_000),
         Row("lunarlander-apex-dqn", "apex-dqn", "LunarLander-v3", 200.0, 400_000),
         # Beyond Gymnasium's threshold of 200, with a rate that falls: what other libraries' DQN has with priorities.
-        Row("lunarlander-apex-dqn-250", "apex-dqn", "LunarLander-v3", 250.0, 300_000, ("anneal_updates=70_000",)),
+        Row(
+            "lunarlander-apex-dqn-250",
+            "apex-dqn",
+            "LunarLander-v3",
+            250.0,
+            300_000,
+            ("anneal_updates=70_000", "hidden=[256,256]"),
+        ),
         Row("lunarlander-ppo", "ppo", "LunarLander-v3", 200.0, 500_000),
         Row("mountaincarcontinuous-apex-dpg", "apex-dpg", "MountainCarContinuous-v0", 90.0, 300_000),
         # As many updates with hindsight as without.
@@ -138,6 +162,8 @@ def _ablation(name: str, steps_per_update: int, *settings: str) -> Row:
         (f"samples_per_insert={BATCH / steps_per_update}", f"evaluate_every={250 * steps_per_update}", *settings),
         group=ABLATIONS,
         until_max_steps=True,
+        first=1_000,
+        every=250 * steps_per_update,
     )
 
 
@@ -213,6 +239,7 @@ def _replays() -> list[Row]:
             settings,
             group=REPLAY,
             until_max_steps=True,
+            every=50_000,
         )
         for game, reach in GAMES.items()
         for name, (agent, settings) in REPLAYS.items()
@@ -247,6 +274,7 @@ def _parts() -> list[Row]:
             ("evaluate_every=25_000", *settings),
             group=PARTS,
             until_max_steps=True,
+            every=25_000,
         )
         for name, settings in RAINBOWS.items()
     ]
@@ -265,8 +293,10 @@ def _control() -> list[Row]:
     ours = [("sac", (), ""), ("sac", LAYER_NORM, "-layer-norm"), ("td3", (), ""), ("d4pg", (), ""), ("ppo", (), "")]
 
     def row(name: str, agent: str, env_id: str, **options: Any) -> Row:
-        by = PPO_STEPS if agent == "ppo" else CONTROL_STEPS
-        return Row(name, agent, env_id, WALKERS[env_id], by, group=CONTROL, until_max_steps=True, **options)
+        by, every = (PPO_STEPS, 20_000) if agent == "ppo" else (CONTROL_STEPS, 10_000)
+        return Row(
+            name, agent, env_id, WALKERS[env_id], by, group=CONTROL, until_max_steps=True, every=every, **options
+        )
 
     return [
         one

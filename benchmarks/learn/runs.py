@@ -6,6 +6,7 @@ import datetime
 import json
 import os
 import resource
+import shlex
 import shutil
 import signal
 import subprocess
@@ -23,6 +24,8 @@ from .rows import Row
 
 COMMAND = [sys.executable, "-c", "from reverie.cli import main; main()"]
 SB3 = Peer("sb3-walkers", "walkers_sb3", ("stable-baselines3==2.9.2", "gymnasium[mujoco]==1.4.0", "mujoco==4.0.0"))
+EPISODES = 100
+"""That score the last weights of every run: those of `reverie eval`, which no run plays."""
 GRACE = 60.0
 """Seconds for a run that was asked to stop to write its checkpoint."""
 
@@ -65,7 +68,19 @@ def run(row: Row, seed: int, folder: Path, seconds: float | None) -> dict[str, A
         raise RunError(f"{row.name}, seed {seed}: exit code {process.returncode}: {_last_line(said)}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return result(row, folder, json.loads(out.splitlines()[-1]), used, resumed="--resume" in arguments)
+    found = result(row, folder, json.loads(out.splitlines()[-1]), used, resumed="--resume" in arguments)
+    return {**found, "command": shlex.join(["reverie", *row.arguments(seed, "FOLDER")]), "score": _score(folder)}
+
+
+def _score(folder: Path) -> dict[str, Any]:
+    """The last weights on episodes that decided nothing, neither when the run ended nor which settings it has."""
+    command = [*COMMAND, "eval", str(folder), "--episodes", str(EPISODES), "--json"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if done.returncode or not done.stdout:
+        raise RunError(f"{folder}: its last weights cannot be evaluated: {_last_line(done.stderr)}")
+    found = json.loads(done.stdout.splitlines()[-1])
+    return {"mean_return": found["mean_return"], "num_episodes": found["num_episodes"]}
 
 
 def _of_another_library(row: Row, seed: int, seconds: float | None) -> dict[str, Any] | None:
