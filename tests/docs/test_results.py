@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("matplotlib")
 
+import reverie
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -19,16 +22,18 @@ ROOT = Path(__file__).resolve().parents[2]
 def learn(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(ROOT)
     import benchmarks.learn.__main__
+    import benchmarks.learn.curves
     import benchmarks.learn.readmes
     import benchmarks.learn.replays
     import benchmarks.learn.report
+    import benchmarks.learn.scores
 
     return benchmarks.learn
 
 
 def test_every_page_with_results_is_what_make_bench_learn_writes(learn: Any) -> None:
     main = sys.modules["benchmarks.learn.__main__"]
-    texts = learn.report.texts(learn.report.read(main.RESULTS), main.RESULTS, main.PAGE, main.AGENTS, main.REPLAY_PAGE)
+    texts = learn.report.texts(learn.scores.read(main.RESULTS), main.RESULTS, main.PAGE, main.AGENTS, main.REPLAY_PAGE)
     assert len(texts) == 3 + len(list(main.AGENTS.glob("*/README.md")))
     for path, text in texts.items():
         assert path.read_text() == text, f"{path} says something else: python -m benchmarks.learn --report"
@@ -75,7 +80,111 @@ def run_of(row: Any, seed: int, *, confirmed: bool = True) -> dict[str, Any]:
         "confirmed": confirmed,
         "mean_return": 400.0 + seed,
         "num_episodes": 20,
+        "target_return": row.reach,
+        "curve": [[1_000, 0.0], [2_000, 300.0]],
+        "cpu_seconds": 9.0,
+        "date": "2026-11-28 09:00 UTC",
+        "machine": {"cpu": "AMD EPYC"},
     }
+
+
+def scored(run: dict[str, Any], mean_return: float) -> dict[str, Any]:
+    """A run whose last weights have played episodes that decided nothing."""
+    return {**run, "score": {"mean_return": mean_return, "num_episodes": 100}}
+
+
+def test_a_score_is_of_episodes_that_decided_nothing_and_is_marked_where_there_are_none(learn: Any) -> None:
+    row = learn.rows.ROWS["cartpole-dqn"]
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in learn.rows.ROWS}
+    results[row.name] = [scored(run_of(row, seed), 470.0 + seed) for seed in range(5)]
+    (line,) = [line for line in learn.report.targets_table(results).splitlines() if "CartPole-v1 | dqn" in line]
+    assert "| 472.0 [47" in line
+    assert "| 5 of 5 | 5,000 (3,000 to 7,000) |" in line
+    assert "| **no** | 0 to 4; AMD EPYC; 2026-11-28 |" in line, "all reached it once, and their weights do not"
+    results[row.name][2] = run_of(row, 2)
+    (line,) = [line for line in learn.report.targets_table(results).splitlines() if "CartPole-v1 | dqn" in line]
+    assert "] * | 5 of 5 |" in line
+
+
+def test_seeds_that_chose_nothing_replace_the_others_as_soon_as_there_are_as_many(learn: Any, tmp_path: Path) -> None:
+    row = learn.rows.ROWS["cartpole-dqn"]
+    folder = tmp_path / row.name
+    folder.mkdir()
+
+    def seeds_after(*seeds: int) -> list[int]:
+        for seed in seeds:
+            (folder / f"seed-{seed}.json").write_text(json.dumps(run_of(row, seed)))
+        return [run["seed"] for run in learn.scores.read(tmp_path)[row.name]]
+
+    assert seeds_after(0, 1, 2) == [0, 1, 2]
+    assert seeds_after(100, 101) == [0, 1, 2]
+    assert seeds_after(104) == [100, 101, 104]
+    assert learn.scores.seeds(learn.scores.read(tmp_path)[row.name]) == "100, 101, 104"
+
+
+def test_a_seed_that_does_not_reach_the_target_counts_as_later_than_all_others(learn: Any) -> None:
+    row = learn.rows.ROWS["cartpole-dqn"]
+    runs = [run_of(row, seed, confirmed=seed < 3) for seed in range(5)]
+    assert learn.scores.median_steps(runs) == 5_000
+    assert learn.scores.median_steps(runs[1:]) == float("inf")
+    assert "| 2 of 4 | > 100,000 (4,000 to > 100,000)" in learn.report._reached(row, runs[1:])
+    assert learn.report._reached(row, runs[3:]).endswith("| 0 of 2 | -")
+
+
+def test_curves_of_equal_length_are_compared_at_equal_numbers_of_updates(learn: Any) -> None:
+    one, four = learn.rows.ROWS["actors-1"], learn.rows.ROWS["actors-4"]
+    assert one.points == list(range(1_500, 11_001, 500))
+    assert four.points == list(range(3_000, 41_001, 2_000))
+    assert [len(row.points) for row in learn.rows.ROWS.values() if row.group == learn.rows.PARTS] == [10] * 9
+    # Returns that rise with the updates alone: evaluated at other steps, and more often, they have the same mean.
+    for row in (one, four):
+        end = row.by - row.first
+        curve = [
+            [step, 100.0 * max(0, step - row.first) / end] for step in (0, row.first, row.first + end // 3, row.by)
+        ]
+        assert learn.scores.mean_of_curve(row, {"curve": curve}) == pytest.approx(52.5)
+
+
+def test_fewer_than_five_seeds_have_a_plain_mean_and_no_interval(learn: Any) -> None:
+    assert learn.scores.score([0.0, 0.0, 0.0, 100.0]) == "25.0"
+    assert learn.scores.score([0.0, 0.0, 0.0, 3.0, 100.0]).startswith("1.0 [0.0, ")
+
+
+def test_a_run_that_stopped_at_its_target_counts_in_pictures_after_its_end(learn: Any) -> None:
+    rows = learn.rows.ROWS
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in rows}
+    for name in ("cartpole-dqn", "actors-2"):
+        results[name] = [run_of(rows[name], 0)]
+    drawn = {title: runs[0].finished for title, runs in learn.curves.pictures(results).items()}
+    assert drawn["CartPole-v1"]["mean_return"] == 400.0
+    assert drawn["ablations-actors"] is None
+
+
+def test_the_page_counts_the_evaluations_that_a_second_one_did_not_confirm(learn: Any) -> None:
+    row = learn.rows.ROWS["cartpole-dqn"]
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in learn.rows.ROWS}
+    results[row.name] = [
+        run_of(row, 0) | {"curve": [[1, 480.0], [2, 300.0], [3, 490.0], [4, 500.0]]},
+        run_of(row, 1) | {"curve": [[1, 500.0]]},
+        run_of(row, 2, confirmed=False) | {"curve": [[1, 500.0], [2, 20.0]]},
+    ]
+    said = learn.report.failed_confirmations(results)
+    assert said.startswith("In 2 of 3 runs of this page the second one did not agree at least once (3 times in all)")
+
+
+def test_a_file_has_the_command_and_the_score_of_its_last_weights(learn: Any, tmp_path: Path) -> None:
+    from benchmarks.learn import runs
+
+    row = dataclasses.replace(learn.rows.ROWS["cartpole-dqn"], by=1_500)
+    found = runs.run(row, 100, tmp_path / "run", None)
+    assert found is not None
+    assert found["command"].startswith(
+        "reverie train dqn --env CartPole-v1 --seed 100 --out FOLDER --set target_return=475"
+    )
+    assert found["score"]["num_episodes"] == 100
+    assert 8.0 <= found["score"]["mean_return"] <= 500.0
+    policy = reverie.load_policy(tmp_path / "run")
+    assert policy.run.env_steps == found["env_steps"]
 
 
 def test_a_readme_tells_each_seed_and_the_overview_the_range(learn: Any) -> None:
@@ -83,7 +192,7 @@ def test_a_readme_tells_each_seed_and_the_overview_the_range(learn: Any) -> None
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in learn.rows.ROWS}
     results["cartpole-dqn"] = [run_of(row, 0), run_of(row, 1), run_of(row, 2, confirmed=False)]
     (line,) = [text for text in learn.readmes.agent_table("dqn", results).splitlines() if "CartPole" in text]
-    assert line == "| CartPole-v1 | 475, 100,000 | 2 of 3 | 3 k, 4 k, not | 400, 401, 402 (of 20) |"
+    assert line == "| CartPole-v1 | 475, 100,000 | 2 of 3 | 3 k, 4 k, not | 400*, 401*, 402* (of 20) |"
     assert "not run yet" in learn.readmes.agent_table("sac", results)
     overview = "| [`dqn`](x) | a paper | discrete | CartPole-v1 | old |\n| | | | ALE/Pong-v5 | as it was |"
     first, second = learn.readmes.with_cells(overview, results).splitlines()
@@ -105,9 +214,9 @@ def test_parts_of_rainbow_are_a_table_and_a_picture_of_their_own(learn: Any) -> 
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in learn.rows.ROWS}
     page = ROOT / "docs" / "results.md"
     assert "Parts of Rainbow" not in learn.report.texts(results, page.parent, page)[page]
-    results[row.name] = [run_of(row, 0) | {"target_return": row.reach, "curve": [[25_000, 3.0], [50_000, 5.0]]}]
+    results[row.name] = [scored(run_of(row, 0), 90.0) | {"curve": [[25_000, 3.0], [50_000, 5.0], [250_000, 5.0]]}]
     text = learn.report.texts(results, page.parent, page)[page].partition("## Parts of Rainbow")[2]
-    assert "| parts-spectral | 1 | 250,000 | 4.0 | 400.0 |" in text
+    assert "| parts-spectral | 0 | 250,000 | 4.8 | 90.0 |" in text
     assert "(parts-of-rainbow.png)" in text
     assert not any(one.group == learn.rows.PARTS for one in map(learn.rows.ROWS.get, learn.rows.DEFAULT))
 
@@ -117,12 +226,12 @@ def test_walkers_are_a_table_and_pictures_of_their_own_next_to_another_library(l
     page = Path("page.md")
     assert "Walkers" not in learn.report.texts(results, page.parent, page)[page]
     for name, returns in {"control-hopper-sac": 120.0, "control-hopper-sb3-sac": 80.0}.items():
-        curve = [[10_000, 0.0], [20_000, returns]]
-        known = {"env_id": rows[name].env_id, "seed": 0, "target_return": None, "cpu_seconds": 7.0}
+        curve = [[step, returns] for step in rows[name].points]
+        known = run_of(rows[name], 0) | {"target_return": None, "cpu_seconds": 7.0}
         results[name] = [{**known, "curve": curve, "mean_return": returns}]
     text = learn.report.texts(results, page.parent, page)[page].partition("## Walkers")[2]
-    assert "| Hopper-v5 | sac | 1 | 300 k | 60.0 | 120.0 | 7 s |" in text
-    assert "| Hopper-v5 | sb3: sac | 1 | 300 k | 40.0 | 80.0 | 7 s |" in text
+    assert "| Hopper-v5 | sac | 0 | 300 k | 120.0 | 120.0 | 7 s |" in text
+    assert "| Hopper-v5 | sb3: sac | 0 | 300 k | 80.0 | 80.0 | 7 s |" in text
     assert "| Hopper-v5 | ppo | not run yet | 1000 k | | | |" in text
     assert "| Hopper-v5 | sac, `layer_norm=true` | not run yet | 300 k | | | |" in text
     assert text.count("![") == 1
@@ -168,7 +277,7 @@ def test_the_table_of_defaults_has_a_cell_for_each_task_without_a_preset(learn: 
     results["defaults-acrobot-dqn"] = [run_of(row, seed, confirmed=seed > 0) for seed in range(3)]
     head, _, *lines = learn.report.defaults_table(results, learn.rows.DISCRETE).splitlines()
     assert head.startswith("| agent | Acrobot-v1: -100, 100,000 | MountainCar-v0: -110, 200,000 |")
-    assert "| dqn | 401; 2 of 3, 4 k | not run yet | not run yet |" in lines
+    assert "| dqn | 401 *; 2 of 3, 5 k | not run yet | not run yet |" in lines
     assert "| apex-dqn | preset | not run yet | preset |" in lines
     assert not any(line.startswith("| sac |") for line in lines)
     assert not any(row.group == learn.rows.DEFAULTS for row in map(rows.get, learn.rows.DEFAULT))
@@ -195,23 +304,23 @@ def test_the_page_about_replay_has_a_table_and_a_picture_of_each_game_that_was_r
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in rows.ROWS}
     page = tmp_path / "replay.md"
     page.write_text(f"before\n{learn.readmes.BEGIN}\nold\n{learn.readmes.END}\nafter\n")
-    assert "##" not in replays.text(page, results, tmp_path, learn.report.score)
+    assert "##" not in replays.text(page, results, tmp_path)
     row = rows.ROWS["replay-space_invaders-priorities"]
-    curve = [[50_000, 1.0], [100_000, 3.0]]
-    results[row.name] = [{**run_of(row, seed), "curve": curve, "target_return": 44.0} for seed in range(2)]
-    text = replays.text(page, results, tmp_path, learn.report.score)
+    curve = [[0, 2.0], [1_000_000, 2.0]]
+    results[row.name] = [run_of(row, seed) | {"curve": curve} for seed in range(2)]
+    text = replays.text(page, results, tmp_path)
     assert "## Space Invaders" in text
     assert "Breakout" not in text
     assert "(replay-space_invaders.png)" in text
     assert text.count("| not run yet | | | |") == len(rows.REPLAYS) - 1
-    assert "`noisy=false`, `n_step=1` | 2 | 1000 k | 2.0 | 400.5 |" in text
-    assert "| 44; without replay 13 |" in text
-    (title,) = learn.report.pictures(results)
+    assert "`noisy=false`, `n_step=1` | 0 to 1 | 1000 k | 2.0 | 400.5 |" in text
+    assert "Young & Tian 2019 have 44 with DQN and 13 without replay" in text
+    (title,) = learn.curves.pictures(results)
     assert title == replays.picture("space_invaders")
-    assert {run.agent for run in learn.report.pictures(results)[title]} == {"priorities"}
+    assert {run.agent for run in learn.curves.pictures(results)[title]} == {"priorities"}
     page.write_text("no section")
     with pytest.raises(learn.readmes.NoSectionError):
-        replays.text(page, results, tmp_path, learn.report.score)
+        replays.text(page, results, tmp_path)
 
 
 def test_rows_about_replay_differ_in_one_thing_each(learn: Any) -> None:
