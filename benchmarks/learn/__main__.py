@@ -1,4 +1,4 @@
-"""`python -m benchmarks.learn`: learning targets, five seeds a row, the same with roles apart, and ablations of Ape-X.
+"""`python -m benchmarks.learn`: learning targets, the same with roles apart, and ablations of Ape-X, five seeds a row.
 
 Every (row, seed) that has a file under `benchmarks/results/learn` is left as it is; one that was interrupted goes on
 from its checkpoint under `runs/learn`. At the end, and after every run, docs/results.md and the agents'
@@ -13,11 +13,12 @@ import json
 import sys
 import tempfile
 import time
+from itertools import zip_longest
 from pathlib import Path
 
 from ..peers import ROOT
-from . import report
-from .rows import DEFAULT, ROWS, SEEDS
+from . import report, scores
+from .rows import DEFAULT, ROWS
 from .runs import RunError, run
 
 RESULTS, PAGE, RUNS = ROOT / "benchmarks" / "results" / "learn", ROOT / "docs" / "results.md", ROOT / "runs" / "learn"
@@ -30,7 +31,7 @@ def main() -> int:
     """Returns the process's exit code: 1 where a run failed or the time was up."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.learn", description=__doc__)
     parser.add_argument("--rows", default=",".join(DEFAULT), help="comma-separated (%(default)s)")
-    parser.add_argument("--seeds", default=",".join(map(str, SEEDS)), help="comma-separated (%(default)s)")
+    parser.add_argument("--seeds", help="comma-separated; else each row's own, 100 to 104 for most of them")
     parser.add_argument("--minutes", type=float, help="stop after so long; the same command goes on from there")
     parser.add_argument("--device", help="where rows are learnt, such as cuda; else each preset's own")
     parser.add_argument("--report", action="store_true", help="write docs/results.md and READMEs from what is there")
@@ -44,16 +45,21 @@ def main() -> int:
     if options.report:
         report.write(RESULTS, PAGE, AGENTS, REPLAY_PAGE)
         return 0
-    seeds = [int(seed) for seed in options.seeds.split(",")]
+    seeds = None if options.seeds is None else [int(seed) for seed in options.seeds.split(",")]
     deadline = None if options.minutes is None else time.monotonic() + 60 * options.minutes
     return work(names, seeds, deadline, () if options.device is None else (f"device={options.device}",))
 
 
-def work(names: list[str], seeds: list[int], deadline: float | None, settings: tuple[str, ...] = ()) -> int:
-    """Seeds outside, rows inside: an early end leaves every row with as many seeds as the others."""
+def work(names: list[str], seeds: list[int] | None, deadline: float | None, settings: tuple[str, ...] = ()) -> int:
+    """Seeds outside, rows inside: an early end leaves every row with as many seeds as the others.
+
+    Without `seeds` each row has its own.
+    """
     failed = 0
-    for seed in seeds:
-        for name in names:
+    for turn in zip_longest(*(ROWS[name].seeds if seeds is None else seeds for name in names)):
+        for name, seed in zip(names, turn, strict=True):
+            if seed is None:
+                continue
             path = RESULTS / name / f"seed-{seed}.json"
             if path.exists():
                 continue
@@ -73,9 +79,9 @@ def work(names: list[str], seeds: list[int], deadline: float | None, settings: t
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(result) + "\n")
             report.write(RESULTS, PAGE, AGENTS, REPLAY_PAGE)
-            word = "confirmed" if result["confirmed"] else "not reached"
+            word, score = "confirmed" if result["confirmed"] else "not reached", scores.last_weights(result)[0]
             print(
-                f"==> {name}, seed {seed}: {word}, {result['mean_return']:.1f} after {result['env_steps']:,} steps",
+                f"==> {name}, seed {seed}: {word}, {score:.1f} after {result['env_steps']:,} steps",
                 file=sys.stderr,
                 flush=True,
             )

@@ -9,8 +9,9 @@ each row and seed; do not edit. How a run is judged: [training](guides/training.
 - A run ends when the mean of a greedy evaluation reaches the target and that of a second one, on other episodes, does
   as well ("seeds that reach it"), or at its last step. {failed}
 - **Score**: the mean return of the **last** weights on 100 more episodes, which decided nothing: neither when a run
-  ended nor which settings it has. Rows marked * were run before there were such episodes; their score is that of the
-  second evaluation, so that a run that reached the target cannot be below it.
+  ended nor which settings it has. Rows marked * have runs from before there were such episodes; the
+  score of these is that of the second evaluation (20 episodes; 100 of Pendulum), so that a run that reached the
+  target cannot be below it.
 - **Seeds**: 100 to 104 chose no setting. Presets were chosen with seeds below 100, often with 0 to 4, so the rows
   that still have those seeds flatter ([where presets come from](#where-presets-and-targets-come-from)).
 - Reached: the interquartile mean over five seeds is at the target, and at least four seeds reach it. Brackets are 95%
@@ -18,8 +19,8 @@ each row and seed; do not edit. How a run is judged: [training](guides/training.
   leave out that 100 episodes are a sample. Of fewer seeds the plain mean is given, without an interval.
 - Steps: the median over all seeds; a seed that does not reach the target counts as later than all others. Roles apart
   may overshoot the limit by the steps on their way when it is reached.
-- Processor time is of the whole process, evaluations included, with one thread, next to another run on the other
-  core; that of runs that were interrupted is not known ("-").
+- Processor time is of the whole process, evaluations included, with one thread, on a machine with other work;
+  that of runs that were interrupted is not known ("-").
 - The command of a run, its commit and its machine are in its file (before 2026-11-28 without the command, which is
   `python -m benchmarks.learn --rows ROW --seeds SEED`; some of those commits are no longer in the history). Runs in
   one process can be repeated exactly on the same kind of processor; another kind rounds otherwise, and takes another

@@ -36,7 +36,7 @@ def agent_table(agent: str, results: Results) -> str:
     """One line for each environment of an agent."""
     out = [
         "| environment | target, by | seeds that reach it | confirmed after (steps, seeds in order)"
-        " | mean return of the last weights (episodes that decided nothing; * that ended the run) |",
+        " | mean return of the last weights (* on the episodes that confirm a target) |",
         "|---|---|---|---|---|",
     ]
     for name, row in ROWS.items():
@@ -51,7 +51,8 @@ def _cells(runs: list[Run]) -> str:
     steps = ", ".join(thousands(run["env_steps"]) if run["confirmed"] else "not" for run in runs)
     means = ", ".join(f"{last_weights(run)[0]:.3g}" + ("" if "score" in run else "*") for run in runs)
     reached = sum(run["confirmed"] for run in runs)
-    return f"{reached} of {len(runs)} | {steps} | {means} (of {last_weights(runs[0])[1]})"
+    episodes = ", ".join(map(str, sorted({last_weights(run)[1] for run in runs})))
+    return f"{reached} of {len(runs)} | {steps} | {means} (of {episodes})"
 
 
 def with_cells(overview: str, results: Results) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .readmes import BEGIN, END, SECTION, NoSectionError, thousands
 from .rows import GAMES, ONLINE, REPLAY, REPLAYS, ROWS
-from .scores import Results, mean_of_curve, of_last_weights, score, seeds
+from .scores import Results, mark, mean_of_curve, of_last_weights, score, seeds
 
 WAYS = {
     "none": "drawn uniformly from the newest 32 steps",
@@ -62,7 +62,7 @@ def table(game: str, results: Results) -> str:
             continue
         curves = [mean_of_curve(row, run) for run in runs]
         last = of_last_weights(runs)
-        out.append(f"{start} | {seeds(runs)} | {thousands(row.by)} | {score(curves)} | {score(last)} |")
+        out.append(f"{start} | {seeds(runs)} | {thousands(row.by)} | {score(curves)} | {score(last)}{mark(runs)} |")
     return "\n".join([*out, "", theirs(game)])
 
 

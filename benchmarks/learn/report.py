@@ -150,7 +150,7 @@ def _default_cell(row: Row, runs: list[Run]) -> str:
         return "not run yet"
     reached, median = sum(run["confirmed"] for run in runs), scores.median_steps(runs)
     steps = f", {readmes.thousands(round(median))}" if math.isfinite(median) else f", > {readmes.thousands(row.by)}"
-    return f"{statistics.mean(scores.of_last_weights(runs)):.0f}{_mark(runs)}; {reached} of {len(runs)}{steps}"
+    return f"{statistics.mean(scores.of_last_weights(runs)):.0f}{scores.mark(runs)}; {reached} of {len(runs)}{steps}"
 
 
 def _reached(row: Row, runs: list[Run]) -> str:
@@ -162,12 +162,7 @@ def _reached(row: Row, runs: list[Run]) -> str:
 
     spread = f"{shown(median)} ({shown(steps[0])} to {shown(steps[-1])})" if math.isfinite(steps[0]) else "-"
     reached = sum(run["confirmed"] for run in runs)
-    return f"{scores.score(scores.of_last_weights(runs))}{_mark(runs)} | {reached} of {len(runs)} | {spread}"
-
-
-def _mark(runs: list[Run]) -> str:
-    """Marks scores of episodes that decided when a run ended."""
-    return "" if all("score" in run for run in runs) else " *"
+    return f"{scores.score(scores.of_last_weights(runs))}{scores.mark(runs)} | {reached} of {len(runs)} | {spread}"
 
 
 def _sources(runs: list[Run]) -> str:
@@ -187,8 +182,8 @@ def failed_confirmations(results: Results) -> str:
     runs = [run for name, own in results.items() if not ROWS[name].until_max_steps for run in own]
     times = [sum(point[1] >= run["target_return"] for point in run["curve"]) - run["confirmed"] for run in runs]
     return (
-        f"In {sum(count > 0 for count in times)} of {len(runs)} runs of this page the second one did not agree at"
-        f" least once ({sum(times)} times in all), and the run went on."
+        f"In {sum(count > 0 for count in times)} of the {len(runs)} runs that stop at a target the second one did not"
+        f" agree at least once ({sum(times)} times in all), and the run went on."
     )
 
 
@@ -205,7 +200,7 @@ def ablations_table(results: Results, group: str) -> str:
 def _of_curves(row: Row, runs: list[Run]) -> str:
     """The mean of the curve and the score of the last weights: two cells."""
     means = [scores.mean_of_curve(row, run) for run in runs]
-    return f"{scores.score(means)} | {scores.score(scores.of_last_weights(runs))}"
+    return f"{scores.score(means)} | {scores.score(scores.of_last_weights(runs))}{scores.mark(runs)}"
 
 
 def control_table(results: Results) -> str:

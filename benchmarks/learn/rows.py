@@ -10,7 +10,9 @@ from reverie.agents import BUILT_IN, find
 TARGETS, APART, ABLATIONS, DEFAULTS, REPLAY = "targets", "apart", "ablations", "defaults", "replay"
 PARTS, CONTROL = "parts", "control"
 SEEDS = (100, 101, 102, 103, 104)
-"""Of the tables: none of them chose a setting. Presets were chosen with seeds below 100."""
+"""Of rows that stop at a target: none of them chose a setting. Presets were chosen with seeds below 100."""
+LONG_SEEDS = (0, 1, 2, 3, 4)
+"""Of rows that take up to an hour a seed."""
 NO_VELOCITIES = "no-velocities"
 """The name of presets whose wrapper hides velocities."""
 
@@ -41,6 +43,13 @@ class Row:
     """Environment steps before the first update, where curves are compared at equal updates."""
     every: int = 0
     """Environment steps between the points at which curves of equal length are compared."""
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds with which it is run."""
+        if self.group in (REPLAY, PARTS, CONTROL):
+            return LONG_SEEDS[: {REPLAY: 5, PARTS: PARTS_SEEDS, CONTROL: CONTROL_SEEDS}[self.group]]
+        return SEEDS[:DEFAULT_SEEDS] if self.group == DEFAULTS else SEEDS
 
     @property
     def learner(self) -> str:

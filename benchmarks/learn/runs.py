@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,12 @@ from reverie.runners.reports import logs
 from ..peers import ROOT, Peer, python_of
 from ..report import machine
 from .rows import Row
+from .scores import EPISODES
 
 COMMAND = [sys.executable, "-c", "from reverie.cli import main; main()"]
 SB3 = Peer("sb3-walkers", "walkers_sb3", ("stable-baselines3==2.9.2", "gymnasium[mujoco]==1.4.0", "mujoco==4.0.0"))
-EPISODES = 100
-"""That score the last weights of every run: those of `reverie eval`, which no run plays."""
+TRAINED = "trained.json"
+"""Of a run's folder: what is kept of it but for its score."""
 GRACE = 60.0
 """Seconds for a run that was asked to stop to write its checkpoint."""
 
@@ -41,6 +43,18 @@ def run(row: Row, seed: int, folder: Path, seconds: float | None) -> dict[str, A
     """
     if row.library != "reverie":
         return _of_another_library(row, seed, seconds)
+    begun, trained = time.monotonic(), folder / TRAINED
+    if not trained.exists():
+        found = _train(row, seed, folder, seconds)
+        if found is None:
+            return None
+        trained.write_text(json.dumps(found))  # if scoring is interrupted, the next call does not train on
+    found = json.loads(trained.read_text())
+    score = _score(folder, found["env_steps"], None if seconds is None else seconds - (time.monotonic() - begun))
+    return None if score is None else {**found, "score": score}
+
+
+def _train(row: Row, seed: int, folder: Path, seconds: float | None) -> dict[str, Any] | None:
     arguments = row.arguments(seed, str(folder))
     if folder.exists():
         try:
@@ -69,17 +83,27 @@ def run(row: Row, seed: int, folder: Path, seconds: float | None) -> dict[str, A
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     found = result(row, folder, json.loads(out.splitlines()[-1]), used, resumed="--resume" in arguments)
-    return {**found, "command": shlex.join(["reverie", *row.arguments(seed, "FOLDER")]), "score": _score(folder)}
+    return {**found, "command": shlex.join(["reverie", *row.arguments(seed, "FOLDER")])}
 
 
-def _score(folder: Path) -> dict[str, Any]:
-    """The last weights on episodes that decided nothing, neither when the run ended nor which settings it has."""
+def _score(folder: Path, env_steps: int, seconds: float | None) -> dict[str, Any] | None:
+    """The last weights on episodes that decided nothing, neither when the run ended nor which settings it has.
+
+    None if `seconds` are up first. Raises `RunError`, also for a checkpoint that is not of the run's last step.
+    """
     command = [*COMMAND, "eval", str(folder), "--episodes", str(EPISODES), "--json"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return None
     if done.returncode or not done.stdout:
         raise RunError(f"{folder}: its last weights cannot be evaluated: {_last_line(done.stderr)}")
     found = json.loads(done.stdout.splitlines()[-1])
+    if found["env_steps"] != env_steps:
+        raise RunError(
+            f"{folder}: its newest checkpoint is of {found['env_steps']:,} steps, and the run of {env_steps:,}"
+        )
     return {"mean_return": found["mean_return"], "num_episodes": found["num_episodes"]}
 
 
@@ -103,7 +127,9 @@ def _of_another_library(row: Row, seed: int, seconds: float | None) -> dict[str,
     measured = json.loads(done.stdout.splitlines()[-1])
     known = {"row": row.name, "agent": row.agent, "env_id": row.env_id, "seed": seed, "settings": []}
     reached = {"target_return": row.reach, "confirmed": measured["mean_return"] >= row.reach}
-    return {**known, **reached, **measured, **_circumstances()}
+    score = {name: measured[name] for name in ("mean_return", "num_episodes")}
+    words = shlex.join(["python", *map(str, command[1:])])
+    return {**known, **reached, **measured, **_circumstances(), "command": words, "score": score}
 
 
 def result(row: Row, folder: Path, printed: dict[str, Any], cpu_seconds: float, *, resumed: bool) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from reverie.runners.reports.scores import bootstrap_interval, interquartile_mea
 
 from .rows import ROWS, SEEDS, Row
 
+EPISODES = 100
+"""That score the last weights of every run: those of `reverie eval`, which no run plays."""
 Run = dict[str, Any]
 Results = dict[str, list[Run]]
 
@@ -23,15 +25,25 @@ def read(folder: Path) -> Results:
     """Results by row, in the rows' order, seeds in order.
 
     A row has seeds that chose nothing (`SEEDS`) or others, never both: the larger set, and of equal ones the first.
+    Files of other settings than the row's, but for the device, are left out.
     """
     found: Results = {}
     for name in ROWS:
         paths = sorted((folder / name).glob("seed-*.json"), key=lambda path: int(path.stem[5:]))
-        runs = [json.loads(path.read_text()) for path in paths]
+        runs = [run for run in map(_load, paths) if _own_settings(run) == list(ROWS[name].settings)]
         fresh = [run for run in runs if run["seed"] in SEEDS]
         others = [run for run in runs if run["seed"] not in SEEDS]
         found[name] = fresh if len(fresh) >= len(others) else others
     return found
+
+
+def _load(path: Path) -> Run:
+    run: Run = json.loads(path.read_text())
+    return run
+
+
+def _own_settings(run: Run) -> list[str]:
+    return [setting for setting in run["settings"] if not setting.startswith("device=")]
 
 
 def last_weights(run: Run) -> tuple[float, int]:
@@ -68,6 +80,15 @@ def score(values: Sequence[float]) -> str:
         return f"{statistics.mean(values):.1f}"
     low, high = bootstrap_interval(values)
     return f"{interquartile_mean(values):.1f} [{low:.1f}, {high:.1f}]"
+
+
+def mark(runs: Sequence[Run]) -> str:
+    """Marks scores of fewer episodes, or of those that ended the runs that reached their target."""
+    return "" if all("score" in run or _as_good(run) for run in runs) else " *"
+
+
+def _as_good(run: Run) -> bool:
+    return ROWS[run["row"]].until_max_steps and run["num_episodes"] >= EPISODES
 
 
 def seeds(runs: Sequence[Run]) -> str:

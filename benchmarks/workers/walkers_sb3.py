@@ -2,7 +2,7 @@
 
 Settings of its zoo (rl-baselines3-zoo, `sac.yml`, Hopper and HalfCheetah: `learning_starts` 10,000, otherwise the
 library's). Every 10,000 steps the mean return of ten greedy episodes, on the seeds that Reverie's evaluations have; at
-the end that of twenty others. Prints one JSON object.
+the end that of a hundred others. Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import stable_baselines3
 import torch
 from stable_baselines3 import SAC
 
-EVERY, SCREENING, CONFIRMING = 10_000, range(10_000, 10_010), range(20_000, 20_020)
+EVERY, SCREENING, SCORING = 10_000, range(10_000, 10_010), range(30_000, 30_100)
 """Steps between two evaluations, and seeds of Reverie's."""
 
 
@@ -49,7 +49,7 @@ def main() -> None:
         evaluating += time.perf_counter() - began
         print(f"{done:,} steps, {time.perf_counter() - start:.0f} s: {curve[-1][1]:.1f}", file=sys.stderr, flush=True)
     seconds = time.perf_counter() - start
-    last = greedy_return(model, env_id, CONFIRMING)
+    last = greedy_return(model, env_id, SCORING)
     print(
         json.dumps(
             {
@@ -58,7 +58,7 @@ def main() -> None:
                 "seconds": round(seconds, 1),
                 "seconds_of_evaluations": round(evaluating, 1),
                 "mean_return": last,
-                "num_episodes": len(CONFIRMING),
+                "num_episodes": len(SCORING),
                 "cpu_seconds": round(time.process_time() - cpu, 1),
                 "curve": curve,
                 "library": f"stable-baselines3 {stable_baselines3.__version__}",

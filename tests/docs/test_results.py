@@ -14,6 +14,7 @@ pytest.importorskip("torch")
 pytest.importorskip("matplotlib")
 
 import reverie
+from reverie.runners.reports.evaluation import Evaluator
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -81,6 +82,7 @@ def run_of(row: Any, seed: int, *, confirmed: bool = True) -> dict[str, Any]:
         "mean_return": 400.0 + seed,
         "num_episodes": 20,
         "target_return": row.reach,
+        "settings": list(row.settings),
         "curve": [[1_000, 0.0], [2_000, 300.0]],
         "cpu_seconds": 9.0,
         "date": "2026-11-28 09:00 UTC",
@@ -122,6 +124,39 @@ def test_seeds_that_chose_nothing_replace_the_others_as_soon_as_there_are_as_man
     assert learn.scores.seeds(learn.scores.read(tmp_path)[row.name]) == "100, 101, 104"
 
 
+def test_files_of_other_settings_than_the_rows_are_left_out_but_for_the_device(learn: Any, tmp_path: Path) -> None:
+    row = learn.rows.ROWS["lunarlander-apex-dqn-250"]
+    (tmp_path / row.name).mkdir()
+    for seed, settings in enumerate([row.settings, (*row.settings, "device=cuda"), ("anneal_updates=70_000",)]):
+        file = tmp_path / row.name / f"seed-{seed}.json"
+        file.write_text(json.dumps(run_of(row, seed) | {"settings": list(settings)}))
+    assert [run["seed"] for run in learn.scores.read(tmp_path)[row.name]] == [0, 1]
+
+
+def test_each_row_has_seeds_of_its_own_and_those_that_stop_at_a_target_the_ones_that_chose_nothing(
+    learn: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    main, began = sys.modules["benchmarks.learn.__main__"], []
+
+    def run(row: Any, seed: int, folder: Path, left: float | None) -> None:
+        began.append((row.name, seed))
+        raise main.RunError("not trained here")
+
+    monkeypatch.setattr(main, "run", run)
+    monkeypatch.setattr(main, "RESULTS", tmp_path)
+    names = ["cartpole-dqn", "defaults-acrobot-dqn", "parts-all"]
+    assert main.work(names, None, None) == 1
+    assert began[:3] == [("cartpole-dqn", 100), ("defaults-acrobot-dqn", 100), ("parts-all", 0)], "seeds are outside"
+    assert [[seed for name, seed in began if name == row] for row in names] == [
+        [100, 101, 102, 103, 104],
+        [100, 101, 102],
+        [0, 1, 2],
+    ]
+    began.clear()
+    main.work(names[:1], [7], None)
+    assert began == [("cartpole-dqn", 7)]
+
+
 def test_a_seed_that_does_not_reach_the_target_counts_as_later_than_all_others(learn: Any) -> None:
     row = learn.rows.ROWS["cartpole-dqn"]
     runs = [run_of(row, seed, confirmed=seed < 3) for seed in range(5)]
@@ -139,9 +174,8 @@ def test_curves_of_equal_length_are_compared_at_equal_numbers_of_updates(learn: 
     # Returns that rise with the updates alone: evaluated at other steps, and more often, they have the same mean.
     for row in (one, four):
         end = row.by - row.first
-        curve = [
-            [step, 100.0 * max(0, step - row.first) / end] for step in (0, row.first, row.first + end // 3, row.by)
-        ]
+        steps = [0, row.first, row.by] if row is one else [0, row.first, *range(row.first + 700, row.by, 700), row.by]
+        curve = [[step, 100.0 * max(0, step - row.first) / end] for step in steps]
         assert learn.scores.mean_of_curve(row, {"curve": curve}) == pytest.approx(52.5)
 
 
@@ -169,7 +203,9 @@ def test_the_page_counts_the_evaluations_that_a_second_one_did_not_confirm(learn
         run_of(row, 2, confirmed=False) | {"curve": [[1, 500.0], [2, 20.0]]},
     ]
     said = learn.report.failed_confirmations(results)
-    assert said.startswith("In 2 of 3 runs of this page the second one did not agree at least once (3 times in all)")
+    assert said.startswith(
+        "In 2 of the 3 runs that stop at a target the second one did not agree at least once (3 times in all)"
+    )
 
 
 def test_a_file_has_the_command_and_the_score_of_its_last_weights(learn: Any, tmp_path: Path) -> None:
@@ -179,12 +215,20 @@ def test_a_file_has_the_command_and_the_score_of_its_last_weights(learn: Any, tm
     found = runs.run(row, 100, tmp_path / "run", None)
     assert found is not None
     assert found["command"].startswith(
-        "reverie train dqn --env CartPole-v1 --seed 100 --out FOLDER --set target_return=475"
+        "reverie train dqn --env CartPole-v1 --seed 100 --out FOLDER --set target_return"
     )
-    assert found["score"]["num_episodes"] == 100
-    assert 8.0 <= found["score"]["mean_return"] <= 500.0
+    evaluator = Evaluator("CartPole-v1", 100)
     policy = reverie.load_policy(tmp_path / "run")
+    played = evaluator.evaluate(policy, tuple(range(30_000, 30_100)))
+    evaluator.close()
+    assert found["score"] == {"mean_return": pytest.approx(played.mean_return), "num_episodes": 100}
     assert policy.run.env_steps == found["env_steps"]
+    again = runs.run(row, 100, tmp_path / "run", None)
+    assert again == found, "it was trained, and is scored alone"
+    (tmp_path / "run" / runs.TRAINED).write_text(json.dumps(found | {"env_steps": 7}))
+    with pytest.raises(runs.RunError, match=r"its newest checkpoint is of 1,50\d steps, and the run of 7"):
+        runs.run(row, 100, tmp_path / "run", None)
+    assert runs.run(row, 100, tmp_path / "run", 0.01) is None, "its time is up before it is scored"
 
 
 def test_a_readme_tells_each_seed_and_the_overview_the_range(learn: Any) -> None:
@@ -229,9 +273,10 @@ def test_walkers_are_a_table_and_pictures_of_their_own_next_to_another_library(l
         curve = [[step, returns] for step in rows[name].points]
         known = run_of(rows[name], 0) | {"target_return": None, "cpu_seconds": 7.0}
         results[name] = [{**known, "curve": curve, "mean_return": returns}]
+    results["control-hopper-sb3-sac"][0] = scored(results["control-hopper-sb3-sac"][0], 95.0)
     text = learn.report.texts(results, page.parent, page)[page].partition("## Walkers")[2]
-    assert "| Hopper-v5 | sac | 0 | 300 k | 120.0 | 120.0 | 7 s |" in text
-    assert "| Hopper-v5 | sb3: sac | 0 | 300 k | 80.0 | 80.0 | 7 s |" in text
+    assert "| Hopper-v5 | sac | 0 | 300 k | 120.0 | 120.0 * | 7 s |" in text
+    assert "| Hopper-v5 | sb3: sac | 0 | 300 k | 80.0 | 95.0 | 7 s |" in text
     assert "| Hopper-v5 | ppo | not run yet | 1000 k | | | |" in text
     assert "| Hopper-v5 | sac, `layer_norm=true` | not run yet | 300 k | | | |" in text
     assert text.count("![") == 1
@@ -252,7 +297,8 @@ def test_a_row_of_another_library_is_run_by_its_worker_and_says_which_library(
 
     row = learn.rows.ROWS["control-hopper-sb3-sac"]
     worker(
-        """print('{"library": "sb3 1", "mean_return": 5.0, "curve": [[10000, 1.0]]}'); assert sys.argv[3:] == """
+        """print('{"library": "sb3 1", "mean_return": 5.0, "num_episodes": 100, "curve": [[10000, 1.0]]}');"""
+        + " assert sys.argv[3:] == "
         + (f"['Hopper-v5', '4', '{row.by}']")
     )
     found = runs.run(row, 4, tmp_path, None)
@@ -261,6 +307,8 @@ def test_a_row_of_another_library_is_run_by_its_worker_and_says_which_library(
     assert found["target_return"] == 3800.0
     assert found["machine"]
     assert not found["confirmed"]
+    assert found["score"] == {"mean_return": 5.0, "num_episodes": 100}
+    assert found["command"] == f"python -m workers.walkers_sb3 Hopper-v5 4 {row.by}"
     with pytest.raises(runs.RunError, match="which does not take device=cuda"):
         runs.run(dataclasses.replace(row, settings=("device=cuda",)), 4, tmp_path, None)
     worker("sys.exit('no such environment')")
@@ -307,7 +355,7 @@ def test_the_page_about_replay_has_a_table_and_a_picture_of_each_game_that_was_r
     assert "##" not in replays.text(page, results, tmp_path)
     row = rows.ROWS["replay-space_invaders-priorities"]
     curve = [[0, 2.0], [1_000_000, 2.0]]
-    results[row.name] = [run_of(row, seed) | {"curve": curve} for seed in range(2)]
+    results[row.name] = [run_of(row, seed) | {"curve": curve, "num_episodes": 100} for seed in range(2)]
     text = replays.text(page, results, tmp_path)
     assert "## Space Invaders" in text
     assert "Breakout" not in text

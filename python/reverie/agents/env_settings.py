@@ -26,7 +26,7 @@ class EnvSettings:
     """Whether networks normalise numbers by their running mean and deviation, which the learner updates."""
     normalise_rewards: bool = False
     """Whether the learner divides rewards by the running deviation of discounted returns, within 10; tables store them
-    as they are, and returns are reported so."""
+    as they are, and returns are reported so. First priorities that actors compute of n-step items have no bound."""
     network: str = ""
     """A factory as `module:name` of the layers in front of the agent's own: called with the `EnvSpec`, it returns a
     `torch.nn.Module` that computes features `[B, F]` of observations `[B, ...]`. In Python a function may be given."""

@@ -308,8 +308,7 @@ class Statistics:
 
     def scaled(self, data: dict[str, Any]) -> dict[str, Any]:
         """A batch with rewards in deviations of the discounted returns, if rewards are normalised: at most ten."""
-        deviation = self.reward_deviation()
-        return data if deviation == 1.0 else {**data, "reward": in_deviations(data["reward"], deviation)}
+        return {**data, "reward": in_deviations(data["reward"], self.reward_deviation())}
 
     def reward_deviation(self) -> float:
         """The number that rewards are divided by; 1 if they are not normalised."""
@@ -336,7 +335,7 @@ class Statistics:
 
 
 def in_deviations(reward: Tensor, deviation: float) -> Tensor:
-    """Rewards in this unit, at most `REWARD_BOUND` of it. A deviation of 1 is that of rewards as they are."""
+    """Rewards divided by `deviation`, within `REWARD_BOUND`. With a deviation of 1, rewards that are not normalised."""
     return reward if deviation == 1.0 else (reward / deviation).clip(-REWARD_BOUND, REWARD_BOUND)
 
 

@@ -1,5 +1,6 @@
 """What a kill leaves of runs with a journal, and how a resumed run continues."""
 
+import contextlib
 import dataclasses
 import multiprocessing
 import os
@@ -75,14 +76,24 @@ def test_a_run_whose_processes_are_all_killed_continues_with_what_was_acknowledg
         return sum(one["env_steps"] for one in counts) > int(found[-1].name) + 40
 
     def stopped_far_enough():
-        """The same of a run that is stopped then, so that no checkpoint has these steps before the kill."""
+        """The same, with all processes stopped, so that no later checkpoint takes in these steps before the kill."""
         if not far_enough():
             return False
         os.killpg(child.pid, signal.SIGSTOP)
+        until(lambda: states() <= {"T"})
         if far_enough():
             return True
         os.killpg(child.pid, signal.SIGCONT)
         return False
+
+    def states():
+        """Of the run's processes, "T" for one that is stopped, without those that have ended."""
+        found = set()
+        for file in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):
+                state, _, group = file.read_text().rpartition(")")[2].split()[:3]
+                found |= {state} if int(group) == child.pid and state != "Z" else set()
+        return found
 
     options = ["--runner", runner, "--max-steps", "1000000000", "--journal", *disk]
     with (tmp_path / "first.log").open("w") as log:
