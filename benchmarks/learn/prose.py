@@ -41,7 +41,7 @@ How settings were chosen, as far as it was written down: Ape-X DQN on CartPole b
 ([cartpole-gorila-impala](measurements/cartpole-gorila-impala.md)), D4PG in five tries with seed 0, PPO on Pendulum
 without velocities in three rounds (seeds 0 to 4 reached the target 1, 2 and then 5 times of 5, the last after
 `noise_theta` was chosen with seeds 10 to 14), Ape-X DQN's width for 250 on LunarLander with seeds 10 and 11, after
-seeds 0 to 4 had reached it 3 times of 5. Earlier results of a row are in the history of its files.
+seeds 0 to 4 had it confirmed 3 times of 5. Earlier results of a row are in the history of its files.
 """
 APART_HEAD = """\
 
