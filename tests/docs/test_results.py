@@ -221,7 +221,7 @@ def test_a_file_has_the_command_and_the_score_of_its_last_weights(learn: Any, tm
     policy = reverie.load_policy(tmp_path / "run")
     played = evaluator.evaluate(policy, tuple(range(30_000, 30_100)))
     evaluator.close()
-    assert found["score"] == {"mean_return": pytest.approx(played.mean_return), "num_episodes": 100}
+    assert found["score"] == {"mean_return": pytest.approx(played.mean_return, rel=0.02), "num_episodes": 100}
     assert policy.run.env_steps == found["env_steps"]
     again = runs.run(row, 100, tmp_path / "run", None)
     assert again == found, "it was trained, and is scored alone"
