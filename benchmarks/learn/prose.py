@@ -31,10 +31,9 @@ ORIGINS = """\
 ## Where presets and targets come from
 
 The targets of CartPole, LunarLander, MountainCarContinuous, BipedalWalker and MountainCar are Gymnasium's thresholds
-or next to them; Pendulum (-170), Acrobot (-90) and Pendulum without velocities (-220) have none or one that is easily
-reached, and have what other libraries' tuned agents reach, rounded. Limits of steps were set after first runs, and so
-differ. Screening episodes of Pendulum begin nearer to upright than the others (1.23 against 1.58 rad on average), so
-its curves are higher than its scores.
+or next to them; those of Pendulum (-170), Acrobot (-90) and Pendulum without velocities (-220, next to the -218 of
+Stable-Baselines3's zoo) are ours. Limits of steps differ by agent. Screening episodes of Pendulum begin nearer to
+upright than the others (1.23 against 1.58 rad on average), so its curves are higher than its scores.
 
 How settings were chosen, as far as it was written down: Ape-X DQN on CartPole by sweeps over seeds 0 to 15
 ([cartpole-dqn](measurements/cartpole-dqn.md)), Gorila and IMPALA by tries on seeds 0 to 9
@@ -87,6 +86,6 @@ CONTROL_HEAD = """\
 Curves of equal length, up to {seeds} seeds, without a stop at a target: presets for HalfCheetah-v5 (SAC, TD3) and
 defaults for continuous actions (D4PG, PPO), next to Stable-Baselines3's SAC with its zoo's settings, which is
 evaluated on the same seeds. "Mean of the curve" is the greedy return of ten episodes averaged over points every
-10,000 steps (PPO: 20,000); "last weights" that of other episodes (100; 20 of Stable-Baselines3). Of Stable-Baselines3
-processor time is without the start of its process.
+10,000 steps (PPO: 20,000); "last weights" that of 100 other episodes. Of Stable-Baselines3 processor time is without
+the start of its process.
 """

@@ -48,8 +48,12 @@ def run(row: Row, seed: int, folder: Path, seconds: float | None) -> dict[str, A
         found = _train(row, seed, folder, seconds)
         if found is None:
             return None
-        trained.write_text(json.dumps(found))  # if scoring is interrupted, the next call does not train on
+        written = trained.with_suffix(".part")
+        written.write_text(json.dumps(found))
+        written.replace(trained)  # if scoring is interrupted, the next call does not train on
     found = json.loads(trained.read_text())
+    if found["command"] != (command := _command(row, seed)):
+        raise RunError(f"{folder} has a run of `{found['command']}`, and the row is `{command}`: remove the folder")
     score = _score(folder, found["env_steps"], None if seconds is None else seconds - (time.monotonic() - begun))
     return None if score is None else {**found, "score": score}
 
@@ -83,7 +87,11 @@ def _train(row: Row, seed: int, folder: Path, seconds: float | None) -> dict[str
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     found = result(row, folder, json.loads(out.splitlines()[-1]), used, resumed="--resume" in arguments)
-    return {**found, "command": shlex.join(["reverie", *row.arguments(seed, "FOLDER")])}
+    return {**found, "command": _command(row, seed)}
+
+
+def _command(row: Row, seed: int) -> str:
+    return shlex.join(["reverie", *row.arguments(seed, "FOLDER")])
 
 
 def _score(folder: Path, env_steps: int, seconds: float | None) -> dict[str, Any] | None:

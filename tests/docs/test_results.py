@@ -208,6 +208,7 @@ def test_the_page_counts_the_evaluations_that_a_second_one_did_not_confirm(learn
     )
 
 
+@pytest.mark.long
 def test_a_file_has_the_command_and_the_score_of_its_last_weights(learn: Any, tmp_path: Path) -> None:
     from benchmarks.learn import runs
 
@@ -225,6 +226,8 @@ def test_a_file_has_the_command_and_the_score_of_its_last_weights(learn: Any, tm
     assert policy.run.env_steps == found["env_steps"]
     again = runs.run(row, 100, tmp_path / "run", None)
     assert again == found, "it was trained, and is scored alone"
+    with pytest.raises(runs.RunError, match=r"has a run of `reverie train dqn .*n_step=5.*remove the folder"):
+        runs.run(dataclasses.replace(row, settings=("n_step=5",)), 100, tmp_path / "run", None)
     (tmp_path / "run" / runs.TRAINED).write_text(json.dumps(found | {"env_steps": 7}))
     with pytest.raises(runs.RunError, match=r"its newest checkpoint is of 1,50\d steps, and the run of 7"):
         runs.run(row, 100, tmp_path / "run", None)
