@@ -74,12 +74,17 @@ def mean_of_curve(row: Row, run: Run) -> float:
     return float(np.interp(row.points, steps, returns).mean())
 
 
+def mean(values: Sequence[float]) -> float:
+    """The interquartile mean; of fewer than five runs the plain one."""
+    return statistics.mean(values) if len(values) < 5 else interquartile_mean(values)
+
+
 def score(values: Sequence[float]) -> str:
-    """Interquartile mean and interval; of fewer than five runs their mean alone."""
+    """`mean` and, of five runs and more, its interval."""
     if len(values) < 5:
-        return f"{statistics.mean(values):.1f}"
+        return f"{mean(values):.1f}"
     low, high = bootstrap_interval(values)
-    return f"{interquartile_mean(values):.1f} [{low:.1f}, {high:.1f}]"
+    return f"{mean(values):.1f} [{low:.1f}, {high:.1f}]"
 
 
 def mark(runs: Sequence[Run]) -> str:
