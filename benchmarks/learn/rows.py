@@ -98,16 +98,8 @@ def _targets() -> list[Row]:
         *(Row(f"pendulum-{agent}", agent, "Pendulum-v1", -170.0, 50_000) for agent in pendulum),
         Row("pendulum-ppo", "ppo", "Pendulum-v1", -170.0, 100_000),
         Row("acrobot-apex-dqn", "apex-dqn", "Acrobot-v1", -90.0, 150_000),
-        Row("lunarlander-apex-dqn", "apex-dqn", "LunarLander-v3", 200.0, 400_000),
-        # Beyond Gymnasium's threshold of 200, with a rate that falls: what other libraries' DQN has with priorities.
-        Row(
-            "lunarlander-apex-dqn-250",
-            "apex-dqn",
-            "LunarLander-v3",
-            250.0,
-            300_000,
-            ("anneal_updates=70_000", "hidden=[256,256]"),
-        ),
+        # Beyond Gymnasium's threshold of 200: what other libraries' DQN has with priorities at the end of as many steps.
+        Row("lunarlander-apex-dqn", "apex-dqn", "LunarLander-v3", 250.0, 300_000, until_max_steps=True),
         Row("lunarlander-ppo", "ppo", "LunarLander-v3", 200.0, 500_000),
         Row("mountaincarcontinuous-apex-dpg", "apex-dpg", "MountainCarContinuous-v0", 90.0, 300_000),
         # As many updates with hindsight as without.
@@ -188,6 +180,7 @@ def _ablations() -> list[Row]:
         _ablation("priorities-none", 4, "priority_exponent=0.0", "importance_exponent=0.0"),
         _ablation("n-step-1", 4, "n_step=1"),
         _ablation("precision-bfloat16", 4, "precision=bfloat16"),
+        _ablation("munchausen-0.9", 4, "munchausen=0.9"),
     ]
 
 
@@ -279,8 +272,10 @@ RAINBOWS = {
     "uniform": ("prioritized=false",),
     "one-step": ("n_step=1",),
     "no-double": ("double=false",),
+    "munchausen": ('head="quantile"', "double=false", "munchausen=0.9"),
 }
-"""Rainbow as it is, and with one of its parts exchanged, by the row's name."""
+"""Rainbow as it is, and with one of its parts exchanged, by the row's name. Munchausen needs another head than the
+preset's: it is next to "quantile"."""
 
 
 def _parts() -> list[Row]:

@@ -125,9 +125,9 @@ def test_seeds_that_chose_nothing_replace_the_others_as_soon_as_there_are_as_man
 
 
 def test_files_of_other_settings_than_the_rows_are_left_out_but_for_the_device(learn: Any, tmp_path: Path) -> None:
-    row = learn.rows.ROWS["lunarlander-apex-dqn-250"]
+    row = learn.rows.ROWS["bitflips-dqn-her"]
     (tmp_path / row.name).mkdir()
-    for seed, settings in enumerate([row.settings, (*row.settings, "device=cuda"), ("anneal_updates=70_000",)]):
+    for seed, settings in enumerate([row.settings, (*row.settings, "device=cuda"), row.settings[:-1]]):
         file = tmp_path / row.name / f"seed-{seed}.json"
         file.write_text(json.dumps(run_of(row, seed) | {"settings": list(settings)}))
     assert [run["seed"] for run in learn.scores.read(tmp_path)[row.name]] == [0, 1]
@@ -170,7 +170,7 @@ def test_curves_of_equal_length_are_compared_at_equal_numbers_of_updates(learn: 
     one, four = learn.rows.ROWS["actors-1"], learn.rows.ROWS["actors-4"]
     assert one.points == list(range(1_500, 11_001, 500))
     assert four.points == list(range(3_000, 41_001, 2_000))
-    assert [len(row.points) for row in learn.rows.ROWS.values() if row.group == learn.rows.PARTS] == [10] * 9
+    assert [len(row.points) for row in learn.rows.ROWS.values() if row.group == learn.rows.PARTS] == [10] * 10
     # Returns that rise with the updates alone: evaluated at other steps, and more often, they have the same mean.
     for row in (one, four):
         end = row.by - row.first
@@ -247,13 +247,17 @@ def test_a_readme_tells_each_seed_and_the_overview_the_range(learn: Any) -> None
     assert second.endswith("| as it was |")
 
 
-def test_the_overview_has_the_result_of_the_preset_and_not_of_a_row_with_other_settings(learn: Any) -> None:
-    preset, other = (learn.rows.ROWS[f"lunarlander-apex-dqn{tail}"] for tail in ("", "-250"))
+def test_the_overview_has_the_result_of_the_preset_and_not_of_a_row_with_other_settings(
+    learn: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preset = learn.rows.ROWS["lunarlander-apex-dqn"]
+    other = dataclasses.replace(preset, name="other", settings=("n_step=1",))
+    monkeypatch.setitem(learn.rows.ROWS, other.name, other)
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in learn.rows.ROWS}
     results[preset.name], results[other.name] = [run_of(preset, 0)], [run_of(other, 0), run_of(other, 1)]
     line = learn.readmes.with_cells("| [`apex_dqn`](x) | a paper | discrete | LunarLander-v3 | old |", results)
-    assert line.endswith("| 200 on 20 other episodes: 3 k to 3 k steps, 1 of 1 seeds |")
-    assert "`anneal_updates=70_000`" in learn.readmes.agent_table("apex-dqn", results)
+    assert line.endswith("| 250 on 20 other episodes: 3 k to 3 k steps, 1 of 1 seeds |")
+    assert "`n_step=1`" in learn.readmes.agent_table("apex-dqn", results)
 
 
 def test_parts_of_rainbow_are_a_table_and_a_picture_of_their_own(learn: Any) -> None:

@@ -14,12 +14,13 @@ from reverie.agents.discrete import PRECISIONS, HoldSettings
 from reverie.agents.environments import EnvSpec
 from reverie.agents.inputs import front_sizes
 from reverie.agents.layers import num_parameters
+from reverie.agents.munchausen import MunchausenSettings
 from reverie.agents.optimizers import RateSettings
 from reverie.tables import Table
 
 
 @dataclass(frozen=True, kw_only=True)
-class ApexDqnConfig(replay.PrioritizedSettings, HoldSettings, RateSettings):
+class ApexDqnConfig(replay.PrioritizedSettings, HoldSettings, RateSettings, MunchausenSettings):
     """Names follow the paper where it has one; the presets name the source of their numbers."""
 
     hidden: tuple[int, ...]
@@ -45,6 +46,7 @@ class ApexDqnConfig(replay.PrioritizedSettings, HoldSettings, RateSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         RateSettings.__post_init__(self)
+        MunchausenSettings.__post_init__(self)
         checks.at_least_one(self, "target_period", "single_env_decay_steps")
         checks.above_zero(self, "optimizer_epsilon", "huber_delta", "max_grad_norm")
         checks.within_unit(self, "epsilon_base", "target_rate")

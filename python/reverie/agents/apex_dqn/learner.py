@@ -48,16 +48,18 @@ class Learner(NetworkLearner):
         a_tm1, r_t, discount_t = (data[name] for name in ("action", "reward", "discount"))
         with computing_in(config.precision, device):
             with torch.no_grad():
-                s_t = data["next_obs"]
+                s_tm1, s_t = data["obs"], data["next_obs"]
                 if s_t.dim() == 4:  # once for both networks
                     s_t = frames_input(s_t)
-                q_t_selector = self._online.module(s_t).float()
                 q_t_value = self._target.module(s_t).float()
-            q_tm1 = self._online.module(data["obs"]).float()
+                # A soft value is that of all actions, and the online network chooses none.
+                q_t_selector = q_t_value if config.munchausen > 0 else self._online.module(s_t).float()
+                r_t = config.rewards(r_t.float(), a_tm1, lambda: self._target.module(s_tm1).float())
+            q_tm1 = self._online.module(s_tm1).float()
         loss, priorities = apex_dqn_loss(
             q_tm1,
             a_tm1,
-            r_t.float(),
+            r_t,
             discount_t.float(),
             q_t_value,
             q_t_selector,
@@ -65,6 +67,7 @@ class Learner(NetworkLearner):
             huber_delta=config.huber_delta,
             priority_eps=config.priority_eps,
             priority_clip=config.priority_clip,
+            temperature=config.temperature,
         )
         descend(self._online, self._optimizers["online"], loss, config.max_grad_norm)
         if config.target_rate > 0:

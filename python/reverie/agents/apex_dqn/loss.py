@@ -13,6 +13,7 @@ from torch import Tensor
 
 from reverie.agents.discrete import huber, td_errors
 from reverie.agents.learning import priorities_of
+from reverie.agents.munchausen import soft_target
 
 
 class ApexLoss(NamedTuple):
@@ -46,12 +47,17 @@ def apex_dqn_loss(
     huber_delta: float,
     priority_eps: float,
     priority_clip: float = 0.0,
+    temperature: float = 0.0,
 ) -> ApexLoss:
     """Mean of the weighted Huber losses of the n-step double-Q errors, and the priorities that follow from them.
 
-    Schaul et al. 2016, algorithm 1: weights scale the update, priorities are |td| of the same forward pass.
+    Schaul et al. 2016, algorithm 1: weights scale the update, priorities are |td| of the same forward pass. With a
+    `temperature` the soft value of `q_t_value` is in place of double Q-learning, and `q_t_selector` is not read.
     """
-    target = double_q_target(r_t, discount_t, q_t_value, q_t_selector)
+    if temperature > 0:
+        target = soft_target(r_t, discount_t, q_t_value, temperature)
+    else:
+        target = double_q_target(r_t, discount_t, q_t_value, q_t_selector)
     errors = td_errors(q_tm1, a_tm1, target)
     loss = torch.mean(importance_weights * huber(errors, huber_delta))
     return ApexLoss(loss, priorities_of(errors, eps=priority_eps, clip=priority_clip))

@@ -39,19 +39,21 @@ class Learner(NetworkLearner):
         self._learn(self._update)
 
     def _update(self, data: dict[str, Tensor]) -> dict[str, float | Tensor]:
-        config = self._config
+        config, a_tm1, r_t = self._config, data["action"], data["reward"].float()
         with computing_in(config.precision, self._online.device):
             with torch.no_grad():
                 q_t = self._target.module(data["next_obs"]).float()
+                r_t = config.rewards(r_t, a_tm1, lambda: self._target.module(data["obs"]).float())
             q_tm1 = self._online.module(data["obs"]).float()
         result = cql_loss(
             q_tm1,
-            data["action"],
-            data["reward"].float(),
+            a_tm1,
+            r_t,
             data["discount"].float(),
             q_t,
             conservative_weight=config.conservative_weight,
             huber_delta=config.huber_delta,
+            temperature=config.temperature,
         )
         descend(self._online, self._optimizers["online"], result.loss, config.max_grad_norm)
         return {"loss": result.loss.detach(), "conservative_gap": result.gap, "value": q_t.amax(dim=1).mean()}

@@ -42,11 +42,13 @@ def cql_loss(
     *,
     conservative_weight: float,
     huber_delta: float,
+    temperature: float = 0.0,
 ) -> CqlLoss:
     """`alpha * conservative_gap`, and half the mean squared TD error of Q-learning (equation 4).
 
-    TD errors beyond `huber_delta` count in a line, as DQN's. No gradient flows into `q_t`.
+    TD errors beyond `huber_delta` count in a line, as DQN's, and a `temperature` is that of its soft value. No gradient
+    flows into `q_t`.
     """
     gap = conservative_gap(q_tm1, a_tm1)
-    td = dqn_loss(q_tm1, a_tm1, r_t, discount_t, q_t, huber_delta=huber_delta)
+    td = dqn_loss(q_tm1, a_tm1, r_t, discount_t, q_t, huber_delta=huber_delta, temperature=temperature)
     return CqlLoss(conservative_weight * gap + td, gap.detach())

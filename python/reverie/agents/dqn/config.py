@@ -9,10 +9,11 @@ from reverie.agents.discrete import PRECISIONS, HoldSettings
 from reverie.agents.environments import EnvSpec
 from reverie.agents.inputs import front_sizes
 from reverie.agents.layers import num_parameters
+from reverie.agents.munchausen import MunchausenSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class DqnConfig(replay.HindsightSettings, HoldSettings):
+class DqnConfig(replay.HindsightSettings, HoldSettings, MunchausenSettings):
     """Names follow the paper's table of hyperparameters where it has one."""
 
     hidden: tuple[int, ...]
@@ -34,6 +35,7 @@ class DqnConfig(replay.HindsightSettings, HoldSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        MunchausenSettings.__post_init__(self)
         checks.at_least_one(self, "target_period", "epsilon_steps")
         checks.above_zero(self, "learning_rate", "adam_epsilon", "huber_delta", "max_grad_norm")
         checks.within_unit(self, "epsilon_start", "epsilon_end")

@@ -61,12 +61,14 @@ def batch_loss(
     with computing_in(config.precision, online.device):
         with torch.no_grad():
             q_t = target.module(data["next_obs"]).float()
+            r_t = config.rewards(r_t.float(), a_tm1, lambda: target.module(data["obs"]).float())
         q_tm1 = online.module(data["obs"]).float()
     return dqn_loss(
         q_tm1,
         a_tm1,
-        r_t.float(),
+        r_t,
         discount_t.float(),
         q_t,
         huber_delta=config.huber_delta,
+        temperature=config.temperature,
     )

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from reverie.agents.discrete import huber, td_errors
+from reverie.agents.munchausen import soft_target
 
 
 def q_learning_target(r_t: Tensor, discount_t: Tensor, q_t: Tensor) -> Tensor:
@@ -21,8 +22,21 @@ def q_learning_target(r_t: Tensor, discount_t: Tensor, q_t: Tensor) -> Tensor:
 
 
 def dqn_loss(
-    q_tm1: Tensor, a_tm1: Tensor, r_t: Tensor, discount_t: Tensor, q_t: Tensor, *, huber_delta: float
+    q_tm1: Tensor,
+    a_tm1: Tensor,
+    r_t: Tensor,
+    discount_t: Tensor,
+    q_t: Tensor,
+    *,
+    huber_delta: float,
+    temperature: float = 0.0,
 ) -> Tensor:
-    """Mean Huber loss of the TD errors, a scalar; no gradient flows into `q_t`."""
-    target = q_learning_target(r_t, discount_t, q_t)
+    """Mean Huber loss of the TD errors, a scalar; no gradient flows into `q_t`.
+
+    With a `temperature` the soft value of `q_t` is in place of its maximum.
+    """
+    if temperature > 0:
+        target = soft_target(r_t, discount_t, q_t, temperature)
+    else:
+        target = q_learning_target(r_t, discount_t, q_t)
     return torch.mean(huber(td_errors(q_tm1, a_tm1, target), huber_delta))

@@ -11,6 +11,7 @@ from reverie.agents.discrete import HoldSettings
 from reverie.agents.environments import EnvSpec
 from reverie.agents.inputs import front, front_sizes
 from reverie.agents.layers import num_parameters
+from reverie.agents.munchausen import MunchausenSettings
 from reverie.agents.optimizers import RateSettings
 from reverie.agents.spectral_norm import layers_of, require_some
 
@@ -20,7 +21,7 @@ NUM_COSINES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class RainbowConfig(replay.MaybePrioritizedSettings, HoldSettings, RateSettings):
+class RainbowConfig(replay.MaybePrioritizedSettings, HoldSettings, RateSettings, MunchausenSettings):
     """Names follow the papers where they have one. `n_step=1` and `prioritized=false` are two of the ablations."""
 
     hidden: tuple[int, ...]
@@ -69,6 +70,7 @@ class RainbowConfig(replay.MaybePrioritizedSettings, HoldSettings, RateSettings)
     def __post_init__(self) -> None:
         super().__post_init__()
         RateSettings.__post_init__(self)
+        MunchausenSettings.__post_init__(self)
         checks.widths(self, "hidden")
         checks.one_of(self, "head", HEADS)
         checks.at_least_one(self, "target_period", "epsilon_steps", "num_quantiles", "policy_quantiles")
@@ -76,6 +78,16 @@ class RainbowConfig(replay.MaybePrioritizedSettings, HoldSettings, RateSettings)
         checks.within_unit(self, "epsilon_start", "epsilon_end", "target_rate")
         if self.head == "categorical":
             checks.support(self, "v_min", "v_max", "num_atoms")
+        if self.munchausen > 0 and self.head == "categorical":
+            raise ValueError(
+                f'munchausen is {self.munchausen}, and the head "categorical", whose targets it does not move: set'
+                ' head to "quantile" or "scalar"'
+            )
+        if self.munchausen > 0 and self.double:
+            raise ValueError(
+                f"munchausen is {self.munchausen} and double true, but its target is of all actions: set double to"
+                " false"
+            )
 
 
 def outputs(config: RainbowConfig) -> int:

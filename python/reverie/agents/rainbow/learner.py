@@ -59,7 +59,12 @@ class Learner(NetworkLearner):
 
     def _loss(self, data: dict[str, Tensor], weights: Tensor | None) -> HeadLoss:
         config, s_tm1, s_t = self._config, data["obs"], data["next_obs"]
-        chosen = data["action"], data["reward"].float(), data["discount"].float()
+        with torch.no_grad():
+            rewards = config.rewards(
+                data["reward"].float(), data["action"], lambda: self._noisy(self._target, lambda one: one(s_tm1))
+            )
+        chosen = data["action"], rewards, data["discount"].float()
+        kappa, tau = config.huber_delta, config.temperature
         match config.head:
             case "categorical":
                 with torch.no_grad():
@@ -75,13 +80,14 @@ class Learner(NetworkLearner):
                     z_t = self._noisy(self._target, lambda one: one.quantiles(s_t, fractions_t))
                     selector = self._selector(s_t, lambda: z_t.mean(dim=2))
                 z_tm1 = self._noisy(self._online, lambda one: one.quantiles(s_tm1, fractions_tm1))
-                kappa = config.huber_delta
-                return quantile_loss(z_tm1, fractions_tm1, *chosen, z_t, selector, weights, huber_delta=kappa)
+                return quantile_loss(
+                    z_tm1, fractions_tm1, *chosen, z_t, selector, weights, huber_delta=kappa, temperature=tau
+                )
         with torch.no_grad():
             q_t = self._noisy(self._target, lambda one: one(s_t))
             selector = self._selector(s_t, lambda: q_t)
         q_tm1 = self._noisy(self._online, lambda one: one(s_tm1))
-        return scalar_loss(q_tm1, *chosen, q_t, selector, weights, huber_delta=config.huber_delta)
+        return scalar_loss(q_tm1, *chosen, q_t, selector, weights, huber_delta=kappa, temperature=tau)
 
     def _selector(self, s_t: Tensor, of_target: Any) -> Tensor:
         """The values `[B, A]` that choose the next action."""

@@ -16,6 +16,7 @@ from torch import Tensor
 from reverie.agents.apex_dqn.loss import double_q_target
 from reverie.agents.discrete import huber, td_errors
 from reverie.agents.learning import weighted
+from reverie.agents.munchausen import soft_target
 from reverie.agents.value_distributions import categorical_target, cross_entropy, divergence, quantile_losses
 
 
@@ -66,12 +67,20 @@ def quantile_loss(
     importance_weights: Tensor | None,
     *,
     huber_delta: float,
+    temperature: float = 0.0,
 ) -> HeadLoss:
     """Mean weighted quantile Huber loss (Dabney et al. 2018b, equation 3) of quantiles `[B, A, N]` and `[B, A, M]`.
 
-    `fractions_tm1` `[B, N]` are those of `z_tm1`. The errors are the losses of the items.
+    `fractions_tm1` `[B, N]` are those of `z_tm1`. The errors are the losses of the items. With a `temperature`
+    the target is of all actions: `sum_a pi(a) (z_t(a) - tau log pi(a))`, `pi = softmax(q_t_selector / tau)` (M-IQN,
+    Vieillard et al. 2020).
     """
-    target = r_t.unsqueeze(1) + discount_t.unsqueeze(1) * of_actions(z_t, q_t_selector.argmax(dim=1))
+    if temperature > 0:
+        log_pi = torch.log_softmax(q_t_selector / temperature, dim=1).unsqueeze(2)
+        quantiles = torch.sum(log_pi.exp() * (z_t - temperature * log_pi), dim=1)
+    else:
+        quantiles = of_actions(z_t, q_t_selector.argmax(dim=1))
+    target = r_t.unsqueeze(1) + discount_t.unsqueeze(1) * quantiles
     losses = quantile_losses(of_actions(z_tm1, a_tm1), fractions_tm1, target, huber_delta)
     return HeadLoss(torch.mean(weighted(losses, importance_weights)), losses.detach())
 
@@ -86,7 +95,12 @@ def scalar_loss(
     importance_weights: Tensor | None,
     *,
     huber_delta: float,
+    temperature: float = 0.0,
 ) -> HeadLoss:
     """Mean weighted Huber loss of the TD errors of q-values `[B, A]`, as Ape-X DQN's."""
-    errors = td_errors(q_tm1, a_tm1, double_q_target(r_t, discount_t, q_t, q_t_selector))
+    if temperature > 0:
+        target = soft_target(r_t, discount_t, q_t, temperature)
+    else:
+        target = double_q_target(r_t, discount_t, q_t, q_t_selector)
+    errors = td_errors(q_tm1, a_tm1, target)
     return HeadLoss(torch.mean(weighted(huber(errors, huber_delta), importance_weights)), errors.detach().abs())

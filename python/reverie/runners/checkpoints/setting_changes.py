@@ -67,6 +67,9 @@ MAY_CHANGE = frozenset(
         "first_priority",
         # losses and targets
         "huber_delta",
+        "munchausen",
+        "munchausen_temperature",
+        "munchausen_clip",
         "rescale_epsilon",
         "action_gradient_clip",
         "value_coefficient",
