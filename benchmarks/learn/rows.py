@@ -98,7 +98,7 @@ def _targets() -> list[Row]:
         *(Row(f"pendulum-{agent}", agent, "Pendulum-v1", -170.0, 50_000) for agent in pendulum),
         Row("pendulum-ppo", "ppo", "Pendulum-v1", -170.0, 100_000),
         Row("acrobot-apex-dqn", "apex-dqn", "Acrobot-v1", -90.0, 150_000),
-        # Beyond Gymnasium's threshold of 200: what other libraries' DQN has with priorities at the end of as many steps.
+        # Above Gymnasium's threshold of 200: what other libraries' DQN with priorities has at the end of as many steps.
         Row("lunarlander-apex-dqn", "apex-dqn", "LunarLander-v3", 250.0, 300_000, until_max_steps=True),
         Row("lunarlander-ppo", "ppo", "LunarLander-v3", 200.0, 500_000),
         Row("mountaincarcontinuous-apex-dpg", "apex-dpg", "MountainCarContinuous-v0", 90.0, 300_000),
