@@ -9,6 +9,7 @@ from reverie.agents import BUILT_IN
 
 from .rows import ROWS, TARGETS, Row
 from .scores import Results, Run, last_weights
+from .scores import reached as reaches
 
 BEGIN, END = "<!-- written by make bench-learn, do not edit -->", "<!-- until here -->"
 SECTION = re.compile(f"{BEGIN}.*?{END}", re.DOTALL)
@@ -49,8 +50,9 @@ def _cells(runs: list[Run]) -> str:
     if not runs:
         return "not run yet | | "
     steps = ", ".join(thousands(run["env_steps"]) if run["confirmed"] else "not" for run in runs)
+    steps = "no stop" if ROWS[runs[0]["row"]].until_max_steps else steps
     means = ", ".join(f"{last_weights(run)[0]:.3g}" + ("" if "score" in run else "*") for run in runs)
-    reached = sum(run["confirmed"] for run in runs)
+    reached = sum(map(reaches, runs))
     episodes = ", ".join(map(str, sorted({last_weights(run)[1] for run in runs})))
     return f"{reached} of {len(runs)} | {steps} | {means} (of {episodes})"
 
@@ -75,10 +77,12 @@ def with_cells(overview: str, results: Results) -> str:
 
 def summary(row: Row, runs: list[Run]) -> str:
     """A row in a few words."""
-    steps = sorted(run["env_steps"] for run in runs if run["confirmed"])
+    steps = sorted(run["env_steps"] for run in runs if reaches(run))
     seeds = f"{len(steps)} of {len(runs)} seeds"
     if not steps:
         return f"{row.reach:g}: {seeds}"
+    if row.until_max_steps:
+        return f"{row.reach:g} on {last_weights(runs[0])[1]} other episodes after {thousands(row.by)} steps: {seeds}"
     where = f"{thousands(steps[0])} to {thousands(steps[-1])} steps"
     return f"{row.reach:g} on {runs[0]['num_episodes']} other episodes: {where}, {seeds}"
 

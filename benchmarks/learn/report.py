@@ -147,7 +147,7 @@ def defaults_table(results: Results, tasks: dict[str, tuple[float, int]]) -> str
 def _default_cell(row: Row, runs: list[Run]) -> str:
     if not runs:
         return "not run yet"
-    reached, median = sum(run["confirmed"] for run in runs), scores.median_steps(runs)
+    reached, median = sum(map(scores.reached, runs)), scores.median_steps(runs)
     steps = f", {readmes.thousands(round(median))}" if math.isfinite(median) else f", > {readmes.thousands(row.by)}"
     return f"{statistics.mean(scores.of_last_weights(runs)):.0f}{scores.mark(runs)}; {reached} of {len(runs)}{steps}"
 
@@ -160,7 +160,8 @@ def _reached(row: Row, runs: list[Run]) -> str:
         return f"{number:,.0f}" if math.isfinite(number) else f"> {row.by:,}"
 
     spread = f"{shown(median)} ({shown(steps[0])} to {shown(steps[-1])})" if math.isfinite(steps[0]) else "-"
-    reached = sum(run["confirmed"] for run in runs)
+    spread = "no stop" if row.until_max_steps else spread
+    reached = sum(map(scores.reached, runs))
     return f"{scores.score(scores.of_last_weights(runs))}{scores.mark(runs)} | {reached} of {len(runs)} | {spread}"
 
 
@@ -172,7 +173,7 @@ def verdict(row: Row, runs: list[Run]) -> str:
     """`yes`, `no`, or how many seeds are missing for a verdict."""
     if len(runs) < row.num_seeds:
         return f"{len(runs)} of {row.num_seeds} seeds run"
-    enough = sum(run["confirmed"] for run in runs) >= MUST_REACH * len(runs)
+    enough = sum(map(scores.reached, runs)) >= MUST_REACH * len(runs)
     return "yes" if enough and scores.mean(scores.of_last_weights(runs)) >= row.reach else "**no**"
 
 

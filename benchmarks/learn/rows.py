@@ -272,10 +272,11 @@ RAINBOWS = {
     "uniform": ("prioritized=false",),
     "one-step": ("n_step=1",),
     "no-double": ("double=false",),
+    "quantile-no-double": ('head="quantile"', "double=false"),
     "munchausen": ('head="quantile"', "double=false", "munchausen=0.9"),
 }
 """Rainbow as it is, and with one of its parts exchanged, by the row's name. Munchausen needs another head than the
-preset's: it is next to "quantile"."""
+preset's, and no double Q-learning: the row above it has these alone."""
 
 
 def _parts() -> list[Row]:

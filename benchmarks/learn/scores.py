@@ -58,9 +58,19 @@ def of_last_weights(runs: Sequence[Run]) -> list[float]:
     return [last_weights(run)[0] for run in runs]
 
 
+def reached(run: Run) -> bool:
+    """Whether a run reached its target: confirmed it, or has it at the end of a run that does not stop there."""
+    if ROWS[run["row"]].until_max_steps:
+        return last_weights(run)[0] >= run["target_return"]
+    return bool(run["confirmed"])
+
+
 def steps_to_target(runs: Sequence[Run]) -> list[float]:
-    """Environment steps until the target was confirmed, sorted; infinity for runs that did not reach it."""
-    return sorted(float(run["env_steps"]) if run["confirmed"] else math.inf for run in runs)
+    """Environment steps until the target was confirmed, sorted; infinity for runs that did not reach it.
+
+    Runs that do not stop at their target have all their steps.
+    """
+    return sorted(float(run["env_steps"]) if reached(run) else math.inf for run in runs)
 
 
 def median_steps(runs: Sequence[Run]) -> float:

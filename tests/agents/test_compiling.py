@@ -22,6 +22,8 @@ ALL = [
     ("td3", {"policy_period": 1}),
     *((name, {"target_rate": 0.01}) for name in ("apex-dqn", "apex-dpg")),
     ("dqn", {"layer_norm": True}),
+    *((name, {"munchausen": 0.9}) for name in ("dqn", "apex-dqn", "cql")),
+    ("rainbow", {"munchausen": 0.9, "double": False, "head": "quantile"}),
     *((name, {"dropout": 0.1, "layer_norm": True, "num_critics": 3, "target_critics": 2}) for name in ("sac", "td3")),
     ("sac", {"policy_period": 2, "policy_critics": "mean"}),
     *((name, {"prioritized": True}) for name in ("sac", "td3", "ddpg")),

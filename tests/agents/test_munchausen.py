@@ -19,6 +19,7 @@ from reverie.agents.environments import describe  # noqa: E402
 from reverie.agents.gorila.loss import dqn_gradient  # noqa: E402
 from reverie.agents.munchausen import MunchausenSettings, soft_target, soft_value  # noqa: E402
 from reverie.agents.rainbow.loss import quantile_loss, scalar_loss  # noqa: E402
+from reverie.agents.value_distributions import fractions_of  # noqa: E402
 
 AGENTS = ("dqn", "apex-dqn", "gorila", "rainbow", "cql")
 SMALL = {"num_actors": 1, "envs_per_actor": 2, "learning_starts": 40, "batch_size": 16, "samples_per_insert": 16.0}
@@ -40,12 +41,12 @@ def log_softmax(q, tau):
 def test_the_term_of_an_action_is_its_log_probability_within_the_clip():
     settings = MunchausenSettings(**SOFT)
     q_tm1, a_tm1, *_ = batch()
-    found = settings.terms(torch.tensor(q_tm1), torch.tensor(a_tm1))
+    found = settings.policy_terms(torch.tensor(q_tm1), torch.tensor(a_tm1))
     expected = [0.9 * max(0.3 * log_softmax(q, 0.3)[a], -1.0) for q, a in zip(q_tm1, a_tm1, strict=True)]
     assert found.tolist() == pytest.approx(expected)
     assert min(expected) == -0.9  # of those that are clipped,
     assert max(expected) > -0.1  # and of others
-    assert not settings.terms(torch.tensor(q_tm1, requires_grad=True), torch.tensor(a_tm1)).requires_grad
+    assert not settings.policy_terms(torch.tensor(q_tm1, requires_grad=True), torch.tensor(a_tm1)).requires_grad
 
 
 def test_the_soft_value_is_the_expectation_under_the_policy_and_its_entropy():
@@ -105,14 +106,18 @@ def test_the_quantiles_of_the_target_are_those_of_all_actions_by_their_probabili
     assert found.errors.item() == pytest.approx(np.mean([0.5 * 0.5 * t**2 / 1e3 for t in expected]))
 
 
-def test_differences_between_actions_grow_to_the_tenfold_with_an_alpha_of_nine_tenths():
-    """One observation, two actions with rewards 1 and 0.9, discount 0.5: the values are 2 and 1.9."""
-    settings = MunchausenSettings(munchausen=0.9, munchausen_temperature=1e-3, munchausen_clip=-10.0)
-    q, rewards, actions = torch.zeros(2, 2).double(), torch.tensor([1.0, 0.9]).double(), torch.tensor([0, 1])
+@pytest.mark.parametrize(
+    ("tau", "clip", "gap"), [(0.001, -10.0, 1.0), (0.3, -10.0, 1.0), (3.0, -10.0, 1.0), (0.001, -0.5, 0.55)]
+)
+def test_differences_between_actions_grow_tenfold_with_an_alpha_of_nine_tenths_within_the_clip(tau, clip, gap):
+    """One observation, two actions with rewards 1 and 0.9, discount 0.5: the values are 2 and 1.9 without a term."""
+    settings = MunchausenSettings(munchausen=0.9, munchausen_temperature=tau, munchausen_clip=clip)
+    rewards, actions, half = torch.tensor([1.0, 0.9]).double(), torch.tensor([0, 1]), torch.full((2,), 0.5)
+    q = torch.zeros(2, 2).double()
     for _ in range(2_000):
-        targets = soft_target(settings.rewards(rewards, actions, lambda: q), torch.full((2,), 0.5), q, 1e-3)  # noqa: B023
+        targets = soft_target(settings.learnt_rewards(rewards, actions, q.clone), half, q, tau)
         q = targets.repeat(2, 1)
-    assert q[0].tolist() == pytest.approx([2.0, 1.0], abs=0.01)
+    assert (q[0, 0] - q[0, 1]).item() == pytest.approx(gap, abs=0.01)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +204,7 @@ def test_a_learners_targets_are_those_of_its_target_network(name):
     with torch.no_grad():
         q_tm1, own_tm1, q_t = online(data["obs"]), target(data["obs"]), target(data["next_obs"])
     assert (q_tm1 - own_tm1).abs().max() > 0.01
-    rewards = one.config.rewards(data["reward"], data["action"], lambda: own_tm1)
+    rewards = one.config.learnt_rewards(data["reward"], data["action"], lambda: own_tm1)
     errors = soft_target(rewards, data["discount"], q_t, 0.3) - q_tm1[torch.arange(8), data["action"]]
     if name == "apex-dqn":
         priorities, _ = one.learner._update(data, torch.ones(8))
@@ -216,17 +221,27 @@ def random_data():
     return data | {"action": torch.tensor([0, 1] * 4), "reward": torch.ones(8), "discount": torch.full((8,), 0.9)}
 
 
-def test_the_quantile_head_learns_from_all_actions_and_their_terms():
-    one = Stage("rainbow", **SOFT, target_period=1_000, noisy=False, prioritized=False)
-    data, found = random_data(), []
-    for change in ({"temperature": 0.0}, {"rewards": lambda _, r_t, *__: r_t}, {}):
-        generator = one.learner._generator.get_state()
-        with pytest.MonkeyPatch.context() as patch:
-            for name, value in change.items():
-                patch.setattr(type(one.config), name, value)
-            found.append(one.learner._loss(data, None).loss.item())
-        one.learner._generator.set_state(generator)
-    assert len(set(found)) == 3
+def test_the_quantile_heads_targets_are_of_its_target_network_and_the_same_policy_at_both_ends():
+    one = Stage("rainbow", **SOFT, target_period=1_000, noisy=False, prioritized=False, huber_delta=1e3)
+    one.weights()
+    online, target = (one.learner._networks[network].module for network in ("online", "target"))
+    data, shape = random_data(), (8, one.config.num_quantiles)
+    state = one.learner._generator.get_state()
+    fractions_tm1, fractions_t = (fractions_of(one.learner._draw_normal(torch.Size(shape))) for _ in range(2))
+    with torch.no_grad():
+        rewards = one.config.learnt_rewards(data["reward"], data["action"], lambda: target(data["obs"]))
+        z_tm1, z_t = online.quantiles(data["obs"], fractions_tm1), target.quantiles(data["next_obs"], fractions_t)
+        chosen = z_tm1, fractions_tm1, data["action"], rewards, data["discount"]
+        expected = quantile_loss(*chosen, z_t, target(data["next_obs"]), None, huber_delta=1e3, temperature=0.3)
+        others = [
+            quantile_loss(*chosen, z_t, online(data["next_obs"]), None, huber_delta=1e3, temperature=0.3),
+            quantile_loss(*chosen, z_t, z_t.mean(dim=2), None, huber_delta=1e3, temperature=0.3),
+        ]
+        one.learner._generator.set_state(state)
+        found = one.learner._loss(data, None)
+    assert found.errors.tolist() == pytest.approx(expected.errors.tolist(), rel=1e-4)
+    for other in others:  # the check can tell
+        assert found.errors.tolist() != pytest.approx(other.errors.tolist(), rel=1e-4)
 
 
 def test_gorilas_gradients_are_of_the_same_targets():
@@ -246,7 +261,17 @@ def test_first_priorities_of_ape_x_are_the_errors_of_the_learners_targets():
     batch = one.client.sample_batch("replay", 16, timeout=0)
     q_tm1, q_t = (torch.tensor(one.actor._policy.q_values(batch.data[name])) for name in ("obs", "next_obs"))
     a_tm1, r_t, discount_t = (torch.tensor(batch.data[name]) for name in ("action", "reward", "discount"))
-    targets = soft_target(one.config.rewards(r_t, a_tm1.long(), lambda: q_tm1), discount_t, q_t, 0.3)
+    targets = soft_target(one.config.learnt_rewards(r_t, a_tm1.long(), lambda: q_tm1), discount_t, q_t, 0.3)
     errors = (targets - q_tm1[torch.arange(16), a_tm1.long()]).abs() + one.config.priority_eps
     assert batch.info.priority.tolist() == pytest.approx(errors.tolist(), rel=1e-4, abs=1e-5)
     assert len(set(batch.info.priority.tolist())) > 8
+
+
+def test_values_of_an_episodes_last_observation_are_soft_as_the_learners():
+    one = Stage("apex-dqn", **SOFT)
+    observations = np.random.default_rng(0).normal(size=(2, 4)).astype(np.float32)
+    q = torch.tensor(one.actor._policy.q_values(observations))
+    assert one.actor._values(observations).tolist() == pytest.approx(soft_value(q, 0.3).tolist())
+    hard = Stage("apex-dqn").actor._values(observations)
+    assert hard.tolist() == pytest.approx(q.amax(dim=1).tolist())
+    assert (one.actor._values(observations) > hard).all()

@@ -108,6 +108,28 @@ def test_a_score_is_of_episodes_that_decided_nothing_and_is_marked_where_there_a
     assert "] * | 5 of 5 |" in line
 
 
+def test_a_run_that_does_not_stop_reaches_its_target_by_its_score(learn: Any) -> None:
+    row = learn.rows.ROWS["lunarlander-apex-dqn"]
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in learn.rows.ROWS}
+    means = [249.0, 255.0, 260.0, 260.0, 251.0]
+    results[row.name] = [scored(run_of(row, s, confirmed=s == 0), mean) for s, mean in enumerate(means)]
+    (line,) = [line for line in learn.report.targets_table(results).splitlines() if "LunarLander-v3 | apex" in line]
+    assert "| 4 of 5 | no stop | 9 s | yes |" in line
+    (line,) = [line for line in learn.readmes.agent_table("apex-dqn", results).splitlines() if "LunarLander" in line]
+    assert "| 4 of 5 | no stop | 249, 255, 260, 260, 251 (of 100) |" in line
+    line = learn.readmes.with_cells("| [`apex_dqn`](x) | a paper | discrete | LunarLander-v3 | old |", results)
+    assert line.endswith("| 250 on 100 other episodes after 300 k steps: 4 of 5 seeds |")
+
+
+def test_a_row_of_three_seeds_has_a_verdict_when_all_are_run_and_needs_all_of_them(learn: Any) -> None:
+    row = learn.rows.ROWS["bipedalwalker-sac"]
+    runs = [scored(run_of(row, seed), 295.0) for seed in row.seeds]
+    assert learn.report.verdict(row, runs[:2]) == "2 of 3 seeds run"
+    assert learn.report.verdict(row, runs) == "yes"
+    assert learn.report.verdict(row, [*runs[:2], {**runs[2], "confirmed": False}]) == "**no**"
+    assert learn.report.verdict(row, [*runs[:2], scored(runs[2], 279.0)]) == "**no**"
+
+
 def test_seeds_that_chose_nothing_replace_the_others_as_soon_as_there_are_as_many(learn: Any, tmp_path: Path) -> None:
     row = learn.rows.ROWS["cartpole-dqn"]
     folder = tmp_path / row.name
@@ -170,7 +192,7 @@ def test_curves_of_equal_length_are_compared_at_equal_numbers_of_updates(learn: 
     one, four = learn.rows.ROWS["actors-1"], learn.rows.ROWS["actors-4"]
     assert one.points == list(range(1_500, 11_001, 500))
     assert four.points == list(range(3_000, 41_001, 2_000))
-    assert [len(row.points) for row in learn.rows.ROWS.values() if row.group == learn.rows.PARTS] == [10] * 10
+    assert [len(row.points) for row in learn.rows.ROWS.values() if row.group == learn.rows.PARTS] == [10] * 11
     # Returns that rise with the updates alone: evaluated at other steps, and more often, they have the same mean.
     for row in (one, four):
         end = row.by - row.first
@@ -250,13 +272,13 @@ def test_a_readme_tells_each_seed_and_the_overview_the_range(learn: Any) -> None
 def test_the_overview_has_the_result_of_the_preset_and_not_of_a_row_with_other_settings(
     learn: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    preset = learn.rows.ROWS["lunarlander-apex-dqn"]
+    preset = learn.rows.ROWS["acrobot-apex-dqn"]
     other = dataclasses.replace(preset, name="other", settings=("n_step=1",))
     monkeypatch.setitem(learn.rows.ROWS, other.name, other)
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in learn.rows.ROWS}
     results[preset.name], results[other.name] = [run_of(preset, 0)], [run_of(other, 0), run_of(other, 1)]
-    line = learn.readmes.with_cells("| [`apex_dqn`](x) | a paper | discrete | LunarLander-v3 | old |", results)
-    assert line.endswith("| 250 on 20 other episodes: 3 k to 3 k steps, 1 of 1 seeds |")
+    line = learn.readmes.with_cells("| [`apex_dqn`](x) | a paper | discrete | Acrobot-v1 | old |", results)
+    assert line.endswith("| -90 on 20 other episodes: 3 k to 3 k steps, 1 of 1 seeds |")
     assert "`n_step=1`" in learn.readmes.agent_table("apex-dqn", results)
 
 

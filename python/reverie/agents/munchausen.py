@@ -4,8 +4,9 @@ The policy is `pi = softmax(q / tau)` of the target network's values. With `alph
 
     r_t + alpha [tau log pi(a_tm1 | s_tm1)]_l0^0 + discount_t sum_a pi(a | s_t) (q(s_t, a) - tau log pi(a | s_t))
 
-(section 3), and differences between the values of actions grow, to `1 / (1 - alpha)` times themselves where tau is
-small: noise of the estimates hides them less. In the sum of the rewards of n steps only the first action has its term.
+(section 3). The difference between the best action's value and another's grows to `1 / (1 - alpha)` times itself, by
+`alpha |l0|` at most: errors of the estimates hide it less. In the sum of the rewards of several steps only the first
+action has its term.
 """
 
 from __future__ import annotations
@@ -22,16 +23,19 @@ from reverie.agents import checks
 
 @dataclass(frozen=True, kw_only=True)
 class MunchausenSettings:
-    """How much of the log-probability of actions is added to rewards."""
+    """How much of the log-probability of actions is added to rewards.
+
+    The paper's numbers are for rewards within 1: where they are ten times as large, so should be tau and l0.
+    """
 
     munchausen: float = 0.0
     """alpha: the share of `tau log pi` of an action that is added to its reward (0.9 in the paper). Above 0 the value
     of the next observation is the soft one, of all actions."""
     munchausen_temperature: float = 0.03
-    """tau: of the policy `softmax(q / tau)`. In the unit of the rewards: the paper's 0.03 is for games, whose rewards
-    are within 1."""
+    """tau: of the policy `softmax(q / tau)`. In the unit of the rewards that are learnt from (deviations, if they are
+    normalised): the paper's 0.03 is for games, whose rewards are within 1."""
     munchausen_clip: float = -1.0
-    """l0: the least `tau log pi` of an action, in the unit of the rewards."""
+    """l0: the least `tau log pi` of an action, in the same unit."""
 
     def __post_init__(self) -> None:
         checks.within_unit(self, "munchausen")
@@ -40,19 +44,19 @@ class MunchausenSettings:
             raise ValueError(f"munchausen_clip is {self.munchausen_clip}, and must be below 0")
 
     @property
-    def temperature(self) -> float:
+    def soft_temperature(self) -> float:
         """tau of the value of the next observation; 0 where it is not soft."""
         return self.munchausen_temperature if self.munchausen > 0 else 0.0
 
-    def rewards(self, r_t: Tensor, a_tm1: Tensor, values: Callable[[], Tensor]) -> Tensor:
+    def learnt_rewards(self, r_t: Tensor, a_tm1: Tensor, values: Callable[[], Tensor]) -> Tensor:
         """The rewards `[B]` of actions `[B]`, with their term; `values` computes `[B, A]` of the target network."""
-        return r_t + self.terms(values(), a_tm1) if self.munchausen > 0 else r_t
+        return r_t + self.policy_terms(values(), a_tm1) if self.munchausen > 0 else r_t
 
-    def terms(self, q_tm1: Tensor, a_tm1: Tensor) -> Tensor:
+    def policy_terms(self, q_tm1: Tensor, a_tm1: Tensor) -> Tensor:
         """`alpha [tau log pi(a_tm1)]_l0^0` `[B]` of values `[B, A]`; no gradient flows into them."""
         tau = self.munchausen_temperature
         log_pi = torch.log_softmax(q_tm1.detach() / tau, dim=1).gather(1, a_tm1.unsqueeze(1)).squeeze(1)
-        return self.munchausen * (tau * log_pi).clamp(self.munchausen_clip, 0.0)
+        return self.munchausen * (tau * log_pi).clamp(min=self.munchausen_clip)
 
 
 def soft_value(q: Tensor, temperature: float) -> Tensor:

@@ -56,22 +56,22 @@ class Actor(ReplayActor):
         env_actions = self._policy.enumeration.to_env(actions)
         if not self._sends_errors:
             return Choice(actions, env_actions)
-        return Choice(actions, env_actions, self._of_taken(q, actions), self._of_all(q))
+        return Choice(actions, env_actions, self._taken_less_term(q, actions), self._bootstrap_values(q))
 
     def _values(self, obs: NDArray[Any]) -> NDArray[np.float32]:
-        return self._of_all(self._policy.q_values(obs))
+        return self._bootstrap_values(self._policy.q_values(obs))
 
-    def _of_taken(self, q: NDArray[np.float32], actions: NDArray[np.int64]) -> NDArray[np.float32]:
+    def _taken_less_term(self, q: NDArray[np.float32], actions: NDArray[np.int64]) -> NDArray[np.float32]:
         """q(s, a) `[N]`, less what the learner adds to the action's reward: the error is that of its target."""
         taken: NDArray[np.float32] = q[self._rows, actions]
         if self._config.munchausen > 0:
-            taken -= self._config.terms(torch.from_numpy(q), torch.from_numpy(actions)).numpy()
+            taken -= self._config.policy_terms(torch.from_numpy(q), torch.from_numpy(actions)).numpy()
         return taken
 
-    def _of_all(self, q: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _bootstrap_values(self, q: NDArray[np.float32]) -> NDArray[np.float32]:
         """The values `[N]` of observations, hard or soft as in the learner's target."""
         if self._config.munchausen > 0:
-            soft: NDArray[np.float32] = soft_value(torch.from_numpy(q), self._config.temperature).numpy()
+            soft: NDArray[np.float32] = soft_value(torch.from_numpy(q), self._config.soft_temperature).numpy()
             return soft
         values: NDArray[np.float32] = q.max(axis=1)
         return values

@@ -49,12 +49,12 @@ class Learner(NetworkLearner):
         with computing_in(config.precision, device):
             with torch.no_grad():
                 s_tm1, s_t = data["obs"], data["next_obs"]
-                if s_t.dim() == 4:  # once for both networks
-                    s_t = frames_input(s_t)
+                if s_t.dim() == 4:  # once for all that read them
+                    s_tm1, s_t = frames_input(s_tm1), frames_input(s_t)
                 q_t_value = self._target.module(s_t).float()
                 # A soft value is that of all actions, and the online network chooses none.
                 q_t_selector = q_t_value if config.munchausen > 0 else self._online.module(s_t).float()
-                r_t = config.rewards(r_t.float(), a_tm1, lambda: self._target.module(s_tm1).float())
+                r_t = config.learnt_rewards(r_t.float(), a_tm1, lambda: self._target.module(s_tm1).float())
             q_tm1 = self._online.module(s_tm1).float()
         loss, priorities = apex_dqn_loss(
             q_tm1,
@@ -67,7 +67,7 @@ class Learner(NetworkLearner):
             huber_delta=config.huber_delta,
             priority_eps=config.priority_eps,
             priority_clip=config.priority_clip,
-            temperature=config.temperature,
+            temperature=config.soft_temperature,
         )
         descend(self._online, self._optimizers["online"], loss, config.max_grad_norm)
         if config.target_rate > 0:

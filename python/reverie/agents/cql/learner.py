@@ -43,7 +43,7 @@ class Learner(NetworkLearner):
         with computing_in(config.precision, self._online.device):
             with torch.no_grad():
                 q_t = self._target.module(data["next_obs"]).float()
-                r_t = config.rewards(r_t, a_tm1, lambda: self._target.module(data["obs"]).float())
+                r_t = config.learnt_rewards(r_t, a_tm1, lambda: self._target.module(data["obs"]).float())
             q_tm1 = self._online.module(data["obs"]).float()
         result = cql_loss(
             q_tm1,
@@ -53,7 +53,7 @@ class Learner(NetworkLearner):
             q_t,
             conservative_weight=config.conservative_weight,
             huber_delta=config.huber_delta,
-            temperature=config.temperature,
+            temperature=config.soft_temperature,
         )
         descend(self._online, self._optimizers["online"], result.loss, config.max_grad_norm)
         return {"loss": result.loss.detach(), "conservative_gap": result.gap, "value": q_t.amax(dim=1).mean()}

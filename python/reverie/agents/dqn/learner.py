@@ -61,7 +61,7 @@ def batch_loss(
     with computing_in(config.precision, online.device):
         with torch.no_grad():
             q_t = target.module(data["next_obs"]).float()
-            r_t = config.rewards(r_t.float(), a_tm1, lambda: target.module(data["obs"]).float())
+            r_t = config.learnt_rewards(r_t.float(), a_tm1, lambda: target.module(data["obs"]).float())
         q_tm1 = online.module(data["obs"]).float()
     return dqn_loss(
         q_tm1,
@@ -70,5 +70,5 @@ def batch_loss(
         discount_t.float(),
         q_t,
         huber_delta=config.huber_delta,
-        temperature=config.temperature,
+        temperature=config.soft_temperature,
     )

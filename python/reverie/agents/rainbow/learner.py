@@ -60,11 +60,11 @@ class Learner(NetworkLearner):
     def _loss(self, data: dict[str, Tensor], weights: Tensor | None) -> HeadLoss:
         config, s_tm1, s_t = self._config, data["obs"], data["next_obs"]
         with torch.no_grad():
-            rewards = config.rewards(
+            rewards = config.learnt_rewards(
                 data["reward"].float(), data["action"], lambda: self._noisy(self._target, lambda one: one(s_tm1))
             )
         chosen = data["action"], rewards, data["discount"].float()
-        kappa, tau = config.huber_delta, config.temperature
+        kappa, tau = config.huber_delta, config.soft_temperature
         match config.head:
             case "categorical":
                 with torch.no_grad():
@@ -78,7 +78,7 @@ class Learner(NetworkLearner):
                 fractions_tm1, fractions_t = (fractions_of(self._draw_normal(shape)) for _ in range(2))
                 with torch.no_grad():
                     z_t = self._noisy(self._target, lambda one: one.quantiles(s_t, fractions_t))
-                    selector = self._selector(s_t, lambda: z_t.mean(dim=2))
+                    selector = self._selector(s_t, lambda: self._target_means(s_t, z_t))
                 z_tm1 = self._noisy(self._online, lambda one: one.quantiles(s_tm1, fractions_tm1))
                 return quantile_loss(
                     z_tm1, fractions_tm1, *chosen, z_t, selector, weights, huber_delta=kappa, temperature=tau
@@ -95,6 +95,12 @@ class Learner(NetworkLearner):
             values: Tensor = of_target()
             return values
         return self._noisy(self._online, lambda one: one(s_t))
+
+    def _target_means(self, s_t: Tensor, z_t: Tensor) -> Tensor:
+        """The target's values `[B, A]`: of many fractions for the policy of a soft target, else of those drawn."""
+        if self._config.munchausen > 0:
+            return self._noisy(self._target, lambda one: one(s_t))
+        return z_t.mean(dim=2)
 
     def _noisy(self, network: Network, compute: Any) -> Tensor:
         with drawing(network.module, 1, self._draw_normal):
