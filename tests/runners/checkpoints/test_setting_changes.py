@@ -32,6 +32,7 @@ SMALL = {
     "sequence_period": 1,
     "burn_in": 2,
     "queue_capacity": 16,
+    "head": "quantile",  # Rainbow's preset has the one that refuses Munchausen
 }
 NO_SETTING = {"agent", "env_id", "seed"}
 RATES = ("learning_rate", "policy_learning_rate", "critic_learning_rate", "temperature_learning_rate")
