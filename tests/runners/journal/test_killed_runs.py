@@ -28,7 +28,7 @@ pytestmark = pytest.mark.xdist_group("processes")
 
 HERE = Path(__file__).parent
 SETTINGS = ["learning_starts=200", "samples_per_insert=8", "checkpoint_every=400", "evaluate_every=1000000000"]
-SETTINGS += ["screening_episodes=1", "confirmation_episodes=1", "compile=off", "batch_size=32"]
+SETTINGS += ["target_return=1000", "screening_episodes=1", "confirmation_episodes=1", "compile=off", "batch_size=32"]
 
 
 def recorded(folder):
@@ -70,7 +70,8 @@ def test_a_run_whose_processes_are_all_killed_continues_with_what_was_acknowledg
         """Acknowledged steps that no checkpoint has, of which the file of counts has some."""
         assert child.poll() is None, (tmp_path / "first.log").read_text()
         found = checkpoints.checkpoint_files.all_in(out / "checkpoints")
-        if not found or int(found[-1].name) < (2000 if disk else 400):
+        # The tier has files of its own only while chunks move that a checkpoint does not have in one piece.
+        if not found or int(found[-1].name) < 400 or (disk and not spilled()):
             return False
         counts = actor_counts.load(out / "checkpoints" / "replay-1") or []
         return sum(one["env_steps"] for one in counts) > int(found[-1].name) + 40
@@ -86,6 +87,9 @@ def test_a_run_whose_processes_are_all_killed_continues_with_what_was_acknowledg
         os.killpg(child.pid, signal.SIGCONT)
         return False
 
+    def spilled():
+        return list((tmp_path / "spill").rglob("*.chunks"))
+
     def states():
         """Of the run's processes, "T" for one that is stopped, without those that have ended."""
         found = set()
@@ -95,6 +99,8 @@ def test_a_run_whose_processes_are_all_killed_continues_with_what_was_acknowledg
                 found |= {state} if int(group) == child.pid and state != "Z" else set()
         return found
 
+    # A checkpoint takes over what the tier had written: rarer, so that there is time to see its files.
+    disk += ["--set", "checkpoint_every=2000"] if disk else []
     options = ["--runner", runner, "--max-steps", "1000000000", "--journal", *disk]
     with (tmp_path / "first.log").open("w") as log:
         child = subprocess.Popen(
@@ -112,7 +118,7 @@ def test_a_run_whose_processes_are_all_killed_continues_with_what_was_acknowledg
     acknowledged = recorded(notes)
     info, stored = read_journal(out / "checkpoints" / "replay-1", tmp_path / "copy")
     # The tier's own files: chunks that a checkpoint has in one piece are read from there.
-    assert bool(list((tmp_path / "spill").rglob("*.chunks"))) == bool(disk)
+    assert bool(spilled()) == bool(disk)
     assert len(acknowledged) > saved
     assert acknowledged <= stored
     assert info.num_inserts == info.current_size >= len(acknowledged)
@@ -126,7 +132,7 @@ def test_a_run_whose_processes_are_all_killed_continues_with_what_was_acknowledg
         text=True,
         timeout=900,
     )
-    assert done.returncode == 1, done.stderr  # the target is not reached in so few steps
+    assert done.returncode == 1, done.stderr  # no CartPole has that return
     first, second = events("started")
     assert first["env_steps"] == 0
     assert saved + 40 < second["env_steps"] <= info.num_inserts + 8  # the steps after the checkpoint count

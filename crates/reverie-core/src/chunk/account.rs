@@ -19,8 +19,32 @@ pub struct Meter {
     on_disk: AtomicU64,
     /// Of `in_tables`, those on the disk.
     in_tables_on_disk: AtomicU64,
+    /// Of `in_tables`, those in memory that may move to the disk.
+    in_tables_movable: AtomicU64,
+    /// Of `in_tables`, the memory of the chunks that are on the disk.
+    finding: AtomicU64,
     freed: Hook,
     tier: OnceLock<Tier>,
+}
+
+/// What a chunk counts for.
+pub(super) struct Size {
+    /// In memory and on the disk.
+    pub(super) bytes: u64,
+    /// Of these, those on the disk.
+    pub(super) on_disk: u64,
+    /// The others may move there.
+    pub(super) moves: bool,
+}
+
+impl Size {
+    fn movable(&self) -> u64 {
+        if self.moves { self.bytes - self.on_disk } else { 0 }
+    }
+
+    fn finding(&self) -> u64 {
+        if self.on_disk > 0 { self.bytes - self.on_disk } else { 0 }
+    }
 }
 
 /// Called after a chunk became smaller; set at most once.
@@ -58,6 +82,18 @@ impl Meter {
     pub fn table_memory(&self) -> u64 {
         let on_disk = self.in_tables_on_disk.load(Relaxed);
         self.table_bytes().saturating_sub(on_disk)
+    }
+
+    /// Of [`Meter::table_memory`], the bytes that no move to the disk frees: what finds chunks there, and the chunks that are
+    /// still being written.
+    pub fn unmovable_memory(&self) -> u64 {
+        let movable = self.in_tables_movable.load(Relaxed);
+        self.table_memory().saturating_sub(movable)
+    }
+
+    /// Bytes of memory of the chunks that tables refer to and that are on the disk: what finds and checks their cells there.
+    pub fn finding_memory(&self) -> u64 {
+        self.finding.load(Relaxed)
     }
 
     /// Lets chunks move to the disk from now on: those that are created later. Called once at most.
@@ -117,25 +153,35 @@ impl Meter {
     }
 
     /// A first table refers to a chunk of that size.
-    pub(super) fn enter_tables(&self, bytes: u64, on_disk: u64) {
-        self.in_tables.fetch_add(bytes, Relaxed);
-        if on_disk > 0 {
-            self.in_tables_on_disk.fetch_add(on_disk, Relaxed);
+    pub(super) fn enter_tables(&self, size: &Size) {
+        self.in_tables.fetch_add(size.bytes, Relaxed);
+        if size.on_disk > 0 {
+            self.in_tables_on_disk.fetch_add(size.on_disk, Relaxed);
+            self.finding.fetch_add(size.finding(), Relaxed);
+        } else if size.moves {
+            self.in_tables_movable.fetch_add(size.movable(), Relaxed);
         }
     }
 
     /// The last table released a chunk of that size.
-    pub(super) fn leave_tables(&self, bytes: u64, on_disk: u64) {
-        self.in_tables.fetch_sub(bytes, Relaxed);
-        if on_disk > 0 {
-            self.in_tables_on_disk.fetch_sub(on_disk, Relaxed);
+    pub(super) fn leave_tables(&self, size: &Size) {
+        // What may move first: a reader of both counters never counts it as what may not.
+        if size.moves {
+            self.in_tables_movable.fetch_sub(size.movable(), Relaxed);
+        }
+        self.in_tables.fetch_sub(size.bytes, Relaxed);
+        if size.on_disk > 0 {
+            self.in_tables_on_disk.fetch_sub(size.on_disk, Relaxed);
+            self.finding.fetch_sub(size.finding(), Relaxed);
         }
     }
 
-    /// The size of a chunk that tables refer to changed: its bytes, and those of them on the disk.
-    pub(super) fn replace_in_tables(&self, old: (u64, u64), new: (u64, u64)) {
-        self.in_tables.fetch_add(new.0.wrapping_sub(old.0), Relaxed);
-        self.in_tables_on_disk.fetch_add(new.1.wrapping_sub(old.1), Relaxed);
+    /// The size of a chunk that tables refer to changed.
+    pub(super) fn replace_in_tables(&self, old: &Size, new: &Size) {
+        self.in_tables.fetch_add(new.bytes.wrapping_sub(old.bytes), Relaxed);
+        self.in_tables_on_disk.fetch_add(new.on_disk.wrapping_sub(old.on_disk), Relaxed);
+        self.in_tables_movable.fetch_add(new.movable().wrapping_sub(old.movable()), Relaxed);
+        self.finding.fetch_add(new.finding().wrapping_sub(old.finding()), Relaxed);
     }
 
     pub(super) fn add(&self, bytes: u64, on_disk: u64) {

@@ -36,7 +36,7 @@ pub use tier::{TierInfo, TierOptions};
 pub use writer::ChunkWriter;
 
 use crate::error::Result;
-use account::TableRefs;
+use account::{Size, TableRefs};
 use codec::Packed;
 use form::{Form, Packable};
 use slab::Slab;
@@ -59,6 +59,8 @@ pub struct Chunk {
     used: AtomicBool,
     /// It is raw for ever, though it was made to be packed or moved. Not set for a plain chunk.
     stays_raw: AtomicBool,
+    /// It is in memory and may move to the disk: it grows no more, and there is a disk tier.
+    movable: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -103,8 +105,8 @@ impl Chunk {
         };
         meter.add(size, on_disk);
         let (size, tables, used) = (AtomicU64::new(size), AtomicU32::new(0), AtomicBool::new(false));
-        let stays_raw = AtomicBool::new(false);
-        Arc::new(Self { storage, meter: meter.clone(), size, tables, packs, used, stays_raw })
+        let (stays_raw, movable) = (AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Self { storage, meter: meter.clone(), size, tables, packs, used, stays_raw, movable })
     }
 
     /// A sealed chunk from its packed form, as returned by [`Chunk::packed`].
@@ -122,6 +124,7 @@ impl Chunk {
     #[inline]
     fn enlist(self: &Arc<Self>) {
         if let Some(tier) = self.meter.tier() {
+            self.may_move();
             tier.enlist(Arc::downgrade(self) as _, self.meter.memory_bytes());
         } else if let Storage::Packable(packable) = &self.storage {
             // Only its writer could pack it, and only a tier that it was enlisted with could move it.
@@ -143,19 +146,28 @@ impl Chunk {
     /// Replaces the bytes by another form of them; readers keep the form that they read until they are done.
     fn replace(&self, form: Form) {
         let Storage::Packable(packable) = &self.storage else { unreachable!("a plain chunk stays raw") };
-        let (size, on_disk) = form.sizes(packable.raw_bytes());
-        let size = HEADER + size;
+        let (bytes, on_disk) = form.sizes(packable.raw_bytes());
+        let bytes = HEADER + bytes;
         let mut state = packable.state();
-        let old = self.size.swap(size, Ordering::Relaxed);
+        let old = self.counts_for(&state.form);
+        if matches!(form, Form::Stored(_)) {
+            self.movable.store(false, Ordering::Relaxed);
+        }
+        self.size.store(bytes, Ordering::Relaxed);
         let before = std::mem::replace(&mut state.form, form);
-        let was_on_disk = before.disk_bytes();
-        state.accounts.replace(old, size);
+        state.accounts.replace(old.bytes, bytes);
         if !state.accounts.is_empty() {
-            self.meter.replace_in_tables((old, was_on_disk), (size, on_disk));
+            self.meter.replace_in_tables(&old, &self.counts_for(&state.form));
         }
         drop(state);
-        self.meter.replace((old, was_on_disk), (size, on_disk));
+        self.meter.replace((old.bytes, old.on_disk), (bytes, on_disk));
         drop(before);
+    }
+
+    /// Its bytes in this form, whose lock is held.
+    fn counts_for(&self, form: &Form) -> Size {
+        let moves = self.movable.load(Ordering::Relaxed);
+        Size { bytes: self.size_bytes(), on_disk: form.disk_bytes(), moves }
     }
 
     /// Replaces the raw bytes by the packed form.
@@ -246,7 +258,7 @@ impl Chunk {
                 let first = plain.refs.add(account);
                 if first {
                     account.add(self.size_bytes());
-                    self.enter_table(0);
+                    self.enter_table(&Size { bytes: self.size_bytes(), on_disk: 0, moves: false });
                 }
                 first
             }
@@ -255,7 +267,7 @@ impl Chunk {
                 let first = state.accounts.add(account);
                 if first {
                     account.add(self.size_bytes());
-                    self.enter_table(state.form.disk_bytes());
+                    self.enter_table(&self.counts_for(&state.form));
                 }
                 first
             }
@@ -271,7 +283,7 @@ impl Chunk {
                 let last = plain.refs.remove(account);
                 if last {
                     account.remove(self.size_bytes());
-                    self.leave_table(0);
+                    self.leave_table(&Size { bytes: self.size_bytes(), on_disk: 0, moves: false });
                 }
                 last
             }
@@ -280,22 +292,22 @@ impl Chunk {
                 let last = state.accounts.remove(account);
                 if last {
                     account.remove(self.size_bytes());
-                    self.leave_table(state.form.disk_bytes());
+                    self.leave_table(&self.counts_for(&state.form));
                 }
                 last
             }
         }
     }
 
-    fn enter_table(&self, on_disk: u64) {
+    fn enter_table(&self, size: &Size) {
         if self.tables.fetch_add(1, Ordering::Relaxed) == 0 {
-            self.meter.enter_tables(self.size_bytes(), on_disk);
+            self.meter.enter_tables(size);
         }
     }
 
-    fn leave_table(&self, on_disk: u64) {
+    fn leave_table(&self, size: &Size) {
         if self.tables.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.meter.leave_tables(self.size_bytes(), on_disk);
+            self.meter.leave_tables(size);
         }
     }
 

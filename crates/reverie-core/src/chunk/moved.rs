@@ -3,7 +3,7 @@
 use super::form::Form;
 use super::slab::zeroed;
 use super::tier::{LastShape, Movable, Record, SavedChunk, Stored};
-use super::{Chunk, Storage};
+use super::{Chunk, HEADER, Storage};
 use crate::error::Result;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -52,6 +52,22 @@ impl Movable for Chunk {
 }
 
 impl Chunk {
+    /// The bytes of memory that it counts for, or will count for at least once it is on the disk.
+    pub(crate) fn least_memory(&self) -> u64 {
+        if self.movable.load(Relaxed) { HEADER + Stored::LEAST } else { self.memory_bytes() }
+    }
+
+    /// It grows no more, and there is a disk tier.
+    pub(super) fn may_move(&self) {
+        let Storage::Packable(packable) = &self.storage else { return };
+        let state = packable.state();
+        let old = self.counts_for(&state.form);
+        self.movable.store(true, Relaxed);
+        if !state.accounts.is_empty() {
+            self.meter.replace_in_tables(&old, &self.counts_for(&state.form));
+        }
+    }
+
     /// True if its bytes are packed, wherever they are.
     pub(crate) fn is_packed(&self) -> bool {
         match &self.storage {

@@ -1,8 +1,8 @@
 //! A chunk that moves to the disk is the same chunk.
 
-use super::support::{Temporary, check, chunk, meter, options, until};
+use super::support::{Temporary, WIDTHS, check, chunk, meter, options, until};
 use reverie_core::checkpoint::{Disk, Folder};
-use reverie_core::chunk::{Account, Chunk, Compression, Meter, Restorer};
+use reverie_core::chunk::{Account, Chunk, ChunkWriter, Compression, Layout, Meter, Restorer};
 use reverie_core::error::Error;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -52,6 +52,22 @@ fn the_accounts_stay_exact_while_chunks_move() {
         })
         .collect();
     until("the memory is within its limit", || meter.memory_bytes() <= 1 << 20);
+    let finding = |chunk: &Arc<Chunk>| if chunk.is_on_disk() { chunk.memory_bytes() } else { 0 };
+    // Tables refer to it while it is open.
+    let open = ChunkWriter::new(Arc::new(Layout::columnar(&WIDTHS, STEPS)), Compression::None, &meter);
+    let opened = Arc::clone(open.chunk());
+    [&first, &second].into_iter().for_each(|account| _ = opened.table_ref(account));
+    let of_disk = || chunks.iter().map(finding).sum::<u64>();
+    until("no other memory than of these is unmovable", || {
+        (meter.finding_memory(), meter.unmovable_memory()) == (of_disk(), of_disk() + opened.memory_bytes())
+    });
+    drop(open);
+    until("what is written to the end may move", || {
+        let of_opened = finding(&opened);
+        (meter.finding_memory(), meter.unmovable_memory()) == (of_disk() + of_opened, of_disk() + of_opened)
+    });
+    [&first, &second].into_iter().for_each(|account| _ = opened.table_unref(account));
+    drop(opened);
     let size = |chunk: &Arc<Chunk>| chunk.size_bytes();
     // While a chunk moves, one of them was read before and another after.
     until("the accounts are the sums over the chunks", || {
@@ -69,6 +85,7 @@ fn the_accounts_stay_exact_while_chunks_move() {
         }
     }
     assert_eq!((meter.table_bytes(), meter.table_memory(), first.bytes(), second.bytes()), (0, 0, 0, 0));
+    assert_eq!((meter.finding_memory(), meter.unmovable_memory()), (0, 0));
 }
 
 #[test]

@@ -267,6 +267,83 @@ fn an_insert_for_which_neither_memory_nor_disk_will_ever_have_room_is_refused() 
     assert!(matches!(&refused, Some(Error::ResourceExhausted { .. })), "{refused:?}");
 }
 
+/// Tables whose memory has room for three items, or for what finds a few hundred on the disk.
+fn tables_of_three_items(folder: &Temporary, made: Vec<TableOptions>, max_bytes: Option<u64>) -> Arc<Tables> {
+    tables(made, tiers::options(folder, 3 * ITEM as u64), Arc::new(Folder), max_bytes)
+}
+
+#[test]
+fn an_insert_is_refused_when_what_finds_chunks_on_the_disk_fills_the_memory() {
+    let folder = Temporary::new();
+    let tables = tables_of_three_items(&folder, vec![options("t", 10_000)], None);
+    let (table, mut writer) = (tables.get("t").unwrap().clone(), Writer::new(&tables));
+    let refused = (0..1000).find_map(|number| done(table.insert(writer.inserts(number))).err());
+    let refused = refused.expect("some insert is refused");
+    assert!(matches!(&refused, Error::ResourceExhausted { hint, .. } if hint.contains("longer chunks")), "{refused}");
+    let (size, meter) = (table.info().size, tables.bytes().0);
+    assert!(meter.finding_memory() <= 3 * ITEM as u64, "{} bytes find {size} chunks", meter.finding_memory());
+    assert!(meter.finding_memory() > 3 * ITEM as u64 - 1000, "{} bytes find {size} chunks", meter.finding_memory());
+    // The next one as well, and once items are gone there is room again.
+    assert!(matches!(done(table.insert(writer.inserts(0))), Err(Error::ResourceExhausted { .. })));
+    table.reset().unwrap();
+    assert_eq!(meter.finding_memory(), 0);
+    done(table.insert(writer.inserts(0))).unwrap();
+}
+
+#[test]
+fn it_waits_with_that_reason_where_samples_free_memory_and_goes_in_where_another_leaves() {
+    let folder = Temporary::new();
+    let tables = tables_of_three_items(&folder, vec![queue("q", 10_000), options("t", 1)], None);
+    let (table, mut writer) = (tables.get("q").unwrap().clone(), Writer::new(&tables));
+    let one = tables.get("t").unwrap();
+    done(one.insert(writer.inserts(0))).unwrap();
+    let mut waiting = (0..1000).find_map(|number| {
+        let ticket = table.insert(writer.inserts(number)).unwrap();
+        until("the insert is done or waits for what does not move", || {
+            ticket.is_done()
+                || matches!(table.why().insert_reason, Some(InsertReason::Memory { unmovable: Some(_), .. }))
+        });
+        (!ticket.is_done()).then_some(ticket)
+    });
+    let why = table.why().to_string();
+    assert!(why.contains("find the chunks on the disk") && !why.contains("no chunk can move"), "{why}");
+    (1..5).for_each(|number| _ = done(one.insert(writer.inserts(number))).unwrap());
+    assert!(waiting.as_ref().is_some_and(|ticket| !ticket.is_done()), "{}", table.why());
+    drop(drawn(&table));
+    done(Ok(waiting.take().unwrap())).unwrap();
+}
+
+#[test]
+fn an_insert_for_which_open_chunks_leave_too_little_is_refused_until_one_of_them_is_closed() {
+    const ROW: usize = 2 << 10;
+    let (folder, schema) = (Temporary::new(), leaf(DType::UInt8, &[ROW]));
+    let tables = tables(vec![options("t", 100)], tiers::options(&folder, 10 * ROW as u64), Arc::new(Folder), None);
+    let (table, mut writers) = (tables.get("t").unwrap().clone(), [0, 1, 2].map(|_| Writer::new(&tables)));
+    let insert = |writer: &mut Writer| {
+        let item = writer.0.append_row(&schema, &[Cells { itemsize: 1, bytes: &[7; ROW] }]).unwrap();
+        done(table.insert(std::iter::once((item, Priority::Value(1.0))).collect()))
+    };
+    // Each writer's chunk has room for four rows from the start.
+    (0..2).for_each(|at| _ = insert(&mut writers[at]).unwrap());
+    let refused = insert(&mut writers[2]).expect_err("the two chunks that are open cannot move");
+    assert!(matches!(&refused, Error::ResourceExhausted { hint, .. } if hint.contains("shorter chunks")), "{refused}");
+    writers[0].0.close();
+    insert(&mut writers[2]).unwrap();
+    assert_eq!(table.info().size, 3);
+}
+
+#[test]
+fn an_insert_that_exceeds_the_bytes_of_memory_and_disk_is_refused_though_chunks_can_move() {
+    let folder = Temporary::new();
+    let most = 6 * (ITEM as u64 + 1000);
+    let tables = tables_of_three_items(&folder, vec![options("t", 100)], Some(most));
+    let (table, mut writer) = (tables.get("t").unwrap().clone(), Writer::new(&tables));
+    let refused = (0..8).find_map(|number| done(table.insert(writer.inserts(number))).err()).expect("one is refused");
+    assert!(matches!(&refused, Error::ResourceExhausted { budget, .. } if *budget == most), "{refused}");
+    assert!(tables.bytes().0.table_bytes() < most, "there is room for a smaller one");
+    assert_eq!(table.info().size, 6);
+}
+
 #[test]
 fn a_checkpoint_has_what_is_on_the_disk_and_is_restored_within_the_memory() {
     let (folder, checkpoints) = (Temporary::new(), Temporary::new());

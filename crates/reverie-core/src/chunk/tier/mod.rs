@@ -180,7 +180,7 @@ impl Tier {
     pub(crate) fn trouble(&self) -> Option<String> {
         match &*held(&self.parts.state) {
             State::Moves => None,
-            State::NothingToMove => Some("every chunk in memory is still being written".to_owned()),
+            State::NothingToMove => Some("all chunks that are written to the end are there already".to_owned()),
             State::Full(used) => Some(format!("the files have {used} bytes, and disk_bytes allows no more")),
             State::Fails(error) => Some(format!("the disk refused a chunk, and is tried again each second: {error}")),
         }

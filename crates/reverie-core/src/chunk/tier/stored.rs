@@ -173,6 +173,9 @@ impl Stored {
         self.place.length
     }
 
+    /// Bytes of memory of the smallest, its reference counts included.
+    pub(in crate::chunk) const LEAST: u64 = (size_of::<Self>() + 2 * size_of::<usize>()) as u64;
+
     /// Bytes of memory, its reference counts included. What chunks share is counted with the first of them.
     pub(in crate::chunk) fn memory_bytes(&self) -> u64 {
         let rest = self.rest.as_ref().map_or(0, |rest| {
@@ -185,7 +188,7 @@ impl Stored {
             Crcs::Many(_) => self.columns().last().map_or(0, |last| u64::from(last.first_crc) + last.num_blocks()),
         };
         let shape = if self.shape.first == self.place.order() { self.shape.memory_bytes() } else { 0 };
-        (size_of::<Self>() + 2 * size_of::<usize>() + rest + shape) as u64 + size_of::<u32>() as u64 * crcs
+        Self::LEAST + (rest + shape) as u64 + size_of::<u32>() as u64 * crcs
     }
 
     /// Chunks in this order lie one behind the other.

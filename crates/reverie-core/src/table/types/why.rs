@@ -26,6 +26,8 @@ pub enum InsertReason {
         needed: u64,
         /// Bytes allowed.
         budget: u64,
+        /// Of `held`, what no move to the disk frees, if it leaves too little for the item.
+        unmovable: Option<Unmovable>,
         /// Why no chunk can move now; `None` if chunks move.
         trouble: Option<String>,
     },
@@ -33,6 +35,15 @@ pub enum InsertReason {
     Journal(String),
     /// The request waits only behind others in the queue.
     Turn,
+}
+
+/// Bytes of memory that no move to the disk frees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unmovable {
+    /// What finds and checks the chunks that are there.
+    pub finding: u64,
+    /// Chunks that are still being written.
+    pub open: u64,
 }
 
 /// Why a sample waits.
@@ -104,6 +115,8 @@ pub(in crate::table) struct Starved {
     pub(in crate::table) held: u64,
     pub(in crate::table) needed: u64,
     pub(in crate::table) budget: u64,
+    /// As in [`InsertReason::Memory`].
+    pub(in crate::table) unmovable: Option<Unmovable>,
 }
 
 /// A limit of bytes.

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::item::Item;
 use crate::table::policy::table::Table;
 use crate::table::types::inserts::Priority;
-use crate::table::types::why::{Limit, Starved};
+use crate::table::types::why::{Limit, Starved, Unmovable};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, OnceLock, Weak};
@@ -25,7 +25,7 @@ pub(super) trait Holder: Send + Sync {
     /// True while the first insert may wait for bytes, also if there are enough by now.
     fn is_starving(&self) -> bool;
 
-    /// Refuses the inserts that wait for bytes; true if there was one.
+    /// Refuses the inserts that wait for bytes that no chunk frees by moving to the disk; true if there was one.
     fn refuse_starving(&self) -> bool;
 }
 
@@ -59,30 +59,38 @@ impl Budget {
     /// An insert that makes room for itself need not wait.
     /// With a disk tier none does: what it evicts is on the disk by then, so that it would make no room in memory.
     pub(super) fn blocks(&self, table: &Table, item: Option<&Item>) -> Option<Starved> {
-        let new = item.map_or(New { bytes: 1, memory: 1, most: 1 }, |item| New::of(std::iter::once(item)));
+        let new = item.map_or(New { bytes: 1, memory: 1, least: 1, most: 1 }, |item| New::of(std::iter::once(item)));
         let starved = self.starved(&new)?;
-        let waits_for_disk = starved.of == Limit::Memory && self.disk_may_free();
-        (waits_for_disk || !table.makes_room_for(1, new.most)).then_some(starved)
+        (self.moving_helps(&starved) || !table.makes_room_for(1, new.most)).then_some(starved)
     }
 
     fn starved(&self, new: &New) -> Option<Starved> {
-        self.over(Limit::Total, new.bytes).or_else(|| self.over(Limit::Memory, new.memory))
+        self.over(Limit::Total, new.bytes, 0).or_else(|| self.over(Limit::Memory, new.memory, new.least))
     }
 
-    /// `needed` bytes more than a limit; `None` if they are within it.
-    fn over(&self, of: Limit, needed: u64) -> Option<Starved> {
+    /// `needed` bytes more than a limit, of which at least `least` stay in memory; `None` if they are within it.
+    fn over(&self, of: Limit, needed: u64, least: u64) -> Option<Starved> {
         let (held, budget) = match of {
             Limit::Total => (self.meter.table_bytes(), self.max_bytes?),
             Limit::Memory => (self.meter.table_memory(), self.meter.tier()?.memory_limit()),
         };
-        (held + needed > budget).then_some(Starved { of, held, needed, budget })
+        let unmovable =
+            || self.unmovable().filter(|one| of == Limit::Memory && one.finding + one.open + least > budget);
+        (held + needed > budget).then(|| Starved { of, held, needed, budget, unmovable: unmovable() })
     }
 
-    fn disk_may_free(&self) -> bool {
-        self.meter.tier().is_some_and(Tier::may_free)
+    fn unmovable(&self) -> Option<Unmovable> {
+        self.meter.tier()?;
+        let (finding, all) = (self.meter.finding_memory(), self.meter.unmovable_memory());
+        Some(Unmovable { finding, open: all.saturating_sub(finding) })
     }
 
-    /// Why no chunk can move to the disk now; `None` if one can, or there is no disk tier.
+    /// True if chunks that move to the disk may make room for it.
+    pub(super) fn moving_helps(&self, starved: &Starved) -> bool {
+        starved.of == Limit::Memory && starved.unmovable.is_none() && self.meter.tier().is_some_and(Tier::may_free)
+    }
+
+    /// Why no chunk can move to the disk now, whatever is in memory; `None` if one can, or there is no disk tier.
     pub(super) fn trouble(&self) -> Option<String> {
         self.meter.tier().and_then(Tier::trouble)
     }
@@ -98,22 +106,19 @@ impl Budget {
         };
         for (of, largest) in [(Limit::Total, largest(|new| new.most)), (Limit::Memory, largest(|new| new.memory))] {
             // More than the limit by itself.
-            if let Some(Starved { held, budget, .. }) =
-                self.over(of, largest).filter(|starved| largest > starved.budget)
-            {
-                return Err(reason::refusal(name, &Starved { of, held, needed: largest, budget }));
+            if let Some(starved) = self.over(of, largest, 0).filter(|starved| largest > starved.budget) {
+                return Err(reason::refusal(name, &starved));
             }
         }
-        if table.makes_room_for(items.len() as u64, new.most) || self.frees() {
+        if table.makes_room_for(items.len() as u64, new.most) || self.anything_consumed() {
             return Ok(());
         }
-        // The last consumable item may have gone just now, and made room.
-        self.starved(&new).map_or(Ok(()), |starved| Err(reason::refusal(name, &starved)))
-    }
-
-    /// True if bytes will be freed that may help: by samples, or by moving chunks where only memory is short.
-    fn frees(&self) -> bool {
-        self.anything_consumed() || (self.over(Limit::Total, 1).is_none() && self.disk_may_free())
+        // The last consumable item may have gone just now, and made room. One item after the other needs memory.
+        let new = New { least: largest(|new| new.least), ..new };
+        match self.starved(&new) {
+            Some(starved) if !self.moving_helps(&starved) => Err(reason::refusal(name, &starved)),
+            _ => Ok(()),
+        }
     }
 
     fn anything_consumed(&self) -> bool {
@@ -150,7 +155,7 @@ impl Budget {
             if self.each(|table| table.serve_waiting()) {
                 continue;
             }
-            if self.frees() || !self.each(|table| table.refuse_starving()) {
+            if self.anything_consumed() || !self.each(|table| table.refuse_starving()) {
                 return;
             }
         }
@@ -172,6 +177,8 @@ struct New {
     bytes: u64,
     /// The same in memory.
     memory: u64,
+    /// The same in memory once those that can have moved to the disk.
+    least: u64,
     /// Of all.
     most: u64,
 }
@@ -185,6 +192,7 @@ impl New {
         Self {
             bytes: new().map(|chunk| chunk.size_bytes()).sum(),
             memory: new().map(|chunk| chunk.memory_bytes()).sum(),
+            least: new().map(|chunk| chunk.least_memory()).sum(),
             most: chunks.iter().map(|chunk| chunk.size_bytes()).sum(),
         }
     }

@@ -5,7 +5,7 @@
 use crate::error::{Counted, Error};
 use crate::table::types::blocks::{InsertBlock, SampleBlock};
 use crate::table::types::limiter::Counters;
-use crate::table::types::why::{InsertReason, Limit, SampleReason, Starved, Waiting, Why};
+use crate::table::types::why::{InsertReason, Limit, SampleReason, Starved, Unmovable, Waiting, Why};
 use std::fmt;
 
 impl fmt::Display for InsertReason {
@@ -19,15 +19,20 @@ impl fmt::Display for InsertReason {
                      that consume items, deletes or a larger max_bytes free it"
                 )
             }
-            InsertReason::Memory { held, needed, budget, trouble } => {
+            InsertReason::Memory { held, needed, budget, unmovable, trouble } => {
                 write!(
                     f,
                     "the server's tables hold {held} of {budget} bytes of memory (memory_bytes) and the next item adds \
                      {needed}; "
                 )?;
-                match trouble {
-                    None => f.write_str("older chunks are moving to the disk"),
-                    Some(trouble) => write!(f, "no chunk can move to the disk: {trouble}"),
+                match (unmovable, trouble) {
+                    (Some(unmovable), _) => write!(
+                        f,
+                        "{unmovable}, so that moving others makes too little room; samples that consume items or deletes \
+                         free some"
+                    ),
+                    (None, None) => f.write_str("older chunks are moving to the disk"),
+                    (None, Some(trouble)) => write!(f, "no chunk can move to the disk: {trouble}"),
                 }
             }
             InsertReason::Journal(error) => write!(
@@ -36,6 +41,13 @@ impl fmt::Display for InsertReason {
             ),
             InsertReason::Turn => f.write_str("others are before it in the queue"),
         }
+    }
+}
+
+impl fmt::Display for Unmovable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { finding, open } = self;
+        write!(f, "{finding} bytes find the chunks on the disk and {open} are of chunks that are still being written")
     }
 }
 
@@ -191,20 +203,29 @@ impl fmt::Display for InsertBlock {
 
 /// The refusal of an insert that waits for bytes that no table can free.
 pub(super) fn refusal(table: &str, starved: &Starved) -> Error {
-    let hint = match starved.of {
-        Limit::Total => {
+    let hint = match (starved.of, starved.unmovable) {
+        (Limit::Total, _) => {
             "no table gives bytes back by being sampled: raise the server's max_bytes, lower max_size, or give the tables \
              a max_bytes of their own"
+                .to_owned()
         }
-        Limit::Memory => {
+        (Limit::Memory, Some(unmovable)) => {
+            let length = if unmovable.finding > unmovable.open { "longer" } else { "shorter" };
+            format!(
+                "{unmovable}, and no table gives bytes back by being sampled: raise the server's memory_bytes, lower max_size, \
+                 or write {length} chunks"
+            )
+        }
+        (Limit::Memory, None) => {
             "no chunk can move to the disk and no table gives bytes back by being sampled: raise the server's \
              memory_bytes or disk_bytes, lower max_size, or write shorter chunks"
+                .to_owned()
         }
     };
     Error::ResourceExhausted {
         what: format!("an insert of {} bytes into table '{table}' of this server", starved.needed),
         needed: starved.held + starved.needed,
         budget: starved.budget,
-        hint: hint.to_owned(),
+        hint,
     }
 }

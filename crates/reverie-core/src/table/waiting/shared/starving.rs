@@ -26,7 +26,7 @@ impl Holder for SharedTable {
         loop {
             let refused = {
                 let mut state = lock(&self.state);
-                let starved = state.starves(budget);
+                let starved = state.starves(budget).filter(|starved| !budget.moving_helps(starved));
                 starved.and_then(|starved| Some((state.inserts.pop_first()?, reason::refusal(&self.name, &starved))))
             };
             let Some((pending, refusal)) = refused else { return any };

@@ -27,12 +27,12 @@ impl SharedTable {
         let blocked_insert = table.blocked_insert();
         let insert_reason = match (blocked_insert, bytes) {
             (Some(block), _) => Some(InsertReason::Limiter(block)),
-            (None, Some(Starved { of: Limit::Total, held, needed, budget })) => {
+            (None, Some(Starved { of: Limit::Total, held, needed, budget, .. })) => {
                 Some(InsertReason::Bytes { held, needed, budget })
             }
-            (None, Some(Starved { of: Limit::Memory, held, needed, budget })) => {
+            (None, Some(Starved { of: Limit::Memory, held, needed, budget, unmovable })) => {
                 let trouble = self.budget.as_deref().and_then(Budget::trouble);
-                Some(InsertReason::Memory { held, needed, budget, trouble })
+                Some(InsertReason::Memory { held, needed, budget, unmovable, trouble })
             }
             (None, None) => match &journal {
                 Some(JournalInfo { is_full: true, error: Some(error), .. }) => {
