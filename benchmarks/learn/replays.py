@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .readmes import BEGIN, END, SECTION, NoSectionError, thousands
 from .rows import GAMES, ONLINE, REPLAY, REPLAYS, ROWS
-from .scores import Results, mark, mean_of_curve, of_last_weights, score, seeds
+from .scores import Results, mark, mean, mean_of_curve, of_last_weights, score, seeds
 
 WAYS = {
     "none": "drawn uniformly from the newest 32 steps",
@@ -63,7 +63,25 @@ def table(game: str, results: Results) -> str:
         curves = [mean_of_curve(row, run) for run in runs]
         last = of_last_weights(runs)
         out.append(f"{start} | {seeds(runs)} | {thousands(row.by)} | {score(curves)} | {score(last)}{mark(runs)} |")
-    return "\n".join([*out, "", theirs(game)])
+    return "\n".join([*out, "", " ".join(filter(None, [best(game, results), theirs(game)]))])
+
+
+FEWEST_SEEDS = 3
+"""Of ways that are compared in words."""
+
+
+def best(game: str, results: Results) -> str:
+    """The way with the best last weights next to DQN's, in a sentence; empty until both were run with enough seeds."""
+    found = {way: of_last_weights(results[f"{REPLAY}-{game}-{way}"]) for way in REPLAYS}
+    means = {way: mean(values) for way, values in found.items() if len(values) >= FEWEST_SEEDS}
+    others = {way: value for way, value in means.items() if way != "uniform"}
+    if "uniform" not in means or not others:
+        return ""
+    way = max(others, key=lambda way: others[way])
+    return (
+        f'Of the other rows with {FEWEST_SEEDS} seeds or more, "{WAYS[way]}" has the best last weights:'
+        f" {others[way] / means['uniform']:.2f} times the return of the second row's."
+    )
 
 
 def theirs(game: str) -> str:

@@ -392,6 +392,22 @@ def test_the_page_about_replay_has_a_table_and_a_picture_of_each_game_that_was_r
     assert text.count("| not run yet | | | |") == len(rows.REPLAYS) - 1
     assert "`noisy=false`, `n_step=1` | 0 to 1 | 1000 k | 2.0 | 400.5 |" in text
     assert "Young & Tian 2019 have 44 with DQN and 13 without replay" in text
+    assert replays.best("space_invaders", results) == ""
+    for way, returns in (
+        ("uniform", (20.0, 40.0, 30.0)),
+        ("rainbow", (50.0, 40.0, 60.0)),
+        ("priorities", (9.0, 9.0, 9.0)),
+    ):
+        row = rows.ROWS[f"replay-space_invaders-{way}"]
+        results[row.name] = [
+            run_of(row, seed) | {"curve": curve, "num_episodes": 100, "mean_return": value}
+            for seed, value in enumerate(returns)
+        ]
+    assert 'noisy layers" has the best last weights: 1.67 times the return of' in replays.text(page, results, tmp_path)
+    results["replay-space_invaders-uniform"].pop()
+    assert replays.best("space_invaders", results) == ""
+    for way in ("uniform", "rainbow"):
+        results[f"replay-space_invaders-{way}"] = []
     (title,) = learn.curves.pictures(results)
     assert title == replays.picture("space_invaders")
     assert {run.agent for run in learn.curves.pictures(results)[title]} == {"priorities"}
