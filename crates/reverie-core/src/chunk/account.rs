@@ -19,10 +19,10 @@ pub struct Meter {
     on_disk: AtomicU64,
     /// Of `in_tables`, those on the disk.
     in_tables_on_disk: AtomicU64,
-    /// Of `in_tables`, those in memory that may move to the disk.
-    in_tables_movable: AtomicU64,
     /// Of `in_tables`, the memory of the chunks that are on the disk.
-    finding: AtomicU64,
+    index: AtomicU64,
+    /// Of `in_tables`, the chunks that are still being written, if there is a disk tier.
+    open: AtomicU64,
     freed: Hook,
     tier: OnceLock<Tier>,
 }
@@ -33,17 +33,18 @@ pub(super) struct Size {
     pub(super) bytes: u64,
     /// Of these, those on the disk.
     pub(super) on_disk: u64,
-    /// The others may move there.
-    pub(super) moves: bool,
+    /// It is still being written, and will be able to move there.
+    pub(super) open: bool,
 }
 
 impl Size {
-    fn movable(&self) -> u64 {
-        if self.moves { self.bytes - self.on_disk } else { 0 }
-    }
-
-    fn finding(&self) -> u64 {
-        if self.on_disk > 0 { self.bytes - self.on_disk } else { 0 }
+    /// Bytes of memory that no move to the disk frees: of the index, and of open chunks.
+    fn unmovable(&self) -> (u64, u64) {
+        match self {
+            Self { on_disk: 1.., .. } => (self.bytes - self.on_disk, 0),
+            Self { open: true, .. } => (0, self.bytes),
+            _ => (0, 0),
+        }
     }
 }
 
@@ -84,16 +85,10 @@ impl Meter {
         self.table_bytes().saturating_sub(on_disk)
     }
 
-    /// Of [`Meter::table_memory`], the bytes that no move to the disk frees: what finds chunks there, and the chunks that are
-    /// still being written.
-    pub fn unmovable_memory(&self) -> u64 {
-        let movable = self.in_tables_movable.load(Relaxed);
-        self.table_memory().saturating_sub(movable)
-    }
-
-    /// Bytes of memory of the chunks that tables refer to and that are on the disk: what finds and checks their cells there.
-    pub fn finding_memory(&self) -> u64 {
-        self.finding.load(Relaxed)
+    /// Of [`Meter::table_memory`], what no move to the disk frees: the index of the chunks that are there, which finds and
+    /// checks their cells, and the chunks that are still being written. (0, 0) without a disk tier.
+    pub fn unmovable_memory(&self) -> (u64, u64) {
+        (self.index.load(Relaxed), self.open.load(Relaxed))
     }
 
     /// Lets chunks move to the disk from now on: those that are created later. Called once at most.
@@ -157,31 +152,33 @@ impl Meter {
         self.in_tables.fetch_add(size.bytes, Relaxed);
         if size.on_disk > 0 {
             self.in_tables_on_disk.fetch_add(size.on_disk, Relaxed);
-            self.finding.fetch_add(size.finding(), Relaxed);
-        } else if size.moves {
-            self.in_tables_movable.fetch_add(size.movable(), Relaxed);
         }
+        self.change_unmovable((0, 0), size.unmovable());
     }
 
     /// The last table released a chunk of that size.
     pub(super) fn leave_tables(&self, size: &Size) {
-        // What may move first: a reader of both counters never counts it as what may not.
-        if size.moves {
-            self.in_tables_movable.fetch_sub(size.movable(), Relaxed);
-        }
         self.in_tables.fetch_sub(size.bytes, Relaxed);
         if size.on_disk > 0 {
             self.in_tables_on_disk.fetch_sub(size.on_disk, Relaxed);
-            self.finding.fetch_sub(size.finding(), Relaxed);
         }
+        self.change_unmovable(size.unmovable(), (0, 0));
     }
 
     /// The size of a chunk that tables refer to changed.
     pub(super) fn replace_in_tables(&self, old: &Size, new: &Size) {
         self.in_tables.fetch_add(new.bytes.wrapping_sub(old.bytes), Relaxed);
         self.in_tables_on_disk.fetch_add(new.on_disk.wrapping_sub(old.on_disk), Relaxed);
-        self.in_tables_movable.fetch_add(new.movable().wrapping_sub(old.movable()), Relaxed);
-        self.finding.fetch_add(new.finding().wrapping_sub(old.finding()), Relaxed);
+        self.change_unmovable(old.unmovable(), new.unmovable());
+    }
+
+    fn change_unmovable(&self, old: (u64, u64), new: (u64, u64)) {
+        if old.0 != new.0 {
+            self.index.fetch_add(new.0.wrapping_sub(old.0), Relaxed);
+        }
+        if old.1 != new.1 {
+            self.open.fetch_add(new.1.wrapping_sub(old.1), Relaxed);
+        }
     }
 
     pub(super) fn add(&self, bytes: u64, on_disk: u64) {

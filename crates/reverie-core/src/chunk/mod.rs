@@ -59,8 +59,8 @@ pub struct Chunk {
     used: AtomicBool,
     /// It is raw for ever, though it was made to be packed or moved. Not set for a plain chunk.
     stays_raw: AtomicBool,
-    /// It is in memory and may move to the disk: it grows no more, and there is a disk tier.
-    movable: AtomicBool,
+    /// It is still being written, and a disk tier can move it once it is not.
+    open: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -105,8 +105,8 @@ impl Chunk {
         };
         meter.add(size, on_disk);
         let (size, tables, used) = (AtomicU64::new(size), AtomicU32::new(0), AtomicBool::new(false));
-        let (stays_raw, movable) = (AtomicBool::new(false), AtomicBool::new(false));
-        Arc::new(Self { storage, meter: meter.clone(), size, tables, packs, used, stays_raw, movable })
+        let (stays_raw, open) = (AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Self { storage, meter: meter.clone(), size, tables, packs, used, stays_raw, open })
     }
 
     /// A sealed chunk from its packed form, as returned by [`Chunk::packed`].
@@ -124,7 +124,7 @@ impl Chunk {
     #[inline]
     fn enlist(self: &Arc<Self>) {
         if let Some(tier) = self.meter.tier() {
-            self.may_move();
+            self.set_open(false);
             tier.enlist(Arc::downgrade(self) as _, self.meter.memory_bytes());
         } else if let Storage::Packable(packable) = &self.storage {
             // Only its writer could pack it, and only a tier that it was enlisted with could move it.
@@ -150,9 +150,6 @@ impl Chunk {
         let bytes = HEADER + bytes;
         let mut state = packable.state();
         let old = self.counts_for(&state.form);
-        if matches!(form, Form::Stored(_)) {
-            self.movable.store(false, Ordering::Relaxed);
-        }
         self.size.store(bytes, Ordering::Relaxed);
         let before = std::mem::replace(&mut state.form, form);
         state.accounts.replace(old.bytes, bytes);
@@ -166,8 +163,8 @@ impl Chunk {
 
     /// Its bytes in this form, whose lock is held.
     fn counts_for(&self, form: &Form) -> Size {
-        let moves = self.movable.load(Ordering::Relaxed);
-        Size { bytes: self.size_bytes(), on_disk: form.disk_bytes(), moves }
+        let open = self.open.load(Ordering::Relaxed);
+        Size { bytes: self.size_bytes(), on_disk: form.disk_bytes(), open }
     }
 
     /// Replaces the raw bytes by the packed form.
@@ -258,7 +255,7 @@ impl Chunk {
                 let first = plain.refs.add(account);
                 if first {
                     account.add(self.size_bytes());
-                    self.enter_table(&Size { bytes: self.size_bytes(), on_disk: 0, moves: false });
+                    self.enter_table(&Size { bytes: self.size_bytes(), on_disk: 0, open: false });
                 }
                 first
             }
@@ -283,7 +280,7 @@ impl Chunk {
                 let last = plain.refs.remove(account);
                 if last {
                     account.remove(self.size_bytes());
-                    self.leave_table(&Size { bytes: self.size_bytes(), on_disk: 0, moves: false });
+                    self.leave_table(&Size { bytes: self.size_bytes(), on_disk: 0, open: false });
                 }
                 last
             }

@@ -52,17 +52,23 @@ impl Movable for Chunk {
 }
 
 impl Chunk {
-    /// The bytes of memory that it counts for, or will count for at least once it is on the disk.
+    /// The bytes of memory that it counts for, and if it can move to the disk the fewest that it will count for there.
     pub(crate) fn least_memory(&self) -> u64 {
-        if self.movable.load(Relaxed) { HEADER + Stored::LEAST } else { self.memory_bytes() }
+        let moves = !self.is_open() && !self.is_on_disk();
+        if moves { self.memory_bytes().min(HEADER + Stored::LEAST) } else { self.memory_bytes() }
     }
 
-    /// It grows no more, and there is a disk tier.
-    pub(super) fn may_move(&self) {
+    /// True while it is written, if a disk tier can move it once it is not.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open.load(Relaxed)
+    }
+
+    /// See [`Chunk::is_open`].
+    pub(super) fn set_open(&self, open: bool) {
         let Storage::Packable(packable) = &self.storage else { return };
         let state = packable.state();
         let old = self.counts_for(&state.form);
-        self.movable.store(true, Relaxed);
+        self.open.store(open, Relaxed);
         if !state.accounts.is_empty() {
             self.meter.replace_in_tables(&old, &self.counts_for(&state.form));
         }

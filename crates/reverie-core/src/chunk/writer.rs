@@ -30,6 +30,9 @@ impl ChunkWriter {
         if packs || meter.tier().is_some() {
             let slab = Arc::new(slab);
             let chunk = Chunk::packable(Form::Raw(Arc::clone(&slab)), layout, packs, meter);
+            if meter.tier().is_some() {
+                chunk.set_open(true);
+            }
             return Self { chunk, packable: Some(slab), pen };
         }
         Self { chunk: Chunk::plain_of(slab, meter), packable: None, pen }

@@ -11,6 +11,7 @@ use reverie_core::error::Error;
 use reverie_core::item::Item;
 use reverie_core::sample::SampleRequest;
 use reverie_core::spec::DType;
+use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{InsertReason, Inserts, Priority, SharedTable, TableOptions, Tables, Ticket};
 use std::io;
@@ -273,7 +274,7 @@ fn tables_of_three_items(folder: &Temporary, made: Vec<TableOptions>, max_bytes:
 }
 
 #[test]
-fn an_insert_is_refused_when_what_finds_chunks_on_the_disk_fills_the_memory() {
+fn an_insert_is_refused_when_the_index_of_chunks_on_the_disk_fills_the_memory() {
     let folder = Temporary::new();
     let tables = tables_of_three_items(&folder, vec![options("t", 10_000)], None);
     let (table, mut writer) = (tables.get("t").unwrap().clone(), Writer::new(&tables));
@@ -281,23 +282,22 @@ fn an_insert_is_refused_when_what_finds_chunks_on_the_disk_fills_the_memory() {
     let refused = refused.expect("some insert is refused");
     assert!(matches!(&refused, Error::ResourceExhausted { hint, .. } if hint.contains("longer chunks")), "{refused}");
     let (size, meter) = (table.info().size, tables.bytes().0);
-    assert!(meter.finding_memory() <= 3 * ITEM as u64, "{} bytes find {size} chunks", meter.finding_memory());
-    assert!(meter.finding_memory() > 3 * ITEM as u64 - 1000, "{} bytes find {size} chunks", meter.finding_memory());
+    let index = meter.unmovable_memory().0;
+    let (least, most) = (3 * ITEM as u64 - 1000, 3 * ITEM as u64);
+    assert!((least..=most).contains(&index), "the index of {size} chunks has {index} bytes");
     // The next one as well, and once items are gone there is room again.
     assert!(matches!(done(table.insert(writer.inserts(0))), Err(Error::ResourceExhausted { .. })));
     table.reset().unwrap();
-    assert_eq!(meter.finding_memory(), 0);
+    assert_eq!(meter.unmovable_memory(), (0, 0));
     done(table.insert(writer.inserts(0))).unwrap();
 }
 
 #[test]
-fn it_waits_with_that_reason_where_samples_free_memory_and_goes_in_where_another_leaves() {
+fn it_waits_with_that_reason_where_samples_free_memory() {
     let folder = Temporary::new();
-    let tables = tables_of_three_items(&folder, vec![queue("q", 10_000), options("t", 1)], None);
+    let tables = tables_of_three_items(&folder, vec![queue("q", 10_000)], None);
     let (table, mut writer) = (tables.get("q").unwrap().clone(), Writer::new(&tables));
-    let one = tables.get("t").unwrap();
-    done(one.insert(writer.inserts(0))).unwrap();
-    let mut waiting = (0..1000).find_map(|number| {
+    let waiting = (0..1000).find_map(|number| {
         let ticket = table.insert(writer.inserts(number)).unwrap();
         until("the insert is done or waits for what does not move", || {
             ticket.is_done()
@@ -306,29 +306,73 @@ fn it_waits_with_that_reason_where_samples_free_memory_and_goes_in_where_another
         (!ticket.is_done()).then_some(ticket)
     });
     let why = table.why().to_string();
-    assert!(why.contains("find the chunks on the disk") && !why.contains("no chunk can move"), "{why}");
-    (1..5).for_each(|number| _ = done(one.insert(writer.inserts(number))).unwrap());
-    assert!(waiting.as_ref().is_some_and(|ticket| !ticket.is_done()), "{}", table.why());
+    assert!(why.contains("index of chunks on the disk") && !why.contains("no chunk can move"), "{why}");
     drop(drawn(&table));
-    done(Ok(waiting.take().unwrap())).unwrap();
+    done(Ok(waiting.unwrap())).unwrap();
+}
+
+#[test]
+fn it_is_refused_where_samples_themselves_wait_for_more_inserts() {
+    let folder = Temporary::new();
+    let limiter = Limiter::min_size(5000).unwrap();
+    let tables = tables_of_three_items(&folder, vec![TableOptions { limiter, ..queue("q", 10_000) }], None);
+    let (table, mut writer) = (tables.get("q").unwrap().clone(), Writer::new(&tables));
+    let refused = (0..1000).find_map(|number| done(table.insert(writer.inserts(number))).err());
+    assert!(matches!(&refused, Some(Error::ResourceExhausted { .. })), "{refused:?}");
+}
+
+#[test]
+fn a_request_whose_index_exceeds_the_memory_is_refused_as_a_whole() {
+    let folder = Temporary::new();
+    let tables = tables_of_three_items(&folder, vec![options("t", 10_000), options("few", 100)], None);
+    let (table, mut writer) = (tables.get("t").unwrap(), Writer::new(&tables));
+    let mut request = |items: u64| (0..items).flat_map(|number| writer.inserts(number)).collect::<Inserts>();
+    let refused = done(table.insert(request(900)));
+    assert!(matches!(&refused, Err(Error::ResourceExhausted { .. })), "{refused:?}");
+    assert_eq!(table.info().size, 0);
+    done(table.insert(request(200))).unwrap();
+    // Most of them leave again at once.
+    let few = tables.get("few").unwrap();
+    done(few.insert(request(900))).unwrap();
+    assert_eq!((table.info().size, few.info().size), (200, 100));
+}
+
+/// A writer's next row, in a chunk that has room for four.
+fn insert_row(table: &Arc<SharedTable>, writer: &mut Writer) -> Result<(), Error> {
+    const ROW: usize = 2 << 10;
+    let schema = leaf(DType::UInt8, &[ROW]);
+    let item = writer.0.append_row(&schema, &[Cells { itemsize: 1, bytes: &[7; ROW] }])?;
+    done(table.insert(std::iter::once((item, Priority::Value(1.0))).collect())).map(|_| ())
+}
+
+#[test]
+fn a_full_table_takes_no_more_open_chunks_than_memory_has_room_for() {
+    const MEMORY: u64 = 128 << 10;
+    let folder = Temporary::new();
+    let tables = tables(vec![options("t", 60)], tiers::options(&folder, MEMORY), Arc::new(Folder), None);
+    let (table, mut writer) = (tables.get("t").unwrap().clone(), Writer::new(&tables));
+    for _ in 0..60 {
+        insert_row(&table, &mut writer).unwrap();
+        writer.0.close();
+    }
+    let mut writers: Vec<_> = (0..50).map(|_| Writer::new(&tables)).collect();
+    let taken = writers.iter_mut().map(|writer| insert_row(&table, writer)).filter(Result::is_ok).count();
+    let held = tables.bytes().0.table_memory();
+    assert!((5..16).contains(&taken) && held <= MEMORY, "{taken} are in, the tables hold {held} bytes of memory");
+    // What is open goes on.
+    insert_row(&table, &mut writers[0]).unwrap();
 }
 
 #[test]
 fn an_insert_for_which_open_chunks_leave_too_little_is_refused_until_one_of_them_is_closed() {
-    const ROW: usize = 2 << 10;
-    let (folder, schema) = (Temporary::new(), leaf(DType::UInt8, &[ROW]));
-    let tables = tables(vec![options("t", 100)], tiers::options(&folder, 10 * ROW as u64), Arc::new(Folder), None);
+    let folder = Temporary::new();
+    let tables = tables(vec![options("t", 100)], tiers::options(&folder, 20 << 10), Arc::new(Folder), None);
     let (table, mut writers) = (tables.get("t").unwrap().clone(), [0, 1, 2].map(|_| Writer::new(&tables)));
-    let insert = |writer: &mut Writer| {
-        let item = writer.0.append_row(&schema, &[Cells { itemsize: 1, bytes: &[7; ROW] }]).unwrap();
-        done(table.insert(std::iter::once((item, Priority::Value(1.0))).collect()))
-    };
-    // Each writer's chunk has room for four rows from the start.
-    (0..2).for_each(|at| _ = insert(&mut writers[at]).unwrap());
-    let refused = insert(&mut writers[2]).expect_err("the two chunks that are open cannot move");
+    (0..2).for_each(|at| insert_row(&table, &mut writers[at]).unwrap());
+    let refused = insert_row(&table, &mut writers[2]).expect_err("the two chunks that are open cannot move");
     assert!(matches!(&refused, Error::ResourceExhausted { hint, .. } if hint.contains("shorter chunks")), "{refused}");
     writers[0].0.close();
-    insert(&mut writers[2]).unwrap();
+    insert_row(&table, &mut writers[2]).unwrap();
     assert_eq!(table.info().size, 3);
 }
 

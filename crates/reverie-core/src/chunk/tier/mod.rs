@@ -139,7 +139,7 @@ impl Tier {
         self.parts.options.memory_bytes
     }
 
-    /// True if a chunk may be moved: now, once it is sealed, or once the disk works again.
+    /// False if no chunk that is written to the end may be moved, since `disk_bytes` are used up.
     pub(crate) fn may_free(&self) -> bool {
         !matches!(*held(&self.parts.state), State::Full(_))
     }
@@ -180,7 +180,7 @@ impl Tier {
     pub(crate) fn trouble(&self) -> Option<String> {
         match &*held(&self.parts.state) {
             State::Moves => None,
-            State::NothingToMove => Some("all chunks that are written to the end are there already".to_owned()),
+            State::NothingToMove => Some("all chunks that are not being written are on the disk already".to_owned()),
             State::Full(used) => Some(format!("the files have {used} bytes, and disk_bytes allows no more")),
             State::Fails(error) => Some(format!("the disk refused a chunk, and is tried again each second: {error}")),
         }

@@ -40,8 +40,8 @@ pub enum InsertReason {
 /// Bytes of memory that no move to the disk frees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unmovable {
-    /// What finds and checks the chunks that are there.
-    pub finding: u64,
+    /// The index of the chunks that are there.
+    pub index: u64,
     /// Chunks that are still being written.
     pub open: u64,
 }

@@ -56,38 +56,40 @@ impl Budget {
 
     /// The bytes that an item (or the smallest possible one) waits for at this table; `None` if it need not wait.
     ///
-    /// An insert that makes room for itself need not wait.
-    /// With a disk tier none does: what it evicts is on the disk by then, so that it would make no room in memory.
+    /// An insert that makes room for itself need not wait, unless memory is short that a disk tier may free: what it
+    /// evicts is on the disk by then, so that it would make no room there.
     pub(super) fn blocks(&self, table: &Table, item: Option<&Item>) -> Option<Starved> {
-        let new = item.map_or(New { bytes: 1, memory: 1, least: 1, most: 1 }, |item| New::of(std::iter::once(item)));
-        let starved = self.starved(&new)?;
-        (self.moving_helps(&starved) || !table.makes_room_for(1, new.most)).then_some(starved)
+        let new = item.map_or(New::SMALLEST, |item| New::of(std::iter::once(item)));
+        let starved = self.starved(&new, || item.map_or(1, |item| Least::of(std::iter::once(item)).sum()))?;
+        let waits = starved.of == Limit::Memory && self.disk_may_free();
+        (waits || !table.makes_room_for(1, new.most)).then_some(starved)
     }
 
-    fn starved(&self, new: &New) -> Option<Starved> {
-        self.over(Limit::Total, new.bytes, 0).or_else(|| self.over(Limit::Memory, new.memory, new.least))
+    fn starved(&self, new: &New, least: impl FnOnce() -> u64) -> Option<Starved> {
+        self.over(Limit::Total, new.bytes, || 0).or_else(|| self.over(Limit::Memory, new.memory, least))
     }
 
-    /// `needed` bytes more than a limit, of which at least `least` stay in memory; `None` if they are within it.
-    fn over(&self, of: Limit, needed: u64, least: u64) -> Option<Starved> {
+    /// `needed` bytes more than a limit, of which `least` stay in memory; `None` if they are within it, or there are none.
+    fn over(&self, of: Limit, needed: u64, least: impl FnOnce() -> u64) -> Option<Starved> {
         let (held, budget) = match of {
             Limit::Total => (self.meter.table_bytes(), self.max_bytes?),
             Limit::Memory => (self.meter.table_memory(), self.meter.tier()?.memory_limit()),
         };
-        let unmovable =
-            || self.unmovable().filter(|one| of == Limit::Memory && one.finding + one.open + least > budget);
-        (held + needed > budget).then(|| Starved { of, held, needed, budget, unmovable: unmovable() })
+        let unmovable = || {
+            let (index, open) = self.meter.unmovable_memory();
+            (of == Limit::Memory && index + open + least() > budget).then_some(Unmovable { index, open })
+        };
+        let exceeds = needed > 0 && held + needed > budget;
+        exceeds.then(|| Starved { of, held, needed, budget, unmovable: unmovable() })
     }
 
-    fn unmovable(&self) -> Option<Unmovable> {
-        self.meter.tier()?;
-        let (finding, all) = (self.meter.finding_memory(), self.meter.unmovable_memory());
-        Some(Unmovable { finding, open: all.saturating_sub(finding) })
+    fn disk_may_free(&self) -> bool {
+        self.meter.tier().is_some_and(Tier::may_free)
     }
 
     /// True if chunks that move to the disk may make room for it.
     pub(super) fn moving_helps(&self, starved: &Starved) -> bool {
-        starved.of == Limit::Memory && starved.unmovable.is_none() && self.meter.tier().is_some_and(Tier::may_free)
+        starved.of == Limit::Memory && starved.unmovable.is_none() && self.disk_may_free()
     }
 
     /// Why no chunk can move to the disk now, whatever is in memory; `None` if one can, or there is no disk tier.
@@ -97,25 +99,33 @@ impl Budget {
 
     /// Refuses items that would wait for bytes that no call can free. Takes the tables' locks, one after the other.
     pub(super) fn refuse_hopeless(&self, name: &str, table: &dyn Holder, items: &[(Item, Priority)]) -> Result<()> {
-        let new = New::of(items.iter().map(|(item, _)| item));
-        if self.starved(&new).is_none() {
+        let each = || items.iter().map(|(item, _)| item);
+        let new = New::of(each());
+        // Each of them needs memory for its open chunks only until these move, and then for their index.
+        let all = || Least {
+            open: each().map(|item| Least::of(std::iter::once(item)).open).max().unwrap_or(0),
+            ..Least::of(each())
+        };
+        if self.starved(&new, || all().sum()).is_none() {
             return Ok(());
         }
-        let largest = |bytes: fn(&New) -> u64| {
-            items.iter().map(|(item, _)| bytes(&New::of(std::iter::once(item)))).max().unwrap_or(0)
-        };
+        let largest =
+            |bytes: fn(&New) -> u64| each().map(|item| bytes(&New::of(std::iter::once(item)))).max().unwrap_or(0);
         for (of, largest) in [(Limit::Total, largest(|new| new.most)), (Limit::Memory, largest(|new| new.memory))] {
             // More than the limit by itself.
-            if let Some(starved) = self.over(of, largest, 0).filter(|starved| largest > starved.budget) {
+            if let Some(starved) = self.over(of, largest, || 0).filter(|starved| largest > starved.budget) {
                 return Err(reason::refusal(name, &starved));
             }
         }
-        if table.makes_room_for(items.len() as u64, new.most) || self.anything_consumed() {
+        if self.anything_consumed() {
             return Ok(());
         }
-        // The last consumable item may have gone just now, and made room. One item after the other needs memory.
-        let new = New { least: largest(|new| new.least), ..new };
-        match self.starved(&new) {
+        let makes_room = table.makes_room_for(items.len() as u64, new.most);
+        // Items that leave for others take their index with them.
+        let one = || each().map(|item| Least::of(std::iter::once(item)).sum()).max().unwrap_or(0);
+        // The last consumable item may have gone just now, and made room.
+        match self.starved(&new, || if makes_room { one() } else { all().sum() }) {
+            Some(starved) if makes_room && starved.unmovable.is_none() => Ok(()),
             Some(starved) if !self.moving_helps(&starved) => Err(reason::refusal(name, &starved)),
             _ => Ok(()),
         }
@@ -171,29 +181,57 @@ impl Budget {
     }
 }
 
+/// The chunks of items, each once.
+fn chunks<'a>(items: impl Iterator<Item = &'a Item>) -> SmallVec<[&'a Arc<Chunk>; 4]> {
+    let mut chunks: SmallVec<[&Arc<Chunk>; 4]> = items.flat_map(Item::chunks).collect();
+    chunks.sort_unstable_by_key(|chunk| Arc::as_ptr(chunk));
+    chunks.dedup_by_key(|chunk| Arc::as_ptr(chunk));
+    chunks
+}
+
 /// The bytes of items' chunks, each chunk once.
 struct New {
     /// Of the chunks that no table holds yet.
     bytes: u64,
     /// The same in memory.
     memory: u64,
-    /// The same in memory once those that can have moved to the disk.
-    least: u64,
     /// Of all.
     most: u64,
 }
 
 impl New {
+    const SMALLEST: Self = Self { bytes: 1, memory: 1, most: 1 };
+
     fn of<'a>(items: impl Iterator<Item = &'a Item>) -> Self {
-        let mut chunks: SmallVec<[&Arc<Chunk>; 4]> = items.flat_map(Item::chunks).collect();
-        chunks.sort_unstable_by_key(|chunk| Arc::as_ptr(chunk));
-        chunks.dedup_by_key(|chunk| Arc::as_ptr(chunk));
+        let chunks = chunks(items);
         let new = || chunks.iter().filter(|chunk| !chunk.in_tables());
         Self {
             bytes: new().map(|chunk| chunk.size_bytes()).sum(),
             memory: new().map(|chunk| chunk.memory_bytes()).sum(),
-            least: new().map(|chunk| chunk.least_memory()).sum(),
             most: chunks.iter().map(|chunk| chunk.size_bytes()).sum(),
         }
+    }
+}
+
+/// The memory of the chunks that no table holds yet, once all that can have moved to the disk.
+struct Least {
+    /// Of those that are still being written.
+    open: u64,
+    /// Of the others.
+    sealed: u64,
+}
+
+impl Least {
+    fn of<'a>(items: impl Iterator<Item = &'a Item>) -> Self {
+        let mut least = Self { open: 0, sealed: 0 };
+        for chunk in chunks(items).iter().filter(|chunk| !chunk.in_tables()) {
+            let of = if chunk.is_open() { &mut least.open } else { &mut least.sealed };
+            *of += chunk.least_memory();
+        }
+        least
+    }
+
+    fn sum(&self) -> u64 {
+        self.open + self.sealed
     }
 }

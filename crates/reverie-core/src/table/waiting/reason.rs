@@ -46,8 +46,11 @@ impl fmt::Display for InsertReason {
 
 impl fmt::Display for Unmovable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { finding, open } = self;
-        write!(f, "{finding} bytes find the chunks on the disk and {open} are of chunks that are still being written")
+        let Self { index, open } = self;
+        write!(
+            f,
+            "{index} bytes are the index of chunks on the disk, and {open} belong to chunks that are still being written"
+        )
     }
 }
 
@@ -210,7 +213,7 @@ pub(super) fn refusal(table: &str, starved: &Starved) -> Error {
                 .to_owned()
         }
         (Limit::Memory, Some(unmovable)) => {
-            let length = if unmovable.finding > unmovable.open { "longer" } else { "shorter" };
+            let length = if unmovable.index > unmovable.open { "longer" } else { "shorter" };
             format!(
                 "{unmovable}, and no table gives bytes back by being sampled: raise the server's memory_bytes, lower max_size, \
                  or write {length} chunks"

@@ -38,7 +38,9 @@ impl Holder for SharedTable {
 
     fn consumes(&self) -> bool {
         let state = lock(&self.state);
-        let draws_free = !state.table.is_empty() || state.table.leased() > 0;
+        let (table, leased) = (&state.table, state.table.leased() > 0);
+        // Samples that wait for more inserts free nothing.
+        let draws_free = leased || (!table.is_empty() && table.limiter().can_sample(table.counters(), 1));
         (state.table.options().max_times_sampled > 0 && draws_free) || state.moved
     }
 }
