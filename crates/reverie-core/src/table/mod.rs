@@ -29,7 +29,7 @@ pub use types::query::{Comparison, Condition, Field, MAX_CONDITIONS, Query};
 pub use types::restoring::{Leased, Restoring, Row};
 pub use types::senders::{Arrivals, Sender, Sent};
 pub use types::tally::{Seen, Tally};
-pub use types::why::{InsertReason, MOST_REPORTED, SampleReason, Waiting, Why};
+pub use types::why::{InsertReason, MOST_REPORTED, SampleReason, Unmovable, Waiting, Why};
 pub use waiting::driven::Withdrawal;
 pub use waiting::durable::{COMMIT_GRACE, Durable};
 pub use waiting::promise::Promise;
