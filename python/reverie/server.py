@@ -54,7 +54,9 @@ class Server:
             read from there; see the guide "Tables larger than memory". It is no journal and no checkpoint: the files go
             with the server. None keeps all chunks in memory.
         memory_bytes: maximum bytes of memory of the chunks of all tables together, where there is a `disk`; inserts
-            beyond it wait until older chunks have moved. None is what `max_bytes` would be without a disk.
+            beyond it wait until older chunks have moved. It must have room for chunks that are still being written and
+            for the index of those on the disk, some 200 bytes each: inserts for which these leave too little are
+            treated as beyond `max_bytes`. None is what `max_bytes` would be without a disk.
         disk_bytes: maximum bytes of the files in `disk`; None is what the disk has. When they are used up, and memory,
             too, inserts are treated as beyond `max_bytes`.
         max_memory: memory limit, in bytes, of a server that listens: `max_bytes` for its tables, and the rest, at most
