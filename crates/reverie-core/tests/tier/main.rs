@@ -8,3 +8,4 @@ mod tables;
 mod shared;
 #[path = "../support/tiers.rs"]
 mod tiers;
+mod unmovable;
