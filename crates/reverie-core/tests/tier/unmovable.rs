@@ -11,7 +11,7 @@ use reverie_core::table::limiter::Limiter;
 use reverie_core::table::{InsertReason, Inserts, Priority, SharedTable, TableOptions, Tables};
 use std::sync::Arc;
 
-/// Tables whose memory has room for three items, or for what finds a few hundred on the disk.
+/// Tables whose memory has room for three items, or for the index of a few hundred on the disk.
 fn tables_of_three_items(folder: &Temporary, made: Vec<TableOptions>, max_bytes: Option<u64>) -> Arc<Tables> {
     tables(made, tiers::options(folder, 3 * ITEM as u64), Arc::new(Folder), max_bytes)
 }
@@ -36,7 +36,7 @@ fn an_insert_is_refused_when_the_index_of_chunks_on_the_disk_fills_the_memory() 
 }
 
 #[test]
-fn it_waits_with_that_reason_where_samples_free_memory() {
+fn an_insert_waits_for_unmovable_memory_where_samples_free_some() {
     let folder = Temporary::new();
     let tables = tables_of_three_items(&folder, vec![queue("q", 10_000)], None);
     let (table, mut writer) = (tables.get("q").unwrap().clone(), Writer::new(&tables));
@@ -55,7 +55,7 @@ fn it_waits_with_that_reason_where_samples_free_memory() {
 }
 
 #[test]
-fn it_is_refused_where_samples_themselves_wait_for_more_inserts() {
+fn an_insert_is_refused_where_samples_themselves_wait_for_more_inserts() {
     let folder = Temporary::new();
     let limiter = Limiter::min_size(5000).unwrap();
     let tables = tables_of_three_items(&folder, vec![TableOptions { limiter, ..queue("q", 10_000) }], None);
