@@ -39,10 +39,10 @@ class RunError(RuntimeError):
 def run(row: Row, seed: int, folder: Path, seconds: float | None) -> dict[str, Any] | None:
     """Train, or go on where an earlier call was interrupted; None where `seconds` were up first.
 
-    Blocks. Raises `RunError`. A run of another library starts over where it was interrupted.
+    Blocks. Raises `RunError`.
     """
     if row.library != "reverie":
-        return _of_another_library(row, seed, seconds)
+        return _of_another_library(row, seed, folder, seconds)
     begun, trained = time.monotonic(), folder / TRAINED
     if not trained.exists():
         found = _train(row, seed, folder, seconds)
@@ -115,7 +115,7 @@ def _score(folder: Path, env_steps: int, seconds: float | None) -> dict[str, Any
     return {"mean_return": found["mean_return"], "num_episodes": found["num_episodes"]}
 
 
-def _of_another_library(row: Row, seed: int, seconds: float | None) -> dict[str, Any] | None:
+def _of_another_library(row: Row, seed: int, folder: Path, seconds: float | None) -> dict[str, Any] | None:
     if row.settings:
         raise RunError(f"{row.name} is of {row.library}, which does not take {', '.join(row.settings)}")
     try:
@@ -125,9 +125,9 @@ def _of_another_library(row: Row, seed: int, seconds: float | None) -> dict[str,
     command = [*(python, "-m", "workers.walkers_sb3", row.env_id), *map(str, (seed, row.by))]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     environment.pop("PYTHONPATH", None)
-    folder = ROOT / "benchmarks"
+    kept, place = [*command, str(folder.absolute())], ROOT / "benchmarks"
     try:
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=seconds)
+        done = subprocess.run(kept, cwd=place, env=environment, capture_output=True, text=True, timeout=seconds)
     except subprocess.TimeoutExpired:
         return None
     if done.returncode or not done.stdout:

@@ -328,7 +328,7 @@ def test_a_row_of_another_library_is_run_by_its_worker_and_says_which_library(
     worker(
         """print('{"library": "sb3 1", "mean_return": 5.0, "num_episodes": 100, "curve": [[10000, 1.0]]}');"""
         + " assert sys.argv[3:] == "
-        + (f"['Hopper-v5', '4', '{row.by}']")
+        + (f"['Hopper-v5', '4', '{row.by}', {str(tmp_path)!r}]")
     )
     found = runs.run(row, 4, tmp_path, None)
     assert found is not None
