@@ -9,7 +9,9 @@ use reverie_core::error::Error;
 use reverie_core::item;
 use reverie_core::sample::SampleRequest;
 use reverie_core::spec::{DType, Structure};
-use reverie_core::table::{Block, Change, InsertReason, Inserts, Priority, SharedTable, TableOptions, Tables};
+use reverie_core::table::{
+    Block, Change, InsertReason, Inserts, Keys, Priority, Sent, SharedTable, TableOptions, Tables,
+};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -78,10 +80,14 @@ fn an_insert_that_waits_is_refused_once_nothing_can_free_bytes_any_more() {
     let (tables, _) = bounded_tables(vec![queue("q", 100), options("t", 100)], budget(3));
     let (q, t, mut big) = (tables.get("q").unwrap(), tables.get("t").unwrap(), Big::new(&tables));
     assert!(q.insert(big.items(1)).unwrap().is_done());
-    let mut group = t.insert(big.items(5)).unwrap();
+    let sent = Sent { sender: [7; 16], number: 1 };
+    let mut group = t.insert_sent(big.items(5), sent, Keys::new()).unwrap();
     assert!(!group.is_done());
     take(q, 1);
-    assert!(exhausted(group.poll().unwrap().err()), "three of five fit, and no consumer takes any");
+    let refused = group.poll().unwrap().unwrap_err();
+    assert!(refused.to_string().contains("the first 3 items of its request are in the table"), "{refused}");
+    assert!(exhausted(Some(refused)), "three of five fit, and no consumer takes any");
+    assert_eq!(t.arrivals(&sent.sender)[0].1.len(), 3, "what is in is not inserted once more if it is sent again");
     assert_eq!((t.info().size, t.info().pending_inserts), (3, 0));
     // The same where the limits change.
     t.delete(

@@ -6,6 +6,7 @@ mod bytes;
 mod changes;
 mod copies;
 mod draws;
+mod exchange;
 mod holds;
 mod layout;
 mod leases;

@@ -1,6 +1,7 @@
 //! Chunks on the disk.
 
 mod chunks;
+mod full;
 mod segments;
 mod support;
 mod tables;

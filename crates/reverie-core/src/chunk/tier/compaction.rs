@@ -41,9 +41,14 @@ impl Parts {
             }
         }
         if !records.is_empty() {
-            // After an error its other chunks stay where they are, and the file is found again later.
-            let (to, at) = written.files.write(&bytes).ok()?;
-            written.store(&to, at, records);
+            match written.files.write(&bytes) {
+                Ok((to, at)) => written.store(&to, at, records),
+                // Its other chunks stay where they are, and the file is found again later.
+                Err(error) => {
+                    self.set(State::Fails(error));
+                    return None;
+                }
+            }
         }
         if chunks.is_empty() {
             Files::give_up(&file);

@@ -34,6 +34,10 @@ pub(super) struct Ledger {
     pub(super) chunks: AtomicU64,
     /// The mover waits for bytes to become free on the disk.
     pub(super) wants_room: AtomicBool,
+    /// Counts the chunks that were freed meanwhile, and what else may let compaction find some.
+    pub(super) changes: AtomicU64,
+    /// The changes after which it found none.
+    pub(super) looked_at: AtomicU64,
     /// Files that no chunk refers to: the mover removes them, as that takes time and chunks may be freed anywhere.
     pub(super) unused: Mutex<Vec<Unused>>,
     signal: Mutex<Signal>,
@@ -57,6 +61,8 @@ impl Ledger {
             shared: 0.into(),
             chunks: 0.into(),
             wants_room: false.into(),
+            changes: 0.into(),
+            looked_at: 0.into(),
             unused: Mutex::default(),
             signal: Mutex::default(),
             wake: Condvar::new(),
@@ -79,9 +85,18 @@ impl Ledger {
     pub(super) fn leave(&self, bytes: u64, segment: bool) {
         self.bytes_in(segment).fetch_sub(bytes, Relaxed);
         self.chunks.fetch_sub(1, Relaxed);
-        if self.wants_room.load(Relaxed) || self.is_littered() {
+        let wants_room = self.wants_room.load(Relaxed);
+        if wants_room {
+            self.changes.fetch_add(1, Relaxed);
+        }
+        if wants_room || self.is_littered() {
             self.wake();
         }
+    }
+
+    /// True if compaction may find room: something changed that the mover did not look at yet.
+    pub(super) fn may_find_room(&self) -> bool {
+        self.changes.load(Relaxed) != self.looked_at.load(Relaxed)
     }
 
     /// True if the files have more bytes than the chunks by so much that some should be removed or compacted.

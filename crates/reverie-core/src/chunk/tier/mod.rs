@@ -139,9 +139,10 @@ impl Tier {
         self.parts.options.memory_bytes
     }
 
-    /// False if no chunk that is written to the end may be moved, since `disk_bytes` are used up.
+    /// False if no chunk that is written to the end may be moved, since `disk_bytes` are used up, almost all of them by
+    /// chunks of items.
     pub(crate) fn may_free(&self) -> bool {
-        !matches!(*held(&self.parts.state), State::Full(_))
+        !matches!(*held(&self.parts.state), State::Full(_)) || self.parts.ledger.may_find_room()
     }
 
     /// Ends the mover, removes the files and releases the folder. Chunks on the disk can still be read.

@@ -86,7 +86,15 @@ impl Parts {
             let Some(memory) = memory.upgrade() else { return };
             self.relieve(&*memory, self.low());
             if next.is_none_or(|next| next <= clock.now()) {
+                // What is freed while it looks is another change, and wakes this thread.
+                let seen = self.ledger.changes.load(Relaxed);
                 next = self.compact(&*memory).map(|pause| clock.now() + pause);
+                if next.is_some() {
+                    self.ledger.changes.fetch_add(1, Relaxed);
+                } else if self.ledger.looked_at.swap(seen, Relaxed) != seen {
+                    // Inserts that waited for it.
+                    memory.freed();
+                }
             }
         }
     }
@@ -105,9 +113,16 @@ impl Parts {
         self.set(State::Moves);
     }
 
-    fn set(&self, state: State) {
-        self.ledger.wants_room.store(matches!(state, State::Full(_)), Relaxed);
-        *held(&self.state) = state;
+    pub(super) fn set(&self, state: State) {
+        let is_full = matches!(state, State::Full(_));
+        let mut present = held(&self.state);
+        if is_full && !matches!(*present, State::Full(_)) {
+            // The mover finds out, in whatever thread this is.
+            self.ledger.changes.fetch_add(1, Relaxed);
+            self.ledger.wake();
+        }
+        self.ledger.wants_room.store(is_full, Relaxed);
+        *present = state;
     }
 
     /// Moves some chunks, of about `excess` bytes at most, those that were not read lately first.

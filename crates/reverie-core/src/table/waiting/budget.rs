@@ -16,7 +16,7 @@ pub(super) trait Holder: Send + Sync {
     /// True if this table will free bytes: sampling removes its items, or some must leave now.
     fn consumes(&self) -> bool;
 
-    /// See [`Table::makes_room_for`]; also true if the table is closed, so that the insert itself reports it.
+    /// See [`Budget::makes_room`]; also true if the table is closed, so that the insert itself reports it.
     fn makes_room_for(&self, items: u64, bytes: u64) -> bool;
 
     /// Serves waiting inserts after bytes were freed at another table, or by packing; true if that freed bytes here.
@@ -33,7 +33,7 @@ pub(super) trait Holder: Send + Sync {
 ///
 /// Chunks that only writers and readers hold do not count: the in-flight limit bounds writers, and a reader that waits
 /// for its own draws to be released would wait for ever. Tables that insert at the same moment may exceed the budget by
-/// an item each.
+/// an item each, and so may tables that exchange items of unequal sizes.
 pub(super) struct Budget {
     meter: Arc<Meter>,
     max_bytes: Option<u64>,
@@ -56,13 +56,22 @@ impl Budget {
 
     /// The bytes that an item (or the smallest possible one) waits for at this table; `None` if it need not wait.
     ///
-    /// An insert that makes room for itself need not wait, unless memory is short that a disk tier may free: what it
-    /// evicts is on the disk by then, so that it would make no room there.
+    /// An insert that makes room for itself need not wait, unless memory is short: what it evicts is on the disk by then,
+    /// so that it would make no room there.
     pub(super) fn blocks(&self, table: &Table, item: Option<&Item>) -> Option<Starved> {
         let new = item.map_or(New::SMALLEST, |item| New::of(std::iter::once(item)));
         let starved = self.starved(&new, || item.map_or(1, |item| Least::of(std::iter::once(item)).sum()))?;
-        let waits = starved.of == Limit::Memory && self.disk_may_free();
-        (waits || !table.makes_room_for(1, new.most)).then_some(starved)
+        (starved.of == Limit::Memory || !self.makes_room(table, 1, new.most)).then_some(starved)
+    }
+
+    /// True if this many inserts, with this many bytes of chunks, evict items, and the tables exceed `max_bytes` by no more
+    /// than such an insert into each other table.
+    ///
+    /// What an eviction frees is not known before it: the item may be smaller, or another table may hold its chunks.
+    pub(super) fn makes_room(&self, table: &Table, items: u64, bytes: u64) -> bool {
+        let others = self.tables.get().map_or(0, |tables| tables.len() as u64 - 1);
+        let within = |most: u64| self.meter.table_bytes() <= most.saturating_add(others.saturating_mul(bytes));
+        table.makes_room_for(items, bytes) && self.max_bytes.is_none_or(within)
     }
 
     fn starved(&self, new: &New, least: impl FnOnce() -> u64) -> Option<Starved> {
@@ -114,7 +123,7 @@ impl Budget {
         for (of, largest) in [(Limit::Total, largest(|new| new.most)), (Limit::Memory, largest(|new| new.memory))] {
             // More than the limit by itself.
             if let Some(starved) = self.over(of, largest, || 0).filter(|starved| largest > starved.budget) {
-                return Err(reason::refusal(name, &starved));
+                return Err(reason::refusal(name, &starved, 0));
             }
         }
         if self.anything_consumed() {
@@ -125,8 +134,8 @@ impl Budget {
         let one = || each().map(|item| Least::of(std::iter::once(item)).sum()).max().unwrap_or(0);
         // The last consumable item may have gone just now, and made room.
         match self.starved(&new, || if makes_room { one() } else { all().sum() }) {
-            Some(starved) if makes_room && starved.unmovable.is_none() => Ok(()),
-            Some(starved) if !self.moving_helps(&starved) => Err(reason::refusal(name, &starved)),
+            Some(starved) if makes_room && starved.of == Limit::Total => Ok(()),
+            Some(starved) if !self.moving_helps(&starved) => Err(reason::refusal(name, &starved, 0)),
             _ => Ok(()),
         }
     }

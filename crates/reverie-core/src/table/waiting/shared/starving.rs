@@ -2,7 +2,7 @@
 
 use super::SharedTable;
 use crate::sync::lock;
-use crate::table::waiting::budget::Holder;
+use crate::table::waiting::budget::{Budget, Holder};
 use crate::table::waiting::reason;
 
 impl Holder for SharedTable {
@@ -17,7 +17,8 @@ impl Holder for SharedTable {
 
     fn makes_room_for(&self, items: u64, bytes: u64) -> bool {
         let state = lock(&self.state);
-        state.closed || state.table.makes_room_for(items, bytes)
+        let makes_room = |budget: &Budget| budget.makes_room(&state.table, items, bytes);
+        state.closed || self.budget.as_deref().is_some_and(makes_room)
     }
 
     fn refuse_starving(&self) -> bool {
@@ -27,7 +28,14 @@ impl Holder for SharedTable {
             let refused = {
                 let mut state = lock(&self.state);
                 let starved = state.starves(budget).filter(|starved| !budget.moving_helps(starved));
-                starved.and_then(|starved| Some((state.inserts.pop_first()?, reason::refusal(&self.name, &starved))))
+                starved.and_then(|starved| {
+                    let pending = state.inserts.pop_first()?;
+                    if let (Some(origin), false) = (pending.origin, pending.keys.is_empty()) {
+                        state.senders.arrived(origin, &pending.keys);
+                    }
+                    let refusal = reason::refusal(&self.name, &starved, pending.keys.len());
+                    Some((pending, refusal))
+                })
             };
             let Some((pending, refusal)) = refused else { return any };
             any = true;
@@ -38,9 +46,9 @@ impl Holder for SharedTable {
 
     fn consumes(&self) -> bool {
         let state = lock(&self.state);
-        let (table, leased) = (&state.table, state.table.leased() > 0);
-        // Samples that wait for more inserts free nothing.
-        let draws_free = leased || (!table.is_empty() && table.limiter().can_sample(table.counters(), 1));
+        let table = &state.table;
+        // Samples that wait for more inserts free nothing. The bytes of leased items are freed already.
+        let draws_free = !table.is_empty() && table.limiter().can_sample(table.counters(), 1);
         (state.table.options().max_times_sampled > 0 && draws_free) || state.moved
     }
 }

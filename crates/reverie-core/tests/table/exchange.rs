@@ -1,0 +1,91 @@
+//! Tables that evict an item for each insert, at their server's limit of bytes.
+
+use super::support::{bounded_tables, leaf, options, queue};
+use reverie_core::append::{Cells, RowWriter, Sink};
+use reverie_core::chunk::Compression;
+use reverie_core::error::Error;
+use reverie_core::sample::SampleRequest;
+use reverie_core::spec::DType;
+use reverie_core::table::{Change, Inserts, Lessee, Priority, Tables};
+use std::sync::Arc;
+
+const LIMIT: u64 = 100_000;
+/// Bytes of an item; a chunk has a little for its header more.
+const ITEM: usize = 9_000;
+
+/// Inserts of one row of so many bytes.
+fn row(tables: &Arc<Tables>, bytes: usize) -> Inserts {
+    let sink: Arc<dyn Sink> = tables.clone();
+    let mut rows = RowWriter::new(sink, Compression::None, false);
+    let content = vec![7_u8; bytes];
+    let items = rows.append(&leaf(DType::UInt8, &[bytes]), &[Cells { itemsize: 1, bytes: &content }], 1).unwrap();
+    items.into_iter().map(|item| (item, Priority::Value(1.0))).collect()
+}
+
+fn insert(tables: &Arc<Tables>, table: &str, bytes: usize) -> Result<(), Error> {
+    let mut ticket = tables.get(table).unwrap().insert(row(tables, bytes))?;
+    ticket.poll().expect("it is done or refused at once").map(|_| ())
+}
+
+fn held(tables: &Arc<Tables>) -> u64 {
+    tables.bytes().0.table_bytes()
+}
+
+#[test]
+fn a_full_table_whose_items_become_larger_exceeds_the_limit_by_one_item_at_most() {
+    let (tables, _) = bounded_tables(vec![options("t", 50)], Some(LIMIT));
+    (0..50).for_each(|_| insert(&tables, "t", 10).unwrap());
+    let refused = (0..200).find_map(|_| insert(&tables, "t", ITEM).err()).expect("the items do not fit");
+    assert!(matches!(&refused, Error::ResourceExhausted { .. }), "{refused}");
+    assert!((LIMIT..LIMIT + 2 * ITEM as u64).contains(&held(&tables)), "{}", held(&tables));
+    // Also those that would fit into what one of them leaves.
+    assert!(insert(&tables, "t", 10).is_err());
+    tables.get("t").unwrap().configure(Change { max_size: Some(5), ..Change::default() }).unwrap();
+    (0..20).for_each(|_| insert(&tables, "t", ITEM).unwrap());
+}
+
+#[test]
+fn full_tables_exchange_items_of_one_size_at_the_limit_for_ever() {
+    let (tables, _) = bounded_tables(vec![options("a", 5), options("b", 5)], Some(LIMIT));
+    for _ in 0..50 {
+        insert(&tables, "a", ITEM).unwrap();
+        insert(&tables, "b", ITEM).unwrap();
+    }
+    assert!(held(&tables) > LIMIT - ITEM as u64, "one more item has no room");
+}
+
+#[test]
+fn a_table_goes_on_at_its_size_when_another_has_exceeded_the_limit() {
+    let (tables, _) = bounded_tables(vec![options("a", 5), options("b", 5)], Some(LIMIT));
+    (0..5).for_each(|_| insert(&tables, "a", ITEM).unwrap());
+    (0..5).for_each(|_| insert(&tables, "b", ITEM).unwrap());
+    insert(&tables, "b", 2 * ITEM).unwrap();
+    assert!(held(&tables) > LIMIT);
+    (0..20).for_each(|_| insert(&tables, "a", ITEM).unwrap());
+    assert!((0..20).any(|_| insert(&tables, "a", 2 * ITEM).is_err()));
+    assert!(held(&tables) < LIMIT + 5 * ITEM as u64, "two items each: {}", held(&tables));
+}
+
+#[test]
+fn a_full_table_whose_items_keep_their_chunks_in_another_table_does_not_grow_it() {
+    let (tables, _) = bounded_tables(vec![options("ring", 1), options("all", 1_000)], Some(LIMIT));
+    let (ring, all) = (tables.get("ring").unwrap(), tables.get("all").unwrap());
+    let refused = (0..100).find_map(|_| {
+        let both = row(&tables, ITEM);
+        ring.insert(both.clone()).err().or_else(|| all.insert(both).err())
+    });
+    assert!(refused.is_some() && held(&tables) < LIMIT + 2 * ITEM as u64, "{}", held(&tables));
+}
+
+#[test]
+fn items_that_their_reader_has_not_acknowledged_are_no_bytes_that_an_insert_waits_for() {
+    let (tables, _) = bounded_tables(vec![queue("q", 100), options("t", 100)], Some(LIMIT));
+    insert(&tables, "q", ITEM).unwrap();
+    let lessee = Some(Lessee { sender: [7; 16], request: 1 });
+    let request = SampleRequest { num_samples: 1, lessee, ..SampleRequest::default() };
+    let draws = tables.get("q").unwrap().sample(request).unwrap().poll().unwrap().unwrap();
+    assert_eq!(tables.get("q").unwrap().why().leased, 1);
+    let refused = (0..100).find_map(|_| insert(&tables, "t", ITEM).err());
+    assert!(matches!(refused, Some(Error::ResourceExhausted { .. })));
+    drop(draws);
+}

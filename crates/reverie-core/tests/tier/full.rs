@@ -1,0 +1,48 @@
+//! Tables that evict an item for each insert, while the files have all of `disk_bytes`.
+
+use super::shared::options;
+use super::tables::{ITEM, Writer, done, tables};
+use super::tiers::{self, Temporary};
+use reverie_core::checkpoint::Folder;
+use reverie_core::chunk::TierOptions;
+use reverie_core::error::Error;
+use reverie_core::table::TableOptions;
+use reverie_core::table::selector::SelectorOptions;
+
+const MEMORY: u64 = 8 * ITEM as u64;
+const DISK: u64 = 64 * ITEM as u64;
+
+/// Inserts so many items into a full table of `max_size`; the refusal where there was one, and the most memory held.
+fn exchanged(max_size: u64, remover: SelectorOptions, items: u64) -> (Option<Error>, u64) {
+    let folder = Temporary::new();
+    let limits =
+        TierOptions { disk_bytes: Some(DISK), compaction_bytes_per_second: 0, ..tiers::options(&folder, MEMORY) };
+    let table = TableOptions { remover, ..options("t", max_size) };
+    let tables = tables(vec![table], limits, std::sync::Arc::new(Folder), None);
+    let (table, mut writer, mut most) = (tables.get("t").unwrap().clone(), Writer::new(&tables), 0);
+    let refused = (0..items).find_map(|number| {
+        let outcome = done(table.insert(writer.inserts(number)));
+        most = most.max(tables.bytes().0.table_memory());
+        outcome.err()
+    });
+    (refused, most)
+}
+
+#[test]
+fn a_full_table_that_memory_and_disk_have_room_for_exchanges_items_within_its_memory() {
+    // A file's worth is left for compaction, and up to a twentieth of the files may be of chunks that are gone.
+    for remover in [SelectorOptions::Fifo, SelectorOptions::Uniform] {
+        let (refused, most) = exchanged(56, remover, 600);
+        assert!(refused.is_none() && most <= MEMORY, "{remover:?}: {most} bytes of {MEMORY}, {refused:?}");
+    }
+}
+
+#[test]
+fn a_full_table_that_memory_and_disk_have_no_room_for_is_refused_and_exceeds_no_memory() {
+    for remover in [SelectorOptions::Fifo, SelectorOptions::Uniform] {
+        let (refused, most) = exchanged(68, remover, 600);
+        assert!(most <= MEMORY, "{remover:?}: {most} bytes of {MEMORY}");
+        let refused = refused.expect("an insert is refused");
+        assert!(matches!(&refused, Error::ResourceExhausted { hint, .. } if hint.contains("disk_bytes")), "{refused}");
+    }
+}
