@@ -10,13 +10,16 @@ use reverie_core::table::TableOptions;
 use reverie_core::table::selector::SelectorOptions;
 
 const MEMORY: u64 = 8 * ITEM as u64;
-const DISK: u64 = 64 * ITEM as u64;
 
-/// Inserts so many items into a full table of `max_size`; the refusal where there was one, and the most memory held.
-fn exchanged(max_size: u64, remover: SelectorOptions, items: u64) -> (Option<Error>, u64) {
-    let folder = Temporary::new();
-    let limits =
-        TierOptions { disk_bytes: Some(DISK), compaction_bytes_per_second: 0, ..tiers::options(&folder, MEMORY) };
+/// Inserts items into a table of `max_size`, with a disk for so many; gives the refusal where there was one, how many
+/// went in, and the most memory held.
+fn exchanged(max_size: u64, disk: u64, remover: SelectorOptions) -> (Option<Error>, u64, u64) {
+    let (folder, items) = (Temporary::new(), 2 * max_size + 400);
+    let limits = TierOptions {
+        disk_bytes: Some(disk * ITEM as u64),
+        compaction_bytes_per_second: 0,
+        ..tiers::options(&folder, MEMORY)
+    };
     let table = TableOptions { remover, ..options("t", max_size) };
     let tables = tables(vec![table], limits, std::sync::Arc::new(Folder), None);
     let (table, mut writer, mut most) = (tables.get("t").unwrap().clone(), Writer::new(&tables), 0);
@@ -25,24 +28,23 @@ fn exchanged(max_size: u64, remover: SelectorOptions, items: u64) -> (Option<Err
         most = most.max(tables.bytes().0.table_memory());
         outcome.err()
     });
-    (refused, most)
+    (refused, table.info().counters.inserts, most)
 }
 
 #[test]
 fn a_full_table_that_memory_and_disk_have_room_for_exchanges_items_within_its_memory() {
     // A file's worth is left for compaction, and up to a twentieth of the files may be of chunks that are gone.
     for remover in [SelectorOptions::Fifo, SelectorOptions::Uniform] {
-        let (refused, most) = exchanged(56, remover, 600);
+        let (refused, _, most) = exchanged(56, 64, remover);
         assert!(refused.is_none() && most <= MEMORY, "{remover:?}: {most} bytes of {MEMORY}, {refused:?}");
     }
 }
 
 #[test]
-fn a_full_table_that_memory_and_disk_have_no_room_for_is_refused_and_exceeds_no_memory() {
-    for remover in [SelectorOptions::Fifo, SelectorOptions::Uniform] {
-        let (refused, most) = exchanged(68, remover, 600);
-        assert!(most <= MEMORY, "{remover:?}: {most} bytes of {MEMORY}");
-        let refused = refused.expect("an insert is refused");
-        assert!(matches!(&refused, Error::ResourceExhausted { hint, .. } if hint.contains("disk_bytes")), "{refused}");
-    }
+fn a_full_table_for_which_the_disk_has_too_little_room_is_refused_and_exceeds_no_memory() {
+    // All of its items have room, but what is evicted is spread over all files, too little of each to compact it.
+    let (refused, inserted, most) = exchanged(478, 512, SelectorOptions::Uniform);
+    assert!(inserted >= 478 && most <= MEMORY, "{inserted} inserts, {most} bytes of {MEMORY}");
+    let refused = refused.expect("an insert is refused");
+    assert!(matches!(&refused, Error::ResourceExhausted { hint, .. } if hint.contains("disk_bytes")), "{refused}");
 }
