@@ -137,3 +137,32 @@ def test_a_server_restored_from_a_checkpoint_returns_leased_draws_to_the_table(
 def test_an_invalid_session_timeout_is_refused_by_name(uniform):
     with pytest.raises(ValueError, match="session_timeout"):
         reverie.Server([uniform()], session_timeout=-1.0)
+
+
+def test_draws_of_a_killed_client_return_though_a_child_that_it_forked_lives_on(own_host, connect, fifo, until):
+    with own_host.serve([fifo()], session_timeout=0.05) as address:
+        client = connect(address, transport="grpc")
+        client.insert_batch("t", np.arange(3))
+        (forked, says_forked), (ended, ends) = os.pipe(), os.pipe()
+        dead = os.fork()
+        if dead == 0:
+            with contextlib.suppress(BaseException):
+                mine = reverie.Client(address, transport="shared-memory")
+                waiting = threading.Thread(target=lambda: mine.sample_batch("t", 100), daemon=True)
+                waiting.start()
+                until(lambda: mine.why("t").num_leased == 3)
+                if os.fork() == 0:
+                    os.close(ends)
+                    os.write(says_forked, b"x")
+                    os.read(ended, 1)
+                    os._exit(0)
+                waiting.join()
+            os._exit(0)
+        os.close(says_forked)
+        try:
+            assert os.read(forked, 1) == b"x"
+        finally:
+            os.kill(dead, signal.SIGKILL)
+            os.waitpid(dead, 0)
+        assert client.sample_batch("t", 3, timeout=200).data.tolist() == [0, 1, 2]
+        os.close(ends)
