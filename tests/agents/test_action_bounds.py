@@ -1,4 +1,4 @@
-"""Actions of continuous spaces lie within their bounds, whatever these are."""
+"""Actions of continuous spaces lie within their bounds, whatever these are; spaces that no agent fits are refused."""
 
 import dataclasses
 
@@ -15,15 +15,22 @@ from reverie import agents  # noqa: E402
 from reverie.agents import exports  # noqa: E402
 from reverie.agents.continuous import ActionScale  # noqa: E402
 from reverie.agents.core import Stopwatch  # noqa: E402
-from reverie.agents.environments import describe  # noqa: E402
+from reverie.agents.environments import UnsupportedEnvironmentError, describe  # noqa: E402
 from reverie.agents.policies import TrainedPolicy, TrainingRun  # noqa: E402
 
+FLOATS = np.finfo(np.float32)
 # As float32 the lower bounds -0.1 and -0.3 and the upper bound 0.1 lie outside of these, and the others within.
 LOW, HIGH = np.array([-0.1, -0.3, 0.1]), np.array([0.1, 0.7, 0.9])
 ACTIONS = {
     "Float64": spaces.Box(LOW, HIGH, dtype=np.float64),
     "OneValue": spaces.Box(np.array([-1, 2], np.float32), np.array([1, 2], np.float32)),
+    "Widest": spaces.Box(FLOATS.min, FLOATS.max, (1,), np.float32),
+    "WiderThanFloat32": spaces.Box(-1e300, 1e300, (1,), np.float64),
     "Large": spaces.Box(np.float32(2.5e38), np.float32(3e38), (1,), np.float32),
+    "Integers": spaces.Box(-3, 3, (2,), np.int32),
+    "Shifted": spaces.Discrete(3, start=1),
+    "Pair": spaces.Tuple((spaces.Discrete(2), spaces.Box(-1, 1, (2,), np.float32))),
+    "Rows": spaces.MultiDiscrete([[2, 3], [2, 2]]),
 }
 
 
@@ -132,3 +139,27 @@ def test_the_largest_bounds_are_not_added_up():
     low, middle, high = scale.to_env(np.array([[-1], [0], [1]], np.float32))[:, 0]
     assert (low, high) == (np.float32(2.5e38), np.float32(3e38))
     assert middle == pytest.approx(2.75e38, rel=1e-6)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("space", ["Widest", "WiderThanFloat32"])
+@pytest.mark.parametrize("name", ["ppo", "sac"])
+def test_bounds_whose_distance_is_not_finite_are_none(name, space):
+    with pytest.raises(UnsupportedEnvironmentError, match=r"are Box.* within bounds; wrap .* finite in float32"):
+        agents.find(name).check(describe(id_of(space)))
+
+
+def test_a_box_of_integers_is_refused_with_what_to_use_in_its_place():
+    with pytest.raises(UnsupportedEnvironmentError, match=r"Box\(-3, 3, \(2,\), int32\).*fractions.*MultiDiscrete"):
+        describe(id_of("Integers"))
+
+
+def test_choices_that_do_not_start_at_0_are_refused_with_a_wrapper_to_name():
+    with pytest.raises(UnsupportedEnvironmentError, match="start at 1; they must start at 0: name a wrapper that adds"):
+        describe(id_of("Shifted"))
+
+
+@pytest.mark.parametrize("space", ["Pair", "Rows"])
+def test_actions_that_no_agent_gives_are_refused_with_those_that_agents_give(space):
+    with pytest.raises(UnsupportedEnvironmentError, match=r"give Discrete, MultiDiscrete .* and a Box of floats: name"):
+        describe(id_of(space))
