@@ -130,7 +130,9 @@ def test_the_gradient_is_clipped_to_its_norm(setting):
 
 def test_a_td_error_that_is_not_finite_stops_learning_before_it_reaches_the_table(setting):
     learner, replay, _ = setting(reward=float("inf"))
-    with pytest.raises(DivergedError, match=r"update 0: learning diverged; lower learning_rate \(0.006\)") as caught:
+    with pytest.raises(
+        DivergedError, match=r"update 0: rewards .* too large.* lower learning_rate \(0.006\)"
+    ) as caught:
         learner.learn()
     assert caught.value.version == 0
     assert replay.updates == []

@@ -25,6 +25,7 @@ from reverie.agents.environments import EnvSpec, make_vector
 from reverie.agents.hindsight import Hindsight, Step, goal_functions
 from reverie.agents.inputs import reward_deviation
 from reverie.agents.replay import HindsightSettings, ReplaySettings
+from reverie.agents.step_checks import StepChecks
 from reverie.errors import DeadlineExceededError
 
 CRASHES_IN_A_ROW = 5
@@ -50,7 +51,7 @@ class EnvActor(ABC):
         """Steps of episodes so far, in all environments of this actor."""
         self._weights, self._watch = weights, watch
         self._rng = np.random.default_rng(seed_of(seed, 0))
-        self._spec = spec
+        self._spec, self._step_checks = spec, StepChecks(spec)
         self._envs = self._make_envs()
         self._same_step = bool(getattr(self._envs, "same_step", False))
         """Whether the step that ends an episode returns the next one's first observation, and has the last one as
@@ -76,6 +77,7 @@ class EnvActor(ABC):
         self._begins = np.ones(self.num_envs, dtype=bool)
         """Environments whose next step begins an episode, or is the reset before it."""
         self._running = np.zeros(self.num_envs)
+        self._check(self._obs, self._running)
 
     @abstractmethod
     def act(self) -> int:
@@ -85,7 +87,8 @@ class EnvActor(ABC):
         """Step the environments; returns observations, rewards, terminated, truncated.
 
         Returns None if one raised. All of them are then made again and start new episodes: a vector in which only some
-        environments have stepped has no consistent state. The step that raised gives no transition.
+        environments have stepped has no consistent state. The step that raised gives no transition. Raises
+        `InvalidStepError` if a reward or an observation is not finite.
         """
         try:
             self._obs, reward, terminated, truncated, self._info = self._envs.step(actions)
@@ -93,7 +96,14 @@ class EnvActor(ABC):
             self._restart(error)
             return None
         self._steps += 1
+        self._check(self._obs, reward)
+        if self._same_step and self._info["final_obs"] is not self._obs:
+            self._check(self._info["final_obs"], reward)
         return self._obs, reward, terminated, truncated
+
+    def _check(self, obs: NDArray[Any], reward: NDArray[Any]) -> None:
+        if not self._step_checks.passes(obs, reward):
+            self._step_checks.require_finite(obs, reward, self._resets, seed=self._seed, step=self._steps)
 
     def _restart(self, error: Exception) -> None:
         crash = Crash(self._spec.env_id, self._seed, self._steps, f"{type(error).__name__}: {error}")

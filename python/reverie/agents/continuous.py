@@ -30,12 +30,15 @@ from reverie.agents.replay import MaybePrioritizedSettings, ReplaySettings
 
 
 class ActionScale:
-    """Converts actions from `[-1, 1]` to an environment's bounds."""
+    """Converts actions from `[-1, 1]` to an environment's bounds.
+
+    Where the bounds are no numbers of float32, its own are the next ones within them, so that actions are in the space.
+    """
 
     def __init__(self, spec: EnvSpec) -> None:
-        low, high = np.array(spec.action_low, np.float32), np.array(spec.action_high, np.float32)
+        low, high = _bounds_within(np.array(spec.action_low), np.array(spec.action_high))
         self._low, self._high = low, high
-        self._centre, self._half = (high + low) / 2, (high - low) / 2
+        self._centre, self._half = high / 2 + low / 2, high / 2 - low / 2  # the sum of large ones is not finite
 
     def to_env(self, actions: NDArray[np.float32]) -> NDArray[np.float32]:
         """Actions `[N, A]` in the environment's units, clipped to its bounds against rounding errors."""
@@ -43,14 +46,28 @@ class ActionScale:
         return scaled
 
     def from_env(self, actions: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Actions `[..., A]` of the environment's units in `[-1, 1]`; those outside of its bounds are clipped."""
-        scaled: NDArray[np.float32] = ((actions - self._centre) / self._half).clip(-1.0, 1.0)
-        return scaled
+        """Actions `[..., A]` of the environment's units in `[-1, 1]`; those outside of its bounds are clipped.
+
+        A dimension whose bounds are equal is 0.
+        """
+        offset = actions - self._centre
+        wide = np.broadcast_to(self._half > 0, offset.shape)
+        scaled: NDArray[np.float32] = np.divide(offset, self._half, out=np.zeros_like(offset), where=wide)
+        return scaled.clip(-1.0, 1.0)
 
     def to_env_tensor(self, actions: Tensor) -> Tensor:
         """The same of a tensor `[N, A]`."""
         low, high, centre, half = (torch.from_numpy(x) for x in (self._low, self._high, self._centre, self._half))
         return torch.clamp(centre + half * actions, low, high)
+
+
+def _bounds_within(low: NDArray[np.float64], high: NDArray[np.float64]) -> tuple[NDArray[np.float32], ...]:
+    """The least and the greatest float32 within bounds `[A]`; the nearest ones where no float32 lies between them."""
+    nearest_low, nearest_high = low.astype(np.float32), high.astype(np.float32)
+    inner_low = np.where(nearest_low < low, np.nextafter(nearest_low, np.float32(np.inf)), nearest_low)
+    inner_high = np.where(nearest_high > high, np.nextafter(nearest_high, np.float32(-np.inf)), nearest_high)
+    between = inner_low <= inner_high
+    return np.where(between, inner_low, nearest_low), np.where(between, inner_high, nearest_high)
 
 
 def torso(spec: EnvSpec, hidden: tuple[int, ...]) -> nn.Module:

@@ -141,10 +141,14 @@ class EnvironmentCrashedError(RuntimeError):
 
     def __init__(self, crash: Crash, crashes: int) -> None:
         self.crash, self.crashes = crash, crashes
+        super().__init__(self._text())
+
+    def _text(self) -> str:
+        crash, crashes = self.crash, self.crashes
         times = (
             "raised" if crashes == 1 else f"raised {crashes} times without an episode's end in between, the last time"
         )
-        super().__init__(f"{crash.env_id} {times} at step {crash.step} from seed {crash.seed}: {crash.error}")
+        return f"{crash.env_id} {times} at step {crash.step} from seed {crash.seed}: {crash.error}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.crash, self.crashes)
@@ -156,7 +160,8 @@ class Actor(Protocol):
     def act(self) -> int:
         """Take one step in every environment; returns the number of steps of episodes (resets do not count).
 
-        If an environment raises, the environments are made again. Raises `EnvironmentCrashedError` if that repeats.
+        If an environment raises, the environments are made again. Raises `EnvironmentCrashedError` if that repeats, and
+        at once if a reward or an observation is not finite.
         """
 
     def settle(self, timeout: float | None = None) -> None:

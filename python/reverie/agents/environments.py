@@ -144,8 +144,7 @@ def _made(env_id: str, settings: EnvSettings) -> gymnasium.Env[Any, Any]:
 
 def _description(env_id: str, env: gymnasium.Env[Any, Any], settings: EnvSettings) -> EnvSpec:
     leaves, actions = _leaves(env_id, env), env.action_space
-    if isinstance(actions, spaces.Discrete | spaces.MultiDiscrete) and np.any(actions.start):
-        raise UnsupportedEnvironmentError(f"actions of {env_id} start at {actions.start}; they must start at 0")
+    _require_actions(env_id, actions)
     shape, dtype = row_form(leaves)
     if settings.frame_stack is not None:
         shape = (settings.frame_stack, *shape)
@@ -154,8 +153,7 @@ def _description(env_id: str, env: gymnasium.Env[Any, Any], settings: EnvSetting
             f"normalise_observations is true, and observations of {env_id} have no numbers to normalise: networks scale"
             " images by themselves; leave it out"
         )
-    box = actions if isinstance(actions, spaces.Box) and len(actions.shape) == 1 else None
-    bounded = box if box is not None and box.is_bounded() else None
+    bounded = actions if isinstance(actions, spaces.Box) and len(actions.shape) == 1 and _is_bounded(actions) else None
     sizes = _action_sizes(actions)
     return EnvSpec(
         env_id=env_id,
@@ -171,6 +169,30 @@ def _description(env_id: str, env: gymnasium.Env[Any, Any], settings: EnvSetting
         leaves=() if _is_vector(leaves) else leaves,
         action_sizes=sizes,
     )
+
+
+def _require_actions(env_id: str, actions: spaces.Space[Any]) -> None:
+    """Raise `UnsupportedEnvironmentError` for actions of a kind that no agent here gives."""
+    if not (isinstance(actions, spaces.Discrete | spaces.Box) or _action_sizes(actions)):
+        raise UnsupportedEnvironmentError(
+            f"actions of {env_id} are {actions}, and agents here give Discrete, MultiDiscrete and MultiBinary with one"
+            " axis, and a Box of floats: name a wrapper that converts them"
+        )
+    if isinstance(actions, spaces.Discrete | spaces.MultiDiscrete) and np.any(actions.start):
+        raise UnsupportedEnvironmentError(
+            f"actions of {env_id} start at {actions.start}; they must start at 0: name a wrapper that adds the start"
+        )
+    if isinstance(actions, spaces.Box) and np.dtype(actions.dtype).kind != "f":
+        raise UnsupportedEnvironmentError(
+            f"actions of {env_id} are {actions}, and agents here give fractions for a Box: name a wrapper that converts"
+            " them to MultiDiscrete, or to a Box of floats that it rounds"
+        )
+
+
+def _is_bounded(box: spaces.Box) -> bool:
+    """Whether the bounds, and their distances, are finite in float32, which actions are computed in."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(box.high.astype(np.float32) - box.low.astype(np.float32)).all())
 
 
 def _threshold(env: gymnasium.Env[Any, Any]) -> float | None:

@@ -49,7 +49,8 @@ def require_continuous(spec: EnvSpec, agent: str, *, other: str = "", any_space:
     if not spec.action_low:
         raise UnsupportedEnvironmentError(
             f"actions of {spec.env_id} are {spec.action_space}: {agent} gives vectors [A] within bounds; wrap the"
-            " environment with gymnasium.wrappers.TransformAction and a Box that has bounds and one axis"
+            " environment with gymnasium.wrappers.TransformAction and a Box of one axis, whose bounds and their"
+            " distances are finite in float32"
         )
     if not any_space:
         _require_vectors(spec, agent, "Pendulum-v1")

@@ -257,8 +257,17 @@ def split(leaves: Sequence[Leaf], frames: int, observations: Tensor) -> list[Ten
     # No size of the batch in here: a traced file would keep that of its example.
     parts = torch.split(torch.unflatten(observations.flatten(1), 1, (frames, sum(widths))), widths, dim=2)
     if as_bytes:
-        parts = tuple(part.contiguous().view(DTYPES[leaf.dtype]) for leaf, part in zip(leaves, parts, strict=True))
+        parts = tuple(_viewed(part, DTYPES[leaf.dtype]) for leaf, part in zip(leaves, parts, strict=True))
     return [torch.unflatten(part, 2, leaf.stored_shape) for leaf, part in zip(leaves, parts, strict=True)]
+
+
+def _viewed(part: Tensor, dtype: torch.dtype) -> Tensor:
+    """Bytes as numbers of a dtype, in memory of their own.
+
+    `contiguous` would return the part of a single row as it is, and a view of wider numbers needs an offset and strides
+    that are multiples of their size. A part of several rows is copied by both.
+    """
+    return part.clone(memory_format=torch.contiguous_format).view(dtype)
 
 
 DTYPES = {

@@ -36,9 +36,10 @@ class DivergedError(RuntimeError):
 
     def __init__(self, version: int, what: str, learning_rate: float) -> None:
         self.version = version
-        super().__init__(
-            f"{what} is not finite at update {version}: learning diverged; lower learning_rate ({learning_rate})"
+        cause = (
+            "learning diverged;" if version else "rewards or observations are too large; scale or normalise them, or"
         )
+        super().__init__(f"{what} is not finite at update {version}: {cause} lower learning_rate ({learning_rate})")
 
 
 Update = Callable[[dict[str, Tensor]], dict[str, float | Tensor]]

@@ -24,6 +24,7 @@ def errors_reported(folder: Path) -> Iterator[None]:
     from reverie.agents.learning import DivergedError
     from reverie.agents.named_parameters import ParameterError
     from reverie.agents.recording import RecordingError
+    from reverie.agents.step_checks import InvalidStepError
     from reverie.errors import DamagedError
     from reverie.runners import CheckpointError, DeviceError, NoRoomError, RoleError, StalledError, StoppedError
 
@@ -44,7 +45,8 @@ def errors_reported(folder: Path) -> Iterator[None]:
             _refuse_damaged_tables(error, folder)
         if error.error == ParameterError.__name__:  # in a checkpoint that a learner started from
             refuse(error)
-        print(f"{error.traceback}reverie: {error}", file=sys.stderr)
+        traceback = "" if error.error == InvalidStepError.__name__ else error.traceback  # the text has all
+        print(f"{traceback}reverie: {error}", file=sys.stderr)
         raise typer.Exit(EXIT_NOT_REACHED) from None
     except DamagedError as error:
         _refuse_damaged_tables(error, folder)

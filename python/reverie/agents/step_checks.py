@@ -1,0 +1,87 @@
+"""Checks of what environments return: rewards and observations are finite, in float32, which networks compute in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reverie.agents.core import Crash, EnvironmentCrashedError
+from reverie.agents.environments import EnvSpec
+from reverie.agents.observations import is_mixed
+
+LARGEST = float(np.finfo(np.float32).max)
+
+
+class InvalidStepError(EnvironmentCrashedError):
+    """An environment returned a reward or an observation that is not finite. `.crash` has its own seed and step."""
+
+    def _text(self) -> str:
+        crash = self.crash
+        return (
+            f"{crash.env_id} returned {crash.error} at step {crash.step} from seed {crash.seed}: agents learn from"
+            " finite numbers of float32; correct the environment, or name a wrapper that replaces such numbers"
+        )
+
+
+class StepChecks:
+    """Raises `InvalidStepError` for a reward or an observation of an environment that is not finite in float32."""
+
+    def __init__(self, spec: EnvSpec) -> None:
+        self._env_id = spec.env_id
+        self._mixed = is_mixed(spec.parts)
+        self._has_floats = any(np.dtype(leaf.dtype).kind == "f" for leaf in spec.parts)
+        self._columns: list[tuple[str, slice, str]] = []
+        """Name, place in rows, and dtype of the floating-point leaves of observations that are rows."""
+        start = 0
+        for leaf in spec.leaves if len(spec.leaves) > 1 else ():
+            width = leaf.num_bytes if self._mixed else leaf.count
+            if np.dtype(leaf.dtype).kind == "f":
+                self._columns.append((leaf.name, slice(start, start + width), leaf.dtype))
+            start += width
+
+    def passes(self, obs: NDArray[Any], reward: NDArray[Any]) -> bool:
+        """Whether observations `[N, ...]` and rewards `[N]` are small enough to be finite without a closer look.
+
+        A sum of squares is finite only if all numbers are, and takes less time than `numpy.isfinite`.
+        """
+        if not np.vdot(reward, reward) <= LARGEST:
+            return False
+        if self._mixed:
+            return all(np.vdot(part, part) <= LARGEST for part in self._parts(obs))
+        return not self._has_floats or bool(np.vdot(obs, obs) <= LARGEST)
+
+    def require_finite(
+        self, obs: NDArray[Any], reward: NDArray[Any], resets: NDArray[np.bool_], *, seed: int, step: int
+    ) -> None:
+        """Raise `InvalidStepError` if an observation is not finite, or a reward that is not of `resets` `[N]`.
+
+        `seed` is that of the vector's last full reset (environment i has `seed` + i), `step` the number of steps since.
+        """
+        self._refuse("a reward of", ~_finite(reward) & ~resets, reward, seed, step)
+        if self._has_floats:
+            self._refuse_observations(obs, seed, step)
+
+    def _parts(self, obs: NDArray[Any]) -> Iterator[NDArray[Any]]:
+        for _, columns, dtype in self._columns:
+            part = obs[..., columns]
+            yield part.view(dtype) if self._mixed else part
+
+    def _refuse_observations(self, obs: NDArray[Any], seed: int, step: int) -> None:
+        if not self._columns:
+            self._refuse("an observation with", ~_finite(obs), obs, seed, step)
+        for (name, _, _), part in zip(self._columns, self._parts(obs), strict=True):
+            self._refuse(f"an observation whose {name} has", ~_finite(part), part, seed, step)
+
+    def _refuse(self, what: str, bad: NDArray[np.bool_], values: NDArray[Any], seed: int, step: int) -> None:
+        if bad.any():
+            first = tuple(np.argwhere(bad)[0])
+            crash = Crash(self._env_id, seed + int(first[0]), step, f"{what} {values[first]!s}")
+            raise InvalidStepError(crash, 1)
+
+
+def _finite(values: NDArray[Any]) -> NDArray[np.bool_]:
+    finite: NDArray[np.bool_] = np.abs(values) <= LARGEST
+    return finite

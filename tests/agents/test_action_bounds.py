@@ -1,0 +1,165 @@
+"""Actions of continuous spaces lie within their bounds, whatever these are; spaces that no agent fits are refused."""
+
+import dataclasses
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("safetensors")
+
+import reverie  # noqa: E402
+from reverie import agents  # noqa: E402
+from reverie.agents import exports  # noqa: E402
+from reverie.agents.continuous import ActionScale  # noqa: E402
+from reverie.agents.core import Stopwatch  # noqa: E402
+from reverie.agents.environments import UnsupportedEnvironmentError, describe  # noqa: E402
+from reverie.agents.policies import TrainedPolicy, TrainingRun  # noqa: E402
+
+FLOATS = np.finfo(np.float32)
+# As float32 the lower bounds -0.1 and -0.3 and the upper bound 0.1 lie outside of these, and the others within.
+LOW, HIGH = np.array([-0.1, -0.3, 0.1]), np.array([0.1, 0.7, 0.9])
+ACTIONS = {
+    "Float64": spaces.Box(LOW, HIGH, dtype=np.float64),
+    "OneValue": spaces.Box(np.array([-1, 2], np.float32), np.array([1, 2], np.float32)),
+    "Widest": spaces.Box(FLOATS.min, FLOATS.max, (1,), np.float32),
+    "WiderThanFloat32": spaces.Box(-1e300, 1e300, (1,), np.float64),
+    "Large": spaces.Box(np.float32(2.5e38), np.float32(3e38), (1,), np.float32),
+    "Integers": spaces.Box(-3, 3, (2,), np.int32),
+    "Shifted": spaces.Discrete(3, start=1),
+    "Pair": spaces.Tuple((spaces.Discrete(2), spaces.Box(-1, 1, (2,), np.float32))),
+    "Rows": spaces.MultiDiscrete([[2, 3], [2, 2]]),
+}
+
+
+class Strict(gymnasium.Env):
+    """Raises for an action that is not in its space."""
+
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
+
+    def __init__(self, actions):
+        self.action_space = actions
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        self.steps += 1
+        return self.np_random.uniform(-1, 1, 2).astype(np.float32), 1.0, False, self.steps == 9, {}
+
+
+for _name, _space in ACTIONS.items():
+    gymnasium.register(f"ReverieActions{_name}-v0", Strict, kwargs={"actions": _space}, disable_env_checker=True)
+
+
+def id_of(name):
+    return f"ReverieActions{name}-v0"
+
+
+def saturated(name, env_id, folder, sign):
+    """A policy of the agent whose greedy actions are all at one bound."""
+    agent, spec = agents.find(name), describe(env_id)
+    config = agent.load_preset(env_id).config
+    small = {field: (8,) for field in ("hidden", "policy_hidden", "critic_hidden") if hasattr(config, field)}
+    config = dataclasses.replace(config, **small)
+    policy = agent.make_policy(spec, config)
+    for key, parameter in policy.module.named_parameters():
+        parameter.data.fill_(100.0 * sign if key.endswith("bias") and "torso" not in key else 0.0)
+    return TrainedPolicy(
+        agent, name, spec, config, TrainingRun(0, 1, 1, None), policy, folder, np.random.default_rng(0)
+    )
+
+
+@pytest.mark.parametrize("name", ["ppo", "td3", "sac"])
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_actions_at_the_bounds_of_a_float64_box_are_in_it(name, sign, tmp_path):
+    space, trained = ACTIONS["Float64"], saturated(name, id_of("Float64"), tmp_path, sign)
+    loaded = reverie.load_policy(trained.save(tmp_path / "policy.safetensors"))
+    observations = np.zeros((3, 2), np.float32)
+    for actions in (loaded(observations), loaded(observations, greedy=False)):
+        assert all(space.contains(one) for one in actions)
+        assert np.allclose(actions, HIGH if sign > 0 else LOW, atol=1e-6) or actions.std() > 0
+    assert space.contains(loaded(observations[0]))
+    exports.to_torchscript(loaded, tmp_path / "policy.pt")
+    action = torch.jit.load(tmp_path / "policy.pt")(torch.from_numpy(observations))[0].numpy()
+    assert np.array_equal(action, loaded(observations))
+    assert all(space.contains(one) for one in action)
+
+
+def test_bounds_are_the_last_numbers_of_float32_within_those_of_the_space():
+    scale = ActionScale(describe(id_of("Float64")))
+    beyond = np.array([[-1.5] * 3, [1.5] * 3], np.float32)
+    ends = scale.to_env(beyond)
+    assert ends.dtype == np.float32
+    assert (ends[0] >= LOW).all()
+    assert (ends[1] <= HIGH).all()
+    assert (np.nextafter(ends[0], np.float32(-2)) < LOW).all(), "no number lies between"
+    assert (np.nextafter(ends[1], np.float32(2)) > HIGH).all()
+    assert np.array_equal(scale.to_env_tensor(torch.from_numpy(beyond)).numpy(), ends)
+    pendulum = ActionScale(describe("Pendulum-v1"))
+    assert pendulum.to_env(np.array([[-1], [1]], np.float32)).tolist() == [[-2], [2]], "float32 bounds stay"
+
+
+@pytest.mark.parametrize("name", ["td3", "ppo"])
+@pytest.mark.parametrize("space", ["Float64", "OneValue", "Large"])
+def test_actors_give_actions_that_are_in_the_space(name, space):
+    agent, spec = agents.find(name), describe(id_of(space))
+    config = dataclasses.replace(agent.load_preset(spec.env_id).config, num_actors=1, envs_per_actor=2)
+    config = dataclasses.replace(config, **({"random_steps": 30} if name == "td3" else {}))
+    with reverie.Server(agent.make_tables(spec, config, seed=0), listen=False) as server:
+        client = server.client()
+        learner = agent.make_learner(spec, config, client, seed=0, watch=Stopwatch())
+        actor = agent.make_actor(spec, config, client, learner, index=0, seed=0, watch=Stopwatch())
+        for _ in range(40):
+            actor.act()
+        assert actor.drain_crashes() == []
+        actor.close()
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_dimension_of_one_value_keeps_it_and_is_0_for_networks():
+    scale = ActionScale(describe(id_of("OneValue")))
+    assert scale.to_env(np.array([[0.5, -0.5], [-1, 1]], np.float32)).tolist() == [[0.5, 2], [-1, 2]]
+    assert scale.from_env(np.array([[0.5, 2.0], [3.0, 2.5]], np.float32)).tolist() == [[0.5, 0], [1, 0]]
+
+
+def test_equal_bounds_between_two_numbers_of_float32_are_the_nearest_one():
+    spec = dataclasses.replace(describe("Pendulum-v1"), action_low=(0.1,), action_high=(0.1,))
+    assert ActionScale(spec).to_env(np.array([[-1], [0], [1]], np.float32)).tolist() == [[np.float32(0.1)]] * 3
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_largest_bounds_are_not_added_up():
+    scale = ActionScale(describe(id_of("Large")))
+    low, middle, high = scale.to_env(np.array([[-1], [0], [1]], np.float32))[:, 0]
+    assert (low, high) == (np.float32(2.5e38), np.float32(3e38))
+    assert middle == pytest.approx(2.75e38, rel=1e-6)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("space", ["Widest", "WiderThanFloat32"])
+@pytest.mark.parametrize("name", ["ppo", "sac"])
+def test_bounds_whose_distance_is_not_finite_are_none(name, space):
+    with pytest.raises(UnsupportedEnvironmentError, match=r"are Box.* within bounds; wrap .* finite in float32"):
+        agents.find(name).check(describe(id_of(space)))
+
+
+def test_a_box_of_integers_is_refused_with_what_to_use_in_its_place():
+    with pytest.raises(UnsupportedEnvironmentError, match=r"Box\(-3, 3, \(2,\), int32\).*fractions.*MultiDiscrete"):
+        describe(id_of("Integers"))
+
+
+def test_choices_that_do_not_start_at_0_are_refused_with_a_wrapper_to_name():
+    with pytest.raises(UnsupportedEnvironmentError, match="start at 1; they must start at 0: name a wrapper that adds"):
+        describe(id_of("Shifted"))
+
+
+@pytest.mark.parametrize("space", ["Pair", "Rows"])
+def test_actions_that_no_agent_gives_are_refused_with_those_that_agents_give(space):
+    with pytest.raises(UnsupportedEnvironmentError, match=r"give Discrete, MultiDiscrete .* and a Box of floats: name"):
+        describe(id_of(space))
