@@ -226,12 +226,18 @@ impl State {
 
     fn fill_some(&mut self, request: &SampleRequest, wanted: usize, draws: &mut Draws, now: Duration) -> Result<usize> {
         let nanos = now.as_nanos() as u64;
+        // The options may have changed while the request waited.
+        let consumes = self.table.options().max_times_sampled > 0;
+        if consumes {
+            draws.lessee = draws.lessee.or(request.lessee);
+        }
         let made = match (&request.windows, request.without_replacement) {
             (Some(windows), _) => self.table.draw_windows(wanted, windows, nanos, draws)?,
             (None, false) => self.table.draw(wanted, nanos, draws),
             (None, true) => self.table.draw_distinct(wanted, nanos, draws)?,
         };
         draws.tally = Some(self.tally(now));
+        draws.consuming |= consumes && made > 0;
         Ok(made)
     }
 
