@@ -184,8 +184,8 @@ pub(crate) fn check_safe(address: SocketAddr, token: Option<&str>, has_tls: bool
 
 /// A listening socket that frees its port when it is dropped.
 ///
-/// A forked child has a descriptor of the same socket: to close ours does not end the listening. For the same reason the
-/// child must not end it.
+/// A forked child has a descriptor of the same socket: to close ours does not end the listening. For the same reason
+/// the child must not end it.
 pub(crate) struct Listening {
     pub(crate) socket: TcpListener,
     process: u32,

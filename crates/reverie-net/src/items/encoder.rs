@@ -70,8 +70,8 @@ impl Encoder {
     /// and copied by `take`.
     ///
     /// `InvalidArgument`: no items, more than [`MAX_ITEMS`], items of more cells than a message may ask for, or a
-    /// priority that is NaN. `ResourceExhausted`: a chunk larger than [`proto::MAX_CHUNK_BYTES`], or a cell larger than a
-    /// message; of a request with such a cell, nothing is noted.
+    /// priority that is NaN. `ResourceExhausted`: a chunk larger than [`proto::MAX_CHUNK_BYTES`], or a cell larger
+    /// than a message; of a request with such a cell, nothing is noted.
     pub fn push(&mut self, id: u64, table: u32, items: &Inserts, room: u64) -> Result<Pushed> {
         check(items)?;
         if self.requests == 0 {

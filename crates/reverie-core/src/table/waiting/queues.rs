@@ -98,8 +98,8 @@ impl State {
         outcome
     }
 
-    /// Forgets a layout of which no item is in the table or waits: the table was reset, or the insert that set the layout
-    /// was withdrawn.
+    /// Forgets a layout of which no item is in the table or waits: the table was reset, or the insert that set the
+    /// layout was withdrawn.
     pub(super) fn forget_unused_layout(&mut self) {
         if self.table.counters().inserts == 0 && self.inserts.is_empty() {
             self.table.forget_layout();

@@ -50,10 +50,11 @@ impl Session {
         std::mem::take(&mut self.ready).into_iter().for_each(|answer| self.discard(answer));
     }
 
-    /// True if the client asks for these draws again: the request was withdrawn with its connection, or cancelled, and the
-    /// client has connected again.
+    /// True if the client asks for these draws again: the request was withdrawn with its connection, or cancelled,
+    /// and the client has connected again.
     ///
-    /// A request whose table kept its items when the connection was lost waits on, and is answered on the new connection.
+    /// A request whose table kept its items when the connection was lost waits on, and is answered on the new
+    /// connection.
     pub(super) fn is_left(&self, id: u64, drawing: &Drawing) -> bool {
         let waits = || self.cancels.get(&id)?.drawing.as_ref();
         drawing.connection != self.connection

@@ -20,8 +20,8 @@ impl Table {
         self.counters.samples += u64::from(self.options.awaits_one_draw_each());
     }
 
-    /// Adapts the count of draws to new options: if inserts begin to wait for one draw of each item, they wait for those
-    /// of the present items only.
+    /// Adapts the count of draws to new options: if inserts begin to wait for one draw of each item, they wait for
+    /// those of the present items only.
     ///
     /// Draws and removals under the former options would leave too few draws for these items, or too many.
     pub(super) fn count_after(&mut self, former: &TableOptions) {
