@@ -110,10 +110,35 @@ impl Disk for Folder {
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send>>> {
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+        Ok(FileLock::take(file)?.map(|lock| Box::new(lock) as Box<dyn Send>))
+    }
+}
+
+/// A lock on a file, until it is dropped.
+///
+/// A forked child has a descriptor of the same open file: to close ours does not end the lock. For the same reason the
+/// child must not end it.
+struct FileLock {
+    file: File,
+    process: u32,
+}
+
+impl FileLock {
+    /// `None` if another holder has it.
+    fn take(file: File) -> io::Result<Option<Self>> {
         match file.try_lock() {
-            Ok(()) => Ok(Some(Box::new(file))),
+            Ok(()) => Ok(Some(Self { file, process: std::process::id() })),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+}
+
+impl Drop for FileLock {
+    fn drop(&mut self) {
+        if self.process == std::process::id() {
+            // On an error, closing the file may still end it.
+            let _ = self.file.unlock();
         }
     }
 }
@@ -220,6 +245,23 @@ mod tests {
         assert_eq!(synced.take(), Vec::<PathBuf>::new());
         Folder.make_folder(&root.join("d/e")).unwrap();
         assert!(root.join("d/e").is_dir());
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn a_lock_ends_with_its_holder_though_a_forked_process_has_the_file_open() {
+        let root = temporary("lock");
+        let path = root.join("lock");
+        let file = OpenOptions::new().write(true).create_new(true).open(&path).unwrap();
+        // As a forked child has it.
+        let duplicate = file.try_clone().unwrap();
+        let held = FileLock::take(file).unwrap().expect("no other holder");
+        let of_child = FileLock { file: duplicate.try_clone().unwrap(), process: std::process::id() + 1 };
+        drop(of_child);
+        assert!(Folder.lock(&path).unwrap().is_none(), "the child does not end it");
+        drop(held);
+        assert!(Folder.lock(&path).unwrap().is_some());
+        drop(duplicate);
         fs::remove_dir_all(root).unwrap();
     }
 

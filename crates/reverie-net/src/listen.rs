@@ -85,7 +85,7 @@ impl Server {
         }
         let local = local.map(|serving| runtime.spawn(serving));
         runtime.spawn(Arc::clone(&shared).end_held_leases());
-        let remote = runtime.spawn(front.serve(incoming(listener)));
+        let remote = runtime.spawn(front.serve(incoming(Listening::of(listener))));
         let serving = runtime.spawn(async move {
             let _ = remote.await;
             if let Some(local) = local {
@@ -182,16 +182,64 @@ pub(crate) fn check_safe(address: SocketAddr, token: Option<&str>, has_tls: bool
     Ok(())
 }
 
+/// A listening socket that frees its port when it is dropped.
+///
+/// A forked child has a descriptor of the same socket: to close ours does not end the listening. For the same reason
+/// the child must not end it.
+pub(crate) struct Listening {
+    pub(crate) socket: TcpListener,
+    process: u32,
+}
+
+impl Listening {
+    pub(crate) fn of(socket: TcpListener) -> Self {
+        Self { socket, process: std::process::id() }
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        if self.process == std::process::id() {
+            // Where the system cannot, closing the socket frees the port, if no other process has it.
+            let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+        }
+    }
+}
+
 /// The connections of a listener, each with its peer's name.
-fn incoming(
-    listener: TcpListener,
-) -> impl futures_util::Stream<Item = std::io::Result<(tokio::net::TcpStream, String)>> {
+fn incoming(listener: Listening) -> impl futures_util::Stream<Item = std::io::Result<(tokio::net::TcpStream, String)>> {
     futures_util::stream::unfold(listener, |listener| async {
-        let accepted = listener.accept().await.map(|(stream, peer)| {
+        let accepted = listener.socket.accept().await.map(|(stream, peer)| {
             // Fails only if the connection is lost already, which reading will report.
             let _ = stream.set_nodelay(true);
             (stream, peer.to_string())
         });
         Some((accepted, listener))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_port_is_free_when_its_listener_is_dropped_though_a_forked_process_has_the_socket_open() {
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        // As a forked child has it.
+        let duplicate = socket.try_clone().unwrap();
+        let address = socket.local_addr().unwrap();
+        let mut of_child = listening(duplicate.try_clone().unwrap());
+        of_child.process += 1;
+        drop(of_child);
+        let held = listening(socket);
+        assert!(std::net::TcpStream::connect(address).is_ok(), "the child does not end it");
+        drop(held);
+        assert!(std::net::TcpListener::bind(address).is_ok());
+        drop(duplicate);
+    }
+
+    fn listening(socket: std::net::TcpListener) -> Listening {
+        Listening::of(TcpListener::from_std(socket).unwrap())
+    }
 }

@@ -45,6 +45,8 @@ pub struct Draws {
     ///
     /// Stays with these draws when they are split or copied, and joins when they are joined.
     pub lease: Lease,
+    /// True if one of the draws was made while its table deleted sampled items.
+    pub consuming: bool,
     /// Draws of items too short for a window that are not replaced; see [`Windows::once`].
     pub passed: usize,
 }
@@ -70,6 +72,7 @@ impl Draws {
             passed: 0,
             lessee: None,
             lease: Lease::default(),
+            consuming: false,
         }
     }
 
@@ -140,6 +143,7 @@ impl Draws {
             passed: 0,
             lessee: self.lessee,
             lease: Lease::default(),
+            consuming: self.consuming,
         }
     }
 
@@ -158,5 +162,6 @@ impl Draws {
         self.tally = other.tally;
         self.wanted_windows = other.wanted_windows.or(self.wanted_windows);
         self.windows.append(&mut other.windows);
+        self.consuming |= other.consuming;
     }
 }

@@ -3,5 +3,6 @@
 #[path = "../support/mod.rs"]
 mod support;
 mod commits;
+mod consumed;
 mod crash;
 mod waiting;

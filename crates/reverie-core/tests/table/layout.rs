@@ -1,13 +1,14 @@
 //! The layout that a table without a signature takes from its first insert, where inserts wait or are withdrawn.
 
 use super::support::{self, leaf, options, spec, tables};
+use super::waiting::sample;
 use reverie_core::Error;
 use reverie_core::append::{Cells, MultiTableInsert, RowWriter, Sink};
 use reverie_core::chunk::Compression;
 use reverie_core::item::Item;
 use reverie_core::spec::{DType, Schema, Structure};
 use reverie_core::table::limiter::Limiter;
-use reverie_core::table::{Change, Inserts, Priority, SharedTable, TableOptions, Tables};
+use reverie_core::table::{Change, Copied, InsertOnSample, Inserts, Priority, SharedTable, TableOptions, Tables};
 use std::sync::Arc;
 
 /// A table that holds back every insert.
@@ -68,6 +69,22 @@ fn a_refused_request_and_a_mere_check_set_no_layout() {
     assert!(MultiTableInsert::send(&*tables, row(&tables, DType::Int32), &both).is_err());
     assert!(table.insert(inserts([row(&tables, DType::Float32)])).is_ok());
     assert_eq!(table.info().size, 2);
+}
+
+#[test]
+fn copies_of_another_layout_go_into_a_table_that_was_reset() {
+    let extensions = vec![InsertOnSample { target: "t".to_owned(), timeout: None }];
+    let (tables, _) = tables(vec![TableOptions { extensions, ..options("source", 10) }, options("t", 10)]);
+    let (source, target) = (tables.get("source").unwrap(), tables.get("t").unwrap());
+    for dtype in [DType::Float32, DType::Float64] {
+        source.insert(inserts([row(&tables, dtype)])).unwrap();
+        drop(source.sample(sample(1)).unwrap().poll().expect("nothing holds it back").unwrap());
+        assert_eq!(source.info().copies[0], Copied { inserted: 1, ..Copied::default() }, "{dtype:?}");
+        let other = row(&tables, DType::Int8);
+        assert!(target.insert(inserts([other])).is_err(), "the copy set the layout");
+        source.reset().unwrap();
+        target.reset().unwrap();
+    }
 }
 
 #[test]

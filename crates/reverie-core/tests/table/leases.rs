@@ -6,8 +6,8 @@ use reverie_core::clock::ManualClock;
 use reverie_core::item::Key;
 use reverie_core::sample::{Draws, SampleRequest};
 use reverie_core::table::{
-    Age, Lessee, Neighbours, Priority, Restoring, Row, SharedTable, Slot, Table, TableInfo, TableOptions, Tables,
-    Updates,
+    Age, Change, Lessee, Neighbours, Priority, Restoring, Row, SharedTable, Slot, Table, TableInfo, TableOptions,
+    Tables, Updates,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -257,6 +257,24 @@ fn a_table_that_keeps_its_items_leases_nothing() {
     assert!(draws.lease.is_empty() && draws.lessee.is_none());
     drop(draws);
     assert_eq!(all.table.info().counters.samples, 3);
+}
+
+#[test]
+fn a_request_that_waits_while_its_table_begins_to_delete_what_is_sampled_leases_its_draws() {
+    let mut all = one(options("t", 10));
+    let mut waiting = all.table.sample(leased(2)).unwrap();
+    all.insert(&[1.0]);
+    all.table.configure(Change { max_times_sampled: Some(1), ..Change::default() }).unwrap();
+    assert_eq!((all.table.info().leased, waiting.is_done()), (0, true), "both draws were made before");
+    drop(waiting.poll());
+    let mut none = one(options("t", 10));
+    let mut waiting = none.table.sample(leased(2)).unwrap();
+    none.table.configure(Change { max_times_sampled: Some(1), ..Change::default() }).unwrap();
+    none.insert(&[1.0, 2.0]);
+    let draws = waiting.poll().unwrap().unwrap();
+    assert_eq!((none.table.info().size, none.table.info().leased), (0, 2));
+    drop(draws);
+    assert_eq!((none.table.info().size, none.drain()), (2, vec![1.0, 2.0]));
 }
 
 #[test]

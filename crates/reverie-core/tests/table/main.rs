@@ -5,6 +5,7 @@ mod support;
 mod bytes;
 mod changes;
 mod copies;
+mod drawn_once;
 mod draws;
 mod exchange;
 mod holds;

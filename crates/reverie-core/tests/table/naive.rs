@@ -78,14 +78,15 @@ impl Model {
         self.deletes += 1;
     }
 
-    /// Of a queue, the draw that the item does not get any more counts as made.
+    /// Deletes or evicts an item. Of a queue, the draw that the item does not get any more counts as made.
     pub fn delete(&mut self, index: usize) {
         self.remove(index);
         self.samples += self.draws_not_made();
     }
 
     pub fn draws_not_made(&self) -> u64 {
-        u64::from(self.max_times == 1 && self.limiter.samples_per_insert() == 1.0)
+        let limits_inserts = self.limiter.max_diff() < f64::MAX;
+        u64::from(self.max_times == 1 && self.limiter.samples_per_insert() == 1.0 && limits_inserts)
     }
 
     /// After the table evicted: takes out what it took out, which must be what the remover says.
@@ -112,7 +113,7 @@ impl Model {
                     index
                 }
             };
-            self.remove(index);
+            self.delete(index);
         }
         Ok(())
     }

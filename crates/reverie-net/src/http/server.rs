@@ -5,7 +5,7 @@ use super::routes::{App, router};
 use super::stalling::Stalling;
 use super::watched::Watched;
 use crate::grpc::accept::acceptor;
-use crate::listen::{self, check_safe};
+use crate::listen::{self, Listening, check_safe};
 use crate::log_limit::LogLimit;
 use crate::server::Tls;
 use axum::Router;
@@ -79,7 +79,7 @@ impl Server {
         let watched = Arc::new(Watched::new(tables, listening.map(|of| Arc::clone(of.shared()))));
         let app = App::new(Arc::clone(&watched), options.token.as_deref());
         runtime.spawn(Events::run(Arc::downgrade(&app.events)));
-        runtime.spawn(serve(listener, router(&app), tls));
+        runtime.spawn(serve(Listening::of(listener), router(&app), tls));
         if tls_is_missing(options) {
             tracing::warn!(%address, "http without TLS: the token and all figures can be read on the way");
         }
@@ -119,10 +119,10 @@ fn tls_is_missing(options: &Options) -> bool {
 }
 
 /// Serves the connections of a listener until the runtime ends.
-async fn serve(listener: TcpListener, router: Router, tls: Option<TlsAcceptor>) {
+async fn serve(listener: Listening, router: Router, tls: Option<TlsAcceptor>) {
     let (places, failures) = (Arc::new(Semaphore::new(MOST_CONNECTIONS)), LogLimit::default());
     loop {
-        let (stream, peer) = match listener.accept().await {
+        let (stream, peer) = match listener.socket.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
                 if let Some(more) = failures.allows() {

@@ -70,7 +70,8 @@ impl Encoder {
     /// and copied by `take`.
     ///
     /// `InvalidArgument`: no items, more than [`MAX_ITEMS`], items of more cells than a message may ask for, or a
-    /// priority that is NaN. `ResourceExhausted`: a chunk larger than [`proto::MAX_CHUNK_BYTES`].
+    /// priority that is NaN. `ResourceExhausted`: a chunk larger than [`proto::MAX_CHUNK_BYTES`], or a cell larger
+    /// than a message; of a request with such a cell, nothing is noted.
     pub fn push(&mut self, id: u64, table: u32, items: &Inserts, room: u64) -> Result<Pushed> {
         check(items)?;
         if self.requests == 0 {
@@ -119,6 +120,7 @@ impl Encoder {
 
     /// Notes the cells that the request's items use; returns [`Pushed::NoRoom`] if they do not fit.
     fn note_cells(&mut self, items: &Inserts, room: u64) -> Result<Option<Pushed>> {
+        each_chunk(items, |chunk| self.chunks.check(chunk).map(|()| None))?;
         let (chunks, named, head_bytes) = (&mut self.chunks, &mut self.named, &mut self.head_bytes);
         each_chunk(items, |chunk| match *head_bytes >= FULL_HEAD_BYTES {
             true => Ok(Some(Pushed::NoRoom { needed: 0 })),

@@ -10,6 +10,7 @@ use reverie_core::item::{Body, Item};
 use reverie_core::sample::{Draws, MAX_SAMPLES, SampleRequest};
 use reverie_core::table::{COMMIT_GRACE, Lease, Lessee, SharedTable, Ticket};
 use reverie_core::{Error, Result};
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -285,20 +286,20 @@ fn alike_at_the_end(draws: &Draws) -> usize {
     draws.items.iter().rev().take_while(|item| last.is_some_and(|last| item.pattern.same(last))).count()
 }
 
-/// The bytes of a request's draws before they are gathered, and whether their tables delete some of them.
+/// The bytes of a request's draws before they are gathered, and their tables.
 /// A part that will be refused for its table or its number costs nothing.
-pub(super) fn cost(shared: &Shared, parts: &[proto::SamplePart]) -> (u64, bool) {
-    let (mut bytes, mut consumes) = (0_u64, false);
+pub(super) fn cost(shared: &Shared, parts: &[proto::SamplePart]) -> (u64, SmallVec<[Arc<SharedTable>; 2]>) {
+    let (mut bytes, mut tables) = (0_u64, SmallVec::new());
     for proto::SamplePart { table, num_samples } in parts {
         let Ok(table) = shared.tables.get(table) else { continue };
         if *num_samples as usize > MAX_SAMPLES {
             continue;
         }
-        consumes |= table.deletes_sampled();
+        tables.push(Arc::clone(table));
         let each = if table.deletes_sampled() { ALONE_BYTES } else { DRAW_BYTES };
         bytes = bytes.saturating_add(u64::from(*num_samples) * each);
     }
-    (bytes, consumes)
+    (bytes, tables)
 }
 
 /// The tables of a request, and the number of draws from each.

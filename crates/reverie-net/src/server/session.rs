@@ -29,8 +29,9 @@ use crate::proto::server_message::Body;
 use crate::proto::{self, ClientMessage, ServerMessage};
 use crate::way::server::Way;
 use futures_util::stream::FuturesUnordered;
-use reverie_core::table::{Arrivals, Keys, Lease};
+use reverie_core::table::{Arrivals, Keys, Lease, SharedTable};
 use reverie_core::{Error, Result};
+use smallvec::SmallVec;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -43,8 +44,8 @@ const LAST_MESSAGES: u32 = 256;
 pub(super) enum Finished {
     /// An insert: its keys, or those so far if `late` says why it was withdrawn.
     Insert { id: u64, keys: Result<Keys>, late: Option<String>, stopwatch: Stopwatch },
-    /// Draws. From tables that delete sampled items, they carry the number of the connection that requested them.
-    Draws(Answer, Option<u64>),
+    /// Draws.
+    Draws(Answer, Arc<Drawing>),
     /// Anything else.
     Reply(proto::Reply, Option<Stopwatch>),
 }
@@ -62,8 +63,22 @@ impl Finished {
 /// Withdraws a waiting request.
 pub(super) struct Cancel {
     pub(super) sender: oneshot::Sender<()>,
-    /// True if it draws from a table that deletes sampled items.
-    pub(super) consumes: bool,
+    /// Of a request for draws.
+    pub(super) drawing: Option<Arc<Drawing>>,
+}
+
+/// A waiting request for draws.
+pub(super) struct Drawing {
+    pub(super) tables: SmallVec<[Arc<SharedTable>; 2]>,
+    /// The number of the connection that it came on.
+    pub(super) connection: u64,
+}
+
+impl Drawing {
+    /// True if one of its tables deletes sampled items. That may change while it waits.
+    pub(super) fn consumes(&self) -> bool {
+        self.tables.iter().any(|table| table.deletes_sampled())
+    }
 }
 
 /// The name of a session, and its part of what the server knows of it.
@@ -251,7 +266,7 @@ impl Session {
             }
             // Dropping the answer ends its lease.
             Finished::Draws(answer, _) if self.unwanted.remove(&answer.id) => self.discard(answer),
-            Finished::Draws(answer, Some(connection)) if connection != self.connection => self.discard(answer),
+            Finished::Draws(answer, drawing) if self.is_left(answer.id, &drawing) => self.discard(answer),
             Finished::Draws(answer, _) => self.answer(answer),
             // The return was answered.
             Finished::Reply(reply, _) if self.unwanted.remove(&reply.id) => {}

@@ -274,3 +274,16 @@ fn a_chunk_larger_than_servers_take_is_refused_before_anything_is_sent() {
     assert!(matches!(encoder.push(1, 0, &one(&item), ROOM), Err(Error::ResourceExhausted { .. })));
     assert!(encoder.take(&mut Inline::default()).is_none());
 }
+
+#[test]
+fn nothing_is_sent_of_a_request_with_a_cell_larger_than_a_message() {
+    let layout = Arc::new(Layout::columnar(&[(65 << 20, 1)], 1));
+    let mut writer = ChunkWriter::new(layout, Compression::None, &Arc::default());
+    let (_other, small) = bytes_chunk(Compression::None, 1);
+    let large = Item { body: Body::Chunk(Arc::clone(writer.chunk())), ..small.clone() };
+    let mut encoder = Encoder::default();
+    writer.push_cells(0, &vec![7; 65 << 20], 1);
+    let both = [small, large].map(|item| (item, Priority::Value(1.0))).into_iter().collect();
+    assert!(matches!(encoder.push(1, 0, &both, 1 << 30), Err(Error::ResourceExhausted { .. })));
+    assert!(encoder.take(&mut Inline::default()).is_none() && !encoder.names_any());
+}

@@ -2,6 +2,7 @@
 
 use crate::resume::{again, until};
 use crate::support::*;
+use reverie_core::table::Change;
 use reverie_net::convert::numbers;
 use reverie_net::proto::client_message::Body as Asked;
 use reverie_net::proto::error_detail::Kind;
@@ -112,6 +113,62 @@ async fn a_client_whose_connection_is_lost_takes_nothing_more_and_what_was_sent_
     assert_eq!(session.whole(sent).await.values(), [1.0], "the same draw");
     session.ask_again(waits, sample("a", 2), None);
     assert_eq!(session.whole(waits).await.values(), [2.0, 3.0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_request_whose_table_begins_to_delete_what_is_sampled_while_it_waits_keeps_its_draws_for_its_client() {
+    let host = Host::new(vec![table("a")]);
+    let a = host.tables.get("a").unwrap();
+    let mut session = host.session(1).await;
+    let waits = session.ask(sample("a", 1), None);
+    until(|| a.info().pending_samples == 1).await;
+    a.configure(Change { max_times_sampled: Some(1), ..Change::default() }).unwrap();
+    host.fill("a", [1.0]);
+    assert!(session.whole(waits).await.message.leased);
+    let waits = session.ask(sample("a", 1), None);
+    until(|| a.info().pending_samples == 1).await;
+    session.lose();
+    until(|| a.info().pending_samples == 0).await;
+    host.fill("a", [2.0]);
+    assert_eq!(held(&host), (1, 1), "nothing is drawn for a client that is gone");
+    let (mut session, _) = again(&host, 1).await;
+    session.ask_again(waits, sample("a", 1), None);
+    assert_eq!(session.whole(waits).await.values(), [2.0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_request_that_waits_on_a_lost_connection_is_withdrawn_where_its_table_began_to_delete_what_is_sampled() {
+    let host = Host::new(vec![table("a")]);
+    let a = host.tables.get("a").unwrap();
+    let mut session = host.session(1).await;
+    let waits = session.ask(sample("a", 1), None);
+    until(|| a.info().pending_samples == 1).await;
+    a.configure(Change { max_times_sampled: Some(1), ..Change::default() }).unwrap();
+    session.lose();
+    until(|| a.info().pending_samples == 0).await;
+    let (mut session, _) = again(&host, 1).await;
+    session.ask_again(waits, sample("a", 1), None);
+    host.fill("a", [1.0]);
+    assert_eq!(session.whole(waits).await.values(), [1.0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_request_that_waits_over_a_lost_connection_is_answered_where_its_table_then_deletes_what_is_sampled() {
+    let host = Host::new(vec![table("a")]);
+    let a = host.tables.get("a").unwrap();
+    let mut session = host.session(1).await;
+    let waits = session.ask(sample("a", 1), None);
+    until(|| a.info().pending_samples == 1).await;
+    session.lose();
+    let (mut session, resumed) = again(&host, 1).await;
+    assert!(resumed && a.info().pending_samples == 1);
+    session.take_id(1 + waits);
+    session.ask_again(waits, sample("a", 1), None);
+    session.settle().await;
+    a.configure(Change { max_times_sampled: Some(1), ..Change::default() }).unwrap();
+    host.fill("a", [1.0]);
+    assert_eq!(session.whole(waits).await.values(), [1.0]);
+    assert_eq!(held(&host), (0, 1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -5,6 +5,7 @@ mod change;
 mod copy;
 mod delta;
 mod draw;
+mod drawn_once;
 mod lease;
 mod ration;
 pub(in crate::table) mod restore;
@@ -308,7 +309,7 @@ impl Table {
         let mut left = most;
         while left > 0 && self.is_over() {
             let Some(pick) = self.remover.draw() else { break };
-            self.remove(pick.slot);
+            self.remove_undrawn(pick.slot);
             self.stats.evicted += 1;
             left -= 1;
         }
@@ -388,7 +389,8 @@ impl Table {
             // The inserts so far count as granted.
             self.ration = self.counters.inserts;
         }
-        self.options = options;
+        let before = std::mem::replace(&mut self.options, options);
+        self.count_after(&before);
         self.configured = true;
         self.spares = false;
         self.evict_some();

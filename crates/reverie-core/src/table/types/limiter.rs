@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub struct Counters {
     /// Items that were inserted; an assignment to a present item does not count.
     pub inserts: u64,
-    /// Draws made; and, where each item is drawn once, the items that were deleted before.
+    /// Draws made; and, where inserts wait for one draw of each item, the items that were deleted or evicted before it.
     pub samples: u64,
     /// Items that left, for any reason.
     pub deletes: u64,

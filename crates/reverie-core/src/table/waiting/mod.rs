@@ -5,6 +5,7 @@
 
 mod after;
 mod budget;
+mod consumed;
 mod copies;
 pub(super) mod durable;
 mod held;

@@ -86,10 +86,7 @@ impl State {
     /// Refuses items that the table can never take; the first items set its layout.
     pub(super) fn accept(&mut self, name: &str, items: &[(Item, Priority)]) -> Result<()> {
         self.open(name)?;
-        if self.table.counters().inserts == 0 && self.inserts.is_empty() {
-            // The insert that set a layout was withdrawn.
-            self.table.forget_layout();
-        }
+        self.forget_unused_layout();
         let had_layout = self.table.has_layout();
         let outcome = items.iter().try_for_each(|(item, priority)| {
             let value = if let Priority::Value(value) = priority { *value } else { 0.0 };
@@ -99,6 +96,14 @@ impl State {
             self.table.forget_layout();
         }
         outcome
+    }
+
+    /// Forgets a layout of which no item is in the table or waits: the table was reset, or the insert that set the
+    /// layout was withdrawn.
+    pub(super) fn forget_unused_layout(&mut self) {
+        if self.table.counters().inserts == 0 && self.inserts.is_empty() {
+            self.table.forget_layout();
+        }
     }
 
     pub(super) fn open(&self, name: &str) -> Result<()> {
@@ -221,12 +226,18 @@ impl State {
 
     fn fill_some(&mut self, request: &SampleRequest, wanted: usize, draws: &mut Draws, now: Duration) -> Result<usize> {
         let nanos = now.as_nanos() as u64;
+        // The options may have changed while the request waited.
+        let consumes = self.table.options().max_times_sampled > 0;
+        if consumes {
+            draws.lessee = draws.lessee.or(request.lessee);
+        }
         let made = match (&request.windows, request.without_replacement) {
             (Some(windows), _) => self.table.draw_windows(wanted, windows, nanos, draws)?,
             (None, false) => self.table.draw(wanted, nanos, draws),
             (None, true) => self.table.draw_distinct(wanted, nanos, draws)?,
         };
         draws.tally = Some(self.tally(now));
+        draws.consuming |= consumes && made > 0;
         Ok(made)
     }
 

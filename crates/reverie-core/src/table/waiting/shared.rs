@@ -241,7 +241,6 @@ impl SharedTable {
         let mut draws = Draws::with_capacity(request.num_samples);
         let waiting = self.decide(|state, now| {
             state.open(&self.name)?;
-            draws.lessee = request.lessee.filter(|_| state.table.options().max_times_sampled > 0);
             if state.samples.is_empty() {
                 let started = state.measured().then(|| self.clock.now());
                 let filled = state.fill(&request, &mut draws, now, &mut { DRAWS_AT_ONCE });

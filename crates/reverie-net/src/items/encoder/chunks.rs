@@ -99,6 +99,27 @@ impl Chunks {
         (0..raw.layout().num_columns()).map(unsent).sum()
     }
 
+    /// Refuses a chunk with an unsent piece that no message can hold: `ResourceExhausted`. Notes nothing.
+    pub(super) fn check(&self, chunk: &Arc<Chunk>) -> Result<()> {
+        // Most chunks are smaller as a whole.
+        if chunk.raw_bytes() <= MAX_PIECE_BYTES {
+            return Ok(());
+        }
+        let known = self.known.get(&address(chunk));
+        if known.is_some_and(|known| known.packed) {
+            return Ok(());
+        }
+        let piece = match chunk.raw_cells() {
+            None => chunk.packed_bytes().map_or(0, |bytes| bytes.len() as u64),
+            Some(raw) => {
+                let sent = |column| known.map_or(0, |known| known.sent[column] as usize);
+                let unsent = (0..raw.layout().num_columns()).filter(|column| raw.len(*column) > sent(*column));
+                unsent.map(|column| raw.layout().width(column) as u64).max().unwrap_or(0)
+            }
+        };
+        if piece > MAX_PIECE_BYTES { no_room(piece).map(drop) } else { Ok(()) }
+    }
+
     /// Notes the cells of the chunk that the server does not have; names a new chunk. Returns where there is no room.
     /// Adds what the note takes of the message's head.
     pub(super) fn note(

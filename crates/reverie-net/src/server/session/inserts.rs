@@ -160,7 +160,7 @@ impl Session {
         // Without a session no client asks for it again.
         let ticket = if self.id.is_none() { ticket.withdrawn_on_drop() } else { ticket };
         let (sender, cancel) = oneshot::channel();
-        self.cancels.insert(id, Cancel { sender, consumes: false });
+        self.cancels.insert(id, Cancel { sender, drawing: None });
         self.waiting.push(Box::pin(async move {
             let mut patience = Patience::new(None, cancel);
             match wait(&table, ticket, &mut patience, true).await {

@@ -3,7 +3,7 @@
 use super::super::delivery::Link;
 use super::super::memory::Outcome;
 use super::super::samples::Answer;
-use super::super::session::Session;
+use super::super::session::{Cancel, Drawing, Session};
 use crate::proto;
 use crate::proto::server_message::Body;
 use reverie_core::{Error, Result};
@@ -42,11 +42,24 @@ impl Session {
     /// Returns the leased draws that the client cannot receive, and withdraws requests that would draw more of them.
     /// A client that reconnects asks again, and one that does not must not take items from others.
     pub(super) fn end_consuming(&mut self) {
-        let consuming = self.cancels.extract_if(|_, cancel| cancel.consumes);
+        let consumes = |cancel: &Cancel| cancel.drawing.as_ref().is_some_and(|drawing| drawing.consumes());
+        let consuming = self.cancels.extract_if(|_, cancel| consumes(cancel));
         // A request that finishes at this moment ignores this; see `finished`.
         consuming.for_each(|(_, cancel)| _ = cancel.sender.send(()));
         self.link.iter_mut().for_each(Link::forget_planned);
         std::mem::take(&mut self.ready).into_iter().for_each(|answer| self.discard(answer));
+    }
+
+    /// True if the client asks for these draws again: the request was withdrawn with its connection, or cancelled,
+    /// and the client has connected again.
+    ///
+    /// A request whose table kept its items when the connection was lost waits on, and is answered on the new
+    /// connection.
+    pub(super) fn is_left(&self, id: u64, drawing: &Drawing) -> bool {
+        let waits = || self.cancels.get(&id)?.drawing.as_ref();
+        drawing.connection != self.connection
+            && drawing.consumes()
+            && waits().is_none_or(|waiting| waiting.connection != drawing.connection)
     }
 
     /// Discards an answer, which ends its lease.

@@ -5,7 +5,7 @@ use super::super::latencies::{Stopwatch, Verb};
 use super::super::memory::{Known, Outcome};
 use super::super::reading::Reading;
 use super::super::samples::{Answer, DRAW_BYTES, Patience, cost, draw, wait};
-use super::super::session::{Cancel, Finished, Session};
+use super::super::session::{Cancel, Drawing, Finished, Session};
 use super::super::waits;
 use crate::convert;
 use crate::proto::{self, Done, reply::Body, request};
@@ -89,7 +89,7 @@ impl Session {
         let (sender, _) = oneshot::channel();
         let id = reply.id;
         self.spans.waits(id, waits::journal());
-        self.cancels.insert(id, Cancel { sender, consumes: false });
+        self.cancels.insert(id, Cancel { sender, drawing: None });
         self.waiting.push(Box::pin(async move {
             let durable = barrier.await;
             Finished::Reply(durable.map_or_else(|error| refusal(id, &error), |()| reply), Some(stopwatch))
@@ -109,7 +109,9 @@ impl Session {
     }
 
     fn sample(&mut self, id: u64, sample: proto::Sample, timeout: Option<Duration>, stopwatch: Stopwatch) {
-        let (asked, consumes) = cost(&self.shared, &sample.parts);
+        let (asked, tables) = cost(&self.shared, &sample.parts);
+        let drawing = Drawing { tables, connection: self.connection };
+        let consumes = drawing.consumes();
         let draws = sample.parts.iter().map(|part| u64::from(part.num_samples)).sum();
         if consumes {
             self.weigh_if_full();
@@ -131,10 +133,10 @@ impl Session {
         if !traced.is_empty() {
             self.spans.waits(id, waits::sample(&traced, self.shared.tables.journal().is_some()));
         }
-        self.cancels.insert(id, Cancel { sender, consumes });
-        let connection = consumes.then_some(self.connection);
+        let drawing = Arc::new(drawing);
+        self.cancels.insert(id, Cancel { sender, drawing: Some(Arc::clone(&drawing)) });
         let drawn = drawn.map(move |answer| {
-            Finished::Draws(Answer { asked_bytes: asked, stopwatch: Some(stopwatch), ..answer }, connection)
+            Finished::Draws(Answer { asked_bytes: asked, stopwatch: Some(stopwatch), ..answer }, drawing)
         });
         self.waiting.push(Box::pin(drawn));
     }
@@ -184,7 +186,7 @@ impl Session {
             return self.reply(reply_with(tally), false);
         }
         let (sender, cancel) = oneshot::channel();
-        self.cancels.insert(id, Cancel { sender, consumes: false });
+        self.cancels.insert(id, Cancel { sender, drawing: None });
         self.waiting.push(Box::pin(async move {
             let mut patience = Patience::new(timeout, cancel);
             // The table's state at the deadline is an answer, too.
@@ -231,7 +233,7 @@ impl Session {
             return self.reply(refusal(id, &error), false);
         };
         let (sender, _) = oneshot::channel();
-        self.cancels.insert(id, Cancel { sender, consumes: false });
+        self.cancels.insert(id, Cancel { sender, drawing: None });
         let taken = checkpoints.ask();
         self.waiting.push(Box::pin(async move {
             let reply = match taken.await {
@@ -247,7 +249,7 @@ impl Session {
         let ticket = self.shared.tables.durable(!later);
         let Some(table) = self.shared.tables.iter().next().cloned() else { return };
         let (sender, cancel) = oneshot::channel();
-        self.cancels.insert(id, Cancel { sender, consumes: false });
+        self.cancels.insert(id, Cancel { sender, drawing: None });
         self.spans.waits(id, waits::journal());
         let shared = Arc::clone(&self.shared);
         self.waiting.push(Box::pin(async move {

@@ -109,16 +109,15 @@ impl Table {
 
     /// Deletes items for which every condition holds at `now`, in nanoseconds of the table's clock.
     ///
-    /// The other items are counted with the missing keys. Where the limiter expects one draw of each item, as of a
-    /// queue, the draw that a deleted item does not get any more counts as made: another item may take its place.
+    /// The other items are counted with the missing keys. Of a queue, another item may take the place of a deleted one:
+    /// see [`Table::remove_undrawn`].
     pub fn delete_where(&mut self, keys: &[i64], conditions: &[Condition], now: u64) -> Updated {
         let mut result = Updated::default();
         for key in keys {
             let slot = self.find(Key::from(*key));
             match slot.filter(|slot| all_hold(conditions, self.slots.slot(*slot), now)) {
                 Some(slot) => {
-                    self.remove(slot);
-                    self.counters.samples += u64::from(self.expects_one_draw_each());
+                    self.remove_undrawn(slot);
                     result.applied += 1;
                 }
                 None => result.stale += 1,
@@ -126,9 +125,5 @@ impl Table {
         }
         self.stats.stale_deletes += result.stale;
         result
-    }
-
-    fn expects_one_draw_each(&self) -> bool {
-        self.options.max_times_sampled == 1 && self.options.limiter.samples_per_insert == 1.0
     }
 }

@@ -112,6 +112,7 @@ impl State {
         let mut refused = Vec::new();
         for FirstDraw { item, priority, key } in first {
             let offered = (item.clone(), Priority::Value(*priority));
+            self.forget_unused_layout();
             if self.closed || self.table.admit(item, *priority).is_err() {
                 how.counts.end(false);
                 refused.push(offered);

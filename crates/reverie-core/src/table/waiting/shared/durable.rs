@@ -3,9 +3,11 @@
 use super::SharedTable;
 use crate::error::Result;
 use crate::item::Item;
+use crate::sample::Draws;
 use crate::sync::{Arc, lock};
 use crate::table::types::delta::{SenderChange, TableDelta};
 use crate::table::types::journal::JournalInfo;
+use crate::table::waiting::consumed::{OnceConsumed, durably_consumed};
 use crate::table::waiting::durable::{Durable, OnceDurable};
 use crate::table::waiting::ticket::Ticket;
 use std::collections::HashSet;
@@ -87,10 +89,11 @@ impl SharedTable {
     }
 
     /// The same draws, which are done once it is durable that their items are used up.
-    pub fn once_consumed<T: Default + Send + Sync + Unpin + 'static>(&self, ticket: Ticket<T>) -> Ticket<T> {
-        match self.durable.get() {
-            Some(_) if self.deletes_sampled() => self.once_durable(ticket),
-            _ => ticket,
+    pub fn once_consumed(&self, mut ticket: Ticket<Draws>) -> Ticket<Draws> {
+        let Some(durable) = self.durable.get() else { return ticket };
+        match ticket.poll() {
+            Some(outcome) => durably_consumed(outcome, durable),
+            None => Ticket::pending(Box::new(OnceConsumed::new(ticket, Arc::clone(durable)))),
         }
     }
 }

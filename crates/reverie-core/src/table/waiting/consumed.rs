@@ -1,0 +1,100 @@
+//! Requests for draws of a table with a journal: whether they wait for it is known when they are made.
+
+use super::durable::{Durable, OnceDurable};
+use super::ticket::{Pending, Ticket};
+use crate::error::Result;
+use crate::sample::Draws;
+use crate::sync::{Mutex, MutexGuard, lock};
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+/// The outcome of a request for draws, once it is durable that their items are used up.
+pub(super) fn durably_consumed(outcome: Result<Draws>, durable: &Arc<dyn Durable>) -> Ticket<Draws> {
+    match outcome {
+        Ok(draws) if draws.consuming => {
+            Ticket::pending(Box::new(OnceDurable::new(Ticket::done(Ok(draws)), Arc::clone(durable))))
+        }
+        outcome => Ticket::done(outcome),
+    }
+}
+
+/// A request for draws that waits at its table, which may begin to delete sampled items meanwhile.
+pub(super) struct OnceConsumed {
+    /// Held while the thread that waits is parked.
+    stage: Mutex<Stage>,
+    durable: Arc<dyn Durable>,
+}
+
+struct Stage {
+    ticket: Ticket<Draws>,
+    /// The draws are made or the request was withdrawn: the ticket is the one to return.
+    made: bool,
+}
+
+impl OnceConsumed {
+    pub(super) fn new(ticket: Ticket<Draws>, durable: Arc<dyn Durable>) -> Self {
+        Self { stage: Mutex::new(Stage { ticket, made: false }), durable }
+    }
+
+    /// Its stage, after what has happened meanwhile.
+    fn stage(&self) -> MutexGuard<'_, Stage> {
+        let mut stage = lock(&self.stage);
+        if !stage.made
+            && let Some(outcome) = stage.ticket.poll()
+        {
+            *stage = Stage { ticket: durably_consumed(outcome, &self.durable), made: true };
+        }
+        stage
+    }
+}
+
+impl Pending<Draws> for OnceConsumed {
+    fn poll(&mut self) -> Option<Result<Draws>> {
+        let mut stage = self.stage();
+        if stage.made { stage.ticket.poll() } else { None }
+    }
+
+    fn is_done(&self) -> bool {
+        let stage = self.stage();
+        stage.made && stage.ticket.is_done()
+    }
+
+    fn is_done_or_wakes(&self, waker: &Waker) -> bool {
+        loop {
+            let stage = self.stage();
+            if !stage.ticket.is_done_or_wakes(waker) {
+                return false;
+            }
+            if stage.made {
+                return true;
+            }
+        }
+    }
+
+    fn park(&self, timeout: Duration) {
+        self.stage().ticket.park(timeout);
+    }
+
+    fn nudge(&self) {
+        self.stage().ticket.nudge();
+    }
+
+    /// The caller gets all draws that are made; that they are durable is then not known.
+    fn withdraw(&mut self) {
+        let mut stage = self.stage();
+        stage.ticket.withdraw();
+        // Its outcome may be about to arrive.
+        stage.made |= stage.ticket.is_done();
+    }
+
+    fn cancel(self: Box<Self>) -> Result<Draws> {
+        let taken = Ticket::done(Ok(Draws::default()));
+        let ticket = std::mem::replace(&mut lock(&self.stage).ticket, taken);
+        ticket.cancel()
+    }
+
+    fn needs_commit(&self) -> bool {
+        self.stage().ticket.needs_commit()
+    }
+}
