@@ -1,5 +1,6 @@
 """`reverie train --resume` and `--overwrite`: a run continues, begins again, or is refused."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -72,6 +73,40 @@ def test_a_job_that_is_queued_again_begins_its_run_and_then_continues_it(reverie
         assert second.exit_code == 1, second.stderr
         assert "resuming after" in second.stdout
         assert "a new one begins" not in second.stderr
+
+
+@pytest.mark.parametrize("target", [5, 400])
+def test_a_job_that_is_queued_again_after_its_end_reports_its_result_again(reverie, tmp_path, short, target):
+    command = ["train", "dqn", "--env", "CartPole-v1", "--tensorboard", "--out", "here", *short]
+    command += ["--target-return", target, "--json"]
+    first = reverie(*command, "--resume")
+    assert first.exit_code == (0 if target == 5 else 1), first.stderr
+    folder = tmp_path / "here"
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.suffix != ".png"}
+    more = "--until-max-steps or a higher --target-return" if target == 5 else "a higher --max-steps"
+    for option in ("--resume", "--resume=must"):
+        again = reverie(*command, option)
+        assert again.exit_code == first.exit_code, again.stderr
+        assert f"this run has finished, and nothing is left to train; {more} continues it" in again.stderr
+        ends = [json.loads(one.stdout.splitlines()[-1]) for one in (first, again)]
+        assert [one.pop("seconds") > 0 for one in ends] == [True, True]
+        assert ends[0] == ends[1]
+        after = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.suffix != ".png"}
+        assert before == after, "no event was written, and no checkpoint"
+
+
+def test_a_confirmed_run_continues_where_it_is_to_do_more(reverie, short):
+    command = ["train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--out", "here", *short]
+    assert reverie(*command, "--target-return", 5).exit_code == 0
+    assert logs.read(Path("here")).env_steps[-1] < 600
+    further = reverie(*command, "--target-return", 5, "--resume", "--until-max-steps")
+    assert "resuming after 5" in further.stdout
+    assert logs.read(Path("here")).env_steps[-1] >= 1_300
+    met = reverie(*command, "--target-return", 0, "--resume")
+    assert met.exit_code == 0
+    assert "confirmed: " in met.stdout
+    missed = reverie(*command, "--target-return", 500, "--resume")
+    assert missed.exit_code == 1, "the target is another one now, and all steps are done"
 
 
 def test_resume_takes_no_argument_of_the_command_as_its_value(reverie):

@@ -154,7 +154,7 @@ def prepare(request: TrainRequest) -> PlannedRun:
     if not (request.resume or request.overwrite):
         run_folders.refuse_existing(folder)
     if earlier.checkpoint is not None:
-        run_folders.report_changes(earlier.checkpoint, agent, topology)
+        run_folders.report_changes(earlier.checkpoint, agent, topology, stop_when_confirmed=not request.until_max_steps)
     elif request.init_from is not None:
         agent = _warm_started(agent, topology, request.init_from)
     preset = replace(preset, log=log_choice.choose(request, preset, None if earlier.checkpoint is None else folder))

@@ -101,8 +101,6 @@ class _Loop:
     lost: dict[str, int]
     """Draws of each table that were lost with a learner, see `ReplayStorage`."""
     turn: int = 0
-    saved: tuple[int, int, int] | None = None
-    """The counts (`_done`) at the last checkpoint."""
 
     def __post_init__(self) -> None:
         agent, topology, seed = self.agent, self.topology, self.topology.seed
@@ -226,12 +224,8 @@ class _Loop:
         except OSError as error:
             self.emit(NotSaved(env_steps, self.checkpoint_folder, error.strerror or str(error)))
             return None
-        self.saved = self._done()
         self.emit(Saved(env_steps, path))
         return path
-
-    def _done(self) -> tuple[int, int, int]:
-        return self.account.env_steps, self.account.updates, len(self.account.curve)
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -259,9 +253,10 @@ class _Loop:
 
     def _finish(self) -> Result:
         self._report_compiled()
+        self.policy.load(self._weights())  # a run that resumed after its last step has evaluated none
         evaluation = self.account.confirmation or self._timed_evaluation(self.confirming)
-        if self.saved != self._done():  # anything was done since the last checkpoint
-            self._save()
+        self.account.end(evaluation, self.learner.metrics(), self._figures())
+        self._save()
         self.emit(self._progress())
         result = self.account.result(evaluation, self.learner.metrics(), self._figures(), self._weights())
         self.emit(Finished(result))
