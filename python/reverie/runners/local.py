@@ -45,7 +45,9 @@ PROGRESS_SECONDS = 0.1
 COMPILER_SECONDS = 0.02
 """Seconds between two checks of a compiler that an update waits for."""
 CRASHED_EVALUATIONS = 5
-"""Attempts for an evaluation in which an environment raises; after the last the run ends with the error."""
+"""Attempts for an evaluation in which an environment raises; after the last the run ends with the error.
+
+It ends after two in a row that raise at the same step from the same seed: further attempts would raise there, too."""
 
 
 def run_here(run: CheckedRun) -> Result:
@@ -130,6 +132,14 @@ class _Loop:
         self.counts = checkpoints.ActorCounts(self.replays.counts_folder)
 
     def run(self, stop_when_confirmed: bool, should_stop: Callable[[], bool]) -> Result:
+        """Run from start to end. Raises as `launch.train` does; a crash of an environment ends it with a checkpoint."""
+        try:
+            return self._run(stop_when_confirmed, should_stop)
+        except EnvironmentCrashedError:
+            self._save()
+            raise
+
+    def _run(self, stop_when_confirmed: bool, should_stop: Callable[[], bool]) -> Result:
         run, account = self.topology.run, self.account
         self.emit(Started(self.topology, account.env_steps, tuple(account.curve)))
         account.begin()
@@ -190,15 +200,17 @@ class _Loop:
         self.emit(self.account.evaluated(self.account.env_steps, screening, confirmation))
 
     def _timed_evaluation(self, seeds: tuple[int, ...]) -> Evaluation:
+        crashes: list[tuple[int, int]] = []
         with self.watch("evaluate"):
-            for crashes in range(1, CRASHED_EVALUATIONS + 1):
+            while True:
                 try:
                     return self.evaluator.evaluate(self.policy, seeds)
                 except EnvironmentCrashedError as error:
                     self.emit(EnvironmentRestarted(self.account.env_steps, error.crash))
-                    if crashes == CRASHED_EVALUATIONS:
+                    place = error.crash.seed, error.crash.step
+                    if place in crashes[-1:] or len(crashes) + 1 == CRASHED_EVALUATIONS:
                         raise
-        raise AssertionError("an evaluation gives its result or raises")
+                    crashes.append(place)
 
     def _weights(self) -> Weights:
         weights = self.learner.latest(newer_than=-1)

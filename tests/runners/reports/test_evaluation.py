@@ -5,7 +5,8 @@ gymnasium = pytest.importorskip("gymnasium")
 
 from reverie.agents.core import Crash, EnvironmentCrashedError, RunSettings  # noqa: E402
 from reverie.agents.dqn import agent as dqn  # noqa: E402
-from reverie.runners import EnvironmentRestarted, local, train  # noqa: E402
+from reverie.agents.dqn.actor import Actor as DqnActor  # noqa: E402
+from reverie.runners import EnvironmentRestarted, Saved, train  # noqa: E402
 from reverie.runners.reports.evaluation import Evaluator, confirmation_seeds, screening_seeds  # noqa: E402
 
 
@@ -125,23 +126,44 @@ def test_an_environment_that_raises_at_its_reset_is_reported_with_its_seed(monke
     assert play().returns == (3.0, 3.0)
 
 
-@pytest.mark.parametrize("crashes", [1, local.CRASHED_EVALUATIONS])
-def test_a_run_in_one_process_retries_a_crashed_evaluation_a_few_times(monkeypatch, crashes):
-    failing, evaluate, events = [True] * crashes, Evaluator.evaluate, []
-    crash = Crash("CartPole-v1", 10_000, 5, "RuntimeError: the simulator broke")
+@pytest.mark.parametrize(
+    ("steps", "ends"), [([5], False), ([5, 6, 5, 6], False), ([5, 6, 5, 6, 5], True), ([5, 5], True)]
+)
+def test_a_run_in_one_process_retries_a_crashed_evaluation_until_it_repeats(monkeypatch, tmp_path, steps, ends):
+    evaluate, events = Evaluator.evaluate, []
+    crashes = [Crash("CartPole-v1", 10_000, one, f"RuntimeError: broke ({i})") for i, one in enumerate(steps)]
+    failing = list(crashes)
 
-    def breaking(self, policy, seeds):
+    def breaking(self, *arguments):
         if failing:
-            failing.pop()
-            raise EnvironmentCrashedError(crash, 1)
-        return evaluate(self, policy, seeds)
+            raise EnvironmentCrashedError(failing.pop(0), 1)
+        return evaluate(self, *arguments)
 
     monkeypatch.setattr(Evaluator, "evaluate", breaking)
     run = RunSettings(10_000.0, 100, 100, screening_episodes=1, confirmation_episodes=1)
-    options = {"run": run, "on_event": events.append}
-    if crashes < local.CRASHED_EVALUATIONS:
-        assert train(dqn, "CartPole-v1", **options).evaluation.num_episodes == 1
-    else:
+    options = {"run": run, "on_event": events.append, "checkpoint_folder": tmp_path}
+    if ends:
         with pytest.raises(EnvironmentCrashedError):
             train(dqn, "CartPole-v1", **options)
-    assert [event.crash for event in events if isinstance(event, EnvironmentRestarted)] == [crash] * crashes
+        assert [type(event) for event in events[-2:]] == [EnvironmentRestarted, Saved]
+        assert not failing
+    # A run that has ended so continues with the evaluation, when the environment is mended.
+    assert train(dqn, "CartPole-v1", **options, resume=True).evaluation.num_episodes == 1
+    assert [event.crash for event in events if isinstance(event, EnvironmentRestarted)] == crashes
+
+
+def test_a_run_that_environments_end_while_acting_saves_a_checkpoint_first(monkeypatch, tmp_path):
+    events, act = [], DqnActor.act
+
+    def breaking(self):
+        if self.state_dict()["env_steps"] >= 60:
+            raise EnvironmentCrashedError(Crash("CartPole-v1", 1, 5, "RuntimeError: broke"), 5)
+        return act(self)
+
+    monkeypatch.setattr(DqnActor, "act", breaking)
+    run = RunSettings(10_000.0, 100, 100, screening_episodes=1, confirmation_episodes=1)
+    options = {"run": run, "on_event": events.append, "checkpoint_folder": tmp_path}
+    with pytest.raises(EnvironmentCrashedError):
+        train(dqn, "CartPole-v1", **options)
+    assert isinstance(events[-1], Saved)
+    assert 60 <= events[-1].env_steps < 100
