@@ -30,6 +30,7 @@ from reverie.runners.reports.events import (
     PageOpened,
     Progress,
     Result,
+    RoleAwaited,
     Saved,
     StalledError,
     Started,
@@ -48,6 +49,13 @@ CRASHED_EVALUATIONS = 5
 """Attempts for an evaluation in which an environment raises; after the last the run ends with the error.
 
 It ends after two in a row that raise at the same step from the same seed: further attempts would raise there, too."""
+
+
+LONG_EVALUATION = "has not finished an evaluation; if its episodes have no end, set time_limit"
+
+
+class _StopRequested(Exception):
+    pass
 
 
 def run_here(run: CheckedRun) -> Result:
@@ -133,13 +141,16 @@ class _Loop:
 
     def run(self, stop_when_confirmed: bool, should_stop: Callable[[], bool]) -> Result:
         """Run from start to end. Raises as `launch.train` does; a crash of an environment ends it with a checkpoint."""
+        self.should_stop = should_stop
         try:
-            return self._run(stop_when_confirmed, should_stop)
+            return self._run(stop_when_confirmed)
         except EnvironmentCrashedError:
             self._save()
             raise
+        except _StopRequested:
+            raise StoppedError(self.account.env_steps, self._save()) from None
 
-    def _run(self, stop_when_confirmed: bool, should_stop: Callable[[], bool]) -> Result:
+    def _run(self, stop_when_confirmed: bool) -> Result:
         run, account = self.topology.run, self.account
         self.emit(Started(self.topology, account.env_steps, tuple(account.curve)))
         account.begin()
@@ -147,8 +158,7 @@ class _Loop:
             self._save()  # from now on there is a learner to continue with what is in the journal
         next_progress, memory = account.seconds(), HeapTrimmer()
         while account.env_steps < run.max_env_steps:
-            if should_stop():
-                raise StoppedError(account.env_steps, self._save())
+            self._check_stop()
             if self._advance():
                 if account.evaluation_due:
                     self._evaluate()
@@ -165,6 +175,10 @@ class _Loop:
         if not account.curve or account.curve[-1].env_steps < account.env_steps:
             self._evaluate()
         return self._finish()
+
+    def _check_stop(self) -> None:
+        if self.should_stop():
+            raise _StopRequested
 
     def _advance(self) -> bool:
         """Learn if the table allows it, else let one actor act; returns whether an actor did.
@@ -204,13 +218,27 @@ class _Loop:
         with self.watch("evaluate"):
             while True:
                 try:
-                    return self.evaluator.evaluate(self.policy, seeds)
+                    return self.evaluator.evaluate(self.policy, seeds, self._while_evaluating())
                 except EnvironmentCrashedError as error:
                     self.emit(EnvironmentRestarted(self.account.env_steps, error.crash))
                     place = error.crash.seed, error.crash.step
                     if place in crashes[-1:] or len(crashes) + 1 == CRASHED_EVALUATIONS:
                         raise
                     crashes.append(place)
+
+    def _while_evaluating(self) -> Callable[[], None]:
+        """A function for every step of an evaluation: ends it if a stop is requested, and warns once if it is long."""
+        began, limit, warned = time.perf_counter(), self.topology.run.evaluation_seconds, False
+
+        def check() -> None:
+            nonlocal warned
+            self._check_stop()
+            seconds = time.perf_counter() - began
+            if seconds > limit and not warned:
+                warned = True
+                self.emit(RoleAwaited(self.account.env_steps, "evaluator", seconds, LONG_EVALUATION, begun=True))
+
+        return check
 
     def _weights(self) -> Weights:
         weights = self.learner.latest(newer_than=-1)
