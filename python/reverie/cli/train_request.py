@@ -169,6 +169,8 @@ def check_together(request: TrainRequest, together: int) -> Preset:
     from reverie.runners.planning.memory import available_memory
 
     topology, preset, _ = lay_out(request, request.config)
+    if topology.note:
+        print(f"reverie: {topology.note}", file=sys.stderr)
     log_choice.choose(request, preset)
     elsewhere = request.runner == "ray" and nodes(request) is None
     if elsewhere or not request.check_memory or request.node:
