@@ -1,5 +1,6 @@
 """`reverie train --resume` and `--overwrite`: a run continues, begins again, or is refused."""
 
+import errno
 import json
 import shutil
 from pathlib import Path
@@ -160,6 +161,17 @@ def test_a_checkpoint_that_does_not_fit_a_learner_in_a_process_is_refused_in_one
     assert ended.value.exit_code == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "network critic lacks the weight head.bias" in line
+
+
+@pytest.mark.parametrize(("kind", "lines"), [("OSError", 1), ("ValueError", 3)])
+def test_a_role_that_a_full_disk_ends_is_reported_without_its_traceback(capsys, tmp_path, kind, lines):
+    text = f"[Errno {errno.ENOSPC}] No space left on device: '/dev/shm/reverie/weights.0'"
+    with pytest.raises(typer.Exit) as ended, exits.errors_reported(tmp_path):
+        raise runners.RoleError("learner", kind, text, "Traceback\n  in put\n")
+    assert ended.value.exit_code == 1
+    printed = capsys.readouterr().err.splitlines()
+    assert len(printed) == lines
+    assert printed[-1] == f"reverie: learner: {kind}: {text}"
 
 
 def test_a_folder_with_another_run_is_named_with_what_it_holds(reverie, here):

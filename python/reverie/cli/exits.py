@@ -44,7 +44,10 @@ def errors_reported(folder: Path) -> Iterator[None]:
             _refuse_damaged_tables(error, folder)
         if error.error == ParameterError.__name__:  # in a checkpoint that a learner started from
             refuse(error)
-        print(f"{error.traceback}reverie: {error}", file=sys.stderr)
+        if error.error == OSError.__name__:  # a full disk, or a full /dev/shm: the text names the file
+            print_error(error)
+        else:
+            print(f"{error.traceback}reverie: {error}", file=sys.stderr)
         raise typer.Exit(EXIT_NOT_REACHED) from None
     except DamagedError as error:
         _refuse_damaged_tables(error, folder)
