@@ -69,6 +69,10 @@ def test_a_confirmed_run_trains_on_to_its_last_step_or_to_a_higher_target(tmp_pa
     assert reached.env_steps < MISSED.max_env_steps
     longer, _ = trained(tmp_path, dataclasses.replace(REACHED, max_env_steps=900), resume=True)
     assert same(reached, longer), "more steps are nothing to do for a run that stops at its target"
+    until = dataclasses.replace(REACHED, max_env_steps=reached.env_steps + 100)
+    further, events = trained(tmp_path, until, resume=True, stop_when_confirmed=False)
+    assert further.env_steps >= until.max_env_steps
+    assert isinstance(events[-1], Finished)
     missed, events = trained(tmp_path, MISSED, resume=True)
     assert missed.env_steps >= MISSED.max_env_steps
     assert isinstance(events[-1], Finished)

@@ -33,7 +33,7 @@ def steps_per_update(config: Any, needs: TableNeeds) -> float | None:
     """Environment steps between two updates once the agent learns; None where settings do not determine them."""
     if hasattr(config, "samples_per_insert"):
         # An item is not a step where items are sequences, or hindsight adds some.
-        other = hasattr(config, "sequence_length") or getattr(config, "her", "")
+        other = hasattr(config, "sequence_length") or bool(getattr(config, "her", ""))
         return None if other else float(needs.batch_size / config.samples_per_insert)
     if hasattr(config, "unroll_length"):  # a queue, from which every unroll is learnt once
         return float(needs.batch_size * config.unroll_length)
