@@ -164,7 +164,7 @@ class _Loop:
                     self._evaluate()
                     if account.confirmed and stop_when_confirmed:
                         break
-                if account.checkpoint_due:
+                if account.checkpoint_due and account.env_steps < run.max_env_steps:  # the last one has the result
                     self._save()
             if account.seconds() >= next_progress:
                 next_progress = account.seconds() + PROGRESS_SECONDS
