@@ -1,5 +1,7 @@
 """`reverie train --resume` and `--overwrite`: a run continues, begins again, or is refused."""
 
+import errno
+import json
 import shutil
 from pathlib import Path
 
@@ -74,6 +76,40 @@ def test_a_job_that_is_queued_again_begins_its_run_and_then_continues_it(reverie
         assert "a new one begins" not in second.stderr
 
 
+@pytest.mark.parametrize("target", [5, 400])
+def test_a_job_that_is_queued_again_after_its_end_reports_its_result_again(reverie, tmp_path, short, target):
+    command = ["train", "dqn", "--env", "CartPole-v1", "--tensorboard", "--out", "here", *short]
+    command += ["--target-return", target, "--json"]
+    first = reverie(*command, "--resume")
+    assert first.exit_code == (0 if target == 5 else 1), first.stderr
+    folder = tmp_path / "here"
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.suffix != ".png"}
+    more = "--until-max-steps or a higher --target-return" if target == 5 else "a higher --max-steps"
+    for option in ("--resume", "--resume=must"):
+        again = reverie(*command, option)
+        assert again.exit_code == first.exit_code, again.stderr
+        assert f"this run has finished, and nothing is left to train; {more} continues it" in again.stderr
+        ends = [json.loads(one.stdout.splitlines()[-1]) for one in (first, again)]
+        assert [one.pop("seconds") > 0 for one in ends] == [True, True]
+        assert ends[0] == ends[1]
+        after = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.suffix != ".png"}
+        assert before == after, "no event was written, and no checkpoint"
+
+
+def test_a_confirmed_run_continues_where_it_is_to_do_more(reverie, short):
+    command = ["train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--out", "here", *short]
+    assert reverie(*command, "--target-return", 5).exit_code == 0
+    assert logs.read(Path("here")).env_steps[-1] < 600
+    further = reverie(*command, "--target-return", 5, "--resume", "--until-max-steps")
+    assert "resuming after 5" in further.stdout
+    assert logs.read(Path("here")).env_steps[-1] >= 1_300
+    met = reverie(*command, "--target-return", 0, "--resume")
+    assert met.exit_code == 0
+    assert "confirmed: " in met.stdout
+    missed = reverie(*command, "--target-return", 500, "--resume")
+    assert missed.exit_code == 1, "the target is another one now, and all steps are done"
+
+
 def test_resume_takes_no_argument_of_the_command_as_its_value(reverie):
     result = reverie("train", "--resume", "dqn", "--env", "CartPole-v1", "--dry-run")
     assert result.exit_code == 0, result.stderr
@@ -125,6 +161,17 @@ def test_a_checkpoint_that_does_not_fit_a_learner_in_a_process_is_refused_in_one
     assert ended.value.exit_code == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "network critic lacks the weight head.bias" in line
+
+
+@pytest.mark.parametrize(("kind", "lines"), [("OSError", 1), ("ValueError", 3)])
+def test_a_role_that_a_full_disk_ends_is_reported_without_its_traceback(capsys, tmp_path, kind, lines):
+    text = f"[Errno {errno.ENOSPC}] No space left on device: '/dev/shm/reverie/weights.0'"
+    with pytest.raises(typer.Exit) as ended, exits.errors_reported(tmp_path):
+        raise runners.RoleError("learner", kind, text, "Traceback\n  in put\n")
+    assert ended.value.exit_code == 1
+    printed = capsys.readouterr().err.splitlines()
+    assert len(printed) == lines
+    assert printed[-1] == f"reverie: learner: {kind}: {text}"
 
 
 def test_a_folder_with_another_run_is_named_with_what_it_holds(reverie, here):

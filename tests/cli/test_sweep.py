@@ -1,3 +1,4 @@
+import dataclasses
 import importlib.util
 import json
 import os
@@ -12,7 +13,9 @@ import pytest
 pytest.importorskip("torch")
 testing = pytest.importorskip("typer.testing")
 
-from reverie.cli import sweep_view, video  # noqa: E402
+from reverie import agents  # noqa: E402
+from reverie.agents import presets  # noqa: E402
+from reverie.cli import sweep, sweep_view, video  # noqa: E402
 from reverie.cli.run_processes import RunProcesses  # noqa: E402
 from reverie.cli.sweep import parse_seeds  # noqa: E402
 from reverie.cli.train_request import TrainRequest  # noqa: E402
@@ -296,6 +299,32 @@ def test_a_resumed_sweep_skips_finished_runs_and_starts_the_others(reverie, tmp_
         shutil.rmtree(tmp_path / f"runs/seed-{seed}")
     reverie(*command, "--set", "max_env_steps=1100", "--until-max-steps")
     assert asked == {0: True, 2: True, 3: True}
+
+
+def test_a_resumed_sweep_takes_steps_from_the_runs_own_settings_and_compares_the_present_target(tmp_path):
+    folder, dqn = tmp_path / "seed-0", agents.find("dqn")
+    folder.mkdir()
+    preset = dqn.load_preset("CartPole-v1")
+    own = dataclasses.replace(preset, run=dataclasses.replace(preset.run, max_env_steps=700, target_return=50.0))
+    (folder / "preset.toml").write_text(presets.dump(own))
+    started = {"event": "started", "env_steps": 0, "agent": "dqn", "env_id": "CartPole-v1", "seed": 0, "config": {}}
+    point = {"event": "evaluated", "env_steps": 400, "seconds": 1.0, "mean_return": 60.0}
+    end = {"event": "finished", "seconds": 1.0, "confirmed": True, "mean_return": 70.0, "num_episodes": 2}
+
+    def found(steps, *settings, **options):
+        lines = [{**started, "target_return": 50.0}, point, {**end, "env_steps": steps}]
+        (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        request = TrainRequest(agent="dqn", env="CartPole-v1", out=folder, settings=settings, resume=True, **options)
+        result = sweep.find_finished(request)
+        return None if result is None else (result["confirmed"], result["target_return"])
+
+    assert found(400) == (True, 50.0)
+    assert found(400, until_max_steps=True) is None
+    assert found(700, until_max_steps=True) == (True, 50.0)
+    assert found(700, "max_env_steps=800", until_max_steps=True) is None
+    for higher in (65, 75):  # above the mean of one set of seeds, or of both
+        assert found(400, f"target_return={higher}") is None
+        assert found(700, f"target_return={higher}") == (False, higher)
 
 
 @pytest.fixture

@@ -61,7 +61,7 @@ class Scripted:
     def __call__(self, env_id, num_envs):
         return self
 
-    def evaluate(self, policy, seeds):
+    def evaluate(self, policy, seeds, meanwhile):
         return Evaluation(seeds, (next(self.means[seeds]),) * len(seeds))
 
     def close(self):

@@ -32,7 +32,7 @@ class RunSettings:
     checkpoint_every: int = 10_000
     """Environment steps between two checkpoints, if the run keeps any."""
     evaluation_seconds: float = 300.0
-    """With several processes: an evaluation that takes longer is reported, and checkpoints no longer wait for it."""
+    """An evaluation that takes longer is reported; with several processes, checkpoints no longer wait for it."""
     device: str = "cpu"
     """The device of learner and policies: "cpu", "cuda", or one of several GPUs as "cuda:1"."""
     actor_device: str | None = None

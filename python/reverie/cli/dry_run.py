@@ -34,6 +34,7 @@ def show_plan(topology: Topology, nodes: Sequence[Node] | None, *, as_json: bool
             "memory_bytes": dict(topology.memory),
             "nodes": [{"node": node, "roles": roles} for node, roles in placed],
             "settings": settings,
+            "note": topology.note,
         }
         print(json.dumps(plan), flush=True)
         return

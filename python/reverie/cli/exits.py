@@ -45,8 +45,11 @@ def errors_reported(folder: Path) -> Iterator[None]:
             _refuse_damaged_tables(error, folder)
         if error.error == ParameterError.__name__:  # in a checkpoint that a learner started from
             refuse(error)
-        traceback = "" if error.error == InvalidStepError.__name__ else error.traceback  # the text has all
-        print(f"{traceback}reverie: {error}", file=sys.stderr)
+        # The text has all of an environment's invalid step, and of a full disk (or /dev/shm) the file.
+        if error.error in (InvalidStepError.__name__, OSError.__name__):
+            print_error(error)
+        else:
+            print(f"{error.traceback}reverie: {error}", file=sys.stderr)
         raise typer.Exit(EXIT_NOT_REACHED) from None
     except DamagedError as error:
         _refuse_damaged_tables(error, folder)

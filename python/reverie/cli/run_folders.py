@@ -111,8 +111,11 @@ def refuse_another_run(folder: Path, agent: str, env: str, seed: int) -> None:
         )
 
 
-def report_changes(checkpoint: Path, agent: Agent, topology: Topology) -> None:
-    """Print the settings that change when the run continues; one that may not change ends the command."""
+def report_changes(checkpoint: Path, agent: Agent, topology: Topology, *, stop_when_confirmed: bool) -> None:
+    """Print the settings that change when the run continues, or that it has finished.
+
+    A setting that may not change ends the command.
+    """
     from reverie.runners import checkpoints
     from reverie.runners.checkpoints import setting_changes
 
@@ -122,6 +125,12 @@ def report_changes(checkpoint: Path, agent: Agent, topology: Topology) -> None:
         refuse(checkpoints.ChangedSettingsError(error.path, error.changes, _option))
     except checkpoints.CheckpointError as error:
         refuse(error)
+    if checkpoints.is_finished(state, topology, stop_when_confirmed=stop_when_confirmed):
+        more = "--until-max-steps or a higher --target-return"
+        if state["env_steps"] >= topology.run.max_env_steps:
+            more = "a higher --max-steps"
+        print(f"reverie: this run has finished, and nothing is left to train; {more} continues it", file=sys.stderr)
+        return
     changed = setting_changes.changes(state["identity"], agent, topology)
     if changed:
         named = ", ".join(f"{one.name} {one.now!r} (before: {one.before!r})" for one in changed)

@@ -79,7 +79,8 @@ def run(
             http=planned.page,
         )
         drawn = curve.save(result, folder / "curve.png")
-        recording.add_files([folder / checkpoints.PRESET, folder / "curve.png", *sorted(folder.glob("*.mp4"))])
+        if recording.started:
+            recording.add_files([folder / checkpoints.PRESET, folder / "curve.png", *sorted(folder.glob("*.mp4"))])
     if not silent:
         report.show(result, drawn, to_stderr=to_stderr, quiet=quiet)
     return result
@@ -91,6 +92,8 @@ class _Recording:
     def __init__(self, planned: PlannedRun, writers: Sequence[logs.Log], progress: report.Progress) -> None:
         self._planned, self._writers, self._progress = planned, writers, progress
         self._warned: set[str] = set()
+        self.started = False
+        """Whether the run has started; one that is resumed after its end does not."""
 
     def __call__(self, event: Event) -> None:
         """Record one event of a run."""
@@ -99,6 +102,7 @@ class _Recording:
         from reverie.runners.reports import logs
 
         if isinstance(event, Started):
+            self.started = True
             folder = self._planned.folder
             if self._planned.overwrite:
                 run_folders.remove_pictures(folder)

@@ -125,22 +125,29 @@ def _page(request: TrainRequest, requests: Sequence[TrainRequest]) -> AbstractCo
 def find_finished(request: TrainRequest) -> dict[str, Any] | None:
     """The result of a run that a resumed sweep or search finds finished; None if it is unfinished or not begun."""
     from reverie.agents import presets
+    from reverie.runners import checkpoints
     from reverie.runners.reports import logs
 
     assert request.out is not None
+    own = request.out / checkpoints.PRESET  # a resumed run has its settings, unless others are named
     try:
         log = logs.read(request.out)
         agent = agents.find(request.agent)
-        preset = agent.load_preset(request.env, request.config)
+        preset = agent.load_preset(request.env, request.config or (own if own.is_file() else None))
         run = presets.override(preset, short_flags.changed_settings(request, agent, preset)).run
     except ValueError:  # no log yet, or invalid settings, which the run itself reports
         return None
     end = log.finished
-    if end is None or not (end["env_steps"] >= run.max_env_steps or (end["confirmed"] and not request.until_max_steps)):
+    if end is None:
         return None
-    numbers = {name: end[name] for name in ("env_steps", "seconds", "confirmed", "mean_return", "num_episodes")}
-    names = {"agent": log.agent, "env_id": log.env_id, "seed": log.seed, "target_return": log.target_return}
-    return {**names, **numbers, "folder": str(request.out)}
+    # Of the last weights; a full disk may have left the log without a curve.
+    screened = run.reached_by(log.returns[-1]) if log.returns else end["confirmed"]
+    confirmed = screened and run.reached_by(end["mean_return"])
+    if not (end["env_steps"] >= run.max_env_steps or (confirmed and not request.until_max_steps)):
+        return None
+    numbers = {name: end[name] for name in ("env_steps", "seconds", "mean_return", "num_episodes")}
+    names = {"agent": log.agent, "env_id": log.env_id, "seed": log.seed, "target_return": run.target_return}
+    return {**names, **numbers, "confirmed": confirmed, "folder": str(request.out)}
 
 
 def _summary(result: dict[str, Any]) -> str:

@@ -154,7 +154,7 @@ def prepare(request: TrainRequest) -> PlannedRun:
     if not (request.resume or request.overwrite):
         run_folders.refuse_existing(folder)
     if earlier.checkpoint is not None:
-        run_folders.report_changes(earlier.checkpoint, agent, topology)
+        run_folders.report_changes(earlier.checkpoint, agent, topology, stop_when_confirmed=not request.until_max_steps)
     elif request.init_from is not None:
         agent = _warm_started(agent, topology, request.init_from)
     preset = replace(preset, log=log_choice.choose(request, preset, None if earlier.checkpoint is None else folder))
@@ -169,6 +169,8 @@ def check_together(request: TrainRequest, together: int) -> Preset:
     from reverie.runners.planning.memory import available_memory
 
     topology, preset, _ = lay_out(request, request.config)
+    if topology.note:
+        print(f"reverie: {topology.note}", file=sys.stderr)
     log_choice.choose(request, preset)
     elsewhere = request.runner == "ray" and nodes(request) is None
     if elsewhere or not request.check_memory or request.node:

@@ -77,6 +77,9 @@ def train(
 
     - `resume=True` continues its newest checkpoint. If there is none, a new run begins; `resume="must"` raises.
     - `resume` as a path continues that checkpoint, or the newest one of that run's folder.
+    - A resumed run that has finished, and has nothing left to train with these settings, returns its result again:
+      nothing starts, and no event is reported. More steps, a target that it does not reach, or
+      `stop_when_confirmed=False` before the last step let it train on.
     - `overwrite=True` removes its checkpoints and tables as soon as the new run has started.
     - Without either, `RunExistsError` is raised.
 
@@ -153,6 +156,8 @@ def train(
             " with which a killed run could continue: set it"
         )
     state = None if checkpoint is None else checkpoints.load_run(checkpoint, agent, topology)
+    if state is not None and checkpoints.is_finished(state, topology, stop_when_confirmed=stop_when_confirmed):
+        return checkpoints.result_of(agent, topology, state)
     replays = checkpoints.place_replays(folder, checkpoint, topology, state)
     if state is not None and replays.folder is not None and replays.continued:
         state = checkpoints.with_newer_counts(state, replays.folder, topology.run.max_env_steps)

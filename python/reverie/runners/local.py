@@ -30,6 +30,7 @@ from reverie.runners.reports.events import (
     PageOpened,
     Progress,
     Result,
+    RoleAwaited,
     Saved,
     StalledError,
     Started,
@@ -45,7 +46,16 @@ PROGRESS_SECONDS = 0.1
 COMPILER_SECONDS = 0.02
 """Seconds between two checks of a compiler that an update waits for."""
 CRASHED_EVALUATIONS = 5
-"""Attempts for an evaluation in which an environment raises; after the last the run ends with the error."""
+"""Attempts for an evaluation in which an environment raises; after the last the run ends with the error.
+
+It ends after two in a row that raise at the same step from the same seed: further attempts would raise there, too."""
+
+
+LONG_EVALUATION = "has not finished an evaluation; if its episodes have no end, set time_limit"
+
+
+class _StopRequested(Exception):
+    pass
 
 
 def run_here(run: CheckedRun) -> Result:
@@ -101,8 +111,6 @@ class _Loop:
     lost: dict[str, int]
     """Draws of each table that were lost with a learner, see `ReplayStorage`."""
     turn: int = 0
-    saved: tuple[int, int, int] | None = None
-    """The counts (`_done`) at the last checkpoint."""
 
     def __post_init__(self) -> None:
         agent, topology, seed = self.agent, self.topology, self.topology.seed
@@ -132,6 +140,17 @@ class _Loop:
         self.counts = checkpoints.ActorCounts(self.replays.counts_folder)
 
     def run(self, stop_when_confirmed: bool, should_stop: Callable[[], bool]) -> Result:
+        """Run from start to end. Raises as `launch.train` does; a crash of an environment ends it with a checkpoint."""
+        self.should_stop = should_stop
+        try:
+            return self._run(stop_when_confirmed)
+        except EnvironmentCrashedError:
+            self._save()
+            raise
+        except _StopRequested:
+            raise StoppedError(self.account.env_steps, self._save()) from None
+
+    def _run(self, stop_when_confirmed: bool) -> Result:
         run, account = self.topology.run, self.account
         self.emit(Started(self.topology, account.env_steps, tuple(account.curve)))
         account.begin()
@@ -139,14 +158,13 @@ class _Loop:
             self._save()  # from now on there is a learner to continue with what is in the journal
         next_progress, memory = account.seconds(), HeapTrimmer()
         while account.env_steps < run.max_env_steps:
-            if should_stop():
-                raise StoppedError(account.env_steps, self._save())
+            self._check_stop()
             if self._advance():
                 if account.evaluation_due:
                     self._evaluate()
                     if account.confirmed and stop_when_confirmed:
                         break
-                if account.checkpoint_due:
+                if account.checkpoint_due and account.env_steps < run.max_env_steps:  # the last one has the result
                     self._save()
             if account.seconds() >= next_progress:
                 next_progress = account.seconds() + PROGRESS_SECONDS
@@ -157,6 +175,10 @@ class _Loop:
         if not account.curve or account.curve[-1].env_steps < account.env_steps:
             self._evaluate()
         return self._finish()
+
+    def _check_stop(self) -> None:
+        if self.should_stop():
+            raise _StopRequested
 
     def _advance(self) -> bool:
         """Learn if the table allows it, else let one actor act; returns whether an actor did.
@@ -192,15 +214,31 @@ class _Loop:
         self.emit(self.account.evaluated(self.account.env_steps, screening, confirmation))
 
     def _timed_evaluation(self, seeds: tuple[int, ...]) -> Evaluation:
+        crashes: list[tuple[int, int]] = []
         with self.watch("evaluate"):
-            for crashes in range(1, CRASHED_EVALUATIONS + 1):
+            while True:
                 try:
-                    return self.evaluator.evaluate(self.policy, seeds)
+                    return self.evaluator.evaluate(self.policy, seeds, self._while_evaluating())
                 except EnvironmentCrashedError as error:
                     self.emit(EnvironmentRestarted(self.account.env_steps, error.crash))
-                    if crashes == CRASHED_EVALUATIONS:
+                    place = error.crash.seed, error.crash.step
+                    if place in crashes[-1:] or len(crashes) + 1 == CRASHED_EVALUATIONS:
                         raise
-        raise AssertionError("an evaluation gives its result or raises")
+                    crashes.append(place)
+
+    def _while_evaluating(self) -> Callable[[], None]:
+        """A function for every step of an evaluation: ends it if a stop is requested, and warns once if it is long."""
+        began, limit, warned = time.perf_counter(), self.topology.run.evaluation_seconds, False
+
+        def check() -> None:
+            nonlocal warned
+            self._check_stop()
+            seconds = time.perf_counter() - began
+            if seconds > limit and not warned:
+                warned = True
+                self.emit(RoleAwaited(self.account.env_steps, "evaluator", seconds, LONG_EVALUATION, begun=True))
+
+        return check
 
     def _weights(self) -> Weights:
         weights = self.learner.latest(newer_than=-1)
@@ -226,12 +264,8 @@ class _Loop:
         except OSError as error:
             self.emit(NotSaved(env_steps, self.checkpoint_folder, error.strerror or str(error)))
             return None
-        self.saved = self._done()
         self.emit(Saved(env_steps, path))
         return path
-
-    def _done(self) -> tuple[int, int, int]:
-        return self.account.env_steps, self.account.updates, len(self.account.curve)
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -259,9 +293,10 @@ class _Loop:
 
     def _finish(self) -> Result:
         self._report_compiled()
+        self.policy.load(self._weights())  # a run that resumed after its last step has evaluated none
         evaluation = self.account.confirmation or self._timed_evaluation(self.confirming)
-        if self.saved != self._done():  # anything was done since the last checkpoint
-            self._save()
+        self.account.end(evaluation, self.learner.metrics(), self._figures())
+        self._save()
         self.emit(self._progress())
         result = self.account.result(evaluation, self.learner.metrics(), self._figures(), self._weights())
         self.emit(Finished(result))

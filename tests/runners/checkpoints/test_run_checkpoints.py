@@ -250,7 +250,6 @@ def test_resuming_twice_gives_the_same_run(trained_runs):
         ({"agent": "apex-dqn"}, "agent is 'apex-dqn', and was 'dqn', which cannot change: the checkpoint has"),
         ({"env_id": "Acrobot-v1"}, "env_id is 'Acrobot-v1', and was 'CartPole-v1', which cannot change: its networks"),
         ({"config": {"n_step": 2}}, "n_step is 2, and was 1, which cannot change: the items in its table"),
-        ({"run": SHORT}, r"is of a run that ended after 2,40\d environment steps; raise max_env_steps \(2,400\)"),
     ],
 )
 def test_a_checkpoint_of_another_run_is_refused_with_what_differs(trained_runs, options, words):
@@ -391,10 +390,11 @@ def resumed(monkeypatch, tmp_path, **changes):
     return checkpoints.load_run(tmp_path, agents.find("dqn"), topology)
 
 
-def test_a_finished_run_cannot_be_resumed_and_an_unfinished_one_can(monkeypatch, tmp_path):
+def test_a_checkpoint_of_an_earlier_version_with_all_steps_is_refused_and_others_are_not(monkeypatch, tmp_path):
     assert resumed(monkeypatch, tmp_path, env_steps=SHORT.max_env_steps - 1)
     with pytest.raises(CheckpointError, match=r"ended after 2,400 environment steps; raise max_env_steps \(2,400\)"):
         resumed(monkeypatch, tmp_path, env_steps=SHORT.max_env_steps)
+    assert resumed(monkeypatch, tmp_path, env_steps=SHORT.max_env_steps, result=None), "its evaluation is missing"
 
 
 def test_a_checkpoint_from_before_there_was_a_setting_is_one_of_its_default(monkeypatch, tmp_path):

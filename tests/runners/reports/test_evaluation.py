@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -5,7 +7,16 @@ gymnasium = pytest.importorskip("gymnasium")
 
 from reverie.agents.core import Crash, EnvironmentCrashedError, RunSettings  # noqa: E402
 from reverie.agents.dqn import agent as dqn  # noqa: E402
-from reverie.runners import EnvironmentRestarted, local, train  # noqa: E402
+from reverie.agents.dqn.actor import Actor as DqnActor  # noqa: E402
+from reverie.runners import (  # noqa: E402
+    EnvironmentRestarted,
+    RoleAwaited,
+    Saved,
+    StoppedError,
+    checkpoints,
+    local,
+    train,
+)
 from reverie.runners.reports.evaluation import Evaluator, confirmation_seeds, screening_seeds  # noqa: E402
 
 
@@ -125,23 +136,111 @@ def test_an_environment_that_raises_at_its_reset_is_reported_with_its_seed(monke
     assert play().returns == (3.0, 3.0)
 
 
-@pytest.mark.parametrize("crashes", [1, local.CRASHED_EVALUATIONS])
-def test_a_run_in_one_process_retries_a_crashed_evaluation_a_few_times(monkeypatch, crashes):
-    failing, evaluate, events = [True] * crashes, Evaluator.evaluate, []
-    crash = Crash("CartPole-v1", 10_000, 5, "RuntimeError: the simulator broke")
+@pytest.mark.parametrize(
+    ("steps", "ends"), [([5], False), ([5, 6, 5, 6], False), ([5, 6, 5, 6, 5], True), ([5, 5], True)]
+)
+def test_a_run_in_one_process_retries_a_crashed_evaluation_until_it_repeats(monkeypatch, tmp_path, steps, ends):
+    evaluate, events = Evaluator.evaluate, []
+    crashes = [Crash("CartPole-v1", 10_000, one, f"RuntimeError: broke ({i})") for i, one in enumerate(steps)]
+    failing = list(crashes)
 
-    def breaking(self, policy, seeds):
+    def breaking(self, *arguments):
         if failing:
-            failing.pop()
-            raise EnvironmentCrashedError(crash, 1)
-        return evaluate(self, policy, seeds)
+            raise EnvironmentCrashedError(failing.pop(0), 1)
+        return evaluate(self, *arguments)
 
     monkeypatch.setattr(Evaluator, "evaluate", breaking)
     run = RunSettings(10_000.0, 100, 100, screening_episodes=1, confirmation_episodes=1)
-    options = {"run": run, "on_event": events.append}
-    if crashes < local.CRASHED_EVALUATIONS:
-        assert train(dqn, "CartPole-v1", **options).evaluation.num_episodes == 1
-    else:
+    options = {"run": run, "on_event": events.append, "checkpoint_folder": tmp_path}
+    if ends:
         with pytest.raises(EnvironmentCrashedError):
             train(dqn, "CartPole-v1", **options)
-    assert [event.crash for event in events if isinstance(event, EnvironmentRestarted)] == [crash] * crashes
+        assert [type(event) for event in events[-2:]] == [EnvironmentRestarted, Saved]
+        assert not failing
+    # A run that has ended so continues with the evaluation, when the environment is mended.
+    assert train(dqn, "CartPole-v1", **options, resume=True).evaluation.num_episodes == 1
+    assert [event.crash for event in events if isinstance(event, EnvironmentRestarted)] == crashes
+
+
+def test_a_run_that_environments_end_while_acting_saves_a_checkpoint_first(monkeypatch, tmp_path):
+    events, act = [], DqnActor.act
+
+    def breaking(self):
+        if self.state_dict()["env_steps"] >= 60:
+            raise EnvironmentCrashedError(Crash("CartPole-v1", 1, 5, "RuntimeError: broke"), 5)
+        return act(self)
+
+    monkeypatch.setattr(DqnActor, "act", breaking)
+    run = RunSettings(10_000.0, 100, 100, screening_episodes=1, confirmation_episodes=1)
+    options = {"run": run, "on_event": events.append, "checkpoint_folder": tmp_path}
+    with pytest.raises(EnvironmentCrashedError):
+        train(dqn, "CartPole-v1", **options)
+    assert isinstance(events[-1], Saved)
+    assert 60 <= events[-1].env_steps < 100
+
+
+class Endless(Fragile):
+    """Has no end; raises where a test would hang."""
+
+    taken = 0
+
+    def step(self, action):
+        Endless.taken += 1
+        if Endless.taken > 10_000:
+            raise RuntimeError("no stop came")
+        return np.zeros(2, np.float32), 1.0, False, False, {}
+
+
+gymnasium.register("ReverieEndless-v0", Endless)
+
+
+class Clock:
+    """Seconds, one more at each reading."""
+
+    def __init__(self):
+        self.seconds = 0.0
+
+    def perf_counter(self):
+        self.seconds += 1.0
+        return self.seconds
+
+
+def test_an_evaluation_without_an_end_is_reported_once_and_ends_when_a_stop_is_requested(monkeypatch, tmp_path):
+    events, asked = [], []
+    monkeypatch.setattr(local, "time", Clock())
+    config = dataclasses.replace(dqn.load_preset("CartPole-v1").config, learning_starts=10_000)
+    run = RunSettings(None, 300, 100, screening_episodes=1, confirmation_episodes=1, evaluation_seconds=20.0)
+    options = {"run": run, "config": config, "on_event": events.append, "checkpoint_folder": tmp_path}
+
+    def should_stop():
+        warned = any(isinstance(event, RoleAwaited) for event in events)
+        asked.append(warned)
+        return asked.count(True) > 20
+
+    with pytest.raises(StoppedError) as stopped:
+        train(dqn, "ReverieEndless-v0", should_stop=should_stop, **options)
+    (warning,) = [event for event in events if isinstance(event, RoleAwaited)]
+    assert warning.role == "evaluator"
+    assert warning.reason == "has not finished an evaluation; if its episodes have no end, set time_limit"
+    assert 20 < warning.seconds < 25
+    state = checkpoints.load(stopped.value.checkpoint)
+    assert state["next_evaluation"] == 100, "the evaluation that was ended is due again"
+    assert state["env_steps"] >= 100
+
+
+def test_a_stop_in_the_last_evaluation_saves_a_run_that_continues_with_it(monkeypatch, tmp_path):
+    evaluations, evaluate = [], Evaluator.evaluate
+
+    def counted(self, *arguments):
+        evaluations.append(arguments)
+        return evaluate(self, *arguments)
+
+    monkeypatch.setattr(Evaluator, "evaluate", counted)
+    run = RunSettings(10_000.0, 100, 100, screening_episodes=1, confirmation_episodes=1)
+    options = {"run": run, "checkpoint_folder": tmp_path}
+    with pytest.raises(StoppedError) as stopped:
+        train(dqn, "CartPole-v1", should_stop=lambda: len(evaluations) == 2, **options)
+    assert stopped.value.env_steps >= 100
+    result = train(dqn, "CartPole-v1", resume=True, **options)
+    assert (len(evaluations), len(result.curve)) == (3, 1)
+    assert result.env_steps == stopped.value.env_steps

@@ -15,6 +15,7 @@ from reverie.runners.checkpoints.checkpoint_files import (
     save,
 )
 from reverie.runners.checkpoints.earlier_runs import RunExistsError, checkpoint_to_resume, is_checkpoint
+from reverie.runners.checkpoints.finished_runs import is_finished, result_of
 from reverie.runners.checkpoints.replays import Replays, journal_hint, place_replays
 from reverie.runners.checkpoints.run_checkpoints import (
     load_run,
@@ -38,11 +39,13 @@ __all__ = [
     "fallback_hint",
     "find",
     "is_checkpoint",
+    "is_finished",
     "journal_hint",
     "load",
     "load_run",
     "place_replays",
     "require_named_weights",
+    "result_of",
     "save",
     "save_run",
     "table_paths",

@@ -16,6 +16,7 @@ from reverie.runners.checkpoints.replays import named_from, remove_replays
 from reverie.runners.checkpoints.setting_changes import changes, require_unchanged
 from reverie.runners.links.messages import State
 from reverie.runners.planning.topology import Topology
+from reverie.runners.reports.run_progress import RESULT
 
 
 def save_run(folder: Path, agent: Agent, topology: Topology, state: dict[str, Any], tables: list[Path]) -> Path:
@@ -70,7 +71,7 @@ def load_run(resume: Path, agent: Agent, topology: Topology) -> dict[str, Any]:
                 f"{counts}: resume bundles with the runner 'local' if it wrote the checkpoint, else with another",
             )
         raise CheckpointError(resume, f"{counts}: set num_shards to the same number")
-    if state["env_steps"] >= topology.run.max_env_steps:
+    if RESULT not in state and state["env_steps"] >= topology.run.max_env_steps:  # of an earlier version
         done = f"is of a run that ended after {state['env_steps']:,} environment steps"
         raise CheckpointError(resume, f"{done}; raise max_env_steps ({topology.run.max_env_steps:,})")
     return state

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from reverie.agents.agent import Agent
@@ -19,6 +18,7 @@ from reverie.agents.named_parameters import Named
 from reverie.agents.policies import PolicyError, TrainedPolicy
 from reverie.agents.policy_files import load_named
 from reverie.runners.checkpoints.checkpoint_files import load
+from reverie.runners.checkpoints.finished_runs import flat_of
 from reverie.runners.checkpoints.policies import is_policy_file, load_policy
 from reverie.runners.planning.topology import Topology
 
@@ -84,8 +84,7 @@ def _acting(agent: Agent, topology: Topology, policy: TrainedPolicy) -> Weights:
     own = agent.make_policy(topology.env, topology.config).module
     named = {name: one.detach().cpu().numpy() for name, one in policy.module.named_parameters()}
     load_named(policy.path, own, named, whose="this run")
-    # In the order of memory, as `FlatNetwork` has them: some parameters are not in row-major order.
-    joined: Weights = torch.cat([one.detach().as_strided((one.numel(),), (1,)) for one in own.parameters()]).numpy()
+    joined: Weights = flat_of(own)
     return joined
 
 

@@ -13,6 +13,7 @@ from reverie.agents.agent import Agent
 from reverie.agents.core import CompilePlan, RunSettings, TableNeeds
 from reverie.agents.env_settings import EnvSettings
 from reverie.agents.environments import EnvSpec, describe, id_of
+from reverie.runners.planning.annealing import annealing_note
 from reverie.runners.planning.compiling import compile_plan
 from reverie.runners.planning.devices import require_device
 from reverie.runners.planning.folders import (
@@ -138,8 +139,13 @@ class Topology:
         apart = self.num_actors if needs.bundled else self.num_shards + needs.num_learners + self.num_actors
         return 2 + apart + needs.num_parameter_shards
 
+    @property
+    def note(self) -> str:
+        """A sentence about settings that rarely fit together; empty if there is none."""
+        return annealing_note(self.config, self.needs, self.run)
+
     def describe(self) -> str:
-        """A summary in two lines."""
+        """A summary in two lines, and a third with `note`, if there is one."""
         actors = f"{_counted(self.num_actors, 'actor')} of {_counted(self.envs_per_actor, 'environment')}"
         learners, names = _counted(self.needs.num_learners, "learner"), self.needs.tables
         tables = f"{'table' if len(names) == 1 else 'tables'} {', '.join(map(repr, names))} in "
@@ -160,6 +166,7 @@ class Topology:
             f"{self.agent} on {self.env.env_id}, seed {self.seed}{made}: {actors}, {learners}, one greedy evaluator,"
             f" {tables}\n"
             f"{end} {run.max_env_steps:,} environment steps; {memory}; on {self.run.devices}; preset {self.preset}"
+            + (f"\nnote: {self.note}" if self.note else "")
         )
 
 

@@ -51,10 +51,16 @@ class Evaluator:
         self._env = env
         self._envs = [make_one(env) for _ in range(num_envs)]
 
-    def evaluate(self, policy: Callable[[NDArray[Any]], NDArray[Any]], seeds: Sequence[int]) -> Evaluation:
+    def evaluate(
+        self,
+        policy: Callable[[NDArray[Any]], NDArray[Any]],
+        seeds: Sequence[int],
+        meanwhile: Callable[[], object] = lambda: None,
+    ) -> Evaluation:
         """Play one episode per seed in lockstep; `policy` gets the observations of running episodes, `[n, ...]`.
 
-        A policy with a state (`agents.core.RecurrentPolicy`) begins each episode with a new one.
+        A policy with a state (`agents.core.RecurrentPolicy`) begins each episode with a new one. `meanwhile` is called
+        before every step; it may raise, which ends the evaluation.
 
         Raises ValueError for no seeds or more than environments, and `EnvironmentCrashedError` if an environment
         raises, with the episode's seed and step (0: its reset); all environments are made again then.
@@ -70,6 +76,7 @@ class Evaluator:
         returns = [0.0] * len(seeds)
         running, steps, episodes = list(range(len(seeds))), 0, Episodes(policy, len(seeds))
         while running:
+            meanwhile()
             actions = episodes.actions(np.stack([observations[i] for i in running]), running)
             still = []
             steps += 1

@@ -15,6 +15,8 @@ from reverie.runners.planning.topology import Topology
 from reverie.runners.reports.evaluation import Evaluation
 from reverie.runners.reports.events import CurvePoint, Evaluated, Progress, Result
 
+RESULT = "result"
+"""The entry of a `state_dict` with the result of a run that has finished; None before."""
 FIGURES = ("inserts", "samples", "size", "bytes", "priorities_updated", "updates_stale")
 
 
@@ -30,6 +32,8 @@ class RunProgress:
     confirmation: Evaluation | None = None
     """The evaluation on the confirmation seeds, if the last evaluation reached the target."""
     curve: list[CurvePoint] = field(default_factory=list)
+    ended: dict[str, Any] | None = None
+    """The parts of the result that no other entry of `state_dict` has; None before the last evaluation."""
     training_returns: deque[float] = field(default_factory=lambda: deque(maxlen=20))
 
     def __post_init__(self) -> None:
@@ -98,6 +102,17 @@ class RunProgress:
             activities=dict(self.watch.seconds),
         )
 
+    def end(self, evaluation: Evaluation, learner: Mapping[str, float], figures: Mapping[str, float]) -> None:
+        """Note the result: the next checkpoint is that of a finished run. The curve ends with the last weights."""
+        if self.confirmation is None and self.topology.run.reached_by(self.curve[-1].mean_return):
+            self.confirmation = evaluation  # its point is from before a resume
+        self.ended = {
+            "seeds": list(evaluation.seeds),
+            "returns": list(evaluation.returns),
+            "learner": dict(learner),
+            "replay": dict(figures),
+        }
+
     def result(
         self, evaluation: Evaluation, learner: Mapping[str, float], figures: Mapping[str, float], weights: Weights
     ) -> Result:
@@ -130,6 +145,7 @@ class RunProgress:
             "curve": [(point.env_steps, point.seconds, point.mean_return) for point in self.curve],
             "training_returns": list(self.training_returns),
             "activities": dict(self.watch.seconds),
+            RESULT: self.ended,
         }
 
     def _next(self, due: int, before: int, every: int) -> int:

@@ -387,6 +387,7 @@ class Supervisor:
             self._emit_evaluation(account.env_steps, evaluated)
         confirmation = evaluated.confirmation or self._evaluate_weights(held, confirm=True).confirmation
         assert confirmation is not None
+        account.end(confirmation, self._metrics(), self._latest.figures())
         self._save()
         # Each reports its last figures as it ends.
         self._end([*self._roles.learners, EVALUATOR])

@@ -1,0 +1,40 @@
+"""When the learning rate of a run stops falling, in environment steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reverie.agents.core import RunSettings, TableNeeds
+
+EARLY = 0.5
+"""A rate that has fallen before this share of the run's steps is reported."""
+
+
+def annealing_note(config: Any, needs: TableNeeds, run: RunSettings) -> str:
+    """A sentence if the rate stays at its lowest for most of the run, with the value that would fit; else empty.
+
+    Empty, too, where the settings do not determine how many steps an update takes.
+    """
+    updates, per_update = getattr(config, "anneal_updates", 0), steps_per_update(config, needs)
+    if not updates or per_update is None:
+        return ""
+    first, steps = getattr(config, "learning_starts", 0), run.max_env_steps
+    end = first + updates * per_update
+    if end >= EARLY * steps:
+        return ""
+    return (
+        f"the learning rate falls to {config.anneal_to:g} of {config.learning_rate:g} within {end:,.0f} of {steps:,}"
+        f" environment steps and stays there: anneal_updates is {updates:,}, and {(steps - first) / per_update:,.0f}"
+        " would let it fall until the last step"
+    )
+
+
+def steps_per_update(config: Any, needs: TableNeeds) -> float | None:
+    """Environment steps between two updates once the agent learns; None where settings do not determine them."""
+    if hasattr(config, "samples_per_insert"):
+        # An item is not a step where items are sequences, or hindsight adds some.
+        other = hasattr(config, "sequence_length") or bool(getattr(config, "her", ""))
+        return None if other else float(needs.batch_size / config.samples_per_insert)
+    if hasattr(config, "unroll_length"):  # a queue, from which every unroll is learnt once
+        return float(needs.batch_size * config.unroll_length)
+    return None
