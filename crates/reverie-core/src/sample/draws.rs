@@ -47,6 +47,8 @@ pub struct Draws {
     pub lease: Lease,
     /// Draws of items too short for a window that are not replaced; see [`Windows::once`].
     pub passed: usize,
+    /// Of draws that were withdrawn before the journal of their table had written that they use items up: why.
+    pub not_committed: Option<String>,
 }
 
 impl Draws {
@@ -68,6 +70,7 @@ impl Draws {
             windows: Vec::new(),
             short: 0,
             passed: 0,
+            not_committed: None,
             lessee: None,
             lease: Lease::default(),
         }
@@ -138,6 +141,7 @@ impl Draws {
             windows: self.windows.split_off(n.min(self.windows.len())),
             short: 0,
             passed: 0,
+            not_committed: None,
             lessee: self.lessee,
             lease: Lease::default(),
         }

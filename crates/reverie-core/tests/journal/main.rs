@@ -5,3 +5,4 @@ mod support;
 mod commits;
 mod crash;
 mod waiting;
+mod withdrawn;

@@ -3,10 +3,11 @@
 use super::SharedTable;
 use crate::error::Result;
 use crate::item::Item;
+use crate::sample::Draws;
 use crate::sync::{Arc, lock};
 use crate::table::types::delta::{SenderChange, TableDelta};
 use crate::table::types::journal::JournalInfo;
-use crate::table::waiting::durable::{Durable, OnceDurable};
+use crate::table::waiting::durable::{Durable, OnceDurable, Outcome};
 use crate::table::waiting::ticket::Ticket;
 use std::collections::HashSet;
 
@@ -81,13 +82,13 @@ impl SharedTable {
     }
 
     /// The same request, which is done once it is durable.
-    pub fn once_durable<T: Default + Send + Sync + Unpin + 'static>(&self, ticket: Ticket<T>) -> Ticket<T> {
+    pub fn once_durable<T: Outcome + Send + Sync + Unpin + 'static>(&self, ticket: Ticket<T>) -> Ticket<T> {
         let Some(durable) = self.durable.get().map(Arc::clone) else { return ticket };
         Ticket::pending(Box::new(OnceDurable::new(ticket, durable)))
     }
 
     /// The same draws, which are done once it is durable that their items are used up.
-    pub fn once_consumed<T: Default + Send + Sync + Unpin + 'static>(&self, ticket: Ticket<T>) -> Ticket<T> {
+    pub fn once_consumed(&self, ticket: Ticket<Draws>) -> Ticket<Draws> {
         match self.durable.get() {
             Some(_) if self.deletes_sampled() => self.once_durable(ticket),
             _ => ticket,
