@@ -280,7 +280,8 @@ class Client:
 
         Raises:
             DeadlineExceededError: a table did not take the item in time. `.partial` names those that did; no other
-                takes it any more.
+                takes it any more. With a journal also if all took it and it is not in the journal: it is in the tables,
+                and a kill of the server before it is in the journal loses it.
             UnknownOutcomeError: over a network, the server has not reported by then whether a table took it. `.partial`
                 names those that are known to have it, and `.outcome.wait()` finds out; none takes it after that.
             SignatureError: for data that a column or a table cannot hold.
@@ -321,7 +322,8 @@ class Client:
 
         Raises:
             DeadlineExceededError: the rows whose keys are in `.partial` went in, in order; the others did not, and do
-                not later.
+                not later. With a journal also if all went in and are not in the journal: `.partial` has all keys, and a
+                kill of the server before they are in the journal loses them.
             UnknownOutcomeError: over a network, the server has not reported by then which rows are in, except those
                 whose keys are in `.partial`. `.outcome.wait()` finds out; none goes in after that.
             SignatureError, UnknownTableError, ClosedError, ResourceExhaustedError, ValueError.
@@ -885,6 +887,7 @@ class InsertOutcome:
 
         Raises:
             UnknownOutcomeError: the timeout passed.
+            DeadlineExceededError: the items whose keys are in `.partial` are in, but not in the server's journal.
             UnavailableError: the server no longer knows the client.
             ClosedError: the client was closed.
             ValueError: more than 4,096 outcomes were found out since, and this one is forgotten.

@@ -1,6 +1,7 @@
 //! All errors of the engine, as data. No caller has to parse the text.
 
 use crate::key::Key;
+use crate::table::Keys;
 use std::borrow::Cow;
 
 /// The engine's result.
@@ -122,6 +123,17 @@ pub enum Error {
     /// The deadline passed, or the request was withdrawn, before it was complete.
     #[error("the timeout passed; {0}")]
     Deadline(String),
+
+    /// The deadline passed, or the request was withdrawn, when it was done and its journal had not committed it.
+    ///
+    /// What was done stays done while the server runs, and may be undone if the server is killed.
+    #[error("the timeout passed; {why}")]
+    NotCommitted {
+        /// Of an insert: the keys of its items, all of which are in the table.
+        keys: Keys,
+        /// What the journal waits for.
+        why: String,
+    },
 
     /// Bytes that are not what was written.
     #[error("damaged chunk: {0}")]

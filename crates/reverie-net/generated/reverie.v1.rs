@@ -203,7 +203,8 @@ pub struct Cancel {
     #[prost(uint64, tag = "1")]
     pub id: u64,
     /// The request is an insert. It is answered in any case, also where it never came: by its keys, by the error that
-    /// refused it, or by `Deadline` with the keys of what is in.
+    /// refused it, or by `Deadline` with the keys of what is in. A change that waits for the server's journal only (a delete,
+    /// a reset, a configuration) is answered by `Deadline`, too.
     #[prost(bool, tag = "2")]
     pub insert: bool,
 }
@@ -1430,6 +1431,10 @@ pub struct Deadline {
     /// Of an insert: the keys of the items that are in.
     #[prost(sfixed64, repeated, tag = "2")]
     pub keys: ::prost::alloc::vec::Vec<i64>,
+    /// All of the request was done, but the server's journal had not committed it when the request was withdrawn: it is lost
+    /// if the server is killed before that. Without it, an insert of which all keys are here is as good as confirmed.
+    #[prost(bool, tag = "3")]
+    pub not_committed: bool,
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]

@@ -8,6 +8,7 @@ use crate::reach::{answer, drawn};
 use crate::reading::Reading;
 use crate::undelivered::no_batch;
 use pyo3::prelude::*;
+use reverie_core::Error;
 use reverie_core::batch::ONE_BY_ONE;
 use reverie_core::sample::{Drawn, SampleRequest, Sampled};
 
@@ -45,9 +46,10 @@ pub fn available<'py>(
         Ok(sampled) => sampled,
         Err(left) => return Err(late_draws(client, py, left, &reading)),
     };
-    match error.filter(|_| batches.is_empty()) {
+    let is_fatal = |error: &Error| batches.is_empty() || matches!(error, Error::NotCommitted { .. });
+    match error.filter(is_fatal) {
         Some(error) => Err(batcher.failed(py, "sample", batches, error, &reading)?),
-        // Return the draws, and drop the error: if its cause lasts, the next call raises it.
+        // Return the draws, and drop any other error: if its cause lasts, the next call raises it.
         None => {
             let one_step = batches.iter().map(Drawn::is_one_step).collect::<Vec<_>>();
             Ok(batcher.each(py, batches, &reading)?.into_iter().zip(one_step).collect())

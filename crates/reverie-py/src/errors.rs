@@ -1,5 +1,6 @@
 //! The one map from the engine's errors to the exceptions of `reverie.errors`.
 
+use crate::array::column;
 use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -68,6 +69,11 @@ pub fn raise(py: Python<'_>, error: Error) -> PyErr {
         Error::UnknownOutcome { number } => {
             exception(py, "UnknownOutcomeError", &text, |with| with.set_item("number", number))
         }
+        Error::NotCommitted { keys, why } => exception(py, "DeadlineExceededError", &text, |with| {
+            with.set_item("why", why)?;
+            // Other requests than inserts have no keys.
+            if keys.is_empty() { Ok(()) } else { with.set_item("partial", column(py, &keys, |key| key.get())?) }
+        }),
         Error::Deadline(why) => exception(py, "DeadlineExceededError", &text, |with| with.set_item("why", why)),
         Error::Damaged(_) => exception(py, "DamagedError", &text, |_| Ok(())),
         _ => exception(py, "ReplayError", &text, |_| Ok(())),

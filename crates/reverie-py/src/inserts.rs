@@ -44,7 +44,7 @@ pub fn step(
     }
     let item = client.append(py, &replay, first, data)?;
     match quick(py, || MultiTableInsert::send(&*replay, item, &targets))? {
-        Some(insert) => every(py, &replay, insert, deadline),
+        Some(insert) => every(py, &replay, (insert, targets.len()), deadline),
         None => Ok(()),
     }
 }
@@ -66,7 +66,12 @@ impl Request for MultiTableInsert<'_> {
 }
 
 /// Waits until every table has taken the item. The error names the tables that did.
-fn every(py: Python<'_>, replay: &Reached<'_>, insert: MultiTableInsert<'_>, deadline: Deadline) -> PyResult<()> {
+fn every(
+    py: Python<'_>,
+    replay: &Reached<'_>,
+    (insert, num_tables): (MultiTableInsert<'_>, usize),
+    deadline: Deadline,
+) -> PyResult<()> {
     let mut asked = insert.into();
     let reason =
         |insert: &MultiTableInsert<'_>| insert.waits_for().map_or_else(String::new, |table| why(&**replay, table));
@@ -76,8 +81,12 @@ fn every(py: Python<'_>, replay: &Reached<'_>, insert: MultiTableInsert<'_>, dea
         Ok(Ok(())) => Ok(()),
         Ok(Err(left)) => match left.unless_whole(|()| insert.is_complete()) {
             Ok(()) => Ok(()),
-            Err(left) => {
+            Err(mut left) => {
                 let taken = insert.taken();
+                if let Some(why) = insert.not_committed() {
+                    // Of other tables what they wait for, too.
+                    left.why = if taken.len() == num_tables { why.to_owned() } else { format!("{}; {why}", left.why) };
+                }
                 let what = if taken.is_empty() { "insert".to_owned() } else { format!("insert (done in {taken:?})") };
                 Err(left.raise(py, &what, |(), with| with.set_item("partial", taken.to_vec())))
             }
@@ -135,7 +144,12 @@ pub fn batch<'py>(
         Ok(()) => keys().map(Some),
         Err(left) => match left.unless_whole(|()| insert.is_complete()) {
             Ok(()) => keys().map(Some),
-            Err(left) => Err(left.raise(py, "insert_batch", |(), with| with.set_item("partial", keys()?))),
+            Err(mut left) => {
+                if let Some(why) = insert.not_committed() {
+                    why.clone_into(&mut left.why);
+                }
+                Err(left.raise(py, "insert_batch", |(), with| with.set_item("partial", keys()?)))
+            }
         },
     }
 }

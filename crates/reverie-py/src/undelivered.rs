@@ -102,7 +102,7 @@ impl Batcher {
         reading: &Reading,
     ) -> PyResult<PyErr> {
         let mut drawn = self.each(py, batches, reading)?;
-        if let Error::Deadline(why) = error {
+        if let Error::Deadline(why) | Error::NotCommitted { why, .. } = error {
             let late = late(py, what, &why, |with| match drawn.len() {
                 0 | 1 => with.set_item("partial", drawn.pop()),
                 _ => Ok(()),

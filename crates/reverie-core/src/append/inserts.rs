@@ -15,9 +15,14 @@ pub struct MultiTableInsert<'a> {
     /// In the order in which they were sent.
     waiting: SmallVec<[(&'a str, Ticket<Keys>); 2]>,
     num_tables: usize,
+    not_committed: Option<String>,
 }
 
 impl<'a> MultiTableInsert<'a> {
+    fn new(waiting: SmallVec<[(&'a str, Ticket<Keys>); 2]>, num_tables: usize) -> Self {
+        Self { taken: SmallVec::new(), waiting, num_tables, not_committed: None }
+    }
+
     /// Refuses tables that do not exist. A caller that stores the item itself calls it before.
     pub fn check_tables<'b>(sink: &dyn Sink, tables: impl IntoIterator<Item = &'b str>) -> Result<()> {
         tables.into_iter().try_for_each(|table| sink.compression(table).map(drop))
@@ -33,7 +38,7 @@ impl<'a> MultiTableInsert<'a> {
         let mut ticket = sink.insert(table, Inserts::from_buf([(item, *priority)]))?;
         match ticket.poll() {
             Some(taken) => taken.map(|_| None),
-            None => Ok(Some(Self { taken: SmallVec::new(), waiting: smallvec![(*table, ticket)], num_tables: 1 })),
+            None => Ok(Some(Self::new(smallvec![(*table, ticket)], 1))),
         }
     }
 
@@ -42,7 +47,7 @@ impl<'a> MultiTableInsert<'a> {
         for (table, priority) in targets {
             sink.check(table, &[(item.clone(), *priority)])?;
         }
-        let mut insert = Self { taken: SmallVec::new(), waiting: SmallVec::new(), num_tables: targets.len() };
+        let mut insert = Self::new(SmallVec::new(), targets.len());
         for (table, priority) in targets {
             let sent = sink.insert(table, Inserts::from_buf([(item.clone(), *priority)]));
             let outcome = sent.and_then(|mut ticket| match ticket.poll() {
@@ -91,6 +96,10 @@ impl<'a> MultiTableInsert<'a> {
             match ticket.cancel() {
                 Ok(keys) if keys.is_empty() => {}
                 Ok(_) => self.taken.push(table),
+                Err(Error::NotCommitted { why, .. }) => {
+                    self.taken.push(table);
+                    self.not_committed.get_or_insert(why);
+                }
                 Err(error) => _ = first.get_or_insert(error),
             }
         }
@@ -102,9 +111,14 @@ impl<'a> MultiTableInsert<'a> {
         &self.taken
     }
 
-    /// True if every table has taken the item.
+    /// Why the insert into one of these tables has no commit, if it was withdrawn before that.
+    pub fn not_committed(&self) -> Option<&str> {
+        self.not_committed.as_deref()
+    }
+
+    /// True if every table has taken the item, and no insert was withdrawn before its commit.
     pub fn is_complete(&self) -> bool {
-        self.taken.len() == self.num_tables
+        self.taken.len() == self.num_tables && self.not_committed.is_none()
     }
 
     /// The table whose insert is waited for.
@@ -123,6 +137,7 @@ pub struct SplitInsert<'a> {
     ticket: Option<Ticket<Keys>>,
     keys: Keys,
     num_items: usize,
+    not_committed: Option<String>,
 }
 
 impl<'a> SplitInsert<'a> {
@@ -131,7 +146,7 @@ impl<'a> SplitInsert<'a> {
         let num_items = items.len();
         let mut parts = Parts::of(items, max_items);
         let ticket = parts.next().map(|part| sink.insert(table, part)).transpose()?;
-        Ok(Self { sink, table, parts, ticket, keys: Keys::new(), num_items })
+        Ok(Self { sink, table, parts, ticket, keys: Keys::new(), num_items, not_committed: None })
     }
 
     /// Waits until all items are in the table, at most for `timeout`. May return early with `None`.
@@ -164,7 +179,14 @@ impl<'a> SplitInsert<'a> {
     /// Withdraws the part that waits, and sends no other. Its items that are in the table stay there.
     pub fn cancel(&mut self) -> Result<()> {
         if let Some(ticket) = self.ticket.take() {
-            self.add(ticket.cancel()?);
+            match ticket.cancel() {
+                Ok(keys) => self.add(keys),
+                Err(Error::NotCommitted { keys, why }) => {
+                    self.add(keys);
+                    self.not_committed = Some(why);
+                }
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
@@ -182,9 +204,14 @@ impl<'a> SplitInsert<'a> {
         &self.keys
     }
 
-    /// True if all items are in the table.
+    /// Why the last of these items have no commit, if they were withdrawn before that.
+    pub fn not_committed(&self) -> Option<&str> {
+        self.not_committed.as_deref()
+    }
+
+    /// True if all items are in the table, and none was withdrawn before its commit.
     pub fn is_complete(&self) -> bool {
-        self.keys.len() == self.num_items
+        self.keys.len() == self.num_items && self.not_committed.is_none()
     }
 }
 

@@ -5,7 +5,8 @@ use crate::batch::{Options, Planner};
 use crate::error::{Error, Result};
 use crate::sample::{Allocate, Drawn, Draws, Prefetcher, SampleRequest, Sampled, Schedule, Source, Tenure, Windows};
 use crate::table::{
-    Change, Condition, Desk, Keys, Query, Seen, SharedTable, TableOptions, Tables, Tally, Ticket, Updated, Updates,
+    Change, Condition, Desk, Keys, Outcome, Query, Seen, SharedTable, TableOptions, Tables, Tally, Ticket, Updated,
+    Updates,
 };
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -35,7 +36,7 @@ fn none() -> Ticket<Draws> {
 }
 
 /// The outcome of a change of a table, which is done once it is durable.
-fn durably<T: Default + Send + Sync + Unpin + 'static>(
+fn durably<T: Outcome + Send + Sync + Unpin + 'static>(
     tables: &Tables,
     table: &str,
     change: impl FnOnce(&SharedTable) -> Result<T>,

@@ -49,6 +49,8 @@ pub struct Draws {
     pub consuming: bool,
     /// Draws of items too short for a window that are not replaced; see [`Windows::once`].
     pub passed: usize,
+    /// Of draws that were withdrawn before the journal of their table had written that they use items up: why.
+    pub not_committed: Option<String>,
 }
 
 impl Draws {
@@ -70,6 +72,7 @@ impl Draws {
             windows: Vec::new(),
             short: 0,
             passed: 0,
+            not_committed: None,
             lessee: None,
             lease: Lease::default(),
             consuming: false,
@@ -141,6 +144,7 @@ impl Draws {
             windows: self.windows.split_off(n.min(self.windows.len())),
             short: 0,
             passed: 0,
+            not_committed: None,
             lessee: self.lessee,
             lease: Lease::default(),
             consuming: self.consuming,

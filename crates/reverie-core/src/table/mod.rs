@@ -31,7 +31,7 @@ pub use types::senders::{Arrivals, Sender, Sent};
 pub use types::tally::{Seen, Tally};
 pub use types::why::{InsertReason, MOST_REPORTED, SampleReason, Unmovable, Waiting, Why};
 pub use waiting::driven::Withdrawal;
-pub use waiting::durable::{COMMIT_GRACE, Durable};
+pub use waiting::durable::{COMMIT_GRACE, Durable, Outcome, why_not_committed};
 pub use waiting::promise::Promise;
 pub use waiting::shared::SharedTable;
 pub use waiting::spares::Spared;

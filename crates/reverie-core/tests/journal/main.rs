@@ -6,3 +6,4 @@ mod commits;
 mod consumed;
 mod crash;
 mod waiting;
+mod withdrawn;

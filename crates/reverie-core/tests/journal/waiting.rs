@@ -247,17 +247,6 @@ fn a_checkpoint_is_asked_for_after_so_many_bytes_and_after_as_many_again_if_none
 }
 
 #[test]
-fn an_insert_that_is_withdrawn_while_the_disk_is_full_gives_its_keys() {
-    let mut server = server(options_of(Syncs::Os));
-    server.disk.set_capacity(Some(server.disk.size() + 20));
-    let waiting = server.insert("rows", 2.0);
-    assert_eq!(waiting.cancel().unwrap().len(), 1, "it is in the table");
-    server.disk.set_capacity(None);
-    server.journal.stop().unwrap();
-    assert_eq!(left(&server.disk)[0].lines().count(), 3);
-}
-
-#[test]
 fn a_checkpoint_shortens_the_journal_and_the_next_start_goes_on_from_it() {
     let mut server = server(options_of(Syncs::Os));
     for value in 0..30 {

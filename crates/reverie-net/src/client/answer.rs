@@ -98,6 +98,14 @@ impl Answer {
         }
     }
 
+    /// Fills the promise of a request that its caller withdrew, and that the server ended with this error.
+    pub(super) fn end_withdrawn(self, detail: proto::ErrorDetail, batches: Vec<Drawn>) {
+        match convert::error::decode(detail) {
+            error @ Error::NotCommitted { .. } => self.fail(error, batches),
+            _ => self.withdraw(batches),
+        }
+    }
+
     /// Fills the promise of a request that its caller withdrew with the part that was done.
     pub(super) fn withdraw(self, batches: Vec<Drawn>) {
         match self {

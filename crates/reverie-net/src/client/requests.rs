@@ -229,7 +229,7 @@ impl Requests {
         let batches = self.leased(id, request);
         match (answer, body) {
             (None, _) => {}
-            (Some(answer), reply::Body::Error(_)) if withdrawn => answer.withdraw(batches),
+            (Some(answer), reply::Body::Error(detail)) if withdrawn => answer.end_withdrawn(detail, batches),
             (Some(answer), body) => answer.fill(body, batches)?,
         }
         Ok(())

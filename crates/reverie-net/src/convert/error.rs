@@ -18,7 +18,11 @@ pub fn encode(error: &Error) -> proto::ErrorDetail {
         Error::Closed { name } => Kind::Closed(name),
         Error::UnknownKey { table, key } => Kind::UnknownKey(proto::UnknownKey { table, key: key.get() }),
         Error::Damaged(what) => Kind::Damaged(what),
-        Error::Deadline(why) => Kind::Deadline(proto::Deadline { why, keys: Vec::new() }),
+        Error::Deadline(why) => Kind::Deadline(proto::Deadline { why, ..proto::Deadline::default() }),
+        Error::NotCommitted { keys, why } => {
+            let keys = keys.iter().map(|key| key.get()).collect();
+            Kind::Deadline(proto::Deadline { why, keys, not_committed: true })
+        }
         Error::Protocol(rule) => Kind::Violation(rule),
         Error::Unauthenticated(reason) => Kind::Unauthenticated(reason),
         Error::Unavailable(reason) => Kind::Unavailable(reason),
@@ -49,6 +53,9 @@ pub fn decode(message: proto::ErrorDetail) -> Error {
         Kind::Closed(name) => Error::Closed { name },
         Kind::UnknownKey(proto::UnknownKey { table, key }) => Error::UnknownKey { table, key: Key::from(key) },
         Kind::Damaged(what) => Error::Damaged(what),
+        Kind::Deadline(proto::Deadline { why, keys, not_committed: true }) => {
+            Error::NotCommitted { keys: keys.into_iter().map(Key::from).collect(), why }
+        }
         Kind::Deadline(proto::Deadline { why, .. }) => Error::Deadline(why),
         Kind::Violation(rule) => Error::Protocol(rule),
         Kind::Unauthenticated(reason) => Error::Unauthenticated(reason),

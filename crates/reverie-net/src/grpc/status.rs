@@ -12,7 +12,7 @@ pub(super) fn status(error: &Error) -> Status {
         Error::Unavailable(_) => Code::Unavailable,
         Error::UnknownTable { .. } | Error::UnknownKey { .. } => Code::NotFound,
         Error::ResourceExhausted { .. } | Error::OutOfMemory { .. } => Code::ResourceExhausted,
-        Error::Deadline(_) => Code::DeadlineExceeded,
+        Error::Deadline(_) | Error::NotCommitted { .. } => Code::DeadlineExceeded,
         Error::Closed { .. } => Code::Aborted,
         Error::Damaged(_) => Code::DataLoss,
         _ => Code::InvalidArgument,

@@ -114,6 +114,18 @@ impl Inserts {
         Ok(())
     }
 
+    /// The number of the table that an insert waits for.
+    pub(super) fn table_of(&self, id: u64) -> Option<u32> {
+        self.waiting.get(&id).map(|waiting| waiting.table)
+    }
+
+    /// Notes that the client has not sent a waiting insert of no bytes on this connection or the one before it.
+    pub(super) fn is_of_older_connection(&mut self, id: u64) {
+        if let Some(waiting) = self.waiting.get_mut(&id) {
+            waiting.connection = self.connection.wrapping_sub(2);
+        }
+    }
+
     /// Removes a waiting insert. True if it was withdrawn because it was not sent again.
     pub(super) fn remove(&mut self, id: u64) -> bool {
         let Some(waiting) = self.waiting.remove(&id) else { return false };

@@ -8,7 +8,7 @@ use crate::proto;
 use reverie_core::chunk::Chunk;
 use reverie_core::item::{Body, Item};
 use reverie_core::sample::{Draws, MAX_SAMPLES, SampleRequest};
-use reverie_core::table::{COMMIT_GRACE, Lease, Lessee, SharedTable, Ticket};
+use reverie_core::table::{COMMIT_GRACE, Keys, Lease, Lessee, SharedTable, Ticket};
 use reverie_core::{Error, Result};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -334,8 +334,12 @@ async fn draw_all(table: &Arc<SharedTable>, request: SampleRequest, patience: &m
         Ok(Ok(draws)) => (draws, None),
         Ok(Err(error)) | Err((Err(error), _)) => (Draws::default(), Some(error)),
         // Completed between the deadline and the withdrawal.
-        Err((Ok(draws), _)) if draws.len() == request.num_samples => (draws, None),
-        Err((Ok(draws), why)) => (draws, Some(Error::Deadline(why))),
+        Err((Ok(mut draws), why)) => match draws.not_committed.take() {
+            None if draws.len() == request.num_samples => (draws, None),
+            None => (draws, Some(Error::Deadline(why))),
+            // They are used up, and a kill of the server brings them back: the client must know.
+            Some(why) => (draws, Some(Error::NotCommitted { keys: Keys::new(), why })),
+        },
     }
 }
 

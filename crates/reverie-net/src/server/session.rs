@@ -3,6 +3,7 @@
 //! It outlives its connections: when one is lost, waiting requests continue, and outcomes are remembered until the
 //! client reconnects or the session is forgotten.
 
+mod commits;
 mod connection;
 mod deliver;
 mod events;

@@ -113,7 +113,7 @@ impl Draws<'_> {
             let before = progress.done;
             match self.round(most - progress.done, way, &mut progress).await {
                 // A server does not answer, and is not lost: the draws of the others are kept.
-                Err(Error::Deadline(why)) => {
+                Err(Error::Deadline(why) | Error::NotCommitted { why, .. }) => {
                     return Ok(Outcome { made: progress.made, why: (!self.end.is_withdrawn()).then_some(why) });
                 }
                 Err(error) => return Err(error),

@@ -48,7 +48,7 @@ async fn an_insert_withdrawn_during_an_outage_is_of_unknown_outcome_and_is_asked
         fake.listen();
         let mut talk = fake.session().await;
         assert_eq!(cancelled(&mut talk).await, proto::Cancel { id: number, insert: true });
-        let deadline = proto::Deadline { why: String::new(), keys: keys.clone() };
+        let deadline = proto::Deadline { keys: keys.clone(), ..Default::default() };
         let detail = proto::ErrorDetail { kind: Some(proto::error_detail::Kind::Deadline(deadline)) };
         talk.reply(number, reply::Body::Error(detail)).await;
         let expected: Keys = keys.into_iter().map(Key::from).collect();
@@ -81,6 +81,38 @@ async fn an_insert_withdrawn_while_its_confirmation_is_lost_is_asked_for_on_ever
             assert_eq!(client.insert_outcome(number).await.unwrap()[..], [Key::from(9)]);
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_withdrawn_request_that_the_servers_journal_has_not_committed_is_an_error_with_its_keys() {
+    let fake = Fake::start();
+    let client = fake.client(SECOND);
+    let mut talk = connected(&fake, &client).await;
+    let mut rows = Rows::new(&client);
+    let why = "the journal waits for room on the disk".to_owned();
+    let not_committed = |keys: Vec<i64>| {
+        let deadline = proto::Deadline { why: why.clone(), keys, not_committed: true };
+        reply::Body::Error(proto::ErrorDetail { kind: Some(proto::error_detail::Kind::Deadline(deadline)) })
+    };
+    let mut insert = client.insert("replay", rows.inserts()).unwrap();
+    let (number, _) = next_inserts(&mut talk).await;
+    insert.withdraw();
+    assert_eq!(cancelled(&mut talk).await, proto::Cancel { id: number, insert: true });
+    talk.reply(number, not_committed(vec![9])).await;
+    let keys: Keys = [Key::from(9)].into_iter().collect();
+    assert_eq!(insert.await, Err(Error::NotCommitted { keys, why: why.clone() }));
+    let mut reset = client.reset("replay");
+    let id = loop {
+        match talk.asked().await {
+            Some(Asked::Request(request)) => break request.id,
+            Some(_) => {}
+            None => panic!("the connection ended"),
+        }
+    };
+    reset.withdraw();
+    assert_eq!(cancelled(&mut talk).await, proto::Cancel { id, insert: false });
+    talk.reply(id, not_committed(Vec::new())).await;
+    assert_eq!(reset.await, Err(Error::NotCommitted { keys: Keys::new(), why }));
 }
 
 #[tokio::test(start_paused = true)]

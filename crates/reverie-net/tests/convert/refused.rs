@@ -135,6 +135,6 @@ fn errors_of_a_later_version_and_kinds_only_a_peer_makes_are_still_refusals() {
         matches!(decoded(Some(Kind::Internal("x".to_owned()))), Error::Protocol(reason) if reason.ends_with(": x"))
     );
     let kept: BTreeSet<i64> = [3].into();
-    let deadline = proto::Deadline { why: "full".to_owned(), keys: kept.into_iter().collect() };
+    let deadline = proto::Deadline { why: "full".to_owned(), keys: kept.into_iter().collect(), not_committed: false };
     assert_eq!(decoded(Some(Kind::Deadline(deadline))), Error::Deadline("full".to_owned()));
 }

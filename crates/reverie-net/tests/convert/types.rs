@@ -178,6 +178,9 @@ fn errors() -> impl Strategy<Value = Error> {
         text().prop_map(Error::Unauthenticated),
         text().prop_map(Error::Protocol),
         text().prop_map(Error::Deadline),
+        (vec(any::<i64>(), 0..3), text()).prop_map(|(keys, why)| {
+            Error::NotCommitted { keys: keys.into_iter().map(ItemKey::from).collect(), why }
+        }),
         text().prop_map(Error::Damaged),
         (text(), any::<u64>(), text()).prop_map(|(path, offset, what)| { Error::DamagedFile { path, what, offset } }),
         (text(), text()).prop_map(|(path, reason)| Error::Storage { path, action: "save to".into(), reason }),

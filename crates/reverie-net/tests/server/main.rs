@@ -5,6 +5,7 @@ mod support;
 mod access;
 mod bounds;
 mod calls;
+mod commits;
 mod frames;
 mod hostile;
 mod inserts;

@@ -1,6 +1,6 @@
 //! Requests for draws of a table with a journal: whether they wait for it is known when they are made.
 
-use super::durable::{Durable, OnceDurable};
+use super::durable::{Durable, OnceDurable, Outcome, why_not_committed};
 use super::ticket::{Pending, Ticket};
 use crate::error::Result;
 use crate::sample::Draws;
@@ -80,18 +80,28 @@ impl Pending<Draws> for OnceConsumed {
         self.stage().ticket.nudge();
     }
 
-    /// The caller gets all draws that are made; that they are durable is then not known.
+    /// The caller gets all draws that are made. If these are all that were asked for, and they use items up, they say that
+    /// they are not committed.
     fn withdraw(&mut self) {
         let mut stage = self.stage();
         stage.ticket.withdraw();
-        // Its outcome may be about to arrive.
-        stage.made |= stage.ticket.is_done();
+        if !stage.made {
+            let is_part = stage.ticket.is_known();
+            let made = std::mem::replace(&mut stage.ticket, Ticket::done(Ok(Draws::default()))).cancel();
+            let outcome = match made {
+                // Made between the last look and the withdrawal.
+                Ok(draws) if draws.consuming && !is_part => {
+                    draws.not_committed(why_not_committed(&self.durable.info()))
+                }
+                made => made,
+            };
+            *stage = Stage { ticket: Ticket::done(outcome), made: true };
+        }
     }
 
-    fn cancel(self: Box<Self>) -> Result<Draws> {
-        let taken = Ticket::done(Ok(Draws::default()));
-        let ticket = std::mem::replace(&mut lock(&self.stage).ticket, taken);
-        ticket.cancel()
+    fn cancel(mut self: Box<Self>) -> Result<Draws> {
+        self.withdraw();
+        self.poll().unwrap_or_else(|| Ok(Draws::default()))
     }
 
     fn needs_commit(&self) -> bool {

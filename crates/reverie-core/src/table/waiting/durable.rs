@@ -2,8 +2,11 @@
 
 use super::ticket::{Pending, Ticket};
 use crate::chunk::Chunk;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::sample::Draws;
 use crate::sync::{Mutex, MutexGuard, lock};
+use crate::table::types::changes::Updated;
+use crate::table::types::inserts::Keys;
 use crate::table::types::journal::JournalInfo;
 use std::sync::Arc;
 use std::task::Waker;
@@ -40,6 +43,55 @@ pub trait Durable: Send + Sync {
 
     /// The figures.
     fn info(&self) -> JournalInfo;
+}
+
+/// The outcome of a request that waits for its commit.
+pub trait Outcome: Default {
+    /// The outcome of a request that was done, and was withdrawn before its commit; `why` says so.
+    ///
+    /// It must not look like that of a request whose commit is there.
+    fn not_committed(self, why: String) -> Result<Self>;
+}
+
+impl Outcome for Keys {
+    fn not_committed(self, why: String) -> Result<Self> {
+        Err(Error::NotCommitted { keys: self, why })
+    }
+}
+
+impl Outcome for Draws {
+    /// Draws exist nowhere else: the caller gets them, with the reason.
+    fn not_committed(mut self, why: String) -> Result<Self> {
+        self.not_committed = Some(why);
+        Ok(self)
+    }
+}
+
+impl Outcome for () {
+    fn not_committed(self, why: String) -> Result<Self> {
+        Err(Error::NotCommitted { keys: Keys::new(), why })
+    }
+}
+
+impl Outcome for Updated {
+    fn not_committed(self, why: String) -> Result<Self> {
+        Err(Error::NotCommitted { keys: Keys::new(), why })
+    }
+}
+
+impl Outcome for (Updated, Updated) {
+    fn not_committed(self, why: String) -> Result<Self> {
+        Err(Error::NotCommitted { keys: Keys::new(), why })
+    }
+}
+
+/// Why a request that is done has no commit yet, and what that means.
+pub fn why_not_committed(journal: &JournalInfo) -> String {
+    let journal = match &journal.error {
+        Some(error) if journal.is_full => format!("the journal waits for room on the disk ({error})"),
+        _ => "the journal has not written it yet".to_owned(),
+    };
+    format!("the request is done, but not committed: {journal}; a kill of the server before that would undo it")
 }
 
 /// How long a request that is done at its table waits for its commit beyond its deadline, see [`Ticket::needs_commit`].
@@ -102,7 +154,7 @@ impl<T> OnceDurable<T> {
     }
 }
 
-impl<T: Default + Send + Sync> Pending<T> for OnceDurable<T> {
+impl<T: Outcome + Send + Sync> Pending<T> for OnceDurable<T> {
     fn poll(&mut self) -> Option<Result<T>> {
         let mut stage = self.stage();
         match std::mem::replace(&mut *stage, Stage::Taken) {
@@ -159,12 +211,19 @@ impl<T: Default + Send + Sync> Pending<T> for OnceDurable<T> {
         }
     }
 
-    /// Who withdraws it now gets all that is done at its table; that it is durable is then not known.
+    /// The outcome is the part that is done at the table. If that is all of it, the outcome says that it is not committed.
     fn withdraw(&mut self) {
         let mut stage = self.stage();
+        let not_committed = |outcome: T| outcome.not_committed(why_not_committed(&self.durable.info()));
         let next = match std::mem::replace(&mut *stage, Stage::Taken) {
-            Stage::Asked(ticket) => Stage::Done(ticket.cancel()),
-            Stage::Applied(outcome, _) => Stage::Done(Ok(outcome)),
+            Stage::Asked(mut ticket) => {
+                ticket.withdraw();
+                let is_part = ticket.is_known();
+                let outcome = ticket.cancel();
+                // Completed between the last look and the withdrawal.
+                Stage::Done(if is_part { outcome } else { outcome.and_then(not_committed) })
+            }
+            Stage::Applied(outcome, _) => Stage::Done(not_committed(outcome)),
             last => last,
         };
         *stage = next;
@@ -177,5 +236,84 @@ impl<T: Default + Send + Sync> Pending<T> for OnceDurable<T> {
 
     fn needs_commit(&self) -> bool {
         matches!(*self.stage(), Stage::Applied(..))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::Key;
+    use crate::table::waiting::promise::Promise;
+    use crate::table::waiting::ticket::Desk;
+
+    /// A journal that has written nothing yet.
+    struct NeverWrites;
+
+    impl Durable for NeverWrites {
+        fn barrier(&self) -> Ticket<()> {
+            Ticket::promised(Arc::new(Self), 0, false).0
+        }
+
+        fn durable(&self, _: bool) -> Ticket<()> {
+            self.barrier()
+        }
+
+        fn commit_here(&self) {}
+
+        fn hurry(&self) {}
+
+        fn is_later(&self) -> bool {
+            false
+        }
+
+        fn check(&self) -> Result<()> {
+            Ok(())
+        }
+
+        fn has(&self, _: &Arc<Chunk>) -> bool {
+            true
+        }
+
+        fn info(&self) -> JournalInfo {
+            JournalInfo::default()
+        }
+    }
+
+    impl Desk<()> for NeverWrites {
+        fn withdraw(&self, _: u64) -> Option<()> {
+            None
+        }
+    }
+
+    /// A table that has a part of an insert, or completes the insert while it is withdrawn.
+    struct Table {
+        part: Option<Keys>,
+        promise: Mutex<Option<Promise<Keys>>>,
+    }
+
+    impl Desk<Keys> for Table {
+        fn withdraw(&self, _: u64) -> Option<Keys> {
+            if self.part.is_none()
+                && let Some(promise) = lock(&self.promise).take()
+            {
+                promise.fill(Ok(Keys::from_elem(Key::from(7), 2)));
+            }
+            self.part.clone()
+        }
+    }
+
+    fn withdrawn(part: Option<Keys>) -> Result<Keys> {
+        let table = Arc::new(Table { part, promise: Mutex::default() });
+        let (ticket, promise) = Ticket::promised(Arc::clone(&table) as _, 1, false);
+        *lock(&table.promise) = Some(promise);
+        Box::new(OnceDurable::new(ticket, Arc::new(NeverWrites))).cancel()
+    }
+
+    #[test]
+    fn an_insert_that_is_completed_while_it_is_withdrawn_is_not_committed_and_a_part_of_one_is_a_part() {
+        let outcome = withdrawn(None);
+        assert!(matches!(&outcome, Err(Error::NotCommitted { keys, .. }) if keys.len() == 2), "{outcome:?}");
+        let part = Keys::from_elem(Key::from(5), 1);
+        assert_eq!(withdrawn(Some(part.clone())), Ok(part));
     }
 }

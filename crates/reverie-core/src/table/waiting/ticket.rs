@@ -173,6 +173,11 @@ impl<T> Ticket<T> {
         }
     }
 
+    /// True if the outcome is in the ticket itself: after a withdrawal, what its holder had done until then.
+    pub(super) fn is_known(&self) -> bool {
+        matches!(self.state, State::Done(_))
+    }
+
     /// True if [`Ticket::poll`] would return an outcome; if not, `waker` is woken when it would.
     pub fn is_done_or_wakes(&self, waker: &Waker) -> bool {
         match &self.state {

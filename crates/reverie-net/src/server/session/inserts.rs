@@ -9,7 +9,7 @@ use crate::convert;
 use crate::items::Arrived;
 use crate::proto::server_message::Body;
 use crate::proto::{self, Bulk};
-use reverie_core::table::{Keys, Sent, SharedTable};
+use reverie_core::table::{Keys, Sent, SharedTable, Ticket};
 use reverie_core::{Error, Result};
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -145,11 +145,11 @@ impl Session {
         }
     }
 
-    fn wait_for_insert(
+    pub(super) fn wait_for_insert(
         &mut self,
         id: u64,
         (number, table): (u32, Arc<SharedTable>),
-        ticket: reverie_core::table::Ticket<Keys>,
+        ticket: Ticket<Keys>,
         bytes: (u64, u64),
         stopwatch: Stopwatch,
     ) {
@@ -173,6 +173,7 @@ impl Session {
     /// Handles a waiting insert that is done or withdrawn.
     pub(super) fn inserted_late(&mut self, id: u64, keys: Result<Keys>, late: Option<String>, stopwatch: Stopwatch) {
         self.cancels.remove(&id);
+        let number = self.inserts.table_of(id);
         let left = self.inserts.remove(id);
         match (keys, late) {
             (Ok(keys), Some(_)) if left => {
@@ -182,11 +183,15 @@ impl Session {
                     self.memory.inserted(id, vec![keys]);
                 }
             }
+            (Err(Error::NotCommitted { keys, .. }), _) if left => {
+                // No reply either. It is confirmed once it is committed: if its client sends it again, it waits for that.
+                self.wait_for_commit(id, number, keys, stopwatch);
+            }
             (Ok(keys), None) => self.confirm(&mut Run { first: id, keys: vec![keys], stopwatch }),
             (Err(error), _) => self.refuse_insert(id, &error),
             (Ok(keys), Some(why)) => {
                 let keys = keys.iter().map(|key| key.get()).collect();
-                let deadline = proto::Deadline { why, keys };
+                let deadline = proto::Deadline { why, keys, not_committed: false };
                 let error = proto::ErrorDetail { kind: Some(proto::error_detail::Kind::Deadline(deadline)) };
                 self.reply(proto::Reply { id, body: Some(proto::reply::Body::Error(error)) }, true);
             }
@@ -213,7 +218,7 @@ impl Session {
             Known::Received => return,
             Known::No => Vec::new(),
         };
-        let deadline = proto::Deadline { why: "the insert was withdrawn".to_owned(), keys };
+        let deadline = proto::Deadline { why: "the insert was withdrawn".to_owned(), keys, not_committed: false };
         let error = proto::ErrorDetail { kind: Some(proto::error_detail::Kind::Deadline(deadline)) };
         self.reply(proto::Reply { id, body: Some(proto::reply::Body::Error(error)) }, false);
     }

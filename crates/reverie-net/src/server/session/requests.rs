@@ -12,7 +12,7 @@ use crate::proto::{self, Done, reply::Body, request};
 use futures_util::FutureExt;
 use reverie_core::batch::INFO_ARRAYS;
 use reverie_core::replay::Waits;
-use reverie_core::table::{Lessee, Tally, Ticket, Updates};
+use reverie_core::table::{Lessee, Tally, Updates};
 use reverie_core::{Error, Result};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -72,7 +72,7 @@ impl Session {
                 let table = changed_table(&body).and_then(|name| self.shared.tables.get(name).ok().cloned());
                 let (done, keep) = self.at_once(body);
                 let reply = done.map_or_else(|error| refusal(id, &error), |body| proto::Reply { id, body: Some(body) });
-                match table.and_then(|table| table.barrier()) {
+                match table.and_then(|table| Some((table.barrier()?, table))) {
                     None => {
                         self.reply(reply, keep);
                         self.note_done(stopwatch, 1);
@@ -82,18 +82,6 @@ impl Session {
             }
         }
         Ok(())
-    }
-
-    /// Replies once the barrier of the tables' journal is passed.
-    fn reply_once_durable(&mut self, reply: proto::Reply, barrier: Ticket<()>, stopwatch: Stopwatch) {
-        let (sender, _) = oneshot::channel();
-        let id = reply.id;
-        self.spans.waits(id, waits::journal());
-        self.cancels.insert(id, Cancel { sender, drawing: None });
-        self.waiting.push(Box::pin(async move {
-            let durable = barrier.await;
-            Finished::Reply(durable.map_or_else(|error| refusal(id, &error), |()| reply), Some(stopwatch))
-        }));
     }
 
     /// Sends the remembered outcome of a request again. False if the request must be executed again: the draws that it

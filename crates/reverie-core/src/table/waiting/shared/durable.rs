@@ -8,7 +8,7 @@ use crate::sync::{Arc, lock};
 use crate::table::types::delta::{SenderChange, TableDelta};
 use crate::table::types::journal::JournalInfo;
 use crate::table::waiting::consumed::{OnceConsumed, durably_consumed};
-use crate::table::waiting::durable::{Durable, OnceDurable};
+use crate::table::waiting::durable::{Durable, OnceDurable, Outcome};
 use crate::table::waiting::ticket::Ticket;
 use std::collections::HashSet;
 
@@ -83,7 +83,7 @@ impl SharedTable {
     }
 
     /// The same request, which is done once it is durable.
-    pub fn once_durable<T: Default + Send + Sync + Unpin + 'static>(&self, ticket: Ticket<T>) -> Ticket<T> {
+    pub fn once_durable<T: Outcome + Send + Sync + Unpin + 'static>(&self, ticket: Ticket<T>) -> Ticket<T> {
         let Some(durable) = self.durable.get().map(Arc::clone) else { return ticket };
         Ticket::pending(Box::new(OnceDurable::new(ticket, durable)))
     }

@@ -1,0 +1,166 @@
+//! Requests that are done at their tables while the journal takes nothing.
+
+use crate::resume::{again, until};
+use crate::support::*;
+use reverie_core::chunk::Chunk;
+use reverie_core::error::Result;
+use reverie_core::table::{Desk, Durable, JournalInfo, Promise, Ticket};
+use reverie_net::proto::client_message::Body as Asked;
+use reverie_net::proto::error_detail::Kind;
+use reverie_net::proto::server_message::Body;
+use reverie_net::proto::{self, reply, request};
+use reverie_net::server::Limits;
+use std::sync::{Arc, Mutex};
+
+/// A journal without room on the disk, until there is some.
+#[derive(Default)]
+struct Full(Mutex<Vec<Promise<()>>>);
+
+/// Its barriers end with its tables.
+struct Stays;
+
+impl Desk<()> for Stays {
+    fn withdraw(&self, _: u64) -> Option<()> {
+        None
+    }
+}
+
+impl Full {
+    /// A server with this journal.
+    fn host(tables: Vec<reverie_core::table::TableOptions>, limits: Limits) -> (Host, Arc<Self>) {
+        let (host, journal) = (Host::with(tables, limited(limits)), Arc::new(Self::default()));
+        for table in host.tables.iter() {
+            assert!(table.set_durable(Arc::clone(&journal) as _));
+        }
+        (host, journal)
+    }
+
+    fn num_barriers(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+
+    fn commit(&self) {
+        self.0.lock().unwrap().drain(..).for_each(|promise| promise.fill(Ok(())));
+    }
+}
+
+impl Durable for Full {
+    fn barrier(&self) -> Ticket<()> {
+        let (ticket, promise) = Ticket::promised(Arc::new(Stays), 0, false);
+        self.0.lock().unwrap().push(promise);
+        ticket
+    }
+
+    fn durable(&self, _: bool) -> Ticket<()> {
+        self.barrier()
+    }
+
+    fn commit_here(&self) {}
+
+    fn hurry(&self) {}
+
+    fn is_later(&self) -> bool {
+        false
+    }
+
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn has(&self, _: &Arc<Chunk>) -> bool {
+        true
+    }
+
+    fn info(&self) -> JournalInfo {
+        JournalInfo { is_full: true, error: Some("no space left".to_owned()), ..JournalInfo::default() }
+    }
+}
+
+fn not_committed(kind: Kind) -> usize {
+    let Kind::Deadline(deadline) = kind else { panic!("{kind:?}") };
+    assert!(deadline.not_committed, "{deadline:?}");
+    assert!(deadline.why.contains("the journal waits for room on the disk (no space left)"), "{}", deadline.why);
+    deadline.keys.len()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn an_insert_that_is_withdrawn_before_its_commit_is_answered_by_a_deadline_that_says_so() {
+    let (host, _journal) = Full::host(vec![table("a")], Limits::default());
+    let mut session = host.session(1).await;
+    let id = session.insert(0, &[1.0]);
+    session.send.send(message(Asked::Cancel(proto::Cancel { id, insert: true }))).unwrap();
+    assert_eq!(not_committed(session.refusal(id).await), 1);
+    assert_eq!(host.size("a"), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_change_that_is_withdrawn_before_its_commit_is_answered_by_a_deadline_that_names_the_journal() {
+    let (host, _journal) = Full::host(vec![table("a")], Limits::default());
+    let mut session = host.session(1).await;
+    let id = session.ask(request::Body::Reset("a".to_owned()), None);
+    session.send.send(message(Asked::Cancel(proto::Cancel { id, insert: false }))).unwrap();
+    assert_eq!(not_committed(session.refusal(id).await), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn draws_that_use_items_up_before_a_commit_are_sent_with_a_deadline_that_says_so() {
+    let (host, journal) = Full::host(vec![queue("a", 10)], Limits::default());
+    let mut session = host.session(1).await;
+    let first = session.insert(0, &[1.0]);
+    until(|| journal.num_barriers() == 1).await;
+    journal.commit();
+    session.inserted(first, 1).await;
+    let id = session.ask(sample("a", 1), Some(0.0));
+    let mut drawn = false;
+    let kind = loop {
+        match session.next().await.unwrap() {
+            Body::Part(part) => drawn |= part.id == id,
+            Body::Reply(reply) => match reply.body {
+                Some(reply::Body::Error(detail)) => break detail.kind.unwrap(),
+                other => panic!("{other:?}"),
+            },
+            _ => {}
+        }
+    };
+    assert!(drawn, "they exist nowhere else");
+    not_committed(kind);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn an_insert_that_was_left_behind_before_its_commit_is_confirmed_after_it_when_it_is_sent_again() {
+    let limits = Limits { session_insert_bytes: 1000, ..Limits::default() };
+    let (host, journal) = Full::host(vec![table("a"), queue("b", 1)], limits);
+    let mut session = host.session(1).await;
+    let id = session.insert(0, &[1.0]);
+    until(|| journal.num_barriers() == 1).await;
+    for _ in 0..2 {
+        session.lose();
+        let resumed;
+        (session, resumed) = again(&host, 1).await;
+        assert!(resumed);
+    }
+    session.take_id(10);
+    // More than the credit: one goes in, and waits for the journal.
+    session.insert(1, &[4.0; 20]);
+    until(|| journal.num_barriers() == 3).await;
+    session.insert_again(id, 0, &[1.0]);
+    let info = session.ask(request::Body::Can(proto::Can { table: "a".to_owned(), count: 1, insert: true }), None);
+    loop {
+        match session.next().await.unwrap() {
+            Body::Inserted(inserted) => panic!("{inserted:?}"),
+            Body::Reply(reply) if reply.id == info => break,
+            _ => {}
+        }
+    }
+    journal.commit();
+    let confirmed = async {
+        loop {
+            match session.next().await.unwrap() {
+                Body::Inserted(inserted) if inserted.first_id == id => break inserted.keys.len(),
+                _ => {}
+            }
+        }
+    };
+    assert_eq!(confirmed.await, 1);
+    assert_eq!(host.size("a"), 1);
+}
