@@ -1,7 +1,6 @@
 //! All errors of the engine, as data. No caller has to parse the text.
 
-use crate::key::Key;
-use crate::table::Keys;
+use crate::key::{Key, Keys};
 use std::borrow::Cow;
 
 /// The engine's result.

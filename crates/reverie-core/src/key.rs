@@ -1,11 +1,16 @@
 //! The key of an item; a separate module, because errors use it and know no items.
 
+use smallvec::SmallVec;
+
 /// The key of an item in its table: 63 bits, so that a signed 64-bit integer holds it.
 ///
 /// `shard (6 bits) | generation (29 bits) | slot (28 bits)`. Look-up is an index; the generation distinguishes a key of
 /// an earlier item of the slot from the present one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(i64);
+
+/// Keys of inserted items; a single key needs no allocation.
+pub type Keys = SmallVec<[Key; 1]>;
 
 impl Key {
     /// Bits of the slot.

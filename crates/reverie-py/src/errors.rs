@@ -1,6 +1,5 @@
 //! The one map from the engine's errors to the exceptions of `reverie.errors`.
 
-use crate::array::column;
 use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -71,8 +70,11 @@ pub fn raise(py: Python<'_>, error: Error) -> PyErr {
         }
         Error::NotCommitted { keys, why } => exception(py, "DeadlineExceededError", &text, |with| {
             with.set_item("why", why)?;
-            // Other requests than inserts have no keys.
-            if keys.is_empty() { Ok(()) } else { with.set_item("partial", column(py, &keys, |key| key.get())?) }
+            if keys.is_empty() {
+                return Ok(()); // of another request than an insert
+            }
+            let keys: Vec<i64> = keys.iter().map(|key| key.get()).collect();
+            with.set_item("partial", PyModule::import(py, "numpy")?.call_method1("array", (keys, "int64"))?)
         }),
         Error::Deadline(why) => exception(py, "DeadlineExceededError", &text, |with| with.set_item("why", why)),
         Error::Damaged(_) => exception(py, "DamagedError", &text, |_| Ok(())),

@@ -1,10 +1,9 @@
 //! Inserted items, and the keys that they get.
 
-use crate::item::{Item, Key};
+use crate::item::Item;
 use smallvec::SmallVec;
 
-/// Keys of inserted items; a single key needs no allocation.
-pub type Keys = SmallVec<[Key; 1]>;
+pub use crate::key::Keys;
 
 /// The priority that a new item gets.
 #[derive(Clone, Copy, Debug, PartialEq)]
