@@ -108,12 +108,14 @@ def _newest(folder: Path) -> Path | None:
 def _load(saved: Path, env_id: str) -> tuple[SAC, Progress]:
     model = SAC.load(saved / "model", env=gym.make(env_id), device="cpu")
     model.load_replay_buffer(saved / "replay")
-    # After the model, which begins them with its seed.
+    progress = Progress(**json.loads((saved / "progress.json").read_text()))
+    # Loading seeds everything as at the start. The environment continues with another seed, for other first states.
+    model.env.seed(model.seed + progress.steps)
     python, numpy, torchs = pickle.loads((saved / "numbers").read_bytes())
     random.setstate(python)
     np.random.set_state(numpy)  # noqa: NPY002
     torch.set_rng_state(torchs)
-    return model, Progress(**json.loads((saved / "progress.json").read_text()))
+    return model, progress
 
 
 def main() -> None:

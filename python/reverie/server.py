@@ -59,8 +59,8 @@ class Server:
             for the index of those on the disk, some 200 bytes each: inserts for which these leave too little are
             treated as beyond `max_bytes`. None is what `max_bytes` would be without a disk.
         disk_bytes: maximum bytes of the files in `disk`; None is what the disk has. When they are used up, and memory,
-            too, inserts are treated as beyond `max_bytes`, those into full tables as well. A sixteenth, at most 64 MiB, is
-            kept free to compact files, and up to a twentieth of the files may be of items that are gone.
+            too, inserts are treated as beyond `max_bytes`, those into full tables as well. A sixteenth, at most 64 MiB,
+            is kept free to compact files, and up to a twentieth of the files may be of items that are gone.
         max_memory: memory limit, in bytes, of a server that listens: `max_bytes` for its tables, and the rest, at most
             6 GiB, for connections (batches in transit, inserts that wait, responses that were not received); requests
             beyond it are refused. None is three quarters of the memory that this process may use: of its control

@@ -22,6 +22,7 @@ NUMBERS = spaces.Box(-np.inf, np.inf, (3,), np.float32)
 IMAGE = spaces.Box(0, 255, (5, 5, 3), np.uint8)
 SPACES = {
     "Vector": NUMBERS,
+    "Half": spaces.Box(-np.inf, np.inf, (3,), np.float16),
     "Double": spaces.Box(-np.inf, np.inf, (3,), np.float64),
     "Mixed": spaces.Dict({"camera": IMAGE, "direction": spaces.Discrete(4), "joints": NUMBERS}),
     "Nest": spaces.Dict({"arm": NUMBERS, "hand": NUMBERS}),
@@ -142,7 +143,7 @@ def test_the_first_and_the_last_observation_of_an_episode_are_checked(settings, 
     assert caught.value.crash.step == at
 
 
-@pytest.mark.parametrize("space", SPACES)
+@pytest.mark.parametrize("space", [space for space in SPACES if space != "Half"])
 @pytest.mark.parametrize("settings", [{}, {"frame_stack": 2}], ids=["plain", "stacked"])
 def test_large_numbers_are_no_fault(space, settings, faulty):
     """Their squares have no sum in float32. Bytes of images are no numbers of float32, whatever they are."""
@@ -160,7 +161,9 @@ def test_a_reward_of_a_reset_is_none():
 
 
 def test_an_error_at_the_first_update_names_sizes_and_not_the_learning_rate_alone():
-    assert "rewards or observations are too large; scale or normalise them" in str(DivergedError(0, "loss", 0.1))
+    assert "rewards or observations may be too large, or not finite; scale or normalise them" in str(
+        DivergedError(0, "loss", 0.1)
+    )
     assert str(DivergedError(3, "loss", 0.1)).endswith("learning diverged; lower learning_rate (0.1)")
 
 

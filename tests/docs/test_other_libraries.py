@@ -46,6 +46,7 @@ def test_a_run_of_stable_baselines3_goes_on_with_its_model_its_buffer_and_its_ra
         assert drawn() == expected
         assert all(torch.equal(value, weights[name]) for name, value in model.policy.state_dict().items())
         assert model._n_updates == first._n_updates > 0
+        assert model.env.reset().tolist() != walkers._new(ENV, SEED).env.reset().tolist(), "it begins elsewhere"
         raise Interrupted
 
     with pytest.MonkeyPatch.context() as patch:

@@ -32,7 +32,7 @@ from reverie.agents.replay import MaybePrioritizedSettings, ReplaySettings
 class ActionScale:
     """Converts actions from `[-1, 1]` to an environment's bounds.
 
-    Where the bounds are no numbers of float32, its own are the next ones within them, so that actions are in the space.
+    Bounds that float32 cannot represent are rounded inwards, so that actions are in the space.
     """
 
     def __init__(self, spec: EnvSpec) -> None:

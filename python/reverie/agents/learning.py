@@ -37,7 +37,9 @@ class DivergedError(RuntimeError):
     def __init__(self, version: int, what: str, learning_rate: float) -> None:
         self.version = version
         cause = (
-            "learning diverged;" if version else "rewards or observations are too large; scale or normalise them, or"
+            "learning diverged;"
+            if version
+            else "rewards or observations may be too large, or not finite; scale or normalise them, or"
         )
         super().__init__(f"{what} is not finite at update {version}: {cause} lower learning_rate ({learning_rate})")
 

@@ -47,11 +47,11 @@ class StepChecks:
 
         A sum of squares is finite only if all numbers are, and takes less time than `numpy.isfinite`.
         """
-        if not np.vdot(reward, reward) <= LARGEST:
+        if not _are_small(reward):
             return False
         if self._mixed:
-            return all(np.vdot(part, part) <= LARGEST for part in self._parts(obs))
-        return not self._has_floats or bool(np.vdot(obs, obs) <= LARGEST)
+            return all(_are_small(part) for part in self._parts(obs))
+        return not self._has_floats or _are_small(obs)
 
     def require_finite(
         self, obs: NDArray[Any], reward: NDArray[Any], resets: NDArray[np.bool_], *, seed: int, step: int
@@ -82,6 +82,12 @@ class StepChecks:
             raise InvalidStepError(crash, 1)
 
 
+def _are_small(values: NDArray[Any]) -> bool:
+    if values.dtype == np.float16:  # in which the limit is infinite
+        values = values.astype(np.float32)
+    return bool(np.vdot(values, values) <= LARGEST)
+
+
 def _finite(values: NDArray[Any]) -> NDArray[np.bool_]:
-    finite: NDArray[np.bool_] = np.abs(values) <= LARGEST
+    finite: NDArray[np.bool_] = np.abs(values.astype(np.float64)) <= LARGEST
     return finite

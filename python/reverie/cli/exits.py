@@ -45,7 +45,7 @@ def errors_reported(folder: Path) -> Iterator[None]:
             _refuse_damaged_tables(error, folder)
         if error.error == ParameterError.__name__:  # in a checkpoint that a learner started from
             refuse(error)
-        # The text has all of an environment's invalid step, and of a full disk (or /dev/shm) the file.
+        # Their texts have all that matters: the environment, its seed and step; the file, and what the system says.
         if error.error in (InvalidStepError.__name__, OSError.__name__):
             print_error(error)
         else:

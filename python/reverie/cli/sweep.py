@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from collections.abc import Collection, Sequence
@@ -156,7 +157,11 @@ def _summary(result: dict[str, Any]) -> str:
     from reverie.runners.reports import logs
 
     try:
-        return plot.summary(logs.read(Path(result["folder"])))
+        log = logs.read(Path(result["folder"]))
+        if log.finished is not None:  # a resumed sweep may have another target than the run had
+            ended = {**log.finished, "confirmed": result["confirmed"]}
+            log = dataclasses.replace(log, target_return=result["target_return"], finished=ended)
+        return plot.summary(log)
     except (logs.LogError, OSError):
         word = outcome(result["confirmed"], result["target_return"])
         end = f"{word}: {result['mean_return']:.1f} after {result['env_steps']:,} steps"

@@ -91,9 +91,9 @@ def train(
     With `run.replay_journal` a run that was killed continues with everything that its tables had acknowledged, and its
     learner with the newest checkpoint (the guide "The journal"). It needs a `checkpoint_folder`.
 
-    `should_stop` is called between two turns; if it returns True the run saves and raises `StoppedError`. `on_event`
-    is called in this thread. To end a run from it, let `should_stop` return True: an exception in `on_event` ends the
-    run without saving.
+    `should_stop` is called between two turns, and in evaluations; if it returns True the run saves and raises
+    `StoppedError`. `on_event` is called in this thread. To end a run from it, let `should_stop` return True: an
+    exception in `on_event` ends the run without saving.
 
     `init_from` is the run's folder, the checkpoint or the `.safetensors` file of a policy of the same agent, whose
     weights the learner begins with; everything else begins as in a new run, and settings and environment may differ. A

@@ -48,7 +48,8 @@ COMPILER_SECONDS = 0.02
 CRASHED_EVALUATIONS = 5
 """Attempts for an evaluation in which an environment raises; after the last the run ends with the error.
 
-It ends after two in a row that raise at the same step from the same seed: further attempts would raise there, too."""
+It ends after two in a row that raise at the same step from the same seed: further attempts would raise there, too. A
+reset that raises (step 0) may fail for the moment only."""
 
 
 LONG_EVALUATION = "has not finished an evaluation; if its episodes have no end, set time_limit"
@@ -222,7 +223,7 @@ class _Loop:
                 except EnvironmentCrashedError as error:
                     self.emit(EnvironmentRestarted(self.account.env_steps, error.crash))
                     place = error.crash.seed, error.crash.step
-                    if place in crashes[-1:] or len(crashes) + 1 == CRASHED_EVALUATIONS:
+                    if (error.crash.step > 0 and place in crashes[-1:]) or len(crashes) + 1 == CRASHED_EVALUATIONS:
                         raise
                     crashes.append(place)
 

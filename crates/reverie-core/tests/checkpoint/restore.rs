@@ -37,6 +37,25 @@ fn every_table_comes_back_with_its_items_keys_counts_and_bytes() {
 }
 
 #[test]
+fn a_table_restored_as_a_queue_awaits_one_draw_of_each_item_that_it_holds() {
+    for num_draws in [0, 30] {
+        let (before, _) = tables(vec![options("t", 4)]);
+        let mut rows = Rows::new(&before);
+        let table = before.get("t").unwrap();
+        (0..20).for_each(|value| assert!(table.insert(rows.inserts(&[f64::from(value)])).unwrap().is_done()));
+        (0..num_draws).for_each(|_| _ = draw(&before, "t", 1));
+        let disk = FakeDisk::default();
+        save(&store(&disk, KEEP), &before);
+        let (after, _) = restore(&disk, vec![queue("t", 4)]);
+        let (table, mut rows) = (after.get("t").unwrap(), Rows::new(&after));
+        let ticket = table.insert(rows.inserts(&[20.0])).unwrap();
+        assert!(!ticket.is_done(), "after {num_draws} draws an insert evicts an item that was not drawn");
+        assert_eq!(draw(&after, "t", 4).len(), 4);
+        assert!(ticket.is_done() && table.insert(rows.inserts(&[21.0, 22.0, 23.0])).unwrap().is_done());
+    }
+}
+
+#[test]
 fn plain_chunks_come_back_plain_and_packed_ones_packed() {
     let (tables, all) = busy();
     let disk = FakeDisk::default();

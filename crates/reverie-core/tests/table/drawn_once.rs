@@ -70,6 +70,21 @@ fn a_table_that_becomes_a_queue_awaits_one_draw_of_each_item_that_it_holds() {
 }
 
 #[test]
+fn draws_acknowledged_after_their_table_became_a_queue_are_draws_of_no_later_item() {
+    let (_tables, table, mut rows, _) = one(TableOptions { max_times_sampled: 2, ..options("t", 4) });
+    assert_eq!(admitted(&table, &mut rows, 0), 20);
+    let request = SampleRequest { lessee: Some(LESSEE), ..sample(6) };
+    let mut draws = table.sample(request).unwrap().poll().unwrap().unwrap();
+    let limiter = Some(Limiter::queue(4).unwrap());
+    table.configure(Change { limiter, max_times_sampled: Some(1), ..Change::default() }).unwrap();
+    std::mem::take(&mut draws.lease).acknowledge();
+    let held = table.info().size as usize;
+    assert_eq!((draw(&table, held).len(), admitted(&table, &mut rows, 0)), (held, 4));
+    let counters = table.info().counters;
+    assert_eq!(counters.samples, counters.deletes);
+}
+
+#[test]
 fn draws_leased_before_a_table_becomes_a_queue_may_come_back() {
     let (_tables, table, mut rows, _) = one(TableOptions { max_times_sampled: 2, ..options("t", 4) });
     assert_eq!(admitted(&table, &mut rows, 0), 20);

@@ -70,9 +70,10 @@ pub async fn connect(path: &str, traffic: &Arc<Traffic>) -> Result<(LocalOutlet,
     let unavailable = |why: String| Error::Unavailable(format!("the server's socket {path}: {why}"));
     let stream = tokio::net::UnixStream::connect(path).await.map_err(|error| unavailable(error.to_string()))?;
     trusted(&stream).map_err(unavailable)?;
-    let listed = Listed::new(stream.as_raw_fd());
+    let socket = stream.as_raw_fd();
     let halves = stream.into_std().and_then(|stream| split(stream, Descriptors::Welcome));
     let (reader, writer) = halves.map_err(|error| unavailable(error.to_string()))?;
+    let listed = Listed::new(socket);
     traffic.without_insert_slot.store(false, Ordering::Relaxed);
     traffic.without_batch_slot.store(false, Ordering::Relaxed);
     let (shared, freed) = (Arc::<Shared>::default(), Arc::<Freed>::default());

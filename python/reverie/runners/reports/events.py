@@ -127,7 +127,10 @@ class ShardMoved:
 
 @dataclass(frozen=True)
 class RoleAwaited:
-    """A role of a distributed run has not started, or does not report; repeated while that lasts."""
+    """A role of a distributed run has not started, or does not report; repeated while that lasts.
+
+    Of a run in one process: its evaluation takes longer than `evaluation_seconds`; reported once.
+    """
 
     env_steps: int
     role: str

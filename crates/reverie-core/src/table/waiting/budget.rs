@@ -8,7 +8,7 @@ use crate::table::policy::table::Table;
 use crate::table::types::inserts::Priority;
 use crate::table::types::why::{Limit, Starved, Unmovable};
 use smallvec::SmallVec;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock, Weak};
 
 /// A table as its server's budget of bytes sees it. Each call takes the table's lock.
@@ -40,12 +40,14 @@ pub(super) struct Budget {
     tables: OnceLock<Vec<Weak<dyn Holder>>>,
     /// An insert waited for bytes at the last check: each change of a table checks again.
     starving: AtomicBool,
+    /// The bytes of the largest item that was looked at.
+    largest: AtomicU64,
 }
 
 impl Budget {
     /// A budget without tables.
     pub(super) fn new(meter: Arc<Meter>, max_bytes: Option<u64>) -> Self {
-        Self { meter, max_bytes, tables: OnceLock::new(), starving: false.into() }
+        Self { meter, max_bytes, tables: OnceLock::new(), starving: false.into(), largest: 0.into() }
     }
 
     /// Sets the tables that share the budget; called once, before they are used.
@@ -60,17 +62,23 @@ impl Budget {
     /// so that it would make no room there.
     pub(super) fn blocks(&self, table: &Table, item: Option<&Item>) -> Option<Starved> {
         let new = item.map_or(New::SMALLEST, |item| New::of(std::iter::once(item)));
-        let starved = self.starved(&new, || item.map_or(1, |item| Least::of(std::iter::once(item)).sum()))?;
-        (starved.of == Limit::Memory || !self.makes_room(table, 1, new.most)).then_some(starved)
+        if new.most > self.largest.load(Ordering::Relaxed) {
+            self.largest.fetch_max(new.most, Ordering::Relaxed);
+        }
+        let least = || item.map_or(1, |item| Least::of(std::iter::once(item)).sum());
+        let total = self.over(Limit::Total, new.bytes, || 0).filter(|_| !self.makes_room(table, 1, new.most));
+        total.or_else(|| self.over(Limit::Memory, new.memory, least))
     }
 
     /// True if this many inserts, with this many bytes of chunks, evict items, and the tables exceed `max_bytes` by no more
-    /// than such an insert into each other table.
+    /// than the largest item for each other table.
     ///
-    /// What an eviction frees is not known before it: the item may be smaller, or another table may hold its chunks.
+    /// What an eviction frees is not known before it: the item may be smaller, or another table may hold its chunks. Other
+    /// tables may be about to evict for what they took in.
     pub(super) fn makes_room(&self, table: &Table, items: u64, bytes: u64) -> bool {
         let others = self.tables.get().map_or(0, |tables| tables.len() as u64 - 1);
-        let within = |most: u64| self.meter.table_bytes() <= most.saturating_add(others.saturating_mul(bytes));
+        let largest = self.largest.load(Ordering::Relaxed).max(bytes);
+        let within = |most: u64| self.meter.table_bytes() <= most.saturating_add(others.saturating_mul(largest));
         table.makes_room_for(items, bytes) && self.max_bytes.is_none_or(within)
     }
 
@@ -133,8 +141,9 @@ impl Budget {
         // Items that leave for others take their index with them.
         let one = || each().map(|item| Least::of(std::iter::once(item)).sum()).max().unwrap_or(0);
         // The last consumable item may have gone just now, and made room.
-        match self.starved(&new, || if makes_room { one() } else { all().sum() }) {
-            Some(starved) if makes_room && starved.of == Limit::Total => Ok(()),
+        let total = self.over(Limit::Total, new.bytes, || 0).filter(|_| !makes_room);
+        let memory = || self.over(Limit::Memory, new.memory, || if makes_room { one() } else { all().sum() });
+        match total.or_else(memory) {
             Some(starved) if !self.moving_helps(&starved) => Err(reason::refusal(name, &starved, 0)),
             _ => Ok(()),
         }

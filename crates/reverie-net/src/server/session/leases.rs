@@ -58,8 +58,7 @@ impl Session {
     pub(super) fn is_left(&self, id: u64, drawing: &Drawing) -> bool {
         let waits = || self.cancels.get(&id)?.drawing.as_ref();
         drawing.connection != self.connection
-            && drawing.consumes()
-            && waits().is_none_or(|waiting| waiting.connection != drawing.connection)
+            && waits().map_or_else(|| drawing.consumes(), |waiting| waiting.connection != drawing.connection)
     }
 
     /// Discards an answer, which ends its lease.

@@ -26,8 +26,23 @@ impl Table {
     /// Draws and removals under the former options would leave too few draws for these items, or too many.
     pub(super) fn count_after(&mut self, former: &TableOptions) {
         if self.options.awaits_one_draw_each() && !former.awaits_one_draw_each() {
-            // A leased draw of a present item may still be undone.
+            // A leased draw of an item that is not used up may still be undone.
             self.counters.samples = self.counters.deletes + self.leases.draws - self.leases.used_up;
+        }
+    }
+
+    /// Adapts restored counts, which are without leases: the items may have left another kind of table.
+    pub(super) fn count_restored(&mut self) {
+        if self.options.awaits_one_draw_each() {
+            self.counters.samples = self.counters.deletes;
+        }
+    }
+
+    /// Adapts the count of draws to one that was acknowledged and is not the draw for which its item left: the item was
+    /// drawn before inserts began to wait for one draw of each.
+    pub(super) fn count_acknowledged(&mut self, is_last_of_used_up: bool) {
+        if self.options.awaits_one_draw_each() && !is_last_of_used_up {
+            self.counters.samples -= 1;
         }
     }
 }

@@ -111,6 +111,7 @@ impl Table {
     pub fn acknowledge(&mut self, lessee: &Lessee, keys: &[Key]) {
         for key in keys {
             let Some((last, item, _)) = self.end_lease(*key, lessee) else { continue };
+            self.count_acknowledged(last && matches!(item, Where::Out { .. }));
             if let (true, Where::Out { slot, .. }) = (last, item) {
                 self.leases.used_up -= 1;
                 let item = self.slots.remove(slot);

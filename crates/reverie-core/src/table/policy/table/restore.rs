@@ -102,6 +102,7 @@ impl Table {
         let mut ages: Vec<(u64, u64, u32, f64)> =
             rows.iter().map(|row| (row.inserted, row.updated, row.slot, row.priority)).collect();
         (self.counters, self.order) = (counters, order);
+        self.count_restored();
         (self.incarnation, self.ration) = (incarnation, counters.inserts);
         self.stats = Stats { sampled_present: 0, single_steps: 0, ..stats };
         if self.options.signature.is_none() {
