@@ -94,6 +94,17 @@ def test_a_job_that_is_queued_again_after_its_end_reports_its_result_again(rever
         assert ends[0] == ends[1]
         after = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.suffix != ".png"}
         assert before == after, "no event was written, and no checkpoint"
+    # As a kill between the last checkpoint and the last line leaves it, or after further steps without a checkpoint.
+    log = folder / "log.jsonl"
+    *lines, end = log.read_text().splitlines(keepends=True)
+    beyond = json.dumps({**json.loads(lines[-1]), "env_steps": 9_999}) + "\n"
+    for cut in ("".join(lines), "".join([*lines, beyond])):
+        log.write_text(cut)
+        assert reverie(*command, "--resume").exit_code == first.exit_code
+        finished = logs.read(folder).finished
+        assert finished is not None
+        same = json.loads(end).keys() - {"seconds", "activities"}  # the last checkpoint took time, too
+        assert {key: finished[key] for key in same} == {key: json.loads(end)[key] for key in same}
 
 
 def test_a_confirmed_run_continues_where_it_is_to_do_more(reverie, short):

@@ -79,7 +79,9 @@ def run(
             http=planned.page,
         )
         drawn = curve.save(result, folder / "curve.png")
-        if recording.started:
+        if not recording.started:
+            recording.complete(result)
+        else:
             recording.add_files([folder / checkpoints.PRESET, folder / "curve.png", *sorted(folder.glob("*.mp4"))])
     if not silent:
         report.show(result, drawn, to_stderr=to_stderr, quiet=quiet)
@@ -94,6 +96,14 @@ class _Recording:
         self._warned: set[str] = set()
         self.started = False
         """Whether the run has started; one that is resumed after its end does not."""
+
+    def complete(self, result: Result) -> None:
+        """Give the log the result of a run that had finished before it was resumed, if the log has none."""
+        from reverie.runners.reports import logs
+
+        for writer in self._writers:
+            if isinstance(writer, logs.JsonLines):
+                writer.complete(result)
 
     def __call__(self, event: Event) -> None:
         """Record one event of a run."""

@@ -19,6 +19,7 @@ from reverie.runners.reports.events import (
     NotSaved,
     PageOpened,
     Progress,
+    Result,
     RoleAwaited,
     RoleRestarted,
     Saved,
@@ -96,6 +97,14 @@ class JsonLines:
         replace_file(self.path, _packed(kept))
         self._file.close()
         self._file = self.path.open("ab", buffering=0)
+
+    def complete(self, result: Result) -> None:
+        """Write the result of a run that was killed between its last checkpoint and this line. Raises OSError."""
+        lines = list(_lines(self.path))
+        ended = bool(lines) and lines[-1]["event"] == "finished" and lines[-1]["env_steps"] == result.env_steps
+        if lines and not ended:
+            self._rewind(result.env_steps)
+            self(Finished(result))
 
     def close(self, *, failed: bool = False) -> None:
         """Close the file; idempotent."""
