@@ -2,7 +2,7 @@
 
 Every (row, seed) that has a file under `benchmarks/results/learn` is left as it is; one that was interrupted goes on
 from its checkpoint under `runs/learn`. At the end, and after every run, docs/results.md and the agents'
-READMEs are written again.
+READMEs are written again, with the curves so far of long runs that were interrupted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from ..peers import ROOT
-from . import report, scores
+from . import report, scores, unfinished
 from .rows import DEFAULT, ROWS
 from .runs import RunError, run
 
@@ -43,6 +43,7 @@ def main() -> int:
     if unknown := set(names) - set(ROWS):
         parser.error(f"unknown rows {', '.join(sorted(unknown))}; there are {', '.join(ROWS)}")
     if options.report:
+        unfinished.collect(RESULTS, RUNS)
         report.write(RESULTS, PAGE, AGENTS, REPLAY_PAGE)
         return 0
     seeds = None if options.seeds is None else [int(seed) for seed in options.seeds.split(",")]
@@ -74,10 +75,13 @@ def work(names: list[str], seeds: list[int] | None, deadline: float | None, sett
                 print(f"==> {error}", file=sys.stderr, flush=True)
                 continue
             if result is None:
+                unfinished.collect(RESULTS, RUNS)
+                report.write(RESULTS, PAGE, AGENTS, REPLAY_PAGE)
                 print(f"==> {name}, seed {seed}: time is up; the same command goes on", file=sys.stderr)
                 return 1
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(result) + "\n")
+            unfinished.collect(RESULTS, RUNS)
             report.write(RESULTS, PAGE, AGENTS, REPLAY_PAGE)
             word, score = "confirmed" if result["confirmed"] else "not reached", scores.last_weights(result)[0]
             print(

@@ -12,8 +12,8 @@ from .rows import ABLATIONS, APART, BASELINE, CONTROL, DEFAULTS, PARTS, REPLAY, 
 from .scores import Results, Run
 
 
-def pictures(results: Results) -> dict[str, list[RunLog]]:
-    """Curves by the picture that they are drawn in."""
+def pictures(results: Results, so_far: Results | None = None) -> dict[str, list[RunLog]]:
+    """Curves by the picture that they are drawn in; `so_far` has those of interrupted runs."""
     found: dict[str, list[RunLog]] = {}
     for name, runs in results.items():
         row = ROWS[name]
@@ -21,6 +21,10 @@ def pictures(results: Results) -> dict[str, list[RunLog]]:
             continue
         title, label = _place(row)
         found.setdefault(title, []).extend(_curve(run, label) for run in runs)
+    for name, runs in (so_far or {}).items():
+        for run in runs:
+            title, label = _place(ROWS[name])
+            found.setdefault(title, []).append(_curve(run, f"{label} (unfinished)"))
     for title, drawn in found.items():
         if drawn and title.startswith(ABLATIONS) and not title.endswith(BASELINE.partition("-")[0]):
             drawn.extend(_curve(run, f"{BASELINE}: the preset") for run in results[BASELINE])

@@ -83,7 +83,8 @@ PARTS_HEAD = """\
 MinAtar/Breakout-v0 with its preset, which has a categorical head, noisy layers, two streams, priorities, three steps
 and double Q-learning, but for what the row names; `munchausen` has the quantile head and no double Q-learning, as
 `quantile-no-double` has without it. {steps:,} environment steps and no stop at the target, up to {seeds} seeds. "Mean
-of the curve" is the greedy return at ten points, every 25,000 steps, averaged.
+of the curve" is the greedy return at ten points, every 25,000 steps, averaged. A run that was interrupted is a line of
+its own, with as much of its curve as there is.
 """
 CONTROL_HEAD = """\
 
@@ -93,5 +94,5 @@ Curves of equal length, up to {seeds} seeds, without a stop at a target: presets
 defaults for continuous actions (D4PG, PPO), next to Stable-Baselines3's SAC with its zoo's settings, which is
 evaluated on the same seeds. "Mean of the curve" is the greedy return of ten episodes averaged over points every
 10,000 steps (PPO: 20,000); "last weights" that of 100 other episodes. Of Stable-Baselines3 processor time is without
-the start of its process.
+the start of its process. A run that was interrupted is a line of its own, with as much of its curve as there is.
 """

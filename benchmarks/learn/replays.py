@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from . import unfinished
 from .readmes import BEGIN, END, SECTION, NoSectionError, thousands
 from .rows import GAMES, ONLINE, REPLAY, REPLAYS, ROWS
 from .scores import Results, mark, mean, mean_of_curve, of_last_weights, score, seeds
@@ -31,38 +32,40 @@ def name_of(game: str) -> str:
     return game.replace("_", " ").title()
 
 
-def text(page: Path, results: Results, folder: Path) -> str:
+def text(page: Path, results: Results, so_far: Results, folder: Path) -> str:
     """The page with its section written again. Raises `NoSectionError`."""
-    written = f"{BEGIN}\n{section(results, folder, page)}\n{END}"
+    written = f"{BEGIN}\n{section(results, so_far, folder, page)}\n{END}"
     found, count = SECTION.subn(lambda match: written, page.read_text())
     if count != 1:
         raise NoSectionError(f"{page} has {count} sections between {BEGIN!r} and {END!r}, and needs one")
     return found
 
 
-def section(results: Results, folder: Path, page: Path) -> str:
+def section(results: Results, so_far: Results, folder: Path, page: Path) -> str:
     """The games that were run, one after another."""
     parts = []
     for game in GAMES:
-        if any(results[f"{REPLAY}-{game}-{way}"] for way in REPLAYS):
+        names = [f"{REPLAY}-{game}-{way}" for way in REPLAYS]
+        if any(results[name] or so_far[name] for name in names):
             link = os.path.relpath(folder / f"{picture(game)}.png", page.parent)
-            parts.append(f"## {name_of(game)}\n\n{table(game, results)}\n\n![greedy return over steps]({link})")
+            parts.append(f"## {name_of(game)}\n\n{table(game, results, so_far)}\n\n![greedy return over steps]({link})")
     return "\n\n".join(parts)
 
 
-def table(game: str, results: Results) -> str:
-    """One line for each way to use experience again; ways that were not run say so."""
+def table(game: str, results: Results, so_far: Results) -> str:
+    """One line for each way to use experience again, and for each interrupted run; ways that were not run say so."""
     out = ["| experience | agent | seeds | steps | mean of the curve | last weights |", "|---|---|---|---|---|---|"]
     for way in REPLAYS:
         row = ROWS[f"{REPLAY}-{game}-{way}"]
         runs = results[row.name]
         start = f"| {WAYS[way]} | {row.learner}"
-        if not runs:
+        if runs:
+            curves = [mean_of_curve(row, run) for run in runs]
+            last = of_last_weights(runs)
+            out.append(f"{start} | {seeds(runs)} | {thousands(row.by)} | {score(curves)} | {score(last)}{mark(runs)} |")
+        out.extend(f"{start} | {' | '.join(unfinished.cells(row, run))} |" for run in so_far[row.name])
+        if not runs and not so_far[row.name]:
             out.append(f"{start} | not run yet | | | |")
-            continue
-        curves = [mean_of_curve(row, run) for run in runs]
-        last = of_last_weights(runs)
-        out.append(f"{start} | {seeds(runs)} | {thousands(row.by)} | {score(curves)} | {score(last)}{mark(runs)} |")
     return "\n".join([*out, "", " ".join(filter(None, [best(game, results), theirs(game)]))])
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from reverie.cli.plot import draw
 
-from . import curves, prose, readmes, replays, scores
+from . import curves, prose, readmes, replays, scores, unfinished
 from .rows import (
     ABLATIONS,
     APART,
@@ -39,7 +39,7 @@ MUST_REACH = 0.8
 def write(folder: Path, page: Path, agents: Path | None = None, replay_page: Path | None = None) -> None:
     """The pages, a picture for each environment and for the ablations in `folder`, and the READMEs under `agents`."""
     results = scores.read(folder)
-    for title, runs in curves.pictures(results).items():
+    for title, runs in curves.pictures(results, unfinished.read(folder)).items():
         draw(runs, folder / f"{title}.png")
     page.parent.mkdir(parents=True, exist_ok=True)
     for path, text in texts(results, folder, page, agents, replay_page).items():
@@ -54,9 +54,10 @@ def texts(
     replay_page: Path | None = None,
 ) -> dict[Path, str]:
     """What the pages and the READMEs are to say."""
+    so_far = unfinished.read(folder)
     text = prose.HEAD.format(failed=failed_confirmations(results)) + "\n" + targets_table(results) + "\n"
     links = {TARGETS: "", ABLATIONS: "", PARTS: "", CONTROL: ""}
-    for title in curves.pictures(results):
+    for title in curves.pictures(results, so_far):
         picture = folder / f"{title}.png"
         if title.startswith(REPLAY):
             continue  # on a page of its own
@@ -76,15 +77,16 @@ def texts(
             + "\n"
             + links[ABLATIONS]
         )
-    if any(results[name] for name, row in ROWS.items() if row.group == PARTS):
+    if any(results[name] or so_far[name] for name, row in ROWS.items() if row.group == PARTS):
         text += prose.PARTS_HEAD.format(steps=PARTS_STEPS, seeds=PARTS_SEEDS)
-        text += "\n" + ablations_table(results, PARTS) + "\n" + links[PARTS]
-    if any(results[name] for name, row in ROWS.items() if row.group == CONTROL):
-        text += prose.CONTROL_HEAD.format(seeds=CONTROL_SEEDS) + "\n" + control_table(results) + "\n" + links[CONTROL]
+        text += "\n" + ablations_table(results, PARTS, so_far) + "\n" + links[PARTS]
+    if any(results[name] or so_far[name] for name, row in ROWS.items() if row.group == CONTROL):
+        text += prose.CONTROL_HEAD.format(seeds=CONTROL_SEEDS)
+        text += "\n" + control_table(results, so_far) + "\n" + links[CONTROL]
     text += prose.ORIGINS
     found = {page: text, **({} if agents is None else readmes.texts(results, agents))}
     if replay_page is not None:
-        found[replay_page] = replays.text(replay_page, results, folder)
+        found[replay_page] = replays.text(replay_page, results, so_far, folder)
     return found
 
 
@@ -187,13 +189,15 @@ def failed_confirmations(results: Results) -> str:
     )
 
 
-def ablations_table(results: Results, group: str) -> str:
-    """One line for each row of a group that was run."""
+def ablations_table(results: Results, group: str, so_far: Results | None = None) -> str:
+    """One line for each row of a group that was run, and for each run that was interrupted."""
     out = ["| row | seeds | environment steps | mean of the curve | last weights |", "|---|---|---|---|---|"]
     for name, row in ROWS.items():
         runs = results[name]
         if row.group == group and runs:
             out.append(f"| {name} | {scores.seeds(runs)} | {row.by:,} | {_of_curves(row, runs)} |")
+        if row.group == group and so_far is not None:
+            out.extend(f"| {name} | {' | '.join(unfinished.cells(row, run))} |" for run in so_far[name])
     return "\n".join(out)
 
 
@@ -203,8 +207,8 @@ def _of_curves(row: Row, runs: list[Run]) -> str:
     return f"{scores.score(means)} | {scores.score(scores.of_last_weights(runs))}{scores.mark(runs)}"
 
 
-def control_table(results: Results) -> str:
-    """One line for each walker and agent; agents that were not run say so."""
+def control_table(results: Results, so_far: Results) -> str:
+    """One line for each walker and agent, and for each run that was interrupted; agents that were not run say so."""
     out = [
         "| environment | agent | seeds | steps | mean of the curve | last weights | processor time, median |",
         "|---|---|---|---|---|---|---|",
@@ -213,11 +217,12 @@ def control_table(results: Results) -> str:
         if row.group == CONTROL:
             runs = results[name]
             start = f"| {row.env_id} | {row.learner}"
-            if not runs:
+            if runs:
+                times = [run["cpu_seconds"] for run in runs if run["cpu_seconds"] is not None]
+                time = f"{statistics.median(times):,.0f} s" if times else "-"
+                cells = [scores.seeds(runs), readmes.thousands(row.by), _of_curves(row, runs), time]
+                out.append(" | ".join([start, *cells]) + " |")
+            out.extend(" | ".join([start, *unfinished.cells(row, run)]) + " | |" for run in so_far[name])
+            if not runs and not so_far[name]:
                 out.append(f"{start} | not run yet | {readmes.thousands(row.by)} | | | |")
-                continue
-            times = [run["cpu_seconds"] for run in runs if run["cpu_seconds"] is not None]
-            time = f"{statistics.median(times):,.0f} s" if times else "-"
-            cells = [scores.seeds(runs), readmes.thousands(row.by), _of_curves(row, runs), time]
-            out.append(" | ".join([start, *cells]) + " |")
     return "\n".join(out)

@@ -154,6 +154,27 @@ def result(row: Row, folder: Path, printed: dict[str, Any], cpu_seconds: float, 
     }
 
 
+def curve_so_far(row: Row, folder: Path) -> list[list[float]]:
+    """Environment steps and greedy returns of a run that was interrupted, as far as its folder has them."""
+    if row.library != "reverie":
+        states = sorted(folder.glob("*-steps/progress.json"), key=lambda path: int(path.parent.name.partition("-")[0]))
+        return json.loads(states[-1].read_text())["curve"] if states else []
+    try:
+        log = logs.read(folder)
+    except (logs.LogError, OSError):
+        return []
+    return [list(point) for point in zip(log.env_steps, log.returns, strict=True)]
+
+
+def so_far(row: Row, seed: int, curve: list[list[float]]) -> dict[str, Any]:
+    """What is kept of a run that was interrupted: its curve, and no score."""
+    return {
+        **{"row": row.name, "agent": row.agent, "env_id": row.env_id, "seed": seed, "settings": list(row.settings)},
+        **{"env_steps": int(curve[-1][0]), "target_return": row.reach, "curve": curve},
+        **_circumstances(),
+    }
+
+
 def _circumstances() -> dict[str, Any]:
     return {
         "version": version("reverie"),

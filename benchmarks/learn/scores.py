@@ -30,7 +30,7 @@ def read(folder: Path) -> Results:
     found: Results = {}
     for name in ROWS:
         paths = sorted((folder / name).glob("seed-*.json"), key=lambda path: int(path.stem[5:]))
-        runs = [run for run in map(_load, paths) if _own_settings(run) == list(ROWS[name].settings)]
+        runs = [run for run in map(_load, paths) if own_settings(run) == list(ROWS[name].settings)]
         fresh = [run for run in runs if run["seed"] in SEEDS]
         others = [run for run in runs if run["seed"] not in SEEDS]
         found[name] = fresh if len(fresh) >= len(others) else others
@@ -42,7 +42,8 @@ def _load(path: Path) -> Run:
     return run
 
 
-def _own_settings(run: Run) -> list[str]:
+def own_settings(run: Run) -> list[str]:
+    """The settings of a run that are not the preset's, but for the device."""
     return [setting for setting in run["settings"] if not setting.startswith("device=")]
 
 

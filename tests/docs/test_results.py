@@ -377,15 +377,15 @@ def test_a_row_without_velocities_trains_with_that_preset_and_is_another_task_of
 
 
 def test_the_page_about_replay_has_a_table_and_a_picture_of_each_game_that_was_run(learn: Any, tmp_path: Path) -> None:
-    rows, replays = learn.rows, learn.replays
+    rows, replays, unfinished = learn.rows, learn.replays, learn.unfinished.read(tmp_path)
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in rows.ROWS}
     page = tmp_path / "replay.md"
     page.write_text(f"before\n{learn.readmes.BEGIN}\nold\n{learn.readmes.END}\nafter\n")
-    assert "##" not in replays.text(page, results, tmp_path)
+    assert "##" not in replays.text(page, results, unfinished, tmp_path)
     row = rows.ROWS["replay-space_invaders-priorities"]
     curve = [[0, 2.0], [1_000_000, 2.0]]
     results[row.name] = [run_of(row, seed) | {"curve": curve, "num_episodes": 100} for seed in range(2)]
-    text = replays.text(page, results, tmp_path)
+    text = replays.text(page, results, unfinished, tmp_path)
     assert "## Space Invaders" in text
     assert "Breakout" not in text
     assert "(replay-space_invaders.png)" in text
@@ -403,7 +403,8 @@ def test_the_page_about_replay_has_a_table_and_a_picture_of_each_game_that_was_r
             run_of(row, seed) | {"curve": curve, "num_episodes": 100, "mean_return": value}
             for seed, value in enumerate(returns)
         ]
-    assert 'noisy layers" has the best last weights: 1.67 times the return of' in replays.text(page, results, tmp_path)
+    text = replays.text(page, results, unfinished, tmp_path)
+    assert 'noisy layers" has the best last weights: 1.67 times the return of' in text
     results["replay-space_invaders-uniform"].pop()
     assert replays.best("space_invaders", results) == ""
     for way in ("uniform", "rainbow"):
@@ -413,7 +414,7 @@ def test_the_page_about_replay_has_a_table_and_a_picture_of_each_game_that_was_r
     assert {run.agent for run in learn.curves.pictures(results)[title]} == {"priorities"}
     page.write_text("no section")
     with pytest.raises(learn.readmes.NoSectionError):
-        replays.text(page, results, tmp_path)
+        replays.text(page, results, unfinished, tmp_path)
 
 
 def test_rows_about_replay_differ_in_one_thing_each(learn: Any) -> None:
