@@ -8,7 +8,7 @@ from pathlib import Path
 from . import unfinished
 from .readmes import BEGIN, END, SECTION, NoSectionError, thousands
 from .rows import GAMES, ONLINE, REPLAY, REPLAYS, ROWS
-from .scores import Results, mark, mean, mean_of_curve, of_last_weights, score, seeds
+from .scores import Results, mark, mean, mean_of_curve, of_last_weights, score, seeds, where
 
 WAYS = {
     "none": "drawn uniformly from the newest 32 steps",
@@ -54,18 +54,21 @@ def section(results: Results, so_far: Results, folder: Path, page: Path) -> str:
 
 def table(game: str, results: Results, so_far: Results) -> str:
     """One line for each way to use experience again, and for each interrupted run; ways that were not run say so."""
-    out = ["| experience | agent | seeds | steps | mean of the curve | last weights |", "|---|---|---|---|---|---|"]
+    out = [
+        "| experience | agent | seeds | steps | mean of the curve | last weights | processor; date |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for way in REPLAYS:
         row = ROWS[f"{REPLAY}-{game}-{way}"]
         runs = results[row.name]
         start = f"| {WAYS[way]} | {row.learner}"
         if runs:
             curves = [mean_of_curve(row, run) for run in runs]
-            last = of_last_weights(runs)
-            out.append(f"{start} | {seeds(runs)} | {thousands(row.by)} | {score(curves)} | {score(last)}{mark(runs)} |")
-        out.extend(f"{start} | {' | '.join(unfinished.cells(row, run))} |" for run in so_far[row.name])
+            means = [score(curves), score(of_last_weights(runs)) + mark(runs)]
+            out.append(" | ".join([start, seeds(runs), thousands(row.by), *means, where(runs)]) + " |")
+        out.extend(" | ".join([start, *unfinished.cells(row, run), where([run])]) + " |" for run in so_far[row.name])
         if not runs and not so_far[row.name]:
-            out.append(f"{start} | not run yet | | | |")
+            out.append(f"{start} | not run yet | | | | |")
     return "\n".join([*out, "", " ".join(filter(None, [best(game, results), theirs(game)]))])
 
 

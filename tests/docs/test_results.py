@@ -389,8 +389,8 @@ def test_the_page_about_replay_has_a_table_and_a_picture_of_each_game_that_was_r
     assert "## Space Invaders" in text
     assert "Breakout" not in text
     assert "(replay-space_invaders.png)" in text
-    assert text.count("| not run yet | | | |") == len(rows.REPLAYS) - 1
-    assert "`noisy=false`, `n_step=1` | 0 to 1 | 1000 k | 2.0 | 400.5 |" in text
+    assert text.count("| not run yet | | | | |") == len(rows.REPLAYS) - 1
+    assert "`noisy=false`, `n_step=1` | 0 to 1 | 1000 k | 2.0 | 400.5 | AMD EPYC; 2026-11-28 |" in text
     assert "Young & Tian 2019 have 44 with DQN and 13 without replay" in text
     assert replays.best("space_invaders", results) == ""
     for way, returns in (
