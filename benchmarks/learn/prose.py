@@ -25,6 +25,9 @@ each row and seed; do not edit. How a run is judged: [training](guides/training.
   may overshoot the limit by the steps on their way when it is reached.
 - Processor time is of the whole process, evaluations included, with one thread, on a machine with other work;
   that of runs that were interrupted is not known ("-").
+- Links in the tables lead to the files of a row. The name of their folder is what `--rows` takes: with a checkout,
+  `python -m benchmarks.learn --rows cartpole-dqn --seeds 200` trains it with another seed. A seed that has a file is
+  left out: move the file away to train that seed again.
 - The command of a run, its commit and its machine are in its file (before 2026-11-28 without the command, which is
   `python -m benchmarks.learn --rows ROW --seeds SEED`; some of those commits are no longer in the history). Runs in
   one process can be repeated exactly on the same kind of processor; another kind rounds otherwise, and takes another

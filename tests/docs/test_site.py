@@ -149,6 +149,15 @@ def test_links_between_files_become_links_between_pages() -> None:
 
 
 @pytest.mark.usefixtures("website")
+def test_the_folder_of_a_row_of_the_results_lists_the_file_of_each_seed() -> None:
+    tree = module("tree")
+    row = "benchmarks/results/learn/cartpole-dqn"
+    assert f"{row}/seed-100.json" in tree.reachable([row])
+    assert tree.text_of(row, listed=True).startswith("# Cartpole-dqn\n\n- [seed-100.json](seed-100.json)\n")
+    assert tree.reachable(["benchmarks/results/learn"]) == ["benchmarks/results/learn"]
+
+
+@pytest.mark.usefixtures("website")
 def test_sections_of_a_docstring_are_lists_and_its_signs_stay_signs() -> None:
     markdown = module("docstrings").markdown
     text = """Draws a*b of [N] `x[0]`.
