@@ -33,6 +33,9 @@ LONG = {
     )
 }
 
+#: Pages about a library that is not everywhere.
+NEEDS = {"docs/guides/use-with-jax.md": "jax"}
+
 TRAINED = "runs/dqn-CartPole-v1-seed-0"
 """The run of the command before a block of Python, which the pages assume; here it is a short one."""
 
@@ -81,6 +84,8 @@ def no_tracer_provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_the_python_blocks_of_a_page_run_and_print_what_it_shows(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    if name_of(page) in NEEDS:
+        pytest.importorskip(NEEDS[name_of(page)])
     monkeypatch.chdir(tmp_path)
     if TRAINED in page.read_text():
         train_briefly(tmp_path / TRAINED)
