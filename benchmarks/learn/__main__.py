@@ -1,4 +1,4 @@
-"""`python -m benchmarks.learn`: learning targets, the same with roles apart, and ablations of Ape-X, five seeds a row.
+"""`python -m benchmarks.learn`: learning targets, also with separate roles, and ablations of Ape-X, five seeds a row.
 
 Every (row, seed) that has a file under `benchmarks/results/learn` is left as it is; one that was interrupted goes on
 from its checkpoint under `runs/learn`. At the end, and after every run, docs/results.md and the agents'

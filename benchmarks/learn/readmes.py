@@ -1,4 +1,4 @@
-"""The results as the agents' own READMEs tell them: the same files as docs/results.md, so that no page says another."""
+"""The results in the agents' own READMEs, from the same files as docs/results.md."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class NoSectionError(ValueError):
 
 
 def texts(results: Results, agents: Path) -> dict[Path, str]:
-    """What each README under `agents` is to say. Raises `NoSectionError`."""
+    """The text of each README under `agents`, by path. Raises `NoSectionError`."""
     overview = agents / "README.md"
     found = {overview: with_cells(overview.read_text(), results)}
     for name in BUILT_IN:
@@ -36,13 +36,14 @@ def texts(results: Results, agents: Path) -> dict[Path, str]:
 def agent_table(agent: str, results: Results) -> str:
     """One line for each environment of an agent."""
     out = [
-        "| environment | target, by | seeds that reach it | confirmed after (steps, seeds in order)"
+        "| environment | target, by | seeds confirmed | confirmed after (steps, seeds in order)"
         " | mean return of the last weights (* on the episodes that confirm a target) |",
         "|---|---|---|---|---|",
     ]
     for name, row in ROWS.items():
         if row.group == TARGETS and row.agent == agent:
-            out.append(f"| {row.where} | {row.reach:g}, {row.by:,} | {_cells(results[name])} |")
+            where = row.where + (" (defaults)" if row.takes_defaults else "")
+            out.append(f"| {where} | {row.reach:g}, {row.by:,} | {_cells(results[name])} |")
     return "\n".join(out)
 
 
@@ -59,7 +60,7 @@ def _cells(runs: list[Run]) -> str:
 
 def with_cells(overview: str, results: Results) -> str:
     """The list of agents, each line's last cell written again where its environment was run."""
-    # A row with settings of its own says nothing of the preset.
+    # A row with settings of its own is not a result of the preset.
     rows = {(row.agent, row.task): name for name, row in ROWS.items() if row.group == TARGETS and not row.settings}
     lines, agent = overview.split("\n"), ""
     for index, line in enumerate(lines):

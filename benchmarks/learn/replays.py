@@ -20,7 +20,7 @@ WAYS = {
     "rainbow": "these, a distribution of returns, and noisy layers",
     "sequences": "sequences of ten steps by priority, with a recurrent state",
 }
-"""What the rows of `REPLAYS` do with experience."""
+"""How the rows of `REPLAYS` use experience."""
 
 
 def picture(game: str) -> str:
@@ -77,24 +77,45 @@ def table(game: str, results: Results, so_far: Results, link: Link = unlinked) -
 
 FEWEST_SEEDS = 3
 """Of ways that are compared in words."""
+LABELS = {
+    "none": "DQN on the newest 32 steps",
+    "three-steps": "DQN with rewards of three steps",
+    "priorities": "DQN with priorities",
+    "apex-dqn": "Ape-X DQN",
+    "rainbow": "Rainbow",
+    "sequences": "R2D2",
+}
+"""The rows of `REPLAYS` in a sentence, except for the one that the others are compared with."""
 
 
 def best(game: str, results: Results) -> str:
-    """The way with the best last weights next to DQN's, in a sentence; empty until both were run with enough seeds."""
-    found = {way: of_last_weights(results[f"{REPLAY}-{game}-{way}"]) for way in REPLAYS}
-    means = {way: mean(values) for way, values in found.items() if len(values) >= FEWEST_SEEDS}
-    others = {way: value for way, value in means.items() if way != "uniform"}
-    if "uniform" not in means or not others:
+    """The way with the best last weights next to DQN's, in words; empty until both were run with enough seeds."""
+    rows = {way: ROWS[f"{REPLAY}-{game}-{way}"] for way in REPLAYS}
+    means = {
+        way: (mean(of_last_weights(runs)), mean([mean_of_curve(row, run) for run in runs]))
+        for way, row in rows.items()
+        if len(runs := results[row.name]) >= FEWEST_SEEDS
+    }
+    uniform = means.pop("uniform", None)
+    if uniform is None or not means:
         return ""
-    way = max(others, key=lambda way: others[way])
-    return (
-        f'Of the other rows with {FEWEST_SEEDS} seeds or more, "{WAYS[way]}" has the best last weights:'
-        f" {others[way] / means['uniform']:.2f} times the return of the second row's."
-    )
+    way = max(means, key=lambda way: means[way])
+    last, curve = (mine / theirs for mine, theirs in zip(means[way], uniform, strict=True))
+    seeds_each = f"at least {FEWEST_SEEDS} seeds"
+    if len(means) == 1:
+        start = (
+            f"Only the second row and {LABELS[way]} have {seeds_each}. {LABELS[way]}'s return of the last weights is"
+        )
+    else:
+        start = (
+            f"Among the rows with {seeds_each}, apart from the second, {LABELS[way]} has the highest return of the last"
+            " weights:"
+        )
+    return f"{start} {last:.2f} times that of the second row, and its mean of the curve {curve:.2f} times."
 
 
 def theirs(game: str) -> str:
-    """What the authors of the games have, in a sentence, since it is measured otherwise."""
+    """The results of the authors of the games, in a sentence, since they measure something else."""
     return (
         f"Young & Tian 2019 have {GAMES[game]:g} with DQN and {ONLINE[game]:g} without replay after 5 million steps"
         " (read off their figure, +-1; 30 seeds)."

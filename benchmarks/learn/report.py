@@ -54,7 +54,7 @@ def texts(
     agents: Path | None = None,
     replay_page: Path | None = None,
 ) -> dict[Path, str]:
-    """What the pages and the READMEs are to say."""
+    """The texts of the pages and of the READMEs, by path."""
     so_far, link = unfinished.read(folder), to_results(folder, page)
     text = prose.HEAD.format(failed=failed_confirmations(results)) + "\n" + targets_table(results, link) + "\n"
     links = {TARGETS: "", ABLATIONS: "", PARTS: "", CONTROL: ""}
@@ -95,7 +95,7 @@ def _relative(path: Path, page: Path) -> str:
     return os.path.relpath(path, page.parent)
 
 
-COLUMNS = "target, by | score | seeds that reach it | steps to it, median (least to most)"
+COLUMNS = "target, by | score | seeds confirmed | steps, median (least to most)"
 SOURCES = "seeds; processor; date"
 
 
@@ -108,7 +108,7 @@ def targets_table(results: Results, link: Link = unlinked) -> str:
     for name, row in ROWS.items():
         if row.group == TARGETS:
             runs = results[name]
-            agent = link(row.agent, name) if runs else row.agent
+            agent = (link(row.agent, name) if runs else row.agent) + (" (defaults)" if row.takes_defaults else "")
             start = f"| {row.where} | {agent} | {row.reach:g}, {row.by:,}"
             if runs:
                 times = [run["cpu_seconds"] for run in runs if run["cpu_seconds"] is not None]
@@ -184,12 +184,12 @@ def verdict(row: Row, runs: list[Run]) -> str:
 
 
 def failed_confirmations(results: Results) -> str:
-    """How often the second evaluation did not agree, of the runs that stop at their target."""
+    """How often the second evaluation missed the target, of the runs that stop there."""
     runs = [run for name, own in results.items() if not ROWS[name].until_max_steps for run in own]
     times = [sum(point[1] >= run["target_return"] for point in run["curve"]) - run["confirmed"] for run in runs]
     return (
-        f"In {sum(count > 0 for count in times)} of the {len(runs)} runs that stop at a target the second one did not"
-        f" agree at least once ({sum(times)} times in all), and the run went on."
+        f"In {sum(count > 0 for count in times)} of the {len(runs)} runs that stop at a target, the second evaluation"
+        f" missed it at least once ({sum(times)} times in all), and training continued."
     )
 
 
@@ -206,7 +206,7 @@ def ablations_table(results: Results, group: str, so_far: Results | None = None,
 
 
 def _of_curves(row: Row, runs: list[Run]) -> str:
-    """The mean of the curve and the score of the last weights: two cells."""
+    """Two cells: the mean of the curve, and the score of the last weights."""
     means = [scores.mean_of_curve(row, run) for run in runs]
     return f"{scores.score(means)} | {scores.score(scores.of_last_weights(runs))}{scores.mark(runs)}"
 

@@ -1,4 +1,4 @@
-"""What is learned: the rows of the table, the same with roles apart, defaults on other tasks, ablations of Ape-X."""
+"""What is learned: the rows of the table, the same with separate roles, defaults on other tasks, ablations of Ape-X."""
 
 from __future__ import annotations
 
@@ -66,6 +66,11 @@ class Row:
     def task(self) -> str:
         """The environment, for tables."""
         return f"{self.env_id} without velocities" if self.config == NO_VELOCITIES else self.env_id
+
+    @property
+    def takes_defaults(self) -> bool:
+        """Whether the agent has no preset for the environment."""
+        return not self.config and not (find(self.agent).presets / f"{self.env_id.replace('/', '_')}.toml").exists()
 
     @property
     def where(self) -> str:

@@ -1,7 +1,9 @@
 import dataclasses
 
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 torch = pytest.importorskip("torch")
 
@@ -13,6 +15,12 @@ from reverie.agents.environments import describe  # noqa: E402
 
 PENDULUM = describe("Pendulum-v1")
 CONFIG = apex_dpg.load_preset("Pendulum-v1").config
+
+
+def of_ten_steps(num_envs):
+    """Episodes that are cut off after ten steps, whose last observation is in the info of their last step."""
+    made = [lambda: gymnasium.make("Pendulum-v1", max_episode_steps=10)] * num_envs
+    return SyncVectorEnv(made, autoreset_mode=AutoresetMode.SAME_STEP)
 
 
 def tensors(*arrays):
@@ -84,6 +92,25 @@ def test_the_first_priorities_are_the_actors_own_td_errors(acted, priority_eps):
     bootstrap, _ = policy.values(end, policy.actions(end), policy.actions(end))
     expected = np.abs(columns["reward"] + columns["discount"] * bootstrap - taken) + priority_eps
     assert replay.raw[: replay.inserts] == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
+def test_a_truncated_episode_of_a_vector_that_resets_in_the_same_step_has_the_actors_td_error(make_stage):
+    changes = {"num_actors": 1, "n_step": 1, "learning_starts": 400}
+    client, learner, (actor,), config = make_stage(apex_dpg, CONFIG, of_ten_steps, **changes)
+    policy = apex_dpg.make_policy(PENDULUM, config)
+    policy.load(learner.latest(-1))
+    for _ in range(25):
+        actor.act()
+    actor.settle()
+    actor._writer.flush()
+    items = client.query("replay")
+    data = client.get("replay", items.key).data
+    ends = data["next_obs"]
+    _, taken = policy.values(data["obs"], policy.actions(data["obs"]), data["action"])
+    bootstrap, _ = policy.values(ends, policy.actions(ends), policy.actions(ends))
+    expected = np.abs(data["reward"] + data["discount"] * bootstrap - taken) + CONFIG.priority_eps
+    assert len(items.key) == 24 * CONFIG.envs_per_actor, "those of two episodes among them"
+    assert items.priority == pytest.approx(expected, rel=1e-3, abs=1e-4)
 
 
 def test_td_errors_are_clipped_in_the_priorities_of_actors_and_learner(stage):

@@ -110,6 +110,21 @@ def test_weights_are_pulled_by_version_once_per_period(setting):
     assert versions == [-1] * 10 + [3] * 10
 
 
+def test_a_restored_actor_pulls_weights_in_its_first_act_or_as_soon_as_there_are_some(setting):
+    spec = describe("CartPole-v1")
+    flat = make_network(spec, apex_dqn.load_preset("CartPole-v1").config, seed=9, trainable=False).numpy()
+    for published in (0, 2):
+        actor, replay, shelf, _ = setting(weights_period=5)
+        actor.load_state_dict({**actor.state_dict(), "acts": 6})
+        for act in range(6):
+            if act == published:
+                shelf.weights = Weights(3, flat)
+            actor.act()
+        assert shelf.asked == [-1] * (published + 1) + [3], "once it has weights, it asks every fifth act"
+        versions = [int(row["extras"]["weights_version"][0]) for row in replay.writers[0].log]
+        assert versions == [-1] * published + [3] * (6 - published)
+
+
 def test_reset_steps_are_neither_counted_nor_part_of_a_return(setting, counting_env):
     env_id, length, _ = counting_env
     actor, _, _, _ = setting(env_id, num_actors=1, envs_per_actor=2)

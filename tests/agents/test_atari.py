@@ -236,6 +236,7 @@ def test_unrolls_of_games_end_with_lives_and_have_a_row_of_the_last_stack_where_
     agent = agents.find(name)
     length = 3 * LENGTH
     small = {"num_actors": 1, "envs_per_actor": 2, "unroll_length": length, "discount": 0.9, "hidden": (8,)}
+    small["lstm_units"] = 4
     batch = {"batch_size": 2} if name == "impala" else {}
     config = dataclasses.replace(agent.load_preset(PONG).config, **small, **batch)
     client = reverie.Server(agent.make_tables(scripted, config, seed=0), listen=False).client()
@@ -263,6 +264,9 @@ def test_unrolls_of_games_end_with_lives_and_have_a_row_of_the_last_stack_where_
         assert data["discount"][game] == pytest.approx(discount)
         assert data["ended"][game].tolist() == list(ended)
         assert data["is_step"][game].tolist() == list(is_step)
+        # The state of the LSTM lasts for a whole game, as in an evaluation.
+        rows_of_a_game = LENGTH + (game % 2 == 0)
+        assert np.flatnonzero(data["first"][game, :length]).tolist() == [*range(0, length, rows_of_a_game)]
 
 
 def test_an_actor_sees_the_stacks_that_are_stored(scripted):

@@ -128,11 +128,20 @@ class Stage:
         self.learner = IQL.make_learner(spec, self.config, self.client, **made)
         self.actor = IQL.make_actor(spec, self.config, self.client, self.learner, index=0, **made)
 
+    def discounted_returns(self):
+        self.actor.settle()
+        self.actor._writer.flush()
+        keys = self.client.query("replay").key
+        return self.client.get("replay", keys).data["discounted_return"] if len(keys) else np.empty(0)
+
     def items(self):
         self.actor.settle()
         self.actor._writer.flush()
         self.client.configure("replay", max_times_sampled=1)
-        data = self.client.sample_batch("replay", self.client.info().tables["replay"].current_size, timeout=5).data
+        size = self.client.info().tables["replay"].current_size
+        if not size:
+            return []
+        data = self.client.sample_batch("replay", size, timeout=5).data
         rows = zip(*(data[name] for name in ("obs", "action", "reward", "discount", "next_obs")), strict=True)
         return [(o[0], float(a[0]), float(r), round(float(d), 4), n[0]) for o, a, r, d, n in rows]
 
@@ -157,7 +166,7 @@ def test_a_reader_begins_again_after_the_last_row_and_continues_from_its_place(s
         one.actor.act()
         again.actor.act()
     assert [item[0] for item in one.items()] == [0.0, 1.0, 2.0, 10.0, 11.0] * 2
-    assert [item[0] for item in again.items()] == [2.0, 10.0, 11.0]
+    assert [item[0] for item in again.items()] == [1.0, 2.0, 10.0, 11.0], "with the item that awaited the next row"
 
 
 def test_a_reader_that_was_restarted_continues_from_its_place(small):
@@ -168,7 +177,7 @@ def test_a_reader_that_was_restarted_continues_from_its_place(small):
     state = with_new_random_state(SimpleNamespace(generation=1), one.actor.state_dict(), again.actor)
     again.actor.load_state_dict(state)
     again.actor.act()
-    assert [item[0] for item in again.items()] == [2.0]
+    assert [item[0] for item in again.items()] == [1.0, 2.0]
 
 
 def test_a_reader_gives_the_discounted_returns_that_normalise_rewards(small):
@@ -179,6 +188,26 @@ def test_a_reader_gives_the_discounted_returns_that_normalise_rewards(small):
     one.actor._writer.flush()
     found = one.client.get("replay", one.client.query("replay").key).data["discounted_return"]
     assert found.tolist() == [0.0, 1.0, 2.5, 1.0, 1.5], "it begins again with each episode"
+
+
+@pytest.mark.parametrize("row", range(1, 9))
+def test_a_reader_that_continues_within_an_episode_writes_the_items_and_returns_of_one_that_was_not_stopped(small, row):
+    options = {"dataset": small, "n_step": 2, "discount": 0.5, "environment": EnvSettings(normalise_rewards=True)}
+    whole, begun, again, at_once = (Stage(**options) for _ in range(4))
+    for _ in range(10):
+        whole.actor.act()
+    for _ in range(row):
+        begun.actor.act()
+    # Stopped twice, the second time before it has read anything.
+    at_once.actor.load_state_dict(begun.actor.state_dict())
+    again.actor.load_state_dict(at_once.actor.state_dict())
+    for _ in range(10 - row):
+        again.actor.act()
+    assert again.actor.env_steps == 10
+    assert begun.actor.drain_returns() + again.actor.drain_returns() == whole.actor.drain_returns() == [3.0, 2.0] * 2
+    parts = [one.discounted_returns() for one in (begun, again)]
+    assert np.concatenate(parts).tolist() == whole.discounted_returns().tolist()
+    assert begun.items() + again.items() == whole.items()
 
 
 def test_items_of_several_steps_stay_within_their_episode(small):

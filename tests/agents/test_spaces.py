@@ -56,6 +56,27 @@ class Anything(gymnasium.Env):
         return self.observation_space.sample(), reward, False, self.steps == self.length, {}
 
 
+def test_bytes_are_divided_by_the_largest_value_of_their_space():
+    rng = np.random.default_rng(0)
+    grids = {
+        "bool": spaces.Box(0, 1, (10, 10, 4), np.bool_),
+        "uint8 to 1": spaces.Box(0, 1, (10, 10, 4), np.uint8),
+        "uint8 to 255": spaces.Box(0, 255, (10, 10, 4), np.uint8),
+    }
+    features = {}
+    cells = rng.random((5, 10, 10, 4)) < 0.5
+    for name, space in grids.items():
+        env_id = f"ReverieGrid{len(features)}-v0"
+        gymnasium.register(env_id, lambda space=space: Anything(space, BOX))
+        spec = describe(env_id)
+        reader = initialised(lambda spec=spec: Reader(spec), 0)
+        largest = 255 if name == "uint8 to 255" else 1
+        features[name] = reader(torch.from_numpy((cells * largest).astype(space.dtype))).detach().numpy()
+    assert features["uint8 to 1"] == pytest.approx(features["bool"], abs=1e-5)
+    assert features["uint8 to 255"] == pytest.approx(features["bool"], abs=1e-5)
+    assert features["bool"].std() > 0.01
+
+
 BOX = spaces.Box(-1, 1, (2,), np.float32)
 SPACES = {
     "Nest": (NEST, spaces.Discrete(2)),

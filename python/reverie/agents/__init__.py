@@ -1,4 +1,4 @@
-"""Agents. Each is a folder with the same five files: config, networks, loss, learner, actor.
+"""Agents. Each is a folder of the same files: config, networks, loss, learner, actor.
 
 A runner receives an `Agent`: `reverie.runners.train(reverie.agents.find("apex-dqn"), "CartPole-v1")`. Agents of other
 packages are found by an entry point of the group `reverie.agents`, or as `module:agent`. Agents need PyTorch and

@@ -62,6 +62,7 @@ class EnvActor(ABC):
         self._crashes: list[Crash] = []
         self._crashed_in_a_row = 0
         self._version = np.full(n, -1, dtype=np.int64)
+        self._restored = False
         self._returns: list[float] = []
         self._begin(seed_of(seed, 1) >> 32)
 
@@ -142,11 +143,16 @@ class EnvActor(ABC):
         """Restore a `state_dict`, with new episodes and seeds. Only for an actor that has not acted yet."""
         self._rng.bit_generator.state = state["random"]
         self._acts, self.env_steps = state["acts"], state["env_steps"]
+        self._restored = True
         self._begin(int(self._rng.integers(2**31)))
 
     def close(self) -> None:
         """Close the environments."""
         self._envs.close()
+
+    def _weights_are_due(self, period: int) -> bool:
+        """Whether to ask for newer weights before this act: once in a period, and after a restart until it has any."""
+        return self._acts % period == 0 or (self._restored and self._version[0] < 0)
 
     def _pull(self, policy: Policy) -> bool:
         """Load the newest weights into `policy`; returns False if it has them already."""
@@ -265,7 +271,7 @@ class ReplayActor(EnvActor):
         """Take one step in every environment, when the table's limiter allows it; the number of steps of episodes."""
         obs = self._obs
         with self._watch("act"):
-            if self._acts % self._weights_period == 0:
+            if self._weights_are_due(self._weights_period):
                 self._pull(self._acting_policy)
             self._acts += 1
             choice = self._choose(obs if self._lives is None else self._lives.seen)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -70,6 +71,10 @@ class Reader:
         self._rows, self._row = appends(self._source), 0
         self._normalises = spec.settings.normalise_rewards
         self._return = self._discounted = 0.0
+        self._sums: deque[tuple[float, float]] = deque(maxlen=config.n_step)
+        """Both sums before each of the episode's last rows, whose items need rows that are not read yet."""
+        self._again = 0
+        """Rows that an earlier reader read, whose items are still to be written."""
         self._returns: list[float] = []
         self._max_in_flight = 2 * config.inserts_per_act
         self._writer = client.transition_writer(
@@ -78,8 +83,17 @@ class Reader:
 
     def act(self) -> int:
         """Read one row and append it; returns 1."""
+        for _ in range(self._again):
+            self._append()
+        self._again = 0
+        self._append()
+        self.env_steps += 1
+        return 1
+
+    def _append(self) -> None:
         with self._watch("read"):
             row = self._next()
+        self._sums.append((self._return, self._discounted))
         obs, final = self._observation(row.obs), None if row.final_obs is None else self._observation(row.final_obs)
         reward = float(row.reward)
         self._return += reward
@@ -104,8 +118,7 @@ class Reader:
         if row.terminated or row.truncated or row.cut:
             self._returns.append(self._return)
             self._return = self._discounted = 0.0
-        self.env_steps += 1
-        return 1
+            self._sums.clear()
 
     def _next(self) -> Append:
         row = next(self._rows, None)
@@ -135,12 +148,14 @@ class Reader:
         return drained
 
     def state_dict(self) -> dict[str, Any]:
-        """The number of rows read, and the place in the data set."""
-        return {"env_steps": self.env_steps, "row": self._row}
+        """The number of rows read, and the place in the data set of the first row whose item is not written yet."""
+        row, sums = self._row - len(self._sums), [*self._sums, (self._return, self._discounted)]
+        return {"env_steps": self.env_steps, "row": row, "again": self._again + len(self._sums), "sums": list(sums[0])}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from this place. Only for an actor that has not acted yet."""
-        self.env_steps = state["env_steps"]
+        self.env_steps, self._again = state["env_steps"], state["again"]
+        self._return, self._discounted = state["sums"]
         for _ in range(state["row"]):
             self._next()
 

@@ -88,7 +88,7 @@ def _image_shape(leaf: Leaf, frames: int) -> tuple[int, int, int]:
 
 def _torso(leaf: Leaf, frames: int) -> ConvolutionTorso:
     shape = _image_shape(leaf, frames)
-    return ConvolutionTorso(shape, convolutions_for(shape), 255 if leaf.dtype == "uint8" else 1)
+    return ConvolutionTorso(shape, convolutions_for(shape), leaf.largest if leaf.dtype == "uint8" else 1)
 
 
 class OwnLayers(InitialisesItself):

@@ -47,9 +47,11 @@ class Leaf:
     """The number of values of each category."""
     starts: tuple[int, ...] = ()
     """The smallest value of each category."""
+    largest: int = 255
+    """Of an image of bytes: the upper bound of its space, by which networks divide its values."""
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS or any(size < 1 for size in (*self.shape, *self.sizes)):
+        if self.kind not in KINDS or any(size < 1 for size in (*self.shape, *self.sizes, self.largest)):
             raise ValueError(f"leaf {self.name} is {self.kind!r} of shape {self.shape} and sizes {self.sizes}")
 
     @property
@@ -101,7 +103,8 @@ def _box(space: spaces.Box, path: tuple[str, ...]) -> Leaf:
     if 0 in shape:
         raise UnsupportedSpaceError(f"{'/'.join(path) or 'the observation'} has shape {shape}, and so no numbers")
     if _is_image(shape, dtype, space):
-        return Leaf(path, "image", shape, dtype.name if dtype.kind in "ub" else "float32")
+        largest = max(1, int(space.high.max())) if dtype == np.uint8 else 255
+        return Leaf(path, "image", shape, dtype.name if dtype.kind in "ub" else "float32", largest=largest)
     return Leaf(path, "numbers", shape, "float32" if path and dtype == np.float64 else dtype.name)
 
 

@@ -97,7 +97,8 @@ class UnrollActor(EnvActor):
     `recurrent` adds `first` `[T]` (the row begins an episode), `state` and `state_after` `[T, S]`.
     In a vector that resets in the same step, the row of the reset is made here: unrolls are the same for every vector.
     Stacks of frames are in the rows as networks read them. Their rows of resets follow truncated episodes only, which
-    bootstrap from them; in a game with lives, a lost one ends the episode that is learnt from, and the game goes on.
+    bootstrap from them; in a game with lives, a lost one ends the episode that is learnt from, and the game
+    continues, as does the state of a recurrent policy: it is evaluated on whole games.
     Subclasses decide when to pull weights, and make the item from these columns.
     """
 
@@ -176,7 +177,7 @@ class UnrollActor(EnvActor):
         self._rows.add(row, last)
         if again.any():
             self._rows.add(self._reset_row(row, last, again, after), self._seen(), again)
-        self._first = over | truncated if self._same_step else resets
+        self._first = terminated | truncated if self._same_step else resets
         self._state = np.where(self._first[:, None], np.float32(0), after)
         stepped_here = self._count(reward, terminated | truncated)
         if self._rows.full:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Unpack
 
+import numpy as np
 from numpy.typing import NDArray
 
 from reverie.agents.acting import Choice, ReplayActor
@@ -40,3 +41,7 @@ class Actor(ReplayActor):
         actions = (greedy + self._noise.draw(self._rng, self._begins)).clip(-1.0, 1.0)
         bootstrap, taken = self._policy.values(obs, greedy, actions)
         return Choice(actions, self._scale.to_env(actions), taken, bootstrap)
+
+    def _values(self, obs: NDArray[Any]) -> NDArray[np.float32]:
+        greedy = self._policy.actions(obs)
+        return self._policy.values(obs, greedy, greedy)[0]

@@ -147,7 +147,7 @@ class Actor(EnvActor):
         """Take one step in every environment; returns the number of steps of episodes."""
         config, obs, state, resets = self._config, self._obs, self._state, self._resets
         with self._watch("act"):
-            if self._acts % config.weights_period == 0:
+            if self._weights_are_due(config.weights_period):
                 self._take_weights()
             self._acts += 1
             q, memory = self._policy.q_and_memory(obs, state)
