@@ -26,6 +26,9 @@ each row and seed; do not edit. How a run is judged: [training](guides/training.
   That of interrupted runs is not known ("-").
 - An agent marked "(defaults)" has no preset for the environment: the row uses the agent's defaults for such
   environments ([environments](guides/environments.md#an-environment-without-a-preset)).
+- Links in the tables lead to the files of a row. The name of their folder is what `--rows` takes: with a checkout,
+  `python -m benchmarks.learn --rows cartpole-dqn --seeds 200` trains it with another seed. A seed that has a file is
+  left out: move the file away to train that seed again.
 - The command of a run, its commit and its machine are in its file (before 2026-11-28 without the command, which is
   `python -m benchmarks.learn --rows ROW --seeds SEED`; some of those commits are no longer in the history). A run in
   one process can be repeated exactly on the same kind of processor; on another kind, rounding differs, and the run

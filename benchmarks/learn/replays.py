@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from . import unfinished
+from .links import Link, to_results, unlinked
 from .readmes import BEGIN, END, SECTION, NoSectionError, thousands
 from .rows import GAMES, ONLINE, REPLAY, REPLAYS, ROWS
 from .scores import Results, mark, mean, mean_of_curve, of_last_weights, score, seeds, where
@@ -47,12 +48,13 @@ def section(results: Results, so_far: Results, folder: Path, page: Path) -> str:
     for game in GAMES:
         names = [f"{REPLAY}-{game}-{way}" for way in REPLAYS]
         if any(results[name] or so_far[name] for name in names):
-            link = os.path.relpath(folder / f"{picture(game)}.png", page.parent)
-            parts.append(f"## {name_of(game)}\n\n{table(game, results, so_far)}\n\n![greedy return over steps]({link})")
+            drawn = os.path.relpath(folder / f"{picture(game)}.png", page.parent)
+            shown = table(game, results, so_far, to_results(folder, page))
+            parts.append(f"## {name_of(game)}\n\n{shown}\n\n![greedy return over steps]({drawn})")
     return "\n\n".join(parts)
 
 
-def table(game: str, results: Results, so_far: Results) -> str:
+def table(game: str, results: Results, so_far: Results, link: Link = unlinked) -> str:
     """One line for each way to use experience again, and for each interrupted run; ways that were not run say so."""
     out = [
         "| experience | agent | seeds | steps | mean of the curve | last weights | processor; date |",
@@ -61,7 +63,8 @@ def table(game: str, results: Results, so_far: Results) -> str:
     for way in REPLAYS:
         row = ROWS[f"{REPLAY}-{game}-{way}"]
         runs = results[row.name]
-        start = f"| {WAYS[way]} | {row.learner}"
+        learner = link(row.learner, row.name) if runs or so_far[row.name] else row.learner
+        start = f"| {WAYS[way]} | {learner}"
         if runs:
             curves = [mean_of_curve(row, run) for run in runs]
             means = [score(curves), score(of_last_weights(runs)) + mark(runs)]

@@ -10,6 +10,7 @@ from pathlib import Path
 from reverie.cli.plot import draw
 
 from . import curves, prose, readmes, replays, scores, unfinished
+from .links import Link, to_results, unlinked
 from .rows import (
     ABLATIONS,
     APART,
@@ -54,8 +55,8 @@ def texts(
     replay_page: Path | None = None,
 ) -> dict[Path, str]:
     """The texts of the pages and of the READMEs, by path."""
-    so_far = unfinished.read(folder)
-    text = prose.HEAD.format(failed=failed_confirmations(results)) + "\n" + targets_table(results) + "\n"
+    so_far, link = unfinished.read(folder), to_results(folder, page)
+    text = prose.HEAD.format(failed=failed_confirmations(results)) + "\n" + targets_table(results, link) + "\n"
     links = {TARGETS: "", ABLATIONS: "", PARTS: "", CONTROL: ""}
     for title in curves.pictures(results, so_far):
         picture = folder / f"{title}.png"
@@ -65,24 +66,24 @@ def texts(
         links[group] += f"\n![greedy return over environment steps]({_relative(picture, page)})\n"
     text += links[TARGETS]
     if any(results[name] for name, row in ROWS.items() if row.group == APART):
-        text += prose.APART_HEAD + "\n" + apart_table(results) + "\n"
+        text += prose.APART_HEAD + "\n" + apart_table(results, link) + "\n"
     if any(results[name] for name, row in ROWS.items() if row.group == DEFAULTS):
         text += prose.DEFAULTS_HEAD.format(seeds=DEFAULT_SEEDS)
-        text += "".join("\n" + defaults_table(results, tasks) + "\n" for tasks in (DISCRETE, CONTINUOUS))
+        text += "".join("\n" + defaults_table(results, tasks, link) + "\n" for tasks in (DISCRETE, CONTINUOUS))
     if any(results[name] for name, row in ROWS.items() if row.group == ABLATIONS):
         text += (
             prose.ABLATION_HEAD.format(updates=UPDATES, baseline=BASELINE)
             + "\n"
-            + ablations_table(results, ABLATIONS)
+            + ablations_table(results, ABLATIONS, link=link)
             + "\n"
             + links[ABLATIONS]
         )
     if any(results[name] or so_far[name] for name, row in ROWS.items() if row.group == PARTS):
         text += prose.PARTS_HEAD.format(steps=PARTS_STEPS, seeds=PARTS_SEEDS)
-        text += "\n" + ablations_table(results, PARTS, so_far) + "\n" + links[PARTS]
+        text += "\n" + ablations_table(results, PARTS, so_far, link=link) + "\n" + links[PARTS]
     if any(results[name] or so_far[name] for name, row in ROWS.items() if row.group == CONTROL):
         text += prose.CONTROL_HEAD.format(seeds=CONTROL_SEEDS)
-        text += "\n" + control_table(results, so_far) + "\n" + links[CONTROL]
+        text += "\n" + control_table(results, so_far, link) + "\n" + links[CONTROL]
     text += prose.ORIGINS
     found = {page: text, **({} if agents is None else readmes.texts(results, agents))}
     if replay_page is not None:
@@ -98,7 +99,7 @@ COLUMNS = "target, by | score | seeds confirmed | steps, median (least to most)"
 SOURCES = "seeds; processor; date"
 
 
-def targets_table(results: Results) -> str:
+def targets_table(results: Results, link: Link = unlinked) -> str:
     """One line a row; rows that were not run say so."""
     out = [
         f"| environment | agent | {COLUMNS} | processor time, median | reached | {SOURCES} |",
@@ -106,8 +107,9 @@ def targets_table(results: Results) -> str:
     ]
     for name, row in ROWS.items():
         if row.group == TARGETS:
-            agent = row.agent + (" (defaults)" if row.takes_defaults else "")
-            start, runs = f"| {row.where} | {agent} | {row.reach:g}, {row.by:,}", results[name]
+            runs = results[name]
+            agent = (link(row.agent, name) if runs else row.agent) + (" (defaults)" if row.takes_defaults else "")
+            start = f"| {row.where} | {agent} | {row.reach:g}, {row.by:,}"
             if runs:
                 times = [run["cpu_seconds"] for run in runs if run["cpu_seconds"] is not None]
                 time = f"{statistics.median(times):,.0f} s" if times else "-"
@@ -117,19 +119,19 @@ def targets_table(results: Results) -> str:
     return "\n".join(out)
 
 
-def apart_table(results: Results) -> str:
+def apart_table(results: Results, link: Link = unlinked) -> str:
     """One line a row that was run."""
     out = [f"| environment | agent | runner | {COLUMNS} | reached | {SOURCES} |", "|---" * 9 + "|"]
     for name, row in ROWS.items():
         runs = results[name]
         if row.group == APART and runs:
             runner = row.runner if row.num_shards == 1 else f"{row.runner}, {row.num_shards} shards"
-            start = f"| {row.task} | {row.learner} | {runner} | {row.reach:g}, {row.by:,}"
+            start = f"| {row.task} | {link(row.learner, name)} | {runner} | {row.reach:g}, {row.by:,}"
             out.append(f"{start} | {_reached(row, runs)} | {verdict(row, runs)} | {_sources(runs)} |")
     return "\n".join(out)
 
 
-def defaults_table(results: Results, tasks: dict[str, tuple[float, int]]) -> str:
+def defaults_table(results: Results, tasks: dict[str, tuple[float, int]], link: Link = unlinked) -> str:
     """One line an agent, one column a task."""
     heads = [f"{env_id}: {reach:g}, {by:,}" for env_id, (reach, by) in tasks.items()]
     out = [f"| agent | {' | '.join(heads)} |", "|---" * (1 + len(tasks)) + "|"]
@@ -138,7 +140,7 @@ def defaults_table(results: Results, tasks: dict[str, tuple[float, int]]) -> str
         if not tasks.keys() <= known.keys():
             continue
         cells = [
-            _default_cell(ROWS[names[agent, env_id]], results[names[agent, env_id]])
+            _default_cell(ROWS[names[agent, env_id]], results[names[agent, env_id]], link)
             if (agent, env_id) in names
             else "preset"
             for env_id in tasks
@@ -147,12 +149,13 @@ def defaults_table(results: Results, tasks: dict[str, tuple[float, int]]) -> str
     return "\n".join(out)
 
 
-def _default_cell(row: Row, runs: list[Run]) -> str:
+def _default_cell(row: Row, runs: list[Run], link: Link) -> str:
     if not runs:
         return "not run yet"
     reached, median = sum(map(scores.reached, runs)), scores.median_steps(runs)
     steps = f", {readmes.thousands(round(median))}" if math.isfinite(median) else f", > {readmes.thousands(row.by)}"
-    return f"{statistics.mean(scores.of_last_weights(runs)):.0f}{scores.mark(runs)}; {reached} of {len(runs)}{steps}"
+    mean = link(f"{statistics.mean(scores.of_last_weights(runs)):.0f}", row.name)
+    return f"{mean}{scores.mark(runs)}; {reached} of {len(runs)}{steps}"
 
 
 def _reached(row: Row, runs: list[Run]) -> str:
@@ -190,15 +193,15 @@ def failed_confirmations(results: Results) -> str:
     )
 
 
-def ablations_table(results: Results, group: str, so_far: Results | None = None) -> str:
+def ablations_table(results: Results, group: str, so_far: Results | None = None, *, link: Link = unlinked) -> str:
     """One line for each row of a group that was run, and for each run that was interrupted."""
     out = ["| row | seeds | environment steps | mean of the curve | last weights |", "|---|---|---|---|---|"]
     for name, row in ROWS.items():
         runs = results[name]
         if row.group == group and runs:
-            out.append(f"| {name} | {scores.seeds(runs)} | {row.by:,} | {_of_curves(row, runs)} |")
+            out.append(f"| {link(name, name)} | {scores.seeds(runs)} | {row.by:,} | {_of_curves(row, runs)} |")
         if row.group == group and so_far is not None:
-            out.extend(f"| {name} | {' | '.join(unfinished.cells(row, run))} |" for run in so_far[name])
+            out.extend(f"| {link(name, name)} | {' | '.join(unfinished.cells(row, run))} |" for run in so_far[name])
     return "\n".join(out)
 
 
@@ -208,7 +211,7 @@ def _of_curves(row: Row, runs: list[Run]) -> str:
     return f"{scores.score(means)} | {scores.score(scores.of_last_weights(runs))}{scores.mark(runs)}"
 
 
-def control_table(results: Results, so_far: Results) -> str:
+def control_table(results: Results, so_far: Results, link: Link = unlinked) -> str:
     """One line for each walker and agent, and for each run that was interrupted; agents that were not run say so."""
     out = [
         "| environment | agent | seeds | steps | mean of the curve | last weights | processor time, median |",
@@ -217,7 +220,8 @@ def control_table(results: Results, so_far: Results) -> str:
     for name, row in ROWS.items():
         if row.group == CONTROL:
             runs = results[name]
-            start = f"| {row.env_id} | {row.learner}"
+            learner = link(row.learner, name) if runs or so_far[name] else row.learner
+            start = f"| {row.env_id} | {learner}"
             if runs:
                 times = [run["cpu_seconds"] for run in runs if run["cpu_seconds"] is not None]
                 time = f"{statistics.median(times):,.0f} s" if times else "-"

@@ -289,7 +289,7 @@ def test_parts_of_rainbow_are_a_table_and_a_picture_of_their_own(learn: Any) -> 
     assert "Parts of Rainbow" not in learn.report.texts(results, page.parent, page)[page]
     results[row.name] = [scored(run_of(row, 0), 90.0) | {"curve": [[25_000, 3.0], [50_000, 5.0], [250_000, 5.0]]}]
     text = learn.report.texts(results, page.parent, page)[page].partition("## Parts of Rainbow")[2]
-    assert "| parts-spectral | 0 | 250,000 | 4.8 | 90.0 |" in text
+    assert "| [parts-spectral](parts-spectral) | 0 | 250,000 | 4.8 | 90.0 |" in text
     assert "(parts-of-rainbow.png)" in text
     assert not any(one.group == learn.rows.PARTS for one in map(learn.rows.ROWS.get, learn.rows.DEFAULT))
 
@@ -304,8 +304,8 @@ def test_walkers_are_a_table_and_pictures_of_their_own_next_to_another_library(l
         results[name] = [{**known, "curve": curve, "mean_return": returns}]
     results["control-hopper-sb3-sac"][0] = scored(results["control-hopper-sb3-sac"][0], 95.0)
     text = learn.report.texts(results, page.parent, page)[page].partition("## Walkers")[2]
-    assert "| Hopper-v5 | sac | 0 | 300 k | 120.0 | 120.0 * | 7 s |" in text
-    assert "| Hopper-v5 | sb3: sac | 0 | 300 k | 80.0 | 95.0 | 7 s |" in text
+    assert "| Hopper-v5 | [sac](control-hopper-sac) | 0 | 300 k | 120.0 | 120.0 * | 7 s |" in text
+    assert "| Hopper-v5 | [sb3: sac](control-hopper-sb3-sac) | 0 | 300 k | 80.0 | 95.0 | 7 s |" in text
     assert "| Hopper-v5 | ppo | not run yet | 1000 k | | | |" in text
     assert "| Hopper-v5 | sac, `layer_norm=true` | not run yet | 300 k | | | |" in text
     assert text.count("![") == 1
@@ -390,7 +390,7 @@ def test_the_page_about_replay_has_a_table_and_a_picture_of_each_game_that_was_r
     assert "Breakout" not in text
     assert "(replay-space_invaders.png)" in text
     assert text.count("| not run yet | | | | |") == len(rows.REPLAYS) - 1
-    assert "`noisy=false`, `n_step=1` | 0 to 1 | 1000 k | 2.0 | 400.5 | AMD EPYC; 2026-11-28 |" in text
+    assert "`noisy=false`, `n_step=1`](replay-space_invaders-priorities) | 0 to 1 | 1000 k | 2.0 | 400.5 | AMD" in text
     assert "Young & Tian 2019 have 44 with DQN and 13 without replay" in text
     assert replays.best("space_invaders", results) == ""
     for way, returns in (

@@ -43,7 +43,8 @@ def test_the_navigation_names_each_page_once() -> None:
     missing = [name_of(page) for page in pages() if name_of(page) not in named]
     assert missing == [], "add them to docs/navigation.toml"
     assert [path for path, count in named.items() if count > 1] == []
-    made = {*module("reference").PAGES, module("reference").INDEX, module("command_line").PAGE}
+    made = {*module("reference").PAGES, module("reference").INDEX}
+    made |= {module("command_line").PAGE, module("settings").PAGE}
     assert [path for path in named if not (ROOT / path).exists() and path not in made] == []
 
 
@@ -145,6 +146,15 @@ def test_links_between_files_become_links_between_pages() -> None:
     assert tree.moved("[f](../decisions)", "docs/concepts/sample.md") == "[f](../decisions/index.md)"
     with pytest.raises(tree.LinkError, match=r"Cargo\.lock: add \.lock to SHOWN or COPIED"):
         tree.moved("[g](Cargo.lock)", "README.md")
+
+
+@pytest.mark.usefixtures("website")
+def test_the_folder_of_a_row_of_the_results_lists_the_file_of_each_seed() -> None:
+    tree = module("tree")
+    row = "benchmarks/results/learn/cartpole-dqn"
+    assert f"{row}/seed-100.json" in tree.reachable([row])
+    assert tree.text_of(row, listed=True).startswith("# Cartpole-dqn\n\n- [seed-100.json](seed-100.json)\n")
+    assert tree.reachable(["benchmarks/results/learn"]) == ["benchmarks/results/learn"]
 
 
 @pytest.mark.usefixtures("website")

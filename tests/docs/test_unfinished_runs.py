@@ -52,10 +52,10 @@ def test_an_interrupted_run_is_a_line_and_a_curve_until_it_is_finished(learn: An
     learn.unfinished.collect(results, folders)
     text, about_replay = pages(learn, results, tmp_path)
     cells = "| 1, unfinished | 120 k of {} k | - | last evaluation: 7.0 |"
-    assert f"| Hopper-v5 | td3 {cells.format(300)} |" in text
+    assert f"| Hopper-v5 | [td3](results/{WALKER}) {cells.format(300)} |" in text
     assert "| Hopper-v5 | td3 | not run yet" not in text
-    assert f"| {PART} {cells.format(250)}" in text
-    assert f"| apex-dqn {cells.format('1,000')}" in about_replay
+    assert f"| [{PART}](results/{PART}) {cells.format(250)}" in text
+    assert f"| [apex-dqn](results/{GAME}) {cells.format('1,000')}" in about_replay
     drawn = learn.curves.pictures(learn.scores.read(results), learn.unfinished.read(results))
     assert {name: [run.agent for run in runs] for name, runs in drawn.items()} == {
         "control-Hopper-v5": ["td3 (unfinished)"],
@@ -84,7 +84,10 @@ def test_a_run_of_another_library_has_its_curve_from_its_newest_state(learn: Any
         (state / "progress.json").write_text(json.dumps({"curve": [[steps, 3.0]]}))
     learn.unfinished.collect(results, folders)
     text, _ = pages(learn, results, tmp_path)
-    assert "| Hopper-v5 | sb3: sac | 0, unfinished | 100 k of 300 k | - | last evaluation: 3.0 | |" in text
+    assert (
+        f"| Hopper-v5 | [sb3: sac](results/{OTHERS}) | 0, unfinished | 100 k of 300 k | - | last evaluation: 3.0 | |"
+        in text
+    )
 
 
 def test_runs_that_stop_at_a_target_and_runs_without_an_evaluation_are_not_published(

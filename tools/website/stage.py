@@ -8,12 +8,16 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from website import command_line, navigation, reference, tree
+from website import command_line, navigation, reference, settings, tree
 
 
 def pages() -> dict[str, str | Path]:
     """Each page's Markdown, and the file that is to be copied, by its place on the site."""
-    made: dict[str, str] = {**reference.pages(), command_line.PAGE: command_line.page()}
+    made: dict[str, str] = {
+        **reference.pages(),
+        command_line.PAGE: command_line.page(),
+        settings.PAGE: settings.page(),
+    }
     sections = navigation.read()
     listed = [path for path in navigation.paths(sections) if path not in made]
     found: dict[str, str | Path] = dict(made)

@@ -31,6 +31,8 @@ SHOWN = {
 }
 #: Endings of files that the site has as they are.
 COPIED = {".png", ".svg", ".json"}
+#: The folder with a folder for each row of the results, and in it a file for each seed.
+RUNS = ROOT / "benchmarks" / "results" / "learn"
 #: A page that the search leaves out and that no navigation names.
 UNLISTED = "---\norphan: true\nnosearch: true\n---\n\n"
 
@@ -117,6 +119,8 @@ def text_of(path: str, *, listed: bool) -> str:
 def _listed(folder: Path) -> list[str]:
     """The files that the page of a folder lists."""
     endings = {".md"} if folder.is_relative_to(ROOT / "benchmarks") else {".md", ".py", ".rb"}
+    if folder.is_relative_to(RUNS) and folder != RUNS:
+        endings = {".json"}
     found = (file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.suffix in endings)
     return sorted(name for name in found if not name.rpartition("/")[2].startswith("_"))
 
@@ -127,7 +131,7 @@ def _folder(path: str) -> str:
         file = ROOT / path / name
         link = os.path.relpath(place(f"{path}/{name}"), os.path.dirname(place(path)))
         title = file.read_text().partition("\n")[0].removeprefix("# ") if file.suffix == ".md" else name
-        summary = f": {_summary(file)}" if file.suffix != ".md" else ""
+        summary = f": {text}" if (text := _summary(file)) else ""
         rows.append(f"- [{title}]({link}){summary}")
     heading = path.removeprefix("docs/").rpartition("/")[2].capitalize()
     return f"# {heading}\n\n" + "\n".join(rows) + "\n"

@@ -241,9 +241,13 @@ class NoisySettings(CorrelatedSettings):
     """Settings of a deterministic policy network, its critics, and the exploration noise."""
 
     policy_hidden: tuple[int, ...]
+    """Widths of the hidden layers of the policy network."""
     critic_hidden: tuple[int, ...]
+    """Widths of the hidden layers of each critic."""
     policy_learning_rate: float
+    """The learning rate of the policy network."""
     critic_learning_rate: float
+    """The learning rate of the critics."""
     noise_sigma: float
     """Standard deviation of the exploration noise, in units where actions span [-1, 1]."""
     random_steps: int

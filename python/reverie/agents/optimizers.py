@@ -26,6 +26,7 @@ class RateSettings:
     """Settings of agents with one learning rate, which may fall during a run."""
 
     learning_rate: float
+    """The step size of the optimiser, at the start."""
     anneal_updates: int = 0
     """Updates over which the rate falls in a line to `anneal_to` of it, and stays there; 0 keeps it as it is."""
     anneal_to: float = 0.05

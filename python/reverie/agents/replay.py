@@ -19,15 +19,21 @@ class ReplaySettings:
     """Settings of actors and of the table: items, ratio of draws to inserts, capacity."""
 
     num_actors: int
+    """Actors, each with its own environments and policy."""
     envs_per_actor: int
+    """Environments that an actor steps together."""
     n_step: int
+    """Steps whose rewards an item adds before it bootstraps; fewer at the end of an episode."""
     discount: float
+    """gamma: the discount of rewards for each step."""
     batch_size: int
+    """Items in an update."""
     samples_per_insert: float
     """Average number of draws of an item; the table's limiter keeps this ratio."""
     learning_starts: int
     """Items in the table before the first update."""
     capacity: int
+    """Items in the table; a full table evicts one for each new one."""
     weights_period: int
     """Steps of an actor's vector of environments between two checks for newer weights."""
 

@@ -16,9 +16,13 @@ class ApexDpgConfig(replay.PrioritizedSettings):
     """Names follow the paper's appendix where it has one."""
 
     policy_hidden: tuple[int, ...]
+    """Widths of the hidden layers of the policy network."""
     critic_hidden: tuple[int, ...]
+    """Widths of the hidden layers of the critic."""
     policy_learning_rate: float
+    """The learning rate of the policy network."""
     critic_learning_rate: float
+    """The learning rate of the critic."""
     action_gradient_clip: float
     """The gradient of q with respect to the action is clipped to this much either way, element by element."""
     target_rate: float = 0.0

@@ -26,8 +26,11 @@ class ApexDqnConfig(replay.PrioritizedSettings, HoldSettings, RateSettings, Munc
     hidden: tuple[int, ...]
     """Widths of the hidden layers of the dueling network."""
     optimizer_epsilon: float
+    """Added to the denominator of the optimiser's steps; of RMSProp under its root."""
     huber_delta: float
+    """The absolute TD error above which the loss is linear."""
     max_grad_norm: float
+    """Gradients with a larger norm are scaled down to it."""
     target_rate: float = 0.0
     """tau: how far the target moves to the online network at every update; 0 copies every `target_period`."""
     target_period: int
@@ -39,7 +42,9 @@ class ApexDqnConfig(replay.PrioritizedSettings, HoldSettings, RateSettings, Munc
     first_priority: str = "td_error"
     """Priority of new items: the actor's "td_error", or the "max" of the table (Schaul et al. 2016)."""
     epsilon_base: float = 0.4
+    """Epsilon of the first of all N environments; environment i has `base ** (1 + alpha * i / (N - 1))`, the ladder."""
     epsilon_alpha: float = 7.0
+    """alpha of the ladder: how much less each next environment explores."""
     single_env_decay_steps: int = 10_000
     """With a single environment, epsilon goes down the ladder over this number of steps."""
 

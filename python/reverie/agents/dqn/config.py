@@ -17,15 +17,21 @@ class DqnConfig(replay.HindsightSettings, HoldSettings, MunchausenSettings):
     """Names follow the paper's table of hyperparameters where it has one."""
 
     hidden: tuple[int, ...]
+    """Widths of the hidden layers."""
     learning_rate: float
+    """The learning rate of Adam."""
     adam_epsilon: float
+    """Added to the denominator of Adam's steps."""
     huber_delta: float
     """The paper clips the error term to [-1, 1]: a Huber loss with delta 1."""
     max_grad_norm: float
+    """Gradients with a larger norm are scaled down to it."""
     target_period: int
     """Updates between two copies into the target network."""
     epsilon_start: float
+    """The probability of a random action at the first step."""
     epsilon_end: float
+    """The probability of a random action from step `epsilon_steps` on."""
     epsilon_steps: int
     """Environment steps, of all actors together, over which epsilon falls in a line."""
     layer_norm: bool = False

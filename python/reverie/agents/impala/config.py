@@ -21,7 +21,9 @@ class ImpalaConfig(RateSettings):
     """Names follow the paper's where it has one."""
 
     num_actors: int
+    """Actors, each with its own environments and policy."""
     envs_per_actor: int
+    """Environments that an actor steps together."""
     hidden: tuple[int, ...]
     """Widths of the hidden layers of the policy network, and of the value network."""
     unroll_length: int
@@ -31,6 +33,7 @@ class ImpalaConfig(RateSettings):
     queue_capacity: int
     """The largest number of unrolls that wait for the learner, and so of how far actors may run ahead of it."""
     discount: float
+    """gamma: the discount of rewards for each step."""
     rho_bar: float
     """Truncates the importance weights of the temporal differences; it sets the limit of the values."""
     c_bar: float
@@ -38,10 +41,15 @@ class ImpalaConfig(RateSettings):
     trace_lambda: float
     """Also shortens the trace (the paper's remark 2); 1 for the paper's own results."""
     value_coefficient: float
+    """The weight of the value's loss."""
     entropy_coefficient: float
+    """The weight of the policy's entropy, which the loss rewards."""
     rmsprop_decay: float
+    """The decay of RMSProp's mean of squared gradients."""
     rmsprop_epsilon: float
+    """Added to the denominator of RMSProp's steps."""
     max_grad_norm: float
+    """Gradients with a larger norm are scaled down to it."""
     noise_theta: float = 1.0
     """The rate per step at which the random numbers of actors' draws forget; 1 draws those of each step independently.
     Below 1 actions last. For outputs that are given a draw has the policy's law; observations carry the noise of the

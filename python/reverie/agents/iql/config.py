@@ -16,9 +16,11 @@ class IqlConfig(DatasetSettings):
     """Names follow the paper where it has one. With a `dataset`, steps of a run are rows that were read of it."""
 
     policy_hidden: tuple[int, ...]
+    """Widths of the hidden layers of the policy network."""
     critic_hidden: tuple[int, ...]
     """Widths of the hidden layers of each critic, and of the value network."""
     policy_learning_rate: float
+    """The learning rate of the policy network."""
     critic_learning_rate: float
     """Also of the value network."""
     expectile: float

@@ -22,13 +22,17 @@ class PpoConfig(RateSettings):
     """Names follow the paper's where it has one."""
 
     num_actors: int
+    """Actors, each with its own environments and policy."""
     envs_per_actor: int
+    """Environments that an actor steps together."""
     hidden: tuple[int, ...]
     """Widths of the hidden layers of the policy network, and of the value network."""
     unroll_length: int
     """T: steps of every environment between two updates."""
     discount: float
+    """gamma: the discount of rewards for each step."""
     gae_lambda: float
+    """lambda of generalised advantage estimation: 0 bootstraps after one step, 1 only where an unroll ends."""
     epochs: int
     """K: passes over a batch in one update."""
     minibatch_size: int
@@ -36,9 +40,13 @@ class PpoConfig(RateSettings):
     clip: float
     """epsilon of the clipped surrogate."""
     value_coefficient: float
+    """The weight of the value's loss."""
     entropy_coefficient: float
+    """The weight of the policy's entropy, which the loss rewards."""
     adam_epsilon: float
+    """Added to the denominator of Adam's steps."""
     max_grad_norm: float
+    """Gradients with a larger norm are scaled down to it."""
     anneal_clip: bool = True
     """Whether the clip falls as the rate does."""
     value_clip: float = 0.0

@@ -26,6 +26,7 @@ class R2d2Config(replay.PrioritizedSettings, HoldSettings, RateSettings):
     hidden: tuple[int, ...]
     """Widths of the layers between an observation and the LSTM."""
     lstm_units: int
+    """The width of the LSTM."""
     sequence_length: int
     """Steps of a sequence to learn from."""
     sequence_period: int
@@ -33,7 +34,9 @@ class R2d2Config(replay.PrioritizedSettings, HoldSettings, RateSettings):
     burn_in: int
     """Steps before these that only warm up the recurrent state, which begins as the actor's at the first of them."""
     optimizer_epsilon: float
+    """Added to the denominator of the optimiser's steps."""
     max_grad_norm: float
+    """Gradients with a larger norm are scaled down to it."""
     target_period: int
     """Updates between two copies into the target network."""
     priority_eta: float = 0.9
@@ -41,7 +44,9 @@ class R2d2Config(replay.PrioritizedSettings, HoldSettings, RateSettings):
     rescale_epsilon: float = 1e-3
     """Epsilon of the value rescaling `h(x) = sign(x) (sqrt(|x| + 1) - 1) + epsilon x` (section 2.3)."""
     epsilon_base: float = 0.4
+    """Epsilon of the first of all N environments; environment i has `base ** (1 + alpha * i / (N - 1))`, the ladder."""
     epsilon_alpha: float = 7.0
+    """alpha of the ladder: how much less each next environment explores."""
     single_env_decay_steps: int = 10_000
     """With a single environment, epsilon goes down the ladder over this number of steps."""
 

@@ -53,11 +53,15 @@ class RainbowConfig(replay.MaybePrioritizedSettings, HoldSettings, RateSettings,
     """Whether the layers before the head, convolutions and shared ones, have their weights divided by the largest
     singular value (Miyato et al. 2018). Refused where there is none."""
     epsilon_start: float = 1.0
+    """The probability of a random action at the first step."""
     epsilon_end: float = 0.05
+    """The probability of a random action from step `epsilon_steps` on."""
     epsilon_steps: int = 10_000
     """Environment steps, of all actors together, over which epsilon falls in a line."""
     adam_epsilon: float
+    """Added to the denominator of Adam's steps."""
     max_grad_norm: float
+    """Gradients with a larger norm are scaled down to it."""
     target_period: int
     """Updates between two copies into the target network."""
     target_rate: float = 0.0

@@ -16,9 +16,13 @@ class SacConfig(continuous.EnsembleSettings, CorrelatedSettings):
     """Names follow the second paper where it has one."""
 
     policy_hidden: tuple[int, ...]
+    """Widths of the hidden layers of the policy network."""
     critic_hidden: tuple[int, ...]
+    """Widths of the hidden layers of each critic."""
     policy_learning_rate: float
+    """The learning rate of the policy network."""
     critic_learning_rate: float
+    """The learning rate of the critics."""
     temperature_learning_rate: float
     """0 keeps the temperature where it starts."""
     initial_temperature: float

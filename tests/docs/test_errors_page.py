@@ -1,0 +1,49 @@
+"""docs/guides/errors.md names every public error, and attributes that it has."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import reverie
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "errors.md"
+#: Words in code font in a row that are no attributes of its error.
+OTHERS = {"patience", "max_connections", "max_size", "timeout", "columns"}
+
+
+def errors_of(module: object) -> dict[str, type[BaseException]]:
+    """The public exceptions of a module, by name."""
+    names: list[str] = module.__all__  # type: ignore[attr-defined]
+    found = {name: getattr(module, name) for name in names}
+    return {name: one for name, one in found.items() if isinstance(one, type) and issubclass(one, Exception)}
+
+
+def test_the_page_names_every_public_error_of_the_package() -> None:
+    from reverie import errors
+
+    page = PAGE.read_text()
+    assert {"RaggedError", "ServerRestartedWarning"} <= errors_of(errors).keys()
+    assert [name for name in [*errors_of(errors), *errors_of(reverie)] if f"`{name}`" not in page] == []
+
+
+def test_the_page_names_every_public_error_of_agents_and_runners() -> None:
+    pytest.importorskip("torch")
+    from reverie import agents, runners
+
+    page = PAGE.read_text()
+    named = {**errors_of(agents), **errors_of(runners)}
+    assert {"RoleError", "UnknownAgentError"} <= named.keys()
+    assert [name for name in named if f"`{name}`" not in page] == []
+
+
+def test_the_attributes_to_look_at_are_those_of_the_error() -> None:
+    rows = re.findall(r"^\| `(\w+Error)` \| (.*?) \| (.*?) \| .* \|$", PAGE.read_text(), re.MULTILINE)
+    assert len(rows) > 10
+    wrong = []
+    for name, _, look in rows:
+        error = errors_of(reverie)[name]("text")
+        wrong += [(name, one) for one in re.findall(r"`(\w+)`", look) if one not in OTHERS and not hasattr(error, one)]
+    assert wrong == []
