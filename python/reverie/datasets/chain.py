@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from reverie import _checks, _native
+from reverie._forks import OwnerProcess
 from reverie.specs import TensorSpec
 
 __all__ = ["Dataset"]
@@ -149,7 +150,8 @@ class Dataset(Iterable[Any]):
     def prefetch(self, buffer_size: int) -> Dataset:
         """Makes up to `buffer_size` elements ahead, on a thread of its own that ends with the iterator. -1: a few.
 
-        Elements that were made ahead and not read are dropped; of a table that is consumed they are in it no more.
+        Elements that were made ahead and not read are dropped; of a table that is consumed they are in it no more. In
+        a forked child, an iterator that the parent process made raises ForkedError.
         """
         size = _AUTOTUNED if buffer_size == -1 else _checks.count("buffer_size", buffer_size, 0)
         if size == 0:
@@ -209,6 +211,7 @@ class _Ahead(Iterator[Any]):
     def __init__(self, dataset: Dataset, size: int) -> None:
         self._ready: queue.Queue[tuple[bool, Any]] = queue.Queue(size)
         self._stop = threading.Event()
+        self._process = OwnerProcess("iterator of a prefetched dataset")
         self._ended: tuple[bool, Any] | None = None
         thread = threading.Thread(
             target=_make_ahead, args=(dataset, self._ready, self._stop), name="reverie-dataset", daemon=True
@@ -216,6 +219,7 @@ class _Ahead(Iterator[Any]):
         thread.start()
 
     def __next__(self) -> Any:
+        self._process.check()
         if self._ended is None:
             is_element, value = self._ready.get()
             if is_element:
