@@ -61,7 +61,8 @@ class Batches(Iterator[Batch]):
         windows: (length, burn_in, borders) of `client.windows`.
         convert: a function that is applied to every batch, on the reader's thread.
         send: a function that converts batches in its place, on a thread of its own, if `sent_ahead` is above 0.
-        sent_ahead: the largest number of batches that are sent before they are read, beside those of `prefetch`.
+        sent_ahead: the largest number of batches that are sent before they are read, in addition to those of
+            `prefetch`.
         seed: of annealed shares: the draws of a table in a batch are its exact number rounded down or up by a random
             number of this seed and the batch, so that their expectation is exact. None takes a random seed.
 

@@ -221,7 +221,7 @@ class TrajectoryDataset(_TableDataset):
     def _batches(self, batch_size: int, drop_remainder: bool) -> Iterator[ReplaySample]:
         client = _client(self._client_or_address)
         ahead = None if self._in_flight <= batch_size else -(-self._in_flight // batch_size)
-        prefetch = 0 if client._consumes(self._table) else ahead
+        prefetch = ahead if ahead is None or not client._consume([self._table]) else 0
         batches = client.batches(
             self._table, batch_size, prefetch=prefetch, max_samples=self._max_samples, timeout=self._timeout
         )
