@@ -18,7 +18,7 @@ __all__ = ["Send", "Sender"]
 #: to the thread that will use it. The memory of a batch over a network is one of few slots, which others wait for.
 Send = Callable[[Batch], tuple[Batch, Callable[[], Batch]]]
 
-#: Seconds that the thread waits for a batch before it looks whether it is to stop.
+#: Seconds that the thread waits for a batch before it checks whether to stop.
 POLL_SECONDS = 0.1
 
 
