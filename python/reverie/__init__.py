@@ -55,7 +55,7 @@ from reverie.writers import (
 _hook.install(_sys.modules[__name__])
 
 __version__: str
-"""Of the installed package."""
+"""The version of the installed package."""
 if _typing.TYPE_CHECKING:
     # Names of dm-reverb, which are loaded when they are first used: `ported/names.py`.
     from reverie import info as info

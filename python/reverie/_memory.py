@@ -8,6 +8,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from reverie._log import logger
+
 __all__ = ["Division", "allowed", "divide", "physical_memory"]
 
 #: A server uses at most this part of the memory of its process; the rest is for the program around it.
@@ -40,6 +42,17 @@ class Division:
             f"uses at most {_size(self.memory)} of memory ({self.why}): tables {_size(self.tables)} ({self.setting}),"
             f" connections {_size(self.network)}"
         )
+
+    def log(self, address: str) -> None:
+        """Logs the division of the server at `address`, and warns where connections have less than their part."""
+        logger().info("%s %s", address, self)
+        if self.memory < self.tables + self.network:
+            logger().warning(
+                "%s: %s leaves less than %d bytes of memory for connections; lower it, or raise max_memory",
+                address,
+                self.setting,
+                self.network,
+            )
 
 
 def divide(max_memory: int | None, max_bytes: int | None, setting: str = "max_bytes") -> Division:

@@ -1,4 +1,4 @@
-"""The engine, in Rust. Nobody imports it but `reverie` itself."""
+"""The engine, in Rust. Private: only `reverie` imports it."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, Self, final, overload
@@ -312,7 +312,7 @@ class Client:
                 each would take a round trip for its keys. Rows go in in the order of the calls. The client's
                 `max_in_flight_bytes` or 4,096 calls may be unanswered; the next then waits for room, `timeout` seconds
                 at most, and inserts nothing where that is too short. What fails later is counted
-                (`client.info().unheard_errors`), and the first failure logged. `flush` waits for all.
+                (`client.info().unawaited_errors`), and the first failure logged. `flush` waits for all.
             shard: the index of the server, of several; None takes those that can be reached in turns. "max" is the
                 largest priority of that server. A call whose server is lost while it waits goes on until its `timeout`;
                 the next call uses another.
@@ -343,7 +343,7 @@ class Client:
     def flush(self, timeout: float | None = None, *, durable: bool = False) -> None:
         """Waits until all that this client sent with `wait=False` is done, or has failed.
 
-        Failures are not raised here: they are counted (`client.info().unheard_errors`) and logged as ever.
+        Failures are not raised here: they are counted (`client.info().unawaited_errors`) and logged as ever.
 
         Args:
             timeout: seconds to wait; None takes the client's default.
@@ -430,7 +430,7 @@ class Client:
             timeout: seconds that the server may take to answer, or with `wait=False` to answer earlier ones while 1,024
                 of them are under way; in-process there is nothing to wait for.
             wait: False waits for no answer, and returns None: a learner needs none, and over a network it takes a
-                round trip. What fails is then counted (`client.info().unheard_errors`), and the first failure logged.
+                round trip. What fails is then counted (`client.info().unawaited_errors`), and the first failure logged.
 
         Raises:
             ValueError: for arrays of different lengths, or a priority that the table's selectors refuse (then nothing

@@ -166,20 +166,24 @@ def of_journal(journal: Journal, checkpointer: CheckpointerBase | None) -> Check
     return checkpointer
 
 
+def checkpoints_of(checkpointer: CheckpointerBase, server: _native.Server) -> _native.Checkpoints:
+    """The checkpoints of a new server, which `start` starts."""
+    return _native.Checkpoints(server, checkpointer.path, keep=checkpointer.keep, max_age=checkpointer.max_age)
+
+
 def start(
+    checkpoints: _native.Checkpoints,
     checkpointer: CheckpointerBase,
-    server: _native.Server,
     checkpoint: str | None,
     journal: Journal | None,
     restore_config: RestoreConfig,
     *,
     listens: bool,
-) -> _native.Checkpoints:
+) -> None:
     """Starts the checkpoints of a new server: restores `checkpoint` or a journal, and logs that in one line.
 
     Draws that clients held when the journal ended wait for these clients if the server `listens`.
     """
-    checkpoints = _native.Checkpoints(server, checkpointer.path, keep=checkpointer.keep, max_age=checkpointer.max_age)
     restored = None
     if journal is not None:
         restored = checkpoints.recover(saved_limits=restore_config == "checkpoint", holds_leases=listens)
@@ -201,4 +205,3 @@ def start(
     log_bytes = None if journal is None else journal.checkpoint_bytes
     if checkpointer.period is not None or log_bytes is not None:
         checkpoints.start(period=checkpointer.period, log_bytes=log_bytes)
-    return checkpoints

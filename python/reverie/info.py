@@ -228,14 +228,14 @@ class Info:
     """The bytes that it keeps at most; see `Client`."""
     max_connections: int | None = None
     """Clients that the server accepts at a time, for each transport; None for a client in the server's process."""
-    unheard_errors: int = 0
+    unawaited_errors: int = 0
     """Inserts and updates with `wait=False` that failed."""
     network_bytes: int = 0
     """Bytes that connections make the server hold: batches on their way over gRPC, cells that no item has, inserts that
-    wait, answers that were not acknowledged. Shared memory is not counted. 0 of a server in this process."""
+    wait, answers that were not acknowledged. Shared memory is not counted. 0 for a server in this process."""
     max_network_bytes: int | None = None
-    """The bound of these and of shared memory together; None for a server in this process, of which no connection is
-    asked."""
+    """The bound of these and of shared memory together; None for a server in this process, which has no
+    connections."""
     max_memory: int | None = None
     """The limit of the server's memory in total: `Server(max_memory=)`."""
     journal: JournalInfo | None = None

@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import Any, final
 
 from reverie import _checks, _native, tokens
-from reverie import tls as pem
 from reverie.tls import ServerTLS
 from reverie.tokens import Token
 
@@ -24,7 +23,7 @@ class Page:
     address: str | int
     """`HOST:PORT`, or a port of 127.0.0.1; port 0 takes a free one."""
     token: str | Token | None = dataclasses.field(default=None, repr=False)
-    """What readers must show. Off loopback there must be one."""
+    """The token that readers must present; required off loopback."""
     tls: ServerTLS | None = dataclasses.field(default=None, repr=False)
     """Certificates. Off loopback there must be some, unless `insecure`."""
     insecure: bool = False
@@ -49,8 +48,8 @@ class Page:
                     " text (insecure=True, --insecure)"
                 )
         if tls is not None:
-            authorities = None if tls.client_ca is None else pem.read("client_ca", tls.client_ca)
-            tls = ServerTLS(pem.read("certificate", tls.cert), pem.read("key", tls.key), authorities)
+            (cert, key), client_ca = tls.read()
+            tls = ServerTLS(cert, key, client_ca)
         return Page(f"{host}:{port}", token, tls, self.insecure)
 
     @property
@@ -76,10 +75,7 @@ class Page:
         """Opens it at a server. ValueError for an address that is in use, or not safe."""
         page = self.checked()
         host, port = _checks.host_and_port("http", page.address)
-        identity = client_ca = None
-        if page.tls is not None:
-            identity = (pem.read("certificate", page.tls.cert), pem.read("key", page.tls.key))
-            client_ca = None if page.tls.client_ca is None else pem.read("client_ca", page.tls.client_ca)
+        identity, client_ca = (None, None) if page.tls is None else page.tls.read()
         token = tokens.text_of(page.token)
         server.listen_http(host, port, token=token, identity=identity, client_ca=client_ca, insecure=page.insecure)
 

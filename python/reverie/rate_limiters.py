@@ -116,13 +116,13 @@ class SampleToInsertRatio(RateLimiter):
             )
         if low > middle:
             raise ValueError(
-                f"min_diff {low} is above samples_per_insert * min_size_to_sample = {middle}: nothing could ever be "
-                "sampled; lower it"
+                f"error_buffer begins at {low}, above samples_per_insert * min_size_to_sample = {middle}: nothing "
+                "could ever be sampled; lower its first limit"
             )
         if high < middle:
             warnings.warn(
-                f"max_diff {high} is below samples_per_insert * min_size_to_sample = {middle}: once the table has "
-                "reached its minimum size, inserts wait until enough was sampled",
+                f"error_buffer ends at {high}, below samples_per_insert * min_size_to_sample = {middle}: once the "
+                "table has reached its minimum size, inserts wait until enough was sampled; raise its second limit",
                 stacklevel=2,
             )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import math
@@ -10,11 +11,10 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 from reverie import _checks, _native, checkpointers, tokens
-from reverie import tls as pem
-from reverie._log import logger
+from reverie._forks import OwnerProcess
 from reverie.client import _LISTENING, Client
 from reverie.journal import Journal
 from reverie.pages import Page
@@ -22,9 +22,6 @@ from reverie.spans import RequestSpans
 from reverie.tables import Table
 from reverie.tls import ServerTLS
 from reverie.tokens import Token
-
-if TYPE_CHECKING:
-    from reverie import _memory
 
 __all__ = ["Server"]
 
@@ -170,19 +167,21 @@ class Server:
         seed = int.from_bytes(os.urandom(8), "little")
         self._tables = tuple(tables)
         self._native = _native.Server(tables, max_bytes=max_bytes, disk=tier, seed=seed, shard=shard)
-        # Before a client can reach the tables.
-        self._checkpoints = checkpointers.start(
-            checkpointer, self._native, checkpoint, journal, restore_config, listens=listen
-        )
+        self._checkpoints: _native.Checkpoints | None = None
+        self._process = OwnerProcess("server")
+        # A signal handler may call `stop` while its thread is in `stop`.
+        self._stopping, self._stop_began = threading.RLock(), False
         self._stopped = threading.Event()
         self._host = host
         self._like: functools.partial[Client] | None = None
         self._spans: RequestSpans | None = None
         try:
+            self._checkpoints = checkpointers.checkpoints_of(checkpointer, self._native)
+            # Before a client can reach the tables.
+            checkpointers.start(self._checkpoints, checkpointer, checkpoint, journal, restore_config, listens=listen)
             if listen or http_place is not None:
                 token_text = tokens.text_of(token)
-                identity = None if tls is None else (pem.read("certificate", tls.cert), pem.read("key", tls.key))
-                client_ca = None if tls is None or tls.client_ca is None else pem.read("client_ca", tls.client_ca)
+                identity, client_ca = (None, None) if tls is None else tls.read()
             if listen and memory is not None:
                 self._native.listen(
                     host,
@@ -198,16 +197,20 @@ class Server:
                     session_timeout=session_timeout,
                     spans=tracing,
                 )
-                self._log_memory(memory)
+                # After the log lines of the network's start.
+                _native._deliver_logs()
+                memory.log(self.address)
                 _LISTENING[self.port] = self
                 if tls is None:
                     self._like = functools.partial(Client, self.address, token=token)
             if tracing:
                 self._spans = RequestSpans(self)
             if http_place is not None:
-                self._listen_http(http_place, token_text, identity, client_ca, insecure=insecure)
+                self._native.listen_http(
+                    *http_place, token=token_text, identity=identity, client_ca=client_ca, insecure=insecure
+                )
         except BaseException:
-            # The ports and the folder of a server that could not be made are free again.
+            # The ports and the folders of a server that could not be made are free again.
             self.stop()
             raise
         # Its tables are copies: with a cycle of references, the items would stay until Python's cycle collector runs.
@@ -215,32 +218,9 @@ class Server:
         for table in {*given, *tables}:
             table._attach(attached)
 
-    def _listen_http(
-        self,
-        place: tuple[str, int],
-        token: str | None,
-        identity: tuple[bytes, bytes] | None,
-        client_ca: bytes | None,
-        *,
-        insecure: bool,
-    ) -> None:
-        self._native.listen_http(*place, token=token, identity=identity, client_ca=client_ca, insecure=insecure)
-
     def _show(self, page: Page) -> None:
         """Opens the HTTP port of a server that has none, with credentials of its own, unlike that of `http=`."""
         page.open(self._native)
-
-    def _log_memory(self, memory: _memory.Division) -> None:
-        # After the log lines of the network's start.
-        _native._deliver_logs()
-        logger().info("%s %s", self.address, memory)
-        if memory.memory < memory.tables + memory.network:
-            logger().warning(
-                "%s: %s leaves less than %d bytes of memory for connections; lower it, or raise max_memory",
-                self.address,
-                memory.setting,
-                memory.network,
-            )
 
     def client(self, *, timeout: float | None = None, tracing: bool = False) -> Client:
         """A client in this process, which calls the tables directly.
@@ -318,8 +298,8 @@ class Server:
     def stop(self, *, checkpoint: bool = False) -> str | None:
         """Handles what has arrived, ends what waits, notifies clients and refuses what comes after. Idempotent.
 
-        What waits ends with ClosedError, but for inserts of clients over a network: their clients keep those, and send
-        them to the next server at this address.
+        Waiting requests end with ClosedError, except inserts of remote clients: their clients keep those, and send them
+        to the next server at this address.
 
         Blocks until clients have read what they requested, for `grace` and about two seconds at most; before that while
         a periodic checkpoint is being taken, and after it for the last one.
@@ -329,29 +309,43 @@ class Server:
                 client is in it, where one of `client.checkpoint()` lacks what goes in between it and the stop.
 
         Returns:
-            the path of the last checkpoint; None without one, and where the server was already stopped.
+            the path of the last checkpoint; None without one, and where the server was already stopped. A call during
+            another thread's call waits for that, and returns None.
 
         Raises:
             StorageError: the file system refused the checkpoint, or the end of the journal; the server is stopped all
                 the same.
+            ForkedError: in a forked child.
         """
-        if self._stopped.is_set():
-            return None
+        self._process.check()
+        with self._stopping:
+            if self._stop_began:
+                return None
+            self._stop_began = True
+            return self._end(checkpoint)
+
+    def _end(self, checkpoint: bool) -> str | None:
         for port in [port for port, server in _LISTENING.items() if server is self]:
             del _LISTENING[port]
-        self._checkpoints.stop()
-        self._native.close()
-        try:
-            path = str(self._checkpoints.save_last()["path"]) if checkpoint else None
-            self._checkpoints.end_journal()
-            return path
-        finally:
-            self._checkpoints.release()
-            if self._spans is not None:
-                self._spans.stop()
-            self._stopped.set()
+        checkpoints, path = self._checkpoints, None
+        # Last in, first out; an error or Ctrl-C in one of them leaves none of the others out.
+        with contextlib.ExitStack() as ending:
             # The log lines since the last call: perhaps no later call comes that would write them.
-            _native._deliver_logs()
+            ending.callback(_native._deliver_logs)
+            ending.callback(self._stopped.set)
+            if self._spans is not None:
+                ending.callback(self._spans.stop)
+            if checkpoints is None:
+                ending.callback(self._native.close)
+                return None
+            ending.callback(checkpoints.release)
+            ending.callback(checkpoints.end_journal)
+            with contextlib.ExitStack() as closing:
+                closing.callback(self._native.close)
+                checkpoints.stop()
+            if checkpoint:
+                path = str(checkpoints.save_last()["path"])
+        return path
 
     def wait(self, timeout: float | None = None) -> bool:
         """Blocks until `stop` is called, or until Ctrl-C raises KeyboardInterrupt.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, final, get_args
 
 from reverie import _checks, rate_limiters, selectors, specs
@@ -169,12 +170,16 @@ class Table:
         max_times_sampled: int | None = None,
         extensions: Sequence[InsertOnSample] | None = None,
         signature: Any = None,
-        **ours: Any,
+        *,
+        max_bytes: int | EllipsisType | None = ...,
+        compression: Compression | None = None,
     ) -> Table:
         """A new, empty table with some options changed, which is on no server yet; None keeps an option.
 
         Args:
-            ours: `max_bytes` and `compression`. None for `max_bytes` removes the limit.
+            name, sampler, remover, max_size, rate_limiter, max_times_sampled, extensions, signature, compression: as
+                for `Table`.
+            max_bytes: as for `Table`; None removes the limit, and `...` keeps it.
         """
         given = {
             "name": name,
@@ -185,9 +190,12 @@ class Table:
             "max_times_sampled": max_times_sampled,
             "extensions": extensions,
             "signature": signature,
+            "compression": compression,
         }
         changed = {option: value for option, value in given.items() if value is not None}
-        return Table(**{**self._options(), **changed, **ours})
+        if max_bytes is not ...:
+            changed["max_bytes"] = max_bytes
+        return Table(**{**self._options(), **changed})
 
     @property
     def info(self) -> TableInfo:

@@ -22,6 +22,16 @@ class ServerTLS:
     client_ca: Pem | None = None
     """Clients must present a certificate that these authorities signed; None requires no certificate."""
 
+    def read(self) -> tuple[tuple[bytes, bytes], bytes | None]:
+        """The bytes of the certificate and its key, and those of `client_ca`.
+
+        Raises:
+            OSError: for a file that cannot be read.
+            ValueError: the content is not PEM.
+        """
+        identity = (read("certificate", self.cert), read("key", self.key))
+        return identity, None if self.client_ca is None else read("client_ca", self.client_ca)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClientTLS:

@@ -1,11 +1,13 @@
 """Datasets over a table under dm-reverb's names."""
 
+import functools
 import itertools
 
 import numpy as np
 import pytest
 
 from reverie import DeadlineExceededError, SignatureError, Table, TensorSpec, rate_limiters, selectors
+from reverie.datasets.chain import Dataset
 from reverie.trajectory_dataset import TimestepDataset, TrajectoryDataset
 from reverie.types import ReplaySample
 
@@ -212,6 +214,35 @@ def test_a_shuffle_is_the_same_for_the_same_seed_and_another_for_another(fifo):
     orders = [[number for number, _ in numbers.shuffle(8, seed=seed)] for seed in (1, 1, 2)]
     assert orders[0] == orders[1] != orders[2]
     assert [sorted(order) for order in orders] == [list(range(8))] * 3
+
+
+@pytest.mark.parametrize(("options", "alike"), [({}, True), ({"reshuffle_each_iteration": True}, False)])
+def test_iterators_of_a_shuffle_with_a_seed_differ_only_where_it_reshuffles(options, alike):
+    shuffled = Dataset(lambda: iter(range(20))).shuffle(20, seed=1, **options)
+    first, second = list(shuffled), list(shuffled)
+    assert (first == second) is alike
+    assert sorted(first) == sorted(second) == list(range(20))
+
+
+@pytest.mark.parametrize(("options", "alike"), [({}, False), ({"reshuffle_each_iteration": False}, True)])
+def test_iterators_of_a_shuffle_without_a_seed_are_alike_only_where_it_does_not_reshuffle(options, alike):
+    shuffled = Dataset(lambda: iter(range(20))).shuffle(20, **options)
+    assert (list(shuffled) == list(shuffled)) is alike
+
+
+@pytest.mark.parametrize("method", ["batch", "map", "shuffle", "TrajectoryDataset.batch"])
+def test_a_misspelt_option_of_a_chain_is_refused_and_those_of_tensorflow_are_not(fifo, method):
+    plain, given = Dataset(lambda: iter(range(4))), {"name": "step"}
+    if method == "shuffle":
+        call, given["reshuffle_each_iteration"] = functools.partial(plain.shuffle, 2), False
+    elif method == "map":
+        call, given["num_parallel_calls"] = functools.partial(plain.map, abs), -1
+    else:
+        of = plain if method == "batch" else TrajectoryDataset(fifo, "t", DTYPES, SHAPES, 4)
+        call, given["deterministic"] = functools.partial(of.batch, 2), True
+    call(**given)
+    with pytest.raises(TypeError, match="drop_remaninder"):
+        call(**given, drop_remaninder=True)
 
 
 def test_an_error_in_a_prefetched_chain_reaches_the_reader(fifo):

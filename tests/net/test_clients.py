@@ -192,11 +192,11 @@ def test_updates_with_wait_false_arrive_and_their_errors_are_counted(network, ad
     for priority in range(1, 100):
         assert client.update_priorities("t", keys, np.full(4, float(priority)), wait=False) is None
     until(lambda: client.get("t", keys).info.priority.tolist() == [99.0] * 4)
-    assert client.info().unheard_errors == 0
+    assert client.info().unawaited_errors == 0
     with caplog.at_level(logging.WARNING, "reverie"):
         for _ in range(3):
             client.update_priorities("nope", keys, np.ones(4), wait=False)
-        until(lambda: client.info().unheard_errors == 3)
+        until(lambda: client.info().unawaited_errors == 3)
     assert [record.message for record in caplog.records if "wait=False" in record.message and "nope" in record.message]
     assert len([record for record in caplog.records if "wait=False" in record.message]) == 1
 
@@ -208,7 +208,7 @@ def test_refused_inserts_with_wait_false_are_counted(network, own_host, connect,
         for rows in (50, 2, 50):
             client.insert_batch("t", {"x": np.zeros((rows, 10_000), np.uint8)}, wait=False)
         client.flush()
-        assert client.info().unheard_errors == 2
+        assert client.info().unawaited_errors == 2
         assert client.server_info()["t"].current_size == 2
     assert len([record for record in caplog.records if "an insert that no caller waits for" in record.message]) == 1
 
@@ -291,7 +291,7 @@ def test_memory_is_flat_over_a_long_loop_of_batches(network, address, connect):
             client.update_priorities("t", batch.info.key, np.ones(64), wait=False)
     # 3,000 batches are 790 MB.
     assert _resident_bytes() - before < 32 << 20
-    assert client.info().unheard_errors == 0
+    assert client.info().unawaited_errors == 0
 
 
 @pytest.mark.long

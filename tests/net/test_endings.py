@@ -238,7 +238,7 @@ def test_inserts_that_wait_at_a_stop_go_into_the_next_server(network, own_host, 
     with own_host.serve([fifo()], port=int(address.rpartition(":")[2])):
         client.flush(timeout=200)
         info = client.info(timeout=200)
-        assert (info.unheard_errors, info.tables["t"].num_inserts) == (0, 40)
+        assert (info.unawaited_errors, info.tables["t"].num_inserts) == (0, 40)
         assert client.sample_batch("t", 40, timeout=200).data["n"].ravel().tolist() == list(range(10, 50))
 
 

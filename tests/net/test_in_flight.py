@@ -53,9 +53,27 @@ def test_a_writer_takes_its_clients_bytes_unless_it_has_its_own(full, connect, n
     write(200, 64 << 20)
 
 
-def test_writers_of_several_environments_share_their_clients_bytes(full, connect, network):
-    client = connect(full, transport=network, max_in_flight_bytes=4_000)
-    assert [client._share(own, envs) for own, envs in ((None, 4), (None, None), (8, 4))] == [1_000, None, 2]
+def test_writers_of_several_environments_share_their_bytes(full, connect, network):
+    rows = np.random.default_rng(1).integers(256, size=(4, 1000), dtype=np.uint8)
+    with connect(full, transport=network).sequence_writer("t", 1, 1, timeout=200) as writer:
+        writer.append({"x": rows[0]})  # the table takes no other item
+
+    def num_steps(num_envs, own=None, **bound):
+        """The steps of an environment that are in flight when the table takes none and `append` no more."""
+        client = connect(full, transport=network, **bound)
+        writer = client.sequence_writer("t", 1, 1, num_envs=num_envs, max_in_flight_bytes=own, timeout=0.1)
+        for step in range(100):
+            try:
+                writer.append({"x": rows[0] if num_envs is None else rows[:num_envs]})
+            except reverie.DeadlineExceededError:
+                return step
+        raise AssertionError("append has no bound")
+
+    alone = [num_steps(None, max_in_flight_bytes=size) for size in (4_000, 16_000)]
+    assert 0 < alone[0] < alone[1]
+    assert num_steps(4, max_in_flight_bytes=16_000) == alone[0]
+    assert num_steps(4, own=16_000) == alone[0]
+    assert num_steps(1, max_in_flight_bytes=16_000) == alone[1]
 
 
 def test_only_batches_without_a_given_prefetch_widen_over_a_slow_link(full, connect, network, monkeypatch):

@@ -82,4 +82,4 @@ def test_an_insert_held_by_a_full_table_blocks_no_inserts_with_wait_false(addres
     assert client.info().tables["free"].num_inserts == 5_000
     assert len(client.sample_batch("full", 2, timeout=100)) == 2
     client.flush(timeout=100)
-    assert client.info().unheard_errors == 0
+    assert client.info().unawaited_errors == 0

@@ -196,8 +196,8 @@ def test_errors_that_nobody_heard_are_summed_over_all_shards(sharded, prioritize
         client.clients[shard].update_priorities("t", [1], [-1.0], wait=False)
     client.flush()
     info = client.info()
-    assert [of.info.unheard_errors for of in info.shards] == [1, 1]
-    assert info.unheard_errors == 3
+    assert [of.info.unawaited_errors for of in info.shards] == [1, 1]
+    assert info.unawaited_errors == 3
 
 
 def test_a_copy_reaches_the_same_shards_and_limits_nobody(stack, prioritized):

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from reverie.agents import checks
 from reverie.tables import Compression, Table
@@ -128,7 +128,7 @@ class RunSettings:
         """An agent's tables with the compression of the run."""
         if self.replay_compression is None:
             return list(tables)
-        return [table.replace(compression=self.replay_compression) for table in tables]
+        return [table.replace(compression=cast("Compression", self.replay_compression)) for table in tables]
 
     def reached_by(self, mean_return: float) -> bool:
         """Whether this mean return reaches the target. Without a target none does."""

@@ -8,7 +8,8 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, TypeVar, cast, overload
 
-from reverie import _checks, _native
+from reverie import _checks
+from reverie.client.signatures import variable_cells, variable_fields
 from reverie.client.table import TableCalls
 from reverie.selectors import Prioritized
 from reverie.structured import Config
@@ -77,12 +78,12 @@ class WriterCalls(TableCalls):
             return TrajectoryWriter(
                 client,
                 num_keep_alive_refs,
-                fit_to=None if validate_items else functools.cache(functools.partial(client._signature, within)),
+                fit_to=None if validate_items else functools.cache(lambda table: client._structure_of(table, within)),
                 chunk_length=chunk_length,
                 compression=common_compression(tables) if compression is None else compression,
                 max_in_flight_bytes=max_in_flight_bytes,
                 timeout=timeout,
-                variable=_variable_cells(tables),
+                variable=variable_cells(tables),
             )
 
     def writer(
@@ -106,13 +107,8 @@ class WriterCalls(TableCalls):
                 max_in_flight_items,
                 compression=common_compression(tables),
                 timeout=timeout,
-                variable=_variable_cells(tables),
+                variable=variable_cells(tables),
             )
-
-    def _signature(self, timeout: float | None, table: str) -> _native.Structure | None:
-        """The structure of the table's signature; None where there is no signature, or no such table."""
-        [signature] = [of.signature for of in self._tables(timeout) if of.name == table] or [None]
-        return None if signature is None else _native.flatten(signature)[1]
 
     def structured_writer(
         self,
@@ -129,7 +125,7 @@ class WriterCalls(TableCalls):
                 configs,
                 max_in_flight_bytes=max_in_flight_bytes,
                 timeout=timeout,
-                variable=_variable_fields(client._tables(timeout), configs),
+                variable=variable_fields(client._tables(timeout), configs),
             )
 
     @overload
@@ -256,7 +252,7 @@ class WriterCalls(TableCalls):
                 compression=common_compression(tables),
                 max_in_flight_bytes=client._share(max_in_flight_bytes, num_envs),
                 timeout=timeout,
-                variable=_variable_cells([of for of in tables if of.name == table]),
+                variable=variable_cells([of for of in tables if of.name == table]),
             )
             return make_one() if num_envs is None else VectorWriter(make_one, num_envs, timeout)
 
@@ -301,7 +297,7 @@ class WriterCalls(TableCalls):
                 timeout=timeout,
                 variable=[
                     (path, axes)
-                    for path, axes in _variable_cells([of for of in tables if of.name == table])
+                    for path, axes in variable_cells([of for of in tables if of.name == table])
                     # An open axis of a stack leaves open how large frames are, and all of a writer have one size.
                     if frame_stack is None or path.split("/")[0] not in ("obs", "next_obs")
                 ],
@@ -319,44 +315,6 @@ def common_compression(tables: Sequence[Table]) -> Compression:
     """The compression that all tables ask for; "auto" where they differ."""
     asked = {table.compression for table in tables}
     return asked.pop() if len(asked) == 1 else "auto"
-
-
-def _variable_cells(tables: Sequence[Table]) -> list[tuple[str, int]]:
-    """The columns whose cells may differ in the size of their first axis: paths, and the number of a cell's axes.
-
-    A signature describes an item: its first axis is that of a cell, or time, and then a cell's axes come after it. The
-    number of axes of a step tells which. A column to which another table gives a size has that size.
-    """
-    found, fixed = [], set()
-    for table in tables:
-        if table.signature is None:
-            continue
-        leaves, structure = _native.flatten(table.signature)
-        for path, spec in zip(structure.paths, leaves, strict=True):
-            axes = len(spec.shape)
-            for time in (0, 1):
-                if axes > time:
-                    place = (path, axes - time)
-                    fixed.add(place) if spec.shape[time] is not None else found.append(place)
-    return [place for place in dict.fromkeys(found) if place not in fixed]
-
-
-def _variable_fields(tables: Sequence[Table], configs: Sequence[object]) -> list[tuple[str, int]]:
-    """The fields of a step that patterns put into columns of any size: paths, and the number of a cell's axes."""
-    shapes: dict[tuple[str, str], tuple[int | None, ...]] = {}
-    for table in tables:
-        if table.signature is not None:
-            leaves, structure = _native.flatten(table.signature)
-            shapes.update(((table.name, path), spec.shape) for path, spec in zip(structure.paths, leaves, strict=True))
-    found = []
-    # The writer refuses what is no config.
-    for config in (given for given in configs if isinstance(given, Config)):
-        for path, node in zip(config.structure.paths, config.flat, strict=True):
-            shape = shapes.get((config.table, path), ())
-            cell = shape if node.squeezed else shape[1:]
-            if cell and cell[0] is None:
-                found.append((node.path, len(cell)))
-    return found
 
 
 def _first_priority(tables: Sequence[Table], name: str) -> float | Literal["max"]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from reverie import _checks, adapters
@@ -53,29 +54,25 @@ class BatchCalls(TableCalls):
             pinned: copies tensors to a GPU through page-locked memory, without waiting for the copy; None does so for a
                 CUDA device.
             sent_ahead: the largest number of batches that a thread copies to a CUDA device before the loop asks for
-                them, in parallel to the device's work and beside those of `prefetch`; 0 copies each on the loop's own
-                thread. None is 2 for a CUDA device where batches are drawn ahead and pinned, and 0 for a table that
-                deletes sampled items: what was sent does not return to it if the iterator is not closed.
+                them, in parallel to the device's work and in addition to those of `prefetch`; 0 copies each on the
+                loop's own thread. None is 2 for a CUDA device where batches are drawn ahead and pinned, and 0 for a
+                table that deletes sampled items: what was sent does not return to it if the iterator is not closed.
             seed: of annealed shares, whose counts are rounded at random so that their expectation is exact; None takes
                 a random seed.
         """
-        convert = adapters.converter(as_, device, pinned)
-        ahead, widens = self._ahead(table, timeout) if prefetch is None else (prefetch, False)
-        send = self._sender(table, timeout, sent_ahead, adapters.sender(as_, device, pinned) if ahead else None)
-        return self._kind_of_batches(
-            self,
+        return self._batches(
             table,
             batch_size,
-            prefetch=ahead,
-            widens=widens,
+            prefetch,
+            sent_ahead,
+            as_,
+            device,
+            pinned,
             columns=columns,
             ragged=ragged,
             max_samples=max_samples,
             timeout=timeout,
             without_replacement=without_replacement,
-            convert=convert,
-            send=send,
-            sent_ahead=_sent_ahead(sent_ahead, ahead, send),
             seed=seed,
         )
 
@@ -132,44 +129,60 @@ class BatchCalls(TableCalls):
                 (`max_times_sampled`).
             RaggedError: raised by the iterator: items have no common time axis, or none of 1000 draws is long enough.
         """
+        return self._batches(
+            table,
+            batch_size,
+            prefetch,
+            sent_ahead,
+            as_,
+            device,
+            pinned,
+            columns=columns,
+            max_samples=max_samples,
+            timeout=timeout,
+            windows=checked_windows(length, burn_in, borders),
+            seed=seed,
+        )
+
+    def _batches(
+        self,
+        table: str | Mapping[str, float | Annealed],
+        batch_size: int,
+        prefetch: int | None,
+        sent_ahead: int | None,
+        as_: adapters.As,
+        device: Any,
+        pinned: bool | None,
+        *,
+        timeout: float | None,
+        **options: Any,
+    ) -> Batches:
+        """The iterator; where a default depends on whether the tables delete sampled items, one request asks for it."""
+        names = [table] if isinstance(table, str) else list(table)
+        consumes = functools.cache(lambda: self._consume(names, timeout))
         convert = adapters.converter(as_, device, pinned)
-        ahead, widens = self._ahead(table, timeout) if prefetch is None else (prefetch, False)
-        send = self._sender(table, timeout, sent_ahead, adapters.sender(as_, device, pinned) if ahead else None)
+        ahead = prefetch if prefetch is not None else 0 if consumes() else 2
+        send = adapters.sender(as_, device, pinned) if ahead else None
         return self._kind_of_batches(
             self,
             table,
             batch_size,
             prefetch=ahead,
-            widens=widens,
-            columns=columns,
-            max_samples=max_samples,
+            # A long delay to the server may increase the default.
+            widens=prefetch is None and ahead > 0,
             timeout=timeout,
-            windows=checked_windows(length, burn_in, borders),
             convert=convert,
             send=send,
-            sent_ahead=_sent_ahead(sent_ahead, ahead, send),
-            seed=seed,
+            sent_ahead=_sent_ahead(sent_ahead, ahead, send, consumes),
+            **options,
         )
 
-    def _ahead(self, table: str | Mapping[str, float | Annealed], timeout: float | None) -> tuple[int, bool]:
-        """The default of `prefetch`, and whether a long delay to the server may increase it."""
-        names = [table] if isinstance(table, str) else list(table)
-        return (0, False) if any(self._consumes(name, timeout) for name in names) else (2, True)
 
-    def _sender(
-        self, table: str | Mapping[str, float | Annealed], timeout: float | None, asked: int | None, send: Send | None
-    ) -> Send | None:
-        """What sends batches ahead, if anything does."""
-        if send is None or asked is not None:
-            return None if asked == 0 else send
-        # A batch that was sent does not return to its table.
-        return send if self._ahead(table, timeout)[0] else None
-
-
-def _sent_ahead(asked: int | None, prefetch: int, send: Send | None) -> int:
+def _sent_ahead(asked: int | None, prefetch: int, send: Send | None, consumes: Callable[[], bool]) -> int:
     """The number of batches to send ahead. Raises ValueError for one that nothing would send."""
     if asked is None:
-        return 2 if prefetch and send is not None else 0
+        # A batch that was sent does not return to its table.
+        return 2 if prefetch and send is not None and not consumes() else 0
     count = _checks.count("sent_ahead", asked, 0)
     if count and not prefetch:
         raise ValueError(f"sent_ahead is {count}, and prefetch is 0, which draws a batch when the loop asks for it")

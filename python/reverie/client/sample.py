@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from reverie import _checks, _native
+from reverie.client.signatures import structure_of
 from reverie.client.table import TableCalls
 from reverie.errors import RaggedError
 from reverie.specs import in_order_of
@@ -72,8 +73,13 @@ class SampleCalls(TableCalls):
     ) -> Iterator[list[ReplaySample] | ReplaySample]:
         # `timeout` limits the wait for the rate limiter, `answer` that for a response about the table's options.
         left = num_samples
-        at_once = 1 if self._consumes(table, answer) else at_once
-        form = self._form(table, answer) if unpack and form is None else form
+        if unpack and form is None:
+            of_table = self.server_info(answer).get(table)
+            form = None if of_table is None else structure_of(of_table.signature)
+            consumes = of_table is not None and of_table.max_times_sampled > 0
+        else:
+            consumes = self._consume([table], answer)
+        at_once = 1 if consumes else at_once
         while left > 0:
             runs = self._sample_available(table, min(left, at_once), timeout=timeout)
             left -= sum(len(batch) for batch, _ in runs)
@@ -88,11 +94,6 @@ class SampleCalls(TableCalls):
             shuffled = list(rows)
             self._random.shuffle(shuffled)
             yield from shuffled
-
-    def _form(self, table: str, timeout: float | None) -> _native.Structure | None:
-        """The structure of the table's signature; None where it has none."""
-        of_table = self.server_info(timeout).get(table)
-        return None if of_table is None or of_table.signature is None else _native.flatten(of_table.signature)[1]
 
 
 def _sample_or_draw(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from reverie import _native
+from reverie.client.signatures import structure_of
 from reverie.tables import Table
 from reverie.types import Condition, UpdateResult
 
@@ -129,6 +130,7 @@ class TableCalls(_native.Client):
         link = figures.pop("link", {"transport": "in-process", "reason": reason})
         shards, of_tables = figures.pop("shards", ()), figures.pop("tables")
         journal, disk = figures.pop("journal"), figures.pop("disk")
+        unawaited_errors = figures.pop("unheard_errors", 0)
         options = [of_table.pop("options", None) for of_table in of_tables.values()]
         tables = self._own or tuple(Table._described(of_table) for of_table in options if of_table is not None)
         return Info(
@@ -140,6 +142,7 @@ class TableCalls(_native.Client):
                 ShardInfo(client.server_address, present, None if own is None else client._made(own), of_shard)
                 for client, (present, own, of_shard) in zip(self._shards, shards, strict=True)
             ),
+            unawaited_errors=unawaited_errors,
             **figures,
             **link,
         )
@@ -163,6 +166,12 @@ class TableCalls(_native.Client):
             return self._own
         return tuple(Table._described(options) for options in self._describe(timeout))
 
-    def _consumes(self, table: str, timeout: float | None = None) -> bool:
-        tables = self._info(timeout)["tables"]
-        return table in tables and tables[table]["max_times_sampled"] > 0
+    def _structure_of(self, table: str, timeout: float | None) -> _native.Structure | None:
+        """The structure of the table's signature; None where there is no signature, or no such table."""
+        of_table = self.server_info(timeout).get(table)
+        return None if of_table is None else structure_of(of_table.signature)
+
+    def _consume(self, tables: Iterable[str], timeout: float | None = None) -> bool:
+        """Whether one of the tables deletes sampled items: one request for all of them."""
+        figures = self._info(timeout)["tables"]
+        return any(figures[table]["max_times_sampled"] > 0 for table in tables if table in figures)

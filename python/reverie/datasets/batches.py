@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Literal, Protocol, cast, final, get_args
+from typing import Any, Literal, cast, final, get_args
 
 import numpy as np
 
@@ -17,24 +17,6 @@ from reverie.errors import ClosedError
 from reverie.types import Batch, Borders
 
 __all__ = ["Batches"]
-
-
-class Sampler(Protocol):
-    """A client that returns batches."""
-
-    @property
-    def timeout(self) -> float | None: ...
-
-    def sample_batch(
-        self,
-        table: str,
-        batch_size: int,
-        /,
-        *,
-        timeout: float | None = None,
-        columns: list[str] | None = None,
-        ragged: Literal["pad", "values"] | None = None,
-    ) -> Batch: ...
 
 
 @final
@@ -61,7 +43,8 @@ class Batches(Iterator[Batch]):
         windows: (length, burn_in, borders) of `client.windows`.
         convert: a function that is applied to every batch, on the reader's thread.
         send: a function that converts batches in its place, on a thread of its own, if `sent_ahead` is above 0.
-        sent_ahead: the largest number of batches that are sent before they are read, beside those of `prefetch`.
+        sent_ahead: the largest number of batches that are sent before they are read, in addition to those of
+            `prefetch`.
         seed: of annealed shares: the draws of a table in a batch are its exact number rounded down or up by a random
             number of this seed and the batch, so that their expectation is exact. None takes a random seed.
 
@@ -77,7 +60,7 @@ class Batches(Iterator[Batch]):
 
     def __init__(
         self,
-        client: Sampler,
+        client: _native.Client,
         tables: str | Mapping[str, float | Annealed],
         batch_size: int,
         *,
@@ -105,10 +88,11 @@ class Batches(Iterator[Batch]):
         self._convert = convert
         self._left = max_samples
         self._closed = False
-        self._options: dict[str, Any] = {"columns": columns, "ragged": ragged}
-        if without_replacement:
-            # Passed only where it is set: a client without this option raises TypeError.
-            self._options["without_replacement"] = True
+        self._options: dict[str, Any] = {
+            "columns": columns,
+            "ragged": ragged,
+            "without_replacement": without_replacement,
+        }
         self._windows = windows
         self._ahead: _native.Prefetch | None = None
         if prefetch or len(self.tables) > 1:
@@ -119,11 +103,12 @@ class Batches(Iterator[Batch]):
                 given["mixture"] = mixture
             # The thread also combines the draws of several tables, so it runs for these with `prefetch=0` too.
             self._ahead = _native.Prefetch(
-                cast("_native.Client", client),
+                client,
                 list(self.tables.items()),
                 ahead=max(1, prefetch),
                 max_samples=max_samples,
-                **{"without_replacement": False, **given, **self._options},
+                **given,
+                **self._options,
             )
         self._sender: Sender | None = None
         if send is not None and sent_ahead and self._ahead is not None:
@@ -171,9 +156,8 @@ class Batches(Iterator[Batch]):
             if self._windows is None:
                 batch = self._client.sample_batch(table, count, timeout=self._timeout, **self._options)
             else:
-                client = cast("_native.Client", self._client)
                 columns = self._options["columns"]
-                batch = client._sample_windows(table, count, self._windows, self._timeout, columns)
+                batch = self._client._sample_windows(table, count, self._windows, self._timeout, columns)
         except KeyboardInterrupt as interrupt:
             # Items of a table that deletes sampled items are nowhere else.
             partial = getattr(interrupt, "partial", None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import queue
 import sys
 import threading
@@ -12,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from reverie import _checks, _native
+from reverie._forks import OwnerProcess
 from reverie.specs import TensorSpec
 
 __all__ = ["Dataset"]
@@ -58,10 +60,17 @@ class Dataset(Iterable[Any]):
         """The same as `iter(dataset)`: elements are NumPy arrays here."""
         return iter(self)
 
-    def batch(self, batch_size: int, drop_remainder: bool = False, **_tuning: Any) -> Dataset:
+    def batch(
+        self,
+        batch_size: int,
+        drop_remainder: bool = False,
+        num_parallel_calls: int | None = None,
+        deterministic: bool | None = None,
+        name: str | None = None,
+    ) -> Dataset:
         """Stacks groups of `batch_size` elements along a new first axis; the last may be smaller unless it is dropped.
 
-        `num_parallel_calls` and `deterministic` of `tf.data` are accepted and ignored: one thread keeps the order.
+        `num_parallel_calls`, `deterministic` and `name` are `tf.data`'s, and ignored: one thread keeps the order.
         """
         batch_size = _checks.count("batch_size", batch_size, 1)
 
@@ -85,13 +94,19 @@ class Dataset(Iterable[Any]):
 
         return Dataset(make)
 
-    def map(self, function: Callable[..., Any], **_tuning: Any) -> Dataset:
-        """`function(element)` for every element; the tuning arguments are those of `batch`.
+    def map(
+        self,
+        function: Callable[..., Any],
+        num_parallel_calls: int | None = None,
+        deterministic: bool | None = None,
+        name: str | None = None,
+    ) -> Dataset:
+        """`function(element)` for every element; the other arguments are those of `batch`.
 
         In a function that TensorFlow traces, such as that of `interleave`, this is `.as_tf().map(function)`.
         """
         if self._is_traced():
-            traced: Dataset = self.as_tf().map(function, **_tuning)
+            traced: Dataset = self.as_tf().map(function, num_parallel_calls, deterministic, name=name)
             return traced
         return Dataset(lambda: (_call(function, element) for element in self))
 
@@ -129,12 +144,29 @@ class Dataset(Iterable[Any]):
         """Pairs of a number and an element."""
         return Dataset(lambda: iter(enumerate(self, start)))
 
-    def shuffle(self, buffer_size: int, seed: int | None = None, **_tuning: Any) -> Dataset:
-        """Returns elements in random order from a buffer of `buffer_size` elements that is kept full."""
+    def shuffle(
+        self,
+        buffer_size: int,
+        seed: int | None = None,
+        reshuffle_each_iteration: bool | None = None,
+        name: str | None = None,
+    ) -> Dataset:
+        """Returns elements in random order from a buffer of `buffer_size` elements that is kept full.
+
+        Args:
+            buffer_size: the number of elements in the buffer.
+            seed: of the order; None takes a random one.
+            reshuffle_each_iteration: True gives each iterator of this dataset another order, False the same one. None
+                is True without a seed, and False with one.
+            name: `tf.data`'s, and ignored.
+        """
         buffer_size = _checks.count("buffer_size", buffer_size, 1)
+        reshuffles = seed is None if reshuffle_each_iteration is None else reshuffle_each_iteration
+        entropy = int.from_bytes(os.urandom(8), "little") if seed is None else seed
+        iterators = itertools.count()
 
         def make() -> Iterator[Any]:
-            rng = np.random.default_rng(seed)
+            rng = np.random.default_rng((entropy, next(iterators) if reshuffles else 0))
             elements = iter(self)
             buffer = list(itertools.islice(elements, buffer_size))
             for element in elements:
@@ -149,7 +181,8 @@ class Dataset(Iterable[Any]):
     def prefetch(self, buffer_size: int) -> Dataset:
         """Makes up to `buffer_size` elements ahead, on a thread of its own that ends with the iterator. -1: a few.
 
-        Elements that were made ahead and not read are dropped; of a table that is consumed they are in it no more.
+        Elements that were made ahead and not read are dropped; of a table that is consumed they are in it no more. In
+        a forked child, an iterator that the parent process made raises ForkedError.
         """
         size = _AUTOTUNED if buffer_size == -1 else _checks.count("buffer_size", buffer_size, 0)
         if size == 0:
@@ -157,7 +190,7 @@ class Dataset(Iterable[Any]):
         return Dataset(lambda: _Ahead(self, size), self._element_spec)
 
     def with_options(self, options: object) -> Dataset:
-        """This dataset: `tf.data`'s options tune what is not here."""
+        """Returns this dataset; options of `tf.data` have no effect."""
         return self
 
     def torch(self) -> Any:
@@ -209,6 +242,7 @@ class _Ahead(Iterator[Any]):
     def __init__(self, dataset: Dataset, size: int) -> None:
         self._ready: queue.Queue[tuple[bool, Any]] = queue.Queue(size)
         self._stop = threading.Event()
+        self._process = OwnerProcess("iterator of a prefetched dataset")
         self._ended: tuple[bool, Any] | None = None
         thread = threading.Thread(
             target=_make_ahead, args=(dataset, self._ready, self._stop), name="reverie-dataset", daemon=True
@@ -216,6 +250,7 @@ class _Ahead(Iterator[Any]):
         thread.start()
 
     def __next__(self) -> Any:
+        self._process.check()
         if self._ended is None:
             is_element, value = self._ready.get()
             if is_element:

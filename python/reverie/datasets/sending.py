@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from reverie._forks import OwnerProcess
 from reverie.errors import DeadlineExceededError
 from reverie.types import Batch
 
@@ -18,7 +18,7 @@ __all__ = ["Send", "Sender"]
 #: to the thread that will use it. The memory of a batch over a network is one of few slots, which others wait for.
 Send = Callable[[Batch], tuple[Batch, Callable[[], Batch]]]
 
-#: Seconds that the thread waits for a batch before it looks whether it is to stop.
+#: Seconds that the thread waits for a batch before it checks whether to stop.
 POLL_SECONDS = 0.1
 
 
@@ -46,10 +46,10 @@ class Sender:
 
     def __init__(self, draw: Callable[[float], Batch | None], send: Send, ahead: int) -> None:
         self._shared = _Shared(draw, send, ahead)
-        self._process = os.getpid()
+        self._process = OwnerProcess("iterator of batches")
         self._thread = threading.Thread(target=self._shared.run, name="reverie-sender", daemon=True)
         # A reader that is dropped without `close` ends the thread, which holds no reference to this.
-        weakref.finalize(self, self._shared.stop)
+        weakref.finalize(self, _stop, self._shared, self._process)
         self._thread.start()
 
     def next(self, timeout: float | None) -> Batch | None:
@@ -57,11 +57,11 @@ class Sender:
 
         Raises:
             DeadlineExceededError: no batch was sent within `timeout` seconds; None waits.
+            ForkedError: in a forked child.
             Exception: that of `draw` or of `send`.
         """
+        self._process.check()
         shared = self._shared
-        if os.getpid() != self._process:  # the thread stayed in the process that was forked
-            return shared.draw(0.0)
         outcome = shared.take(timeout)
         if outcome.arrive is not None:
             try:
@@ -82,14 +82,24 @@ class Sender:
         return failed
 
     def close(self) -> list[Batch]:
-        """Stop the thread; returns the batches that were not read, as they were drawn. Idempotent."""
+        """Stop the thread; returns the batches that were not read, as they were drawn. Idempotent.
+
+        Raises:
+            ForkedError: in a forked child.
+        """
+        self._process.check()
         shared = self._shared
         shared.stop()
-        if os.getpid() == self._process:
-            self._thread.join()
+        self._thread.join()
         left = [outcome.batch for outcome in shared.ready if outcome.batch is not None]
         shared.ready.clear()
         return [*self.drain_failed(), *left]
+
+
+def _stop(shared: _Shared, process: OwnerProcess) -> None:
+    """Ends the thread. A forked child has no such thread, and the lock may be held there forever."""
+    if process.is_here():
+        shared.stop()
 
 
 class _Shared:

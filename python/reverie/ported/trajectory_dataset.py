@@ -212,7 +212,14 @@ class TrajectoryDataset(_TableDataset):
         for sample in self._drawn(look, timesteps=False):
             yield None if sample is None else self._packed(sample)
 
-    def batch(self, batch_size: int, drop_remainder: bool = False, **_tuning: Any) -> Dataset:
+    def batch(
+        self,
+        batch_size: int,
+        drop_remainder: bool = False,
+        num_parallel_calls: int | None = None,
+        deterministic: bool | None = None,
+        name: str | None = None,
+    ) -> Dataset:
         """Batches of `batch_size` items, drawn and gathered by the engine."""
         batch_size = _checks.count("batch_size", batch_size, 1)
         spec = super().batch(batch_size, drop_remainder).element_spec
@@ -221,7 +228,7 @@ class TrajectoryDataset(_TableDataset):
     def _batches(self, batch_size: int, drop_remainder: bool) -> Iterator[ReplaySample]:
         client = _client(self._client_or_address)
         ahead = None if self._in_flight <= batch_size else -(-self._in_flight // batch_size)
-        prefetch = 0 if client._consumes(self._table) else ahead
+        prefetch = ahead if ahead is None or not client._consume([self._table]) else 0
         batches = client.batches(
             self._table, batch_size, prefetch=prefetch, max_samples=self._max_samples, timeout=self._timeout
         )

@@ -31,7 +31,11 @@ class WriterContext:
             self.close()
 
     def _abandon(self) -> None:
-        """The end of a `with` block after an error of Reverie: a flush could wait for items that cannot be inserted."""
+        """The end of a `with` block that does not wait for items.
+
+        After an error of Reverie they may never be inserted; Ctrl-C, an exit or the close of a generator ends the
+        program or its loop at once.
+        """
         self.close()
 
     def __enter__(self) -> Self:
@@ -40,7 +44,7 @@ class WriterContext:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None or not issubclass(kind, ReplayError):
+        if kind is None or (issubclass(kind, Exception) and not issubclass(kind, ReplayError)):
             self._finish()
         else:
             self._abandon()

@@ -17,8 +17,8 @@ class EpisodeWriter(StepsWriter):
 
     An item has the structure of a step, with arrays `[T, ...]` where the episode has T steps. One thread at a time may
     use a writer. Each environment needs its own; `num_envs=` makes one writer for many environments. Leaving the `with`
-    block waits until all items are in the table, except after an error of Reverie. An episode that was not ended makes
-    no item.
+    block waits until all items are in the table, except after an error of Reverie, Ctrl-C or an exit. An episode that
+    was not ended makes no item.
 
     Args:
         table: the table that the items go into.

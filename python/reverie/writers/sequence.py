@@ -38,7 +38,7 @@ class SequenceWriter(StepsWriter):
     environments.
 
     One thread at a time may use it. Leaving the `with` block waits until all items are in the table, except after an
-    error of Reverie. An episode that was not ended has no tail.
+    error of Reverie, Ctrl-C or an exit. An episode that was not ended has no tail.
 
     Args:
         table: the table that the items go into.

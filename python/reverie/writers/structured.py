@@ -22,7 +22,7 @@ class StructuredWriter(_native.StructuredWriter, EpisodeContext):
     stored, and a step is kept for as long as a pattern can reach it. An episode without steps makes no items.
 
     One thread at a time may use it. Leaving the `with` block waits until all items are in their tables, except after an
-    error of Reverie; it does not end the episode.
+    error of Reverie, Ctrl-C or an exit; it does not end the episode.
 
     Args:
         configs: from `reverie.structured.create_config`, all with one step structure.

@@ -16,7 +16,7 @@ class TrajectoryWriter(_native.TrajectoryWriter, EpisodeContext):
     """Appends steps, and makes items from slices of its history; `client.trajectory_writer(...)` makes it.
 
     One thread at a time may use it. Leaving the `with` block waits until all items are in their tables, except after an
-    error of Reverie.
+    error of Reverie, Ctrl-C or an exit.
 
     Args:
         num_keep_alive_refs: the number of latest steps of each column that items may refer to.

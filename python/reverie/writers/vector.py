@@ -27,7 +27,7 @@ class VectorWriter(WriterContext, Generic[Each]):
     `client.sequence_writer(..., num_envs=n)` and `client.episode_writer(..., num_envs=n)` make it. Each environment has
     its own writer, episodes and share of `max_in_flight_bytes`. Its items are the same as those of a single writer, and
     neighbours and windows that cross borders stay within one environment. One thread at a time may use it. Leaving the
-    `with` block waits until all items are in the table, except after an error of Reverie.
+    `with` block waits until all items are in the table, except after an error of Reverie, Ctrl-C or an exit.
     """
 
     def __init__(self, make: Callable[[], Each], num_envs: int, timeout: float | None) -> None:

@@ -349,7 +349,7 @@ def test_invalid_inserts_with_wait_false_are_refused_at_once(connect):
     with pytest.raises(ValueError, match="priorit"):
         client.insert_batch("t", {"n": np.ones(1)}, float("nan"), wait=False)
     client.flush()
-    assert client.info().unheard_errors == 0
+    assert client.info().unawaited_errors == 0
     assert client.server_info()["t"].current_size == 0
 
 

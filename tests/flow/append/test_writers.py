@@ -87,6 +87,15 @@ def test_leaving_the_block_by_an_error_of_the_replay_does_not_wait(writer):
     assert error.__context__ is None
 
 
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_leaving_the_block_by_ctrl_c_or_an_exit_does_not_wait(writer, kind):
+    end = kind()
+    with pytest.raises(kind) as raised, writer:
+        raise end
+    assert raised.value is end
+    assert end.__context__ is None
+
+
 @pytest.mark.parametrize("take_along", [pickle.dumps, copy.copy, copy.deepcopy])
 def test_a_writer_stays_in_its_process(writer, take_along):
     with pytest.raises(TypeError, match="cannot be pickled"):

@@ -1,5 +1,6 @@
 import dataclasses
 import gc
+import inspect
 import pickle
 import threading
 import weakref
@@ -221,8 +222,14 @@ def test_replace_keeps_options_that_are_none():
     assert repr(table.replace(name=None, signature=None, max_times_sampled=None)) == repr(table)
     assert (table.replace("u").name, table.replace(max_times_sampled=0).max_times_sampled) == ("u", 0)
     assert table.replace(max_bytes=None).max_bytes is None
+    assert (table.replace(max_bytes=...).max_bytes, table.replace(max_bytes=7).max_bytes) == (100, 7)
+    assert table.replace(compression="zstd").replace(compression=None).compression == "zstd"
     with pytest.raises(TypeError, match="colour"):
         table.replace(colour=1)
+
+
+def test_replace_names_every_option_of_a_table():
+    assert set(inspect.signature(Table.replace).parameters) == set(inspect.signature(Table.__init__).parameters)
 
 
 def test_servers_refuse_invalid_options():
@@ -299,9 +306,9 @@ def test_limiters_refuse_impossible_limits_with_their_numbers():
             rate_limiters.SampleToInsertRatio(4.0, 10, nonsense)
     with pytest.raises(TypeError, match="error_buffer must be a number, got 'all'"):
         rate_limiters.SampleToInsertRatio(4.0, 10, ("all", 60.0))
-    with pytest.raises(ValueError, match="41"):
+    with pytest.raises(ValueError, match="error_buffer begins at 41"):
         rate_limiters.SampleToInsertRatio(4.0, 10, (41.0, 100.0))
-    with pytest.warns(UserWarning, match="39"):
+    with pytest.warns(UserWarning, match="error_buffer ends at 39"):
         rate_limiters.SampleToInsertRatio(4.0, 10, (0.0, 39.0))
     assert rate_limiters.SampleToInsertRatio(2.0, 5, 4).min_diff == 6.0
 
