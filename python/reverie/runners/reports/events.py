@@ -86,6 +86,8 @@ class Saved:
 
     env_steps: int
     path: Path
+    not_removed: str = ""
+    """Why older ones, or tables that no checkpoint needs, were not removed; empty if they were."""
 
 
 @dataclass(frozen=True)

@@ -156,7 +156,7 @@ def as_line(event: Event) -> dict[str, Any]:
                 "confirmation": None if confirmation is None else confirmation.mean_return,
             }
         case Saved():
-            return {"event": "saved", "env_steps": event.env_steps, "path": str(event.path)}
+            return {"event": "saved", **vars(event), "path": str(event.path)}
         case NotSaved():
             return {"event": "not saved", **vars(event), "path": str(event.path)}
         case RoleRestarted():
