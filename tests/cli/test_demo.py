@@ -9,11 +9,10 @@ pytest.importorskip("torch")
 testing = pytest.importorskip("typer.testing")
 
 import reverie.cli  # noqa: E402
-from reverie import runners  # noqa: E402
+from reverie import _memory, runners  # noqa: E402
 from reverie.agents.apex_dqn import agent as apex_dqn  # noqa: E402
 from reverie.cli.app import app  # noqa: E402
 from reverie.cli.report import sparkline  # noqa: E402
-from reverie.runners.planning import memory  # noqa: E402
 
 
 @pytest.fixture
@@ -141,7 +140,7 @@ def test_runs_that_cannot_start_are_refused_at_once_in_one_line(demo, short_pres
 
 
 def test_too_little_memory_is_refused_with_the_numbers(demo, monkeypatch):
-    monkeypatch.setattr(memory, "available_memory", lambda: 100 * 2**20)
+    monkeypatch.setattr(_memory, "available_memory", lambda: 100 * 2**20)
     result = demo()
     assert result.exit_code == 2
     assert "100 MiB are free" in result.stderr
