@@ -27,6 +27,7 @@ import numpy as np
 import torch
 
 from reverie import _native
+from reverie._picklable import Picklable
 from reverie.errors import ReplayError
 from reverie.runners.reports.logs import LOG
 
@@ -48,7 +49,7 @@ REPLAY = "replay"
 """The key of a state for the paths of its tables, one per shard, relative to the folder of the checkpoints."""
 
 
-class CheckpointError(ValueError):
+class CheckpointError(Picklable, ValueError):
     """The checkpoint is missing, damaged, or of another run. `.path` (the file or folder), `.reason`"""
 
     def __init__(self, path: Path, reason: str) -> None:

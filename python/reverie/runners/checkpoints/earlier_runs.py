@@ -21,9 +21,6 @@ class RunExistsError(CheckpointError):
         super().__init__(path, reason)
         self.args = (f"folder {path} {reason}",)
 
-    def __reduce__(self) -> tuple[type[RunExistsError], tuple[Path, str]]:
-        return type(self), (self.path, self.reason)
-
 
 def checkpoint_to_resume(folder: Path | None, resume: Resume, *, overwrite: bool) -> Path | None:
     """The checkpoint that a run which writes into `folder` continues; None for a new run.

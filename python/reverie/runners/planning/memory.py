@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from reverie import _memory
+from reverie._picklable import Picklable
 from reverie.runners.planning.devices import require_gpus
 from reverie.runners.planning.nodes import PROCESSES, Node, gib, place
 
@@ -27,7 +28,7 @@ SMALLER = {
 """How a user can shrink the largest part of a run's memory, by a word of the part's name."""
 
 
-class DoesNotFitError(MemoryError):
+class DoesNotFitError(Picklable, MemoryError):
     """The run needs more memory than is free. `.needed`, `.available` in bytes."""
 
     def __init__(self, what: str, memory: Mapping[str, int], available: int) -> None:

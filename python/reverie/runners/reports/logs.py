@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from reverie._picklable import Picklable
 from reverie.runners.reports.events import (
     EnvironmentRestarted,
     Evaluated,
@@ -192,7 +193,7 @@ def has_begun(folder: Path) -> bool:
     return (log.exists() and log.stat().st_size > 0) or (folder / "checkpoints").is_dir()
 
 
-class LogError(ValueError):
+class LogError(Picklable, ValueError):
     """There is no log at `.path`, or it is not the log of a run."""
 
     def __init__(self, path: Path, reason: str) -> None:
