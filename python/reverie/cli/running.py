@@ -55,7 +55,7 @@ def run(
     _require_extras(planned.topology)
     with (
         _recording(planned, to_stderr=to_stderr, quiet=quiet or silent) as recording,
-        exits.errors_reported(folder),
+        exits.run_errors_reported(folder),
         exits.stop_on_signals() as stop_requested,
     ):
         result = train(
