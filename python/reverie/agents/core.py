@@ -344,11 +344,6 @@ class Stopwatch:
         """Count `seconds` for `activity`."""
         self.seconds[activity] = self.seconds.get(activity, 0.0) + seconds
 
-    def merge(self, other: Stopwatch) -> None:
-        """Add the times of another stopwatch."""
-        for activity, seconds in other.seconds.items():
-            self.add(activity, seconds)
-
 
 class ActorRole(TypedDict):
     """The keyword arguments in which the actors of a run differ."""
