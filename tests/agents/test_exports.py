@@ -42,6 +42,11 @@ def one_table_of_operators():
         yield
 
 
+def error_bound(compute, parameters, inputs):
+    """The bounds of one result of one input."""
+    return rounding.error_bounds(lambda one: (compute(one),), parameters, (inputs,))[0]
+
+
 def policy_of(name, spec=None, **changes):
     agent = agents.find(name)
     spec = spec or environments.describe(ENVIRONMENTS[agent.actions])
@@ -104,7 +109,7 @@ def test_a_file_takes_the_actions_of_the_policy_in_batches_of_any_size(name, kin
         obs = observations(policy.spec, count)
         outputs, expected = run(obs), policy(obs)
         parameters = list(policy.module.parameters())
-        bound = rounding.error_bound(policy.policy.forward, parameters, torch.from_numpy(obs)).numpy()
+        bound = error_bound(policy.policy.forward, parameters, torch.from_numpy(obs)).numpy()
         if policy.agent.actions == "continuous":
             assert outputs.keys() == {"action"}
             assert outputs["action"].dtype == np.float32
@@ -233,7 +238,7 @@ def test_the_bound_holds_between_float32_and_float64_and_is_not_much_larger_than
             torch.nn.Linear(50, 40), torch.nn.Tanh(), torch.nn.Linear(40, 30), torch.nn.ReLU(), torch.nn.Linear(30, 3)
         )
         inputs = torch.randn(20, 50)
-        bound = rounding.error_bound(layers, list(layers.parameters()), inputs)
+        bound = error_bound(layers, list(layers.parameters()), inputs)
         with torch.no_grad():
             single = layers(inputs)
             exact = layers.double()(inputs.double())
@@ -245,7 +250,7 @@ def test_the_bound_holds_between_float32_and_float64_and_is_not_much_larger_than
 def test_the_bound_leaves_parameters_as_they_were():
     policy = policy_of("dqn")
     parameters = list(policy.module.parameters())
-    rounding.error_bound(policy.policy.forward, parameters, torch.zeros(2, 4))
+    error_bound(policy.policy.forward, parameters, torch.zeros(2, 4))
     assert not any(one.requires_grad for one in parameters)
 
 

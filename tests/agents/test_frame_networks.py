@@ -20,7 +20,7 @@ from reverie.agents.environments import describe  # noqa: E402
 from reverie.agents.flat import FlatNetwork  # noqa: E402
 from reverie.agents.gorila import agent as gorila  # noqa: E402
 from reverie.agents.gorila.config import GorilaConfig  # noqa: E402
-from reverie.agents.layers import NatureTorso, initialised, nature_sizes  # noqa: E402
+from reverie.agents.layers import CONVOLUTIONS, NatureTorso, convolution_sizes, initialised  # noqa: E402
 from reverie.agents.sac import agent as sac  # noqa: E402
 from reverie.runners import plan  # noqa: E402
 from reverie.runners.planning.devices import DeviceError, networks_on  # noqa: E402
@@ -53,7 +53,7 @@ def test_the_torso_is_the_papers_three_convolutions_over_frames_divided_by_255(f
 @pytest.mark.parametrize("shape", [SHAPE, (1, 60, 44)])
 def test_the_sizes_of_a_torso_are_those_of_the_module(shape):
     torso = initialised(lambda: NatureTorso(shape), 0)
-    features, parameters, units = nature_sizes(shape)
+    features, parameters, units = convolution_sizes(shape, CONVOLUTIONS)
     assert torso(torch.zeros(2, *shape)).shape == (2, features)
     assert parameters == sum(p.numel() for p in torso.parameters())
     seen = []

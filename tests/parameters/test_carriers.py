@@ -12,7 +12,7 @@ import pytest
 
 import reverie
 from reverie import Server, Table, selectors
-from reverie.parameters import FileChannel, LocalChannel, TableChannel, Version, table
+from reverie.parameters import FileChannel, LocalChannel, TableChannel, Version, file, table
 from reverie.testing import serve
 
 PATIENT = 200.0
@@ -91,6 +91,55 @@ def test_a_file_that_is_cut_off_is_refused(tmp_path):
         path.write_bytes(whole[:size])
         with pytest.raises(reverie.DamagedError, match="has no parameters: it is cut off"):
             FileChannel(path).subscriber().latest()
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        b"[[",
+        b"5",
+        b"[5]",
+        b'[["w", "float32"]]',
+        b'[["w", "no", [1]]]',
+        b'[["w", "float32", [-1]]]',
+        b'[["w", "float32", "x"]]',
+    ],
+)
+def test_a_file_whose_list_of_arrays_is_damaged_is_refused(tmp_path, listed):
+    path = tmp_path / "weights"
+    head = b"RVPARAM1" + np.array([0, 0, len(listed)], np.int64).tobytes()
+    path.write_bytes(head + listed + bytes(100))
+    with pytest.raises(reverie.DamagedError, match="has no parameters: its list of arrays is malformed"):
+        FileChannel(path).subscriber().latest()
+
+
+def test_a_publisher_that_is_superseded_while_it_writes_leaves_the_newer_parameters(tmp_path, monkeypatch):
+    channel, write = FileChannel(tmp_path / "weights"), file._write
+
+    def overtaken(draft, version, arrays_):
+        write(draft, version, arrays_)
+        if version.generation == 0:
+            channel.publisher(1).publish(arrays(2))
+
+    monkeypatch.setattr(file, "_write", overtaken)
+    with pytest.raises(reverie.SupersededError):
+        channel.publisher(0).publish(arrays(1))
+    newest = channel.subscriber().get(timeout=PATIENT)
+    assert (newest.version.generation, newest.arrays["w"][0]) == (1, 2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["weights", "weights.lock"]
+
+
+def test_a_file_is_replaced_by_one_publisher_at_a_time_and_read_meanwhile(tmp_path):
+    fcntl = pytest.importorskip("fcntl")
+    channel = FileChannel(tmp_path / "weights")
+    channel.publisher(0).publish(arrays(1))
+    with (tmp_path / "weights.lock").open("r+") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(reverie.DeadlineExceededError, match=r"another publisher holds the lock .*weights\.lock"):
+            channel.publisher(1).publish(arrays(2), timeout=0)
+        assert channel.subscriber().latest().version.generation == 0
+    channel.publisher(1).publish(arrays(3), timeout=0)
+    assert channel.subscriber().latest().arrays["w"][0] == 3
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path):

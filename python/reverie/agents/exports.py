@@ -27,7 +27,7 @@ from reverie.agents.core import RecurrentPolicy
 from reverie.agents.observations import Leaf, is_mixed
 from reverie.agents.policies import PolicyError, TrainedPolicy
 from reverie.agents.policy_files import KEY, describe, replacing
-from reverie.agents.rounding import error_bound_of_all
+from reverie.agents.rounding import error_bounds
 
 INPUT, ACTION, SCORES = "observations", "action", "scores"
 STATE, NEXT_STATE = "state", "next_state"
@@ -203,7 +203,7 @@ def _checked(policy: TrainedPolicy, path: Path, run: Callable[..., Outputs]) -> 
         action, results = outputs[0], outputs[1:] if policy.spec.num_actions is not None else outputs
         with torch.inference_mode():
             expected = [one.numpy() for one in compute(*inputs)]
-        bounds = error_bound_of_all(compute, list(policy.module.parameters()), inputs)
+        bounds = error_bounds(compute, list(policy.module.parameters()), inputs)
         for found, values, bound in zip(results, expected, bounds, strict=True):
             largest = max(largest, _difference(path, found, values, bound.numpy()))
         choose = getattr(policy.policy, "choose", _argmax)

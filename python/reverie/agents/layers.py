@@ -96,13 +96,11 @@ def frames_input(observations: Tensor) -> Tensor:
     return observations.to(dtype=dtype, memory_format=torch.channels_last)
 
 
-def nature_sizes(shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """The numbers of features and parameters of a `NatureTorso`, and of units that it computes per observation."""
-    return convolution_sizes(shape, CONVOLUTIONS)
-
-
 def convolution_sizes(shape: tuple[int, ...], kernels: Convolutions) -> tuple[int, int, int]:
-    """The same of any `ConvolutionTorso` of images `[C, H, W]`."""
+    """The numbers of features and parameters of a `ConvolutionTorso`, and of units that it computes per image.
+
+    `shape` is that of an image, `[C, H, W]`.
+    """
     channels, *axes = shape
     parameters = units = 0
     for filters, size, stride in kernels:

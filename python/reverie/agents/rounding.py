@@ -24,20 +24,15 @@ SAFETY = 4
 """Twice, since both computations round; twice again for what a first-order bound leaves out, such as kinks of ReLU."""
 
 
-def error_bound(compute: Callable[[Tensor], Tensor], parameters: list[Tensor], inputs: Tensor) -> Tensor:
-    """A first-order bound `[N, K]` of the difference between two float32 computations of `compute(inputs)` `[N, K]`.
-
-    A sum of n terms is off by less than n times the spacing of its type times the terms' magnitudes, and such an error
-    reaches an output multiplied by the derivative of the output. The bound adds these up over all sums; `parameters`
-    are the tensors that `compute` reads, which must be leaves.
-    """
-    return error_bound_of_all(lambda one: (compute(one),), parameters, (inputs,))[0]
-
-
-def error_bound_of_all(
+def error_bounds(
     compute: Callable[..., tuple[Tensor, ...]], parameters: list[Tensor], inputs: tuple[Tensor, ...]
 ) -> list[Tensor]:
-    """The same of each of the results `[N, K]` of several inputs `[N, ...]`."""
+    """First-order bounds `[N, K]` of the difference between two float32 computations of `compute(*inputs)`.
+
+    Each input is `[N, ...]`, and each result `[N, K]`. A sum of n terms is off by less than n times the spacing of its
+    type times the terms' magnitudes, and such an error reaches an output multiplied by the derivative of the output.
+    The bound adds these up over all sums; `parameters` are the tensors that `compute` reads, which must be leaves.
+    """
     before = [one.requires_grad for one in parameters]
     for one in parameters:
         one.requires_grad_(True)

@@ -5,25 +5,31 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
+import time
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import FileIO
-from typing import TYPE_CHECKING, BinaryIO, final
+from typing import TYPE_CHECKING, Any, BinaryIO, final
 
 import numpy as np
 
 from reverie import _checks
 from reverie._nest import named_dtype
-from reverie.errors import DamagedError
+from reverie.errors import DamagedError, DeadlineExceededError
 from reverie.parameters.ends import Carrier, Channel
 from reverie.parameters.record import Arrays, Parameters, Version, require_newer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 _MAGIC = b"RVPARAM1"
 _HEAD_BYTES = 32
 """The magic, then int64 generation, number, and the length of the names, dtypes and shapes as JSON."""
 _ALIGN = 64
+LOCK_SECONDS = 0.001
+"""Seconds between two attempts to lock: a lock is held for a check and a rename."""
 
 
 @final
@@ -31,12 +37,13 @@ _ALIGN = 64
 class FileChannel(Channel):
     """Parameters between processes of this machine, in one file that is replaced atomically. Can be pickled.
 
-    A reader sees one version, never parts of two. There is no lock, so that no process waits for one that was killed.
-    In `/dev/shm` the file is in memory. The folder must exist; the file stays until you remove it, and all that can
-    write there can publish.
+    A reader sees one version, never parts of two, and waits for no lock. A publisher locks a file next to it while it
+    replaces it; the lock of a process that was killed is free. In `/dev/shm` the file is in memory. The folder must
+    exist; the files stay until you remove them, and all that can write there can publish.
 
     Args:
-        path: of the file. Drafts lie next to it, under the same name with the generation added.
+        path: of the file. Next to it lie drafts, under the same name with the generation added, and the file for the
+            lock, with `.lock` added.
     """
 
     path: Path
@@ -55,14 +62,37 @@ class _FileCarrier(Carrier):
         self.where = f"file '{path}'"
 
     def put(self, version: Version, arrays: Arrays, timeout: float | None) -> None:
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
         require_newer(version, self.newest(None), self.where)
         draft = self._path.with_name(f"{self._path.name}.{version.generation}")
         try:
-            with draft.open("wb") as file:
-                _write(file, version, arrays)
-        except OSError as error:  # the error of the file system does not name the file
-            raise OSError(error.errno, error.strerror, str(draft)) from error
-        os.replace(draft, self._path)
+            try:
+                with draft.open("wb") as file:
+                    _write(file, version, arrays)
+            except OSError as error:  # the error of the file system does not name the file
+                raise OSError(error.errno, error.strerror, str(draft)) from error
+            with self._locked(deadline):
+                require_newer(version, self.newest(None), self.where)  # another publisher may have been faster
+                os.replace(draft, self._path)
+        except BaseException:
+            with suppress(OSError):
+                draft.unlink()
+            raise
+
+    @contextmanager
+    def _locked(self, deadline: float) -> Iterator[None]:
+        """A context in which no other publisher replaces the file. DeadlineExceededError if one still does then."""
+        path = self._path.with_name(f"{self._path.name}.lock")
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            while not _lock(handle):
+                if time.monotonic() >= deadline:
+                    why = f"another publisher holds the lock {path}"
+                    raise DeadlineExceededError(f"{self.where} was not replaced in time: {why}", why=why)
+                time.sleep(LOCK_SECONDS)
+            yield
+        finally:
+            os.close(handle)
 
     def fetch(self, above: Version | None, timeout: float | None) -> Parameters | Version | None:
         try:
@@ -84,7 +114,11 @@ class _FileCarrier(Carrier):
         size = os.fstat(file.fileno()).st_size - _HEAD_BYTES - length
         if size < 0:
             raise self._damaged("it is cut off")
-        specs = [(name, named_dtype(dtype), tuple(shape)) for name, dtype, shape in json.loads(file.read(length))]
+        try:
+            listed = json.loads(file.read(length))
+            specs = [(name, named_dtype(dtype), tuple(map(_size, shape))) for name, dtype, shape in listed]
+        except (AttributeError, TypeError, ValueError) as error:
+            raise self._damaged("its list of arrays is malformed") from error
         memory = np.empty(size, np.uint8)
         rest = memory.data
         while rest and (count := file.readinto(rest)):
@@ -100,6 +134,31 @@ class _FileCarrier(Carrier):
 
     def _damaged(self, what: str) -> DamagedError:
         return DamagedError(f"{self.where} has no parameters: {what}", path=str(self._path), what=what)
+
+
+def _size(dim: Any) -> int:
+    if not isinstance(dim, int) or dim < 0:
+        raise ValueError(f"{dim!r} is no size of a dimension")
+    return dim
+
+
+def _lock(handle: int) -> bool:
+    """Lock the file until it is closed; returns False if another one has it."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        try:
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        except PermissionError:
+            return False
+    else:
+        import fcntl  # Windows has none
+
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
 
 
 def _write(file: BinaryIO, version: Version, arrays: Arrays) -> None:

@@ -31,3 +31,7 @@ class CheckedRun:
     check_memory: bool
     page: Page | None = None
     """Its page; None for a run without one."""
+
+
+class StopRequested(Exception):
+    """`should_stop` returned True: the loop of a run saves and raises `StoppedError`."""

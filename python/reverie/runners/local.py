@@ -17,7 +17,7 @@ from reverie.agents.agent import Agent
 from reverie.agents.core import Actor, CompilingLearner, EnvironmentCrashedError, Learner, Weights, seed_of
 from reverie.pages import Page
 from reverie.runners import checkpoints
-from reverie.runners.checked_run import CheckedRun
+from reverie.runners.checked_run import CheckedRun, StopRequested
 from reverie.runners.links.replay_storage import allow_again, samples_of
 from reverie.runners.planning.devices import networks_on
 from reverie.runners.planning.topology import Topology
@@ -38,11 +38,10 @@ from reverie.runners.reports.events import (
     UpdatesCompiled,
 )
 from reverie.runners.reports.run_figures import RunFigures
-from reverie.runners.reports.run_progress import RunProgress, replay_figures
+from reverie.runners.reports.run_progress import PROGRESS_SECONDS, RunProgress, replay_figures
 from reverie.runners.roles.heap_trim import HeapTrimmer
 from reverie.server import Server
 
-PROGRESS_SECONDS = 0.1
 COMPILER_SECONDS = 0.02
 """Seconds between two checks of a compiler that an update waits for."""
 CRASHED_EVALUATIONS = 5
@@ -53,10 +52,6 @@ reset that raises (step 0) may fail for the moment only."""
 
 
 LONG_EVALUATION = "has not finished an evaluation; if its episodes have no end, set time_limit"
-
-
-class _StopRequested(Exception):
-    pass
 
 
 def run_here(run: CheckedRun) -> Result:
@@ -148,7 +143,7 @@ class _Loop:
         except EnvironmentCrashedError:
             self._save()
             raise
-        except _StopRequested:
+        except StopRequested:
             raise StoppedError(self.account.env_steps, self._save()) from None
 
     def _run(self, stop_when_confirmed: bool) -> Result:
@@ -179,7 +174,7 @@ class _Loop:
 
     def _check_stop(self) -> None:
         if self.should_stop():
-            raise _StopRequested
+            raise StopRequested
 
     def _advance(self) -> bool:
         """Learn if the table allows it, else let one actor act; returns whether an actor did.
@@ -262,10 +257,11 @@ class _Loop:
                 path = checkpoints.save_run(
                     self.checkpoint_folder, self.agent, self.topology, self.state_dict(), [tables]
                 )
+                not_removed = checkpoints.remove_older(self.checkpoint_folder, [tables])
         except OSError as error:
             self.emit(NotSaved(env_steps, self.checkpoint_folder, error.strerror or str(error)))
             return None
-        self.emit(Saved(env_steps, path))
+        self.emit(Saved(env_steps, path, not_removed))
         return path
 
     def state_dict(self) -> dict[str, Any]:

@@ -253,6 +253,7 @@ class SocketLink:
         self._pipe, self._on_end, self._socket_path = pipe, on_end, socket_path
         self._commands: deque[Command] = deque()
         self._arrived = threading.Event()
+        self._server: SocketServer | None = None
         threading.Thread(target=self._read, name="commands", daemon=True).start()
 
     def _read(self) -> None:
@@ -280,8 +281,13 @@ class SocketLink:
         self._arrived.wait(seconds)
 
     def serve(self, answer: Callable[[Any], Any]) -> None:
-        """Answer learners' questions through a socket, until the process ends."""
-        SocketServer(self._socket_path, answer)
+        """Answer learners' questions through a socket, until `close`."""
+        self._server = SocketServer(self._socket_path, answer)
+
+    def close(self) -> None:
+        """Close the connections of learners; the pipe stays open until the process ends."""
+        if self._server is not None:
+            self._server.close()
 
 
 def _socket_path(folder: Path, shard: Setup) -> Path:
@@ -305,6 +311,8 @@ def _run_process(setup: Setup, line: socket.socket, folder: Path) -> None:
         remove(folder)
         os._exit(1)
 
-    run_role(setup, SocketLink(RoleSocket(line), orphaned, _socket_path(folder, setup)))
+    link = SocketLink(RoleSocket(line), orphaned, _socket_path(folder, setup))
+    run_role(setup, link)
+    link.close()
     # Skips the interpreter's shutdown: threads of the network and of PyTorch have nothing left to do.
     os._exit(0)

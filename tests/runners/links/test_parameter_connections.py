@@ -1,6 +1,7 @@
 """Learners and parameter shards in separate processes: questions, answers, refusals, losses and delays."""
 
 import dataclasses
+import socket
 import threading
 
 import numpy as np
@@ -13,7 +14,9 @@ from reverie.agents.gorila import agent as gorila
 from reverie.agents.gorila.learner import make_parameter_server, make_parameter_shard
 from reverie.agents.gorila.parameters import ParameterServer, Pull
 from reverie.errors import DeadlineExceededError, UnavailableError
+from reverie.runners import process
 from reverie.runners.links import parameter_connections as lines_module
+from reverie.runners.links.message_sockets import RoleSocket
 from reverie.runners.links.parameter_connections import SocketAddresses, SocketServer
 from reverie.types import Batch, BatchInfo
 
@@ -141,6 +144,37 @@ def test_a_missing_shard_is_named_and_found_once_it_starts(tmp_path):
     with pytest.raises(UnavailableError, match="parameter shard 0 cannot be reached"):
         lines.ask([1, 2])
     second.close()
+
+
+def test_a_learner_that_connects_while_a_server_is_closed_is_not_served(tmp_path, monkeypatch):
+    connected, closed = threading.Event(), threading.Event()
+
+    def slow(*_):
+        connected.set()
+        closed.wait(200)
+
+    monkeypatch.setattr(lines_module, "_set_timeout", slow)
+    server = SocketServer(tmp_path / "a", str)
+    with socket.socket(socket.AF_UNIX) as learner:
+        learner.settimeout(20)
+        learner.connect(str(tmp_path / "a"))
+        assert connected.wait(200)
+        server.close()
+        closed.set()
+        assert learner.recv(1) == b"", "the end of the connection"
+    server.close()
+
+
+def test_a_link_closes_what_it_serves(tmp_path):
+    line, other = socket.socketpair()
+    link = process.SocketLink(RoleSocket(line), lambda: None, tmp_path / "a")
+    link.serve(str)
+    learner = SocketAddresses((tmp_path / "a",)).open()
+    assert learner.ask([1]) == ["1"]
+    link.close()
+    with pytest.raises(UnavailableError, match="parameter shard 0 cannot be reached"):
+        learner.ask([2])
+    other.close()
 
 
 def test_a_late_answer_times_out_and_is_never_taken_for_the_next_answer(doors, monkeypatch):

@@ -1,5 +1,7 @@
 import threading
+from types import SimpleNamespace
 
+from reverie.runners.reports import calls as module
 from reverie.runners.reports.calls import BackgroundCalls, DirectCalls
 
 
@@ -53,6 +55,28 @@ def test_a_service_that_does_not_take_the_last_updates_is_a_problem():
         assert calls.problem == "it did not take the last updates within 0.01 s"
     finally:
         released.set()
+
+
+def test_close_waits_no_longer_than_its_seconds_in_all(monkeypatch):
+    now, waited, released = [5.0], [], threading.Event()
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    calls = BackgroundCalls(close_seconds=60.0)
+
+    def wait(seconds):
+        waited.append(seconds)
+        now[0] += 35.0
+
+    calls(released.wait)
+    monkeypatch.setattr(calls._queue, "put", lambda call, timeout: wait(timeout))
+    monkeypatch.setattr(calls._thread, "join", wait)
+    try:
+        calls.close(released.wait)
+        assert waited == [60.0, 25.0, 0.0]
+        assert calls.problem == "it did not take the last updates within 60 s"
+    finally:
+        released.set()
+        monkeypatch.undo()
+        calls._queue.put(None)
 
 
 def test_a_log_without_any_call_has_nothing_to_close():

@@ -162,7 +162,10 @@ class SocketServer:
         self._socket = _unix_socket()
         self._socket.bind(str(path))
         self._socket.listen(BACKLOG)
+        self._lock = threading.Lock()
+        """Guards the sockets of connections, and whether new ones are accepted."""
         self._sockets: set[socket.socket] = set()
+        self._closed = False
         threading.Thread(target=self._accept, name="parameter server", daemon=True).start()
 
     def _accept(self) -> None:
@@ -175,7 +178,11 @@ class SocketServer:
 
     def _serve(self, connected: socket.socket) -> None:
         _set_timeout(connected, socket.SO_SNDTIMEO)
-        self._sockets.add(connected)
+        with self._lock:
+            if self._closed:
+                connected.close()
+                return
+            self._sockets.add(connected)
         try:
             with Connection(connected.dup().detach()) as connection:
                 while True:
@@ -183,13 +190,16 @@ class SocketServer:
         except (OSError, EOFError):
             return  # the learner has ended, or reads no answers
         finally:
-            self._sockets.discard(connected)
+            with self._lock:
+                self._sockets.discard(connected)
             connected.close()
 
     def close(self) -> None:
-        """Accept no more learners, and close the connections."""
-        for one in (self._socket, *self._sockets):
-            _shut_down(one)
+        """Accept no more learners, and close the connections; idempotent."""
+        with self._lock:
+            self._closed = True
+            for one in (self._socket, *self._sockets):
+                _shut_down(one)
         self._socket.close()
 
 

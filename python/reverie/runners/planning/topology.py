@@ -114,30 +114,35 @@ class Topology:
         where, reached = "a process of its own on this machine", "on loopback, reached through shared memory"
         if self.runner == "ray":
             where, reached = "an actor of Ray, where it has room", "with TLS and a token, reached on its host as here"
-        needs, places = self.needs, []
         on_gpus = self.runner == "ray" and self.run.device != "cpu"
         whole, share = (1.0, self.run.gpus_per_actor) if on_gpus else (0.0, 0.0)
-        if needs.bundled:
-            places.append(
-                Place("bundle", self.num_actors, self.run.threads, f"{where}; actor, table and learner", whole)
-            )
-        else:
-            places.append(Place("shard", self.num_shards, 1, f"{where}; it listens {reached}"))
-            places.append(Place("learner", needs.num_learners, self.run.threads, where, whole))
-            places.append(Place("actor", self.num_actors, 1, where, share))
-        if needs.num_parameter_shards:
-            places.append(Place("parameter shard", needs.num_parameter_shards, 1, f"{where}; learners push to it"))
-        places.append(Place("evaluator", 1, 1, where, share))
-        return tuple(replace(one, memory_bytes=memory_of_role(one.role, self)) for one in places)
+        threads = self.run.threads
+        properties = {
+            "bundle": (threads, f"{where}; actor, table and learner", whole),
+            "shard": (1, f"{where}; it listens {reached}", 0.0),
+            "learner": (threads, where, whole),
+            "actor": (1, where, share),
+            "parameter shard": (1, f"{where}; learners push to it", 0.0),
+            "evaluator": (1, where, share),
+        }
+        return tuple(
+            Place(role, count, *properties[role], memory_bytes=memory_of_role(role, self))
+            for role, count in self._processes.items()
+        )
 
     @property
     def num_processes(self) -> int:
         """The processes of `places`, and this one."""
-        if self.runner == "local":
-            return 1
+        return 1 if self.runner == "local" else 1 + sum(self._processes.values())
+
+    @property
+    def _processes(self) -> dict[str, int]:
+        """The number of processes of each kind of role, if each role has its own."""
         needs = self.needs
-        apart = self.num_actors if needs.bundled else self.num_shards + needs.num_learners + self.num_actors
-        return 2 + apart + needs.num_parameter_shards
+        bundled = {"bundle": self.num_actors}
+        apart = {"shard": self.num_shards, "learner": needs.num_learners, "actor": self.num_actors}
+        shards = {"parameter shard": needs.num_parameter_shards} if needs.num_parameter_shards else {}
+        return {**(bundled if needs.bundled else apart), **shards, "evaluator": 1}
 
     @property
     def note(self) -> str:

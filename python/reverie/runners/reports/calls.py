@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -71,10 +72,11 @@ class BackgroundCalls:
         thread, self._thread = self._thread, None
         if thread is None:  # there is nothing to close
             return
+        deadline = time.monotonic() + self._close_seconds
         try:
-            self._queue.put((function, arguments), timeout=self._close_seconds)
-            self._queue.put(None, timeout=self._close_seconds)
-            thread.join(self._close_seconds)
+            for last in ((function, arguments), None):
+                self._queue.put(last, timeout=max(0.0, deadline - time.monotonic()))
+            thread.join(max(0.0, deadline - time.monotonic()))
         except queue.Full:
             pass
         if thread.is_alive():

@@ -15,6 +15,8 @@ from reverie.runners.planning.topology import Topology
 from reverie.runners.reports.evaluation import Evaluation
 from reverie.runners.reports.events import CurvePoint, Evaluated, Progress, Result
 
+PROGRESS_SECONDS = 0.1
+"""Seconds between two reports of a run's `Progress`."""
 RESULT = "result"
 """The entry of a `state_dict` with the result of a run that has finished; None before."""
 FIGURES = ("inserts", "samples", "size", "bytes", "priorities_updated", "updates_stale")

@@ -14,6 +14,7 @@ from typing import Any
 from reverie.agents.agent import Agent
 from reverie.agents.core import Weights
 from reverie.runners import checkpoints
+from reverie.runners.checked_run import StopRequested
 from reverie.runners.links.messages import (
     ActAgain,
     Acted,
@@ -45,7 +46,7 @@ from reverie.runners.reports.events import (
     StoppedError,
     UpdatesCompiled,
 )
-from reverie.runners.reports.run_progress import RunProgress
+from reverie.runners.reports.run_progress import PROGRESS_SECONDS, RunProgress
 from reverie.runners.supervision.absences import AbsenceReporter
 from reverie.runners.supervision.latest_reports import LatestReports
 from reverie.runners.supervision.lost_unrolls import LostUnrolls, Wait
@@ -54,7 +55,6 @@ from reverie.runners.supervision.run_saver import RunSaver
 from reverie.runners.supervision.stage import Stage
 
 LISTEN_SECONDS = 0.05
-PROGRESS_SECONDS = 0.1
 ANSWER_SECONDS = 600.0
 """Timeout for a role to become ready, and to answer a command that it can answer at once."""
 EVALUATION_SECONDS = 7200.0
@@ -65,10 +65,6 @@ END_SECONDS = 30.0
 """Time that a role has to end before it is killed."""
 STALL_SECONDS = 300.0
 """After this time without a step or an update the run ends, and reports what its roles wait for."""
-
-
-class _StopRequested(Exception):
-    pass
 
 
 class Supervisor:
@@ -138,7 +134,7 @@ class Supervisor:
                     self._send_to_learners(Resume())
                 if account.checkpoint_due:
                     self._save()
-        except _StopRequested:
+        except StopRequested:
             self._should_stop = lambda: False
             path = None
             if account.env_steps > self._first_step:
@@ -166,7 +162,7 @@ class Supervisor:
     ) -> None:
         """Handle the roles' reports, and call `meanwhile` in every turn, until `done` returns True.
 
-        Raises a TimeoutError that names `what` after `seconds`, and `_StopRequested` when a stop is requested.
+        Raises a TimeoutError that names `what` after `seconds`, and `StopRequested` when a stop is requested.
         """
         began = self._roles.clock.seconds
         while not done():
@@ -175,7 +171,7 @@ class Supervisor:
             self._emit_awaited()
             self._emit_progress()
             if self._should_stop():
-                raise _StopRequested
+                raise StopRequested
             if seconds is not None and self._roles.clock.seconds - began > seconds:
                 raise TimeoutError(f"waited {seconds:g} s for {what}; {self._why()}")
             self._check_stalled(waiting_for_training=seconds is None)
