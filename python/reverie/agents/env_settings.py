@@ -8,10 +8,11 @@ from typing import Any
 
 from reverie.agents import checks
 from reverie.agents.named_parts import PartError, reference_of
+from reverie.agents.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)
-class EnvSettings:
+class EnvSettings(Settings):
     """How environments are made, the same in actors and evaluators. Part of checkpoints and of a policy's file."""
 
     wrappers: tuple[str, ...] = ()
@@ -43,6 +44,7 @@ class EnvSettings:
             object.__setattr__(self, "network", reference_of(self.network) if self.network else "")
         except PartError as error:
             raise ValueError(f"network: {error}") from error
+        super().__post_init__()
         if self.network and (self.normalise_observations or self.normalise_rewards):
             raise ValueError(
                 f"network is {self.network!r}, which reads observations by itself: leave normalisation out"

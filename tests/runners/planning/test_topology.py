@@ -101,7 +101,7 @@ def test_an_agent_by_its_name_is_refused_with_how_to_find_it():
 
 
 def test_a_count_that_is_not_an_int_is_refused():
-    with pytest.raises(TypeError, match=r"max_env_steps must be an int, got 1\.5"):
+    with pytest.raises(TypeError, match=r"max_env_steps is 1\.5, and must be an int"):
         dataclasses.replace(ppo.load_preset("CartPole-v1").run, max_env_steps=1.5)
 
 
