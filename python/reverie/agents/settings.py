@@ -31,7 +31,7 @@ class Settings:
     """
 
     def __post_init__(self) -> None:
-        hints = _hints(type(self))
+        hints = _hints(type(self))  # type: ignore[arg-type]  # a class is hashable
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
             object.__setattr__(self, field.name, converted(field.name, hints[field.name], value))
@@ -76,7 +76,7 @@ _INVALID: Any = object()
 
 
 @functools.cache
-def _hints(settings: Any) -> dict[str, Any]:
+def _hints(settings: type[Any]) -> dict[str, Any]:
     return get_type_hints(settings)
 
 
