@@ -28,6 +28,9 @@ class EnvSettings(Settings):
     normalise_rewards: bool = False
     """Whether the learner divides rewards by the running deviation of discounted returns, within 10; tables store them
     as they are, and returns are reported so. First priorities that actors compute of n-step items have no bound."""
+    max_env_restarts: int | None = None
+    """How often an actor may make its environments again after one raised: 0 ends the run at the first error. None has
+    no bound but five in a row without an episode's end in between."""
     network: str = ""
     """A factory as `module:name` of the layers in front of the agent's own: called with the `EnvSpec`, it returns a
     `torch.nn.Module` that computes features `[B, F]` of observations `[B, ...]`. In Python a function may be given."""
@@ -53,6 +56,8 @@ class EnvSettings(Settings):
             checks.at_least_one(self, "time_limit")
         if self.frame_stack is not None:
             checks.at_least_one(self, "frame_stack")
+        if self.max_env_restarts is not None:
+            checks.not_negative(self, "max_env_restarts")
 
     def changed(self) -> dict[str, Any]:
         """The settings that differ from the defaults."""

@@ -19,6 +19,7 @@ from reverie.agents import env_plugins
 from reverie.agents.env_errors import UnknownEnvironmentError as UnknownEnvironmentError
 from reverie.agents.env_errors import UnsupportedEnvironmentError as UnsupportedEnvironmentError
 from reverie.agents.env_settings import DEFAULTS, EnvSettings
+from reverie.agents.first_step import FirstStepChecked
 from reverie.agents.named_parts import PartError, load_part, reference_of
 from reverie.agents.observations import AsRows, Leaf, UnsupportedSpaceError, leaves_of, row_form
 from reverie.agents.vectors import OneOfVector, OwnVector, VectorFactory, source_of
@@ -341,6 +342,8 @@ def _with_arrays(env_id: str, settings: EnvSettings, *, render: bool = False) ->
     """The environment with its wrappers, whose observations are arrays without a stack."""
     env = _wrapped(env_id, settings, render=render)
     leaves = _leaves(env_id, env)
+    if not isinstance(env, OneOfVector):
+        env = FirstStepChecked(env, env_id, leaves)
     shape, dtype = row_form(leaves)
     space = env.observation_space
     kept = isinstance(space, spaces.Box) and space.shape == shape and np.dtype(space.dtype) == dtype
