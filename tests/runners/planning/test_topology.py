@@ -318,3 +318,25 @@ def test_every_runner_refuses_wrong_arguments_in_the_same_words_before_anything_
 def test_a_run_on_no_shard_is_refused(monkeypatch, number, error, words):
     with pytest.raises(error, match=words):
         runner("process", monkeypatch)(apex_dqn, "CartPole-v1", num_shards=number)
+
+
+def test_a_table_that_never_makes_the_learner_wait_is_refused_in_one_process():
+    from reverie import Table, rate_limiters, selectors
+
+    def agent_with(limiter, **more):
+        def tables(spec, config, *, seed):
+            made = Table("replay", selectors.Uniform(seed=seed), selectors.Fifo(), 500, limiter, **more)
+            return [made]
+
+        return dataclasses.replace(apex_dqn, make_tables=tables)
+
+    endless = agent_with(rate_limiters.MinSize(200))
+    with pytest.raises(ValueError, match=r"'replay' of apex-dqn has the rate limiter MinSize, which does not bound"):
+        plan(endless, "CartPole-v1")
+    assert plan(endless, "CartPole-v1", runner="process").runner == "process"
+    for fits in (
+        agent_with(rate_limiters.SampleToInsertRatio(4.0, 200, 1000.0)),
+        agent_with(rate_limiters.MinSize(1), max_times_sampled=1),
+        agent_with(rate_limiters.Queue(10)),
+    ):
+        assert plan(fits, "CartPole-v1").runner == "local"

@@ -25,6 +25,7 @@ from reverie.runners.planning.folders import (
 )
 from reverie.runners.planning.memory import PROCESS_BYTES, require_memory
 from reverie.runners.planning.nodes import PROCESSES, Node, gib, memory_of_role, on_disk
+from reverie.runners.planning.turns import require_turns
 from reverie.sharding import shard_table
 
 PREFETCH = 2
@@ -193,7 +194,8 @@ def plan(
     cluster need not exist yet: a run on Ray asks it. `check_memory=False` skips both checks.
 
     Raises `UnknownEnvironmentError`, `UnsupportedEnvironmentError`, `PresetError`, `DeviceError`, `DoesNotFitError` and
-    `NoRoomError` if memory does not suffice, and TypeError for arguments of another type.
+    `NoRoomError` if memory does not suffice, ValueError for a table with which the runner "local" would never act
+    again, and TypeError for arguments of another type.
     """
     if not isinstance(agent, Agent):
         raise TypeError(f"agent is {agent!r}, and must be an Agent: reverie.agents.find gives it by name")
@@ -232,6 +234,8 @@ def plan(
     topology = replace(topology, memory=MappingProxyType(memory))
     _require_parameter_shards(topology)
     _check_prefetch(topology)
+    if runner == "local":
+        require_turns(agent.name, agent.make_tables(env, config, seed=seed))
     if num_shards > 1:
         _check_shards(agent, topology)
     if check_memory:
