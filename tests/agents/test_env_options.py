@@ -3,12 +3,14 @@
 import dataclasses
 
 import gymnasium
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 
 import reverie
 from reverie import agents
+from reverie.agents.env_settings import EnvSettings
 from reverie.agents.environments import (
     UnknownEnvironmentError,
     UnsupportedEnvironmentError,
@@ -66,6 +68,52 @@ def test_a_policy_has_the_options_of_its_environment(tmp_path):
 def test_options_that_do_not_fit_are_refused_by_name(env_id, error, reason):
     with pytest.raises(error, match=reason):
         describe(env_id)
+
+
+class Chosen(gymnasium.Env):
+    """Counts its actions from `start`, and returns them as the reward."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+
+    def __init__(self, space):
+        self.action_space = space
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        assert self.action_space.contains(np.asarray(action, self.action_space.dtype)), action
+        return np.zeros(2, np.float32), float(np.sum(action)), False, False, {}
+
+
+@pytest.mark.parametrize(
+    ("space", "plain", "action", "reward"),
+    [
+        (gymnasium.spaces.Discrete(3, start=1), "Discrete(3)", 2, 3.0),
+        (gymnasium.spaces.MultiDiscrete([2, 3], start=[5, 7]), "MultiDiscrete([2 3])", [1, 2], 15.0),
+    ],
+)
+def test_choices_that_do_not_start_at_0_are_played_by_the_wrapper_that_the_refusal_names(space, plain, action, reward):
+    gymnasium.register("ReverieChosen-v0", lambda: Chosen(space))
+    try:
+        with pytest.raises(UnsupportedEnvironmentError, match="must start at 0: name the wrapper") as caught:
+            describe("ReverieChosen-v0")
+        (named,) = (word.rstrip(",") for word in str(caught.value).split() if word.startswith("reverie."))
+        spec = describe("ReverieChosen-v0", EnvSettings(wrappers=(named,)))
+        assert spec.action_space == plain
+        made = make_one(spec)
+        made.reset(seed=1)
+        assert made.step(np.array(action))[1] == reward
+        vector = make_vector(spec, 2)
+        vector.reset(seed=1)
+        assert vector.step(np.array([action, action]))[1].tolist() == [reward, reward]
+    finally:
+        del gymnasium.registry["ReverieChosen-v0"]
+
+
+def test_the_wrapper_of_choices_refuses_other_actions():
+    with pytest.raises(UnsupportedEnvironmentError, match=r"ActionsFromZero' cannot wrap .* have no start"):
+        describe("Pendulum-v1", EnvSettings(wrappers=("reverie.agents.wrappers:ActionsFromZero",)))
 
 
 @pytest.fixture

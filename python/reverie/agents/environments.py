@@ -187,7 +187,8 @@ def _require_actions(env_id: str, actions: spaces.Space[Any]) -> None:
         )
     if isinstance(actions, spaces.Discrete | spaces.MultiDiscrete) and np.any(actions.start):
         raise UnsupportedEnvironmentError(
-            f"actions of {env_id} start at {actions.start}; they must start at 0: name a wrapper that adds the start"
+            f"actions of {env_id} start at {actions.start}; they must start at 0: name the wrapper"
+            " reverie.agents.wrappers:ActionsFromZero, which adds the start"
         )
     if isinstance(actions, spaces.Box) and np.dtype(actions.dtype).kind != "f":
         raise UnsupportedEnvironmentError(
