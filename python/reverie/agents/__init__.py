@@ -12,8 +12,8 @@ import importlib
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
-from reverie._error_places import place_of
 from reverie._picklable import Picklable
+from reverie.agents.error_places import place_of
 
 if TYPE_CHECKING:
     from reverie.agents.agent import Actions, Agent

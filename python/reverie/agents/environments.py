@@ -13,12 +13,12 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import FrameStackObservation
 
-from reverie._error_places import place_of
 from reverie.agents import env_plugins
 from reverie.agents.env_errors import UnknownEnvironmentError as UnknownEnvironmentError
 from reverie.agents.env_errors import UnsupportedEnvironmentError as UnsupportedEnvironmentError
 from reverie.agents.env_ids import id_and_options, without_options
 from reverie.agents.env_settings import DEFAULTS, EnvSettings
+from reverie.agents.error_places import place_of
 from reverie.agents.first_step import FirstStepChecked
 from reverie.agents.named_parts import PartError, load_part, reference_of, resolve
 from reverie.agents.observations import AsRows, Leaf, UnsupportedSpaceError, leaves_of, row_form

@@ -6,6 +6,8 @@ Later ones are not looked at: an environment that does not follow the interface 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium
@@ -33,11 +35,12 @@ class FirstStepChecked(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Begin a new episode."""
         if self._is_reset:
             return self.env.reset(seed=seed, options=options)
-        try:
-            returned: Any = self.env.reset(seed=seed, options=options)
-        except (TypeError, ValueError) as error:
-            self._explain_reset(seed, error)
-            raise
+        with _recording(self.env.unwrapped, "reset") as inner:
+            try:
+                returned: Any = self.env.reset(seed=seed, options=options)
+            except (TypeError, ValueError) as error:
+                self._explain_reset(seed, inner, error)
+                raise
         observation, _ = self._parts("reset", returned, RESET)
         self._check_observation("reset", observation)
         self._is_reset = True
@@ -47,12 +50,13 @@ class FirstStepChecked(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Take one step."""
         if self._has_stepped:
             return self.env.step(action)
-        try:
-            returned: Any = self.env.step(action)
-        except ValueError as error:
-            if "to unpack" in str(error):  # in a wrapper of Gymnasium, such as its time limit
-                self._explain_step(action)
-            raise
+        with _recording(self.env.unwrapped, "step") as inner:
+            try:
+                returned: Any = self.env.step(action)
+            except (TypeError, ValueError):
+                for one in inner:  # that a wrapper could not read, such as Gymnasium's time limit
+                    self._parts("step", one, STEP)
+                raise
         observation, reward, terminated, truncated, _ = self._parts("step", returned, STEP)
         self._check_observation("step", observation)
         if not _is_number(reward):
@@ -63,21 +67,17 @@ class FirstStepChecked(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._has_stepped = True
         return returned  # type: ignore[no-any-return]
 
-    def _explain_reset(self, seed: int | None, error: Exception) -> None:
-        """Raise the error for users if the reset has another form."""
-        unwrapped = self.env.unwrapped
+    def _explain_reset(self, seed: int | None, inner: list[Any], error: Exception) -> None:
+        """Raise the error for users if the reset has another form than Gymnasium's."""
+        for one in inner:  # that a wrapper could not read
+            self._parts("reset", one, RESET)
         try:
-            inspect.signature(unwrapped.reset).bind(seed=seed, options=None)
+            inspect.signature(type(self.env.unwrapped).reset).bind(self.env.unwrapped, seed=seed, options=None)
         except TypeError:
             raise UnsupportedEnvironmentError(
                 f"reset of {self._env_id} takes no seed and options, as in the interface of gym before 0.26: define"
                 f" reset(self, *, seed=None, options=None), which returns {RESET}"
             ) from error
-        if "to unpack" in str(error):  # in a wrapper
-            self._parts("reset", unwrapped.reset(seed=seed), RESET)
-
-    def _explain_step(self, action: Any) -> None:
-        self._parts("step", self.env.unwrapped.step(action), STEP)
 
     def _parts(self, method: str, returned: Any, form: str) -> tuple[Any, ...]:
         count = form.count(",") + 1
@@ -106,6 +106,28 @@ class FirstStepChecked(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def _error(self, method: str, what: str) -> UnsupportedEnvironmentError:
         return UnsupportedEnvironmentError(f"{method} of {self._env_id} returns {what}")
+
+
+@contextmanager
+def _recording(env: Any, method: str) -> Iterator[list[Any]]:
+    """A context in which the results of a method of the environment itself are recorded, before any wrapper."""
+    results: list[Any] = []
+    own = getattr(env, method)
+
+    def recorded(*args: Any, **options: Any) -> Any:
+        result = own(*args, **options)
+        results.append(result)
+        return result
+
+    before = vars(env).get(method)
+    setattr(env, method, recorded)
+    try:
+        yield results
+    finally:
+        if before is None:
+            delattr(env, method)
+        else:
+            setattr(env, method, before)
 
 
 def _is_number(value: Any) -> bool:

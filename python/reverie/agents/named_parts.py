@@ -8,8 +8,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from reverie._error_places import place_of
 from reverie._picklable import Picklable
+from reverie.agents.error_places import place_of
 
 
 class PartError(Picklable, ValueError):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import traceback
 
-__all__ = ["place_of"]
-
 
 def place_of(error: BaseException) -> str:
     """The error with its type, and with file and line where its text has none."""
