@@ -340,3 +340,8 @@ def test_a_table_that_never_makes_the_learner_wait_is_refused_in_one_process():
         agent_with(rate_limiters.Queue(10)),
     ):
         assert plan(fits, "CartPole-v1").runner == "local"
+
+
+def test_a_seed_may_be_any_integer_with_any_number_of_shards():
+    assert plan(apex_dqn, "CartPole-v1", seed=-3).seed == -3
+    assert plan(apex_dqn, "CartPole-v1", seed=-3, runner="process", num_shards=2).num_shards == 2

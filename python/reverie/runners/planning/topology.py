@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from reverie import _checks
 from reverie.agents.agent import Agent
-from reverie.agents.core import CompilePlan, RunSettings, TableNeeds
+from reverie.agents.core import CompilePlan, RunSettings, TableNeeds, seed_of
 from reverie.agents.env_settings import EnvSettings
 from reverie.agents.environments import EnvSpec, describe, id_of
 from reverie.runners.planning.annealing import annealing_note
@@ -235,7 +235,7 @@ def plan(
     _require_parameter_shards(topology)
     _check_prefetch(topology)
     if runner == "local":
-        require_turns(agent.name, agent.make_tables(env, config, seed=seed))
+        require_turns(agent.name, agent.make_tables(env, config, seed=seed_of(seed, 0)))
     if num_shards > 1:
         _check_shards(agent, topology)
     if check_memory:
@@ -303,7 +303,7 @@ def _check_shards(agent: Agent, topology: Topology) -> None:
             f" {_counted(topology.num_servers, 'server')} already: set bundled=false for one replay over"
             f" {topology.num_shards} shards, or ask for more bundles (num_actors and num_learners)"
         )
-    tables = agent.make_tables(topology.env, topology.config, seed=topology.seed)
+    tables = agent.make_tables(topology.env, topology.config, seed=seed_of(topology.seed, 0))
     if len(tables) > 1:
         names = ", ".join(repr(table.name) for table in tables)
         raise ValueError(
