@@ -52,7 +52,7 @@ def test_an_agent_without_any_preset_asks_for_one(tmp_path):
         ("n_step = ", "n_step = 0 #", r"n_step is 0, and must be at least 1"),
         ("discount = ", "discount = 1.5 #", r"discount is 1.5, and must lie in \[0, 1\]"),
         ("capacity = ", "capacity = 10 #", r"learning_starts is \d+, above the capacity of 10"),
-        ("capacity = ", 'capacity = "many" #', r"\[agent\] capacity is 'many', and must be int"),
+        ("capacity = ", 'capacity = "many" #', r"\[agent\] capacity is 'many', and must be an int"),
         ("hidden = ", "hidden = [] #", r"hidden is \(\)"),
         ("hidden = ", "hidden = [1.5] #", r"hidden is \[1.5\]"),
         ("max_env_steps = ", "max_env_steps = 0 #", r"max_env_steps is 0"),
@@ -87,7 +87,7 @@ def test_ints_may_be_written_as_floats_and_floats_as_ints_but_not_as_strings():
     now = changed.config.capacity, changed.config.learning_rate, changed.run.prefetch
     assert (now, [type(value) for value in now]) == ((100_000, 1.0, 3), [int, float, int])
     for setting in ("capacity=1.5", "capacity=true", "learning_rate=true", "prefetch=2.5"):
-        with pytest.raises(presets.PresetError, match=r"and must be (int|float)"):
+        with pytest.raises(presets.PresetError, match=r"and must be (an int|a float)( |$)"):
             presets.override(preset, [setting])
 
 

@@ -12,6 +12,7 @@ import reverie
 from reverie import agents
 from reverie.agents.acting import CRASHES_IN_A_ROW
 from reverie.agents.core import EnvironmentCrashedError, Stopwatch
+from reverie.agents.env_settings import EnvSettings
 from reverie.agents.environments import describe
 from reverie.errors import DeadlineExceededError
 from reverie.runners import EnvironmentRestarted, train
@@ -64,10 +65,10 @@ class Weights:
         return None
 
 
-def actor_of(name, env_id, **changes):
+def actor_of(name, env_id, environment=None, **changes):
     agent = agents.find(name)
     config = dataclasses.replace(agent.load_preset("CartPole-v1").config, num_actors=1, envs_per_actor=2, **changes)
-    spec = describe(env_id)
+    spec = describe(env_id, environment)
     server = reverie.Server(agent.make_tables(spec, config, seed=0), listen=False)
     client = server.client()
     actor = agent.make_actor(spec, config, client, Weights(), index=0, seed=3, watch=Stopwatch())
@@ -137,6 +138,74 @@ def test_crashes_with_episodes_in_between_do_not_end_the_run(crashing):
     for _ in range(250):
         actor.act()
     assert len(actor.drain_crashes()) > 2 * CRASHES_IN_A_ROW
+
+
+@pytest.mark.parametrize("limit", [0, 2])
+def test_environments_are_made_again_as_often_as_the_setting_says(crashing, limit):
+    env_id, kind = crashing
+    actor, _ = actor_of("dqn", env_id, environment=EnvSettings(max_env_restarts=limit))
+    kind.at = tuple(range(kind.steps + 30, kind.steps + 500, 40))
+
+    def act_on():
+        for _ in range(250):
+            actor.act()
+
+    raised = "raised at step" if limit == 0 else "raised 3 times, the last time at step"
+    with pytest.raises(
+        EnvironmentCrashedError, match=rf"{raised} .* is gone \(max_env_restarts is {limit}\)"
+    ) as caught:
+        act_on()
+    assert (caught.value.crashes, caught.value.max_env_restarts) == (limit + 1, limit)
+    assert len(actor.drain_crashes()) == limit + 1
+
+
+def test_a_reset_that_raises_after_a_restart_is_repeated_and_counts_as_a_crash(crashing):
+    env_id, kind = crashing
+    actor, _ = actor_of("dqn", env_id)
+    kind.at = (kind.steps + 9,)
+    reset, failures = kind.reset, [2]
+
+    def failing(self, **options):
+        if kind.steps >= kind.at[0] and failures[0] > 0:
+            failures[0] -= 1
+            raise OSError("the simulator is starting")
+        return reset(self, **options)
+
+    kind.reset = failing
+    for _ in range(20):
+        actor.act()
+    errors = [crash.error for crash in actor.drain_crashes()]
+    assert errors == ["RuntimeError: the simulator is gone", *["OSError: the simulator is starting"] * 2]
+
+
+def test_a_first_reset_that_raises_names_the_environment_and_its_seed(crashing):
+    env_id, kind = crashing
+
+    def failing(self, **options):
+        raise OSError("no simulator")
+
+    kind.reset = failing
+    with pytest.raises(EnvironmentCrashedError, match=r"raised at step 0 from seed \d+: OSError: no simulator"):
+        actor_of("dqn", env_id)
+
+
+def test_an_evaluation_is_repeated_as_often_as_the_setting_says(crashing):
+    env_id, kind = crashing
+    agent = agents.find("dqn")
+    preset = agent.load_preset("CartPole-v1")
+    run = dataclasses.replace(preset.run, max_env_steps=30, evaluate_every=30, screening_episodes=1)
+    for limit, attempts in ((0, 1), (1, 2)):
+        kind.steps, kind.at, events = 0, tuple(range(40, 400)), []
+        with pytest.raises(EnvironmentCrashedError):
+            train(
+                agent,
+                env_id,
+                preset=preset.path,
+                run=run,
+                environment=EnvSettings(max_env_restarts=limit),
+                on_event=events.append,
+            )
+        assert len([event for event in events if isinstance(event, EnvironmentRestarted)]) == attempts
 
 
 def test_ppo_restarts_its_unroll_after_a_crash(crashing):

@@ -284,9 +284,9 @@ def test_settings_given_as_text_replace_those_of_the_preset():
     [
         ("n_step", r"'n_step' is not a setting; write name=value"),
         ("n_stp=3", r"has no setting 'n_stp'; did you mean n_step\?"),
-        ("n_step=three", r"\[agent\] n_step is 'three', and must be int"),
+        ("n_step=three", r"\[agent\] n_step is 'three', and must be an int"),
         ("n_step=0", r"with n_step=0: n_step is 0, and must be at least 1"),
-        ("max_env_steps=1.5", r"\[run\] max_env_steps is 1.5, and must be int"),
+        ("max_env_steps=1.5", r"\[run\] max_env_steps is 1.5, and must be an int"),
     ],
 )
 def test_a_wrong_setting_is_refused_with_its_name(setting, message):

@@ -56,3 +56,45 @@ def test_agents_of_other_packages_are_listed_last_and_take_no_name_of_a_built_in
 def test_an_object_that_is_not_an_agent_is_refused_by_its_given_name(name, words):
     with pytest.raises(agents.AgentError, match=rf"agent '{name}' {words}"):
         agents.find(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("def f(:\n", r"SyntaxError: .*a_broken_agent.py, line 1\)"),
+        ("raise RuntimeError('boom')\n", r"RuntimeError: boom \(.*a_broken_agent.py, line 1\)"),
+        ("agent = 1 / 0\n", r"ZeroDivisionError: division by zero \(.*a_broken_agent.py, line 1\)"),
+    ],
+)
+def test_a_module_of_an_agent_that_raises_is_named_with_file_and_line(tmp_path, monkeypatch, text, words):
+    (tmp_path / "a_broken_agent.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(agents.AgentError, match=f"cannot be imported from a_broken_agent:agent: {words}$"):
+        agents.find("a_broken_agent:agent")
+
+
+@pytest.mark.parametrize("setting", ["wrappers", "network"])
+def test_a_module_of_a_wrapper_or_of_layers_that_raises_is_named_with_file_and_line(tmp_path, monkeypatch, setting):
+    from reverie.agents.env_settings import EnvSettings
+    from reverie.runners import plan
+
+    (tmp_path / "a_broken_part.py").write_text("\nraise RuntimeError('boom')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    named = ["a_broken_part:made"] if setting == "wrappers" else "a_broken_part:made"
+    with pytest.raises(ValueError, match=r"cannot be imported: RuntimeError: boom \(.*a_broken_part.py, line 2\)"):
+        plan(agents.find("dqn"), "CartPole-v1", environment=EnvSettings(**{setting: named}))
+
+
+def test_a_part_of_the_program_itself_is_warned_of_and_named_where_it_is_missing(monkeypatch):
+    from reverie.agents.env_settings import EnvSettings
+    from reverie.agents.named_parts import PartError, resolve
+
+    def scaled(env):
+        return env
+
+    monkeypatch.setattr(scaled, "__module__", "__main__")
+    monkeypatch.setattr(scaled, "__qualname__", "scaled")
+    with pytest.warns(UserWarning, match="scaled is defined in the program itself, .*: define it in a module"):
+        assert EnvSettings(wrappers=(scaled,)).wrappers == ("__main__:scaled",)
+    with pytest.raises(PartError, match="defined in the program that named it: define it in a module of its own"):
+        resolve("__main__:scaled")

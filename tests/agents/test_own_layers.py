@@ -9,10 +9,12 @@ torch = pytest.importorskip("torch")
 
 import reverie  # noqa: E402
 from reverie import agents  # noqa: E402
+from reverie.agents import presets  # noqa: E402
 from reverie.agents.env_settings import EnvSettings  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
-from reverie.agents.inputs import front  # noqa: E402
+from reverie.agents.inputs import front, split  # noqa: E402
 from reverie.agents.layers import initialised  # noqa: E402
+from reverie.agents.own_layers import sample_observations  # noqa: E402
 from reverie.runners import plan, train  # noqa: E402
 
 
@@ -44,6 +46,49 @@ class Flat(torch.nn.Module):
 
     def forward(self, observations):
         return observations.sum()
+
+
+class Dropping(torch.nn.Module):
+    """Layers that draw from PyTorch's generator, or with `own` from NumPy's."""
+
+    def __init__(self, spec, rate=0.5, own=False):
+        super().__init__()
+        self.body = torch.nn.Sequential(torch.nn.Linear(spec.num_inputs, 16), torch.nn.Dropout(rate))
+        self._own = own
+
+    def forward(self, observations):
+        if self._own:
+            return observations + float(np.random.default_rng().normal())
+        return self.body(observations)
+
+
+class OverTheBatch(torch.nn.Module):
+    """A recurrent layer that takes the rows of a batch for the steps of a sequence."""
+
+    def __init__(self, spec):
+        super().__init__()
+        self.lstm = torch.nn.LSTM(spec.num_inputs, 4)
+
+    def forward(self, observations):
+        return self.lstm(observations)[0]
+
+
+class NormalisedOverTheBatch(torch.nn.Module):
+    def __init__(self, spec):
+        super().__init__()
+
+    def forward(self, observations):
+        return observations - observations.mean(dim=0)
+
+
+class Switching(torch.nn.Module):
+    """Layers whose features have another scale in training."""
+
+    def __init__(self, spec):
+        super().__init__()
+
+    def forward(self, observations):
+        return observations * (2.0 if self.training else 1.0)
 
 
 @pytest.mark.parametrize("name", ["dqn", "ppo", "sac"])
@@ -108,6 +153,10 @@ def test_the_seed_decides_the_weights_of_layers_of_ones_own_and_the_global_rando
         (f"{__name__}:Flat", "must return floating-point features"),
         (f"{__name__}:no_layers", "returns a str, and must return a nn.Module"),
         (f"{__name__}:Quadratic(width=-1)", "raised RuntimeError"),
+        (f"{__name__}:Dropping", r"computes with random numbers \(body.1: Dropout\), and a run would not repeat"),
+        (f"{__name__}:Dropping(0.0, own=True)", "computes with random numbers, and a run would not repeat"),
+        (f"{__name__}:OverTheBatch", "computes other features of 3 observations .* together than of each alone"),
+        (f"{__name__}:NormalisedOverTheBatch", "computes other features of 3 observations"),
     ],
 )
 def test_layers_that_do_not_fit_are_named_before_anything_starts(factory, reason):
@@ -116,3 +165,31 @@ def test_layers_that_do_not_fit_are_named_before_anything_starts(factory, reason
     assert factory in str(caught.value)
     with pytest.raises(ValueError, match="reads observations by itself: leave normalisation out"):
         EnvSettings(network=Quadratic, normalise_rewards=True)
+
+
+def test_a_dropout_that_drops_nothing_is_no_layer_that_draws():
+    before = torch.get_rng_state()
+    assert front(describe("CartPole-v1", EnvSettings(network=f"{__name__}:Dropping(rate=0.0)")))[1] == 16
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("name", agents.BUILT_IN)
+def test_policies_compute_in_evaluation_mode(name):
+    agent = agents.find(name)
+    env_id = "Pendulum-v1" if agent.actions == "continuous" else "CartPole-v1"
+    spec = describe(env_id, EnvSettings(network=Switching))
+    config = presets.load(sorted(agent.presets.glob("*.toml"))[0], agent.config).config
+    policy = agent.make_policy(spec, config)
+    assert not any(one.training for one in policy.module.modules())
+
+
+@pytest.mark.parametrize("env_id", ["Blackjack-v1", "CartPole-v1", "FrozenLake-v1", "Pendulum-v1"])
+@pytest.mark.parametrize("frame_stack", [None, 3])
+def test_observations_for_the_check_of_layers_are_valid_ones(env_id, frame_stack):
+    spec = describe(env_id, EnvSettings(frame_stack=frame_stack))
+    seen = sample_observations(spec, 5)
+    assert tuple(seen.shape) == (5, *spec.obs_shape)
+    assert str(seen.dtype) == f"torch.{spec.obs_dtype}"
+    for leaf, part in zip(spec.parts, split(spec.parts, spec.frames_per_stack, seen), strict=True):
+        sizes = torch.tensor(leaf.sizes or [1])
+        assert leaf.kind != "category" or bool(((part >= 0) & (part < sizes)).all())

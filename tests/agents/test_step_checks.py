@@ -177,8 +177,9 @@ def test_the_command_reports_it_in_one_line(runner, faulty, monkeypatch, tmp_pat
     error = InvalidStepError(Crash("Mine-v0", 7, 4, "a reward of nan"), 1)
     if runner == "role":
         error = RoleError("actor 3", type(error).__name__, str(error), "Traceback ...\n")
-    with pytest.raises(typer.Exit), run_errors_reported(tmp_path):
+    with pytest.raises(typer.Exit) as ended, run_errors_reported(tmp_path):
         raise error
+    assert ended.value.exit_code == 3
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("reverie: ")
     assert "Mine-v0 returned a reward of nan at step 4 from seed 7" in line

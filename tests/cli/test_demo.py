@@ -162,8 +162,8 @@ def test_ctrl_c_ends_with_130_and_no_traceback(demo, monkeypatch):
 @pytest.mark.parametrize(
     ("error", "exit_code"),
     [
-        (EnvironmentCrashedError(Crash("CartPole-v1", 3, 17, "ZeroDivisionError: no"), 1), 1),
-        (StalledError("replay", "both wait"), 1),
+        (EnvironmentCrashedError(Crash("CartPole-v1", 3, 17, "ZeroDivisionError: no"), 1), 3),
+        (StalledError("replay", "both wait"), 3),
         (DeviceError("cuda:7", "this machine has no such device"), 2),
     ],
 )

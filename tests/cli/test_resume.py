@@ -179,7 +179,7 @@ def test_a_role_that_a_full_disk_ends_is_reported_without_its_traceback(capsys, 
     text = f"[Errno {errno.ENOSPC}] No space left on device: '/dev/shm/reverie/weights.0'"
     with pytest.raises(typer.Exit) as ended, exits.run_errors_reported(tmp_path):
         raise runners.RoleError("learner", kind, text, "Traceback\n  in put\n")
-    assert ended.value.exit_code == 1
+    assert ended.value.exit_code == 3
     printed = capsys.readouterr().err.splitlines()
     assert len(printed) == lines
     assert printed[-1] == f"reverie: learner: {kind}: {text}"

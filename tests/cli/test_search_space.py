@@ -68,9 +68,9 @@ def test_a_file_has_the_same_ranges_and_flags_win(tmp_path, name, text):
         ("lr=float:0:inf", "lr has 'inf', and must have numbers"),
         ("batch_size=choice:32", "batch_size has the choices [32]: give two or more, each once"),
         ("batch_size=choice:32,32", "give two or more, each once"),
-        ("batch_size=choice:32,many", "[agent] batch_size is 'many', and must be int"),
+        ("batch_size=choice:32,many", "[agent] batch_size is 'many', and must be an int"),
         ("n_step=int:0:5", "n_step is 0, and must be at least 1"),
-        ("n_step=float:1.5:5", "[agent] n_step is 1.5, and must be int"),
+        ("n_step=float:1.5:5", "[agent] n_step is 1.5, and must be an int"),
     ],
 )
 def test_an_invalid_range_is_refused_by_its_setting(flag, words):

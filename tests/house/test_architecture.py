@@ -172,7 +172,7 @@ def test_no_generator_of_random_numbers_is_global() -> None:
     )
     assert matches(python(), r"\btorch\.(?:manual_seed|seed|set_rng_state)\b") == {}
     # A user's factory of layers draws from PyTorch's generator, which is forked for it.
-    assert set(matches(python(), r"\bdefault_generator\b")) == {"agents/inputs.py"}
+    assert set(matches(python(), r"\bdefault_generator\b")) == {"agents/own_layers.py"}
 
 
 def test_no_decision_depends_on_the_text_of_an_error() -> None:

@@ -13,6 +13,7 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 from reverie._picklable import Picklable
+from reverie.agents.error_places import place_of
 
 if TYPE_CHECKING:
     from reverie.agents.agent import Actions, Agent
@@ -88,8 +89,10 @@ def _imported(name: str, reference: str) -> Agent:
     module, _, attribute = reference.partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ImportError, AttributeError) as error:
         raise AgentError(name, f"cannot be imported from {reference}: {error}") from error
+    except Exception as error:  # of the module's own code
+        raise AgentError(name, f"cannot be imported from {reference}: {place_of(error)}") from error
     if not isinstance(found, Agent):
         raise AgentError(name, f"is a {type(found).__name__}, and must be a reverie.agents.agent.Agent")
     return found

@@ -21,6 +21,7 @@ from reverie.agents.core import (
     WeightSource,
     seed_of,
 )
+from reverie.agents.env_errors import UnsupportedEnvironmentError
 from reverie.agents.environments import EnvSpec, make_vector
 from reverie.agents.hindsight import Hindsight, Step, goal_functions
 from reverie.agents.inputs import reward_deviation
@@ -32,6 +33,10 @@ CRASHES_IN_A_ROW = 5
 """At this number of crashes without an episode's end in between, an actor raises `EnvironmentCrashedError`."""
 
 Stepped = tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_], NDArray[np.bool_]]
+
+
+class _ResetError(EnvironmentCrashedError):
+    """A reset of the environments raised."""
 
 
 class EnvActor(ABC):
@@ -60,7 +65,7 @@ class EnvActor(ABC):
         """The `info` of the environments' last step."""
         self._acts = 0
         self._crashes: list[Crash] = []
-        self._crashed_in_a_row = 0
+        self._crashed_in_a_row = self._restarts = 0
         self._version = np.full(n, -1, dtype=np.int64)
         self._restored = False
         self._returns: list[float] = []
@@ -72,7 +77,12 @@ class EnvActor(ABC):
     def _begin(self, seed: int) -> None:
         self._seed, self._steps = seed, 0
         self._discounted = np.zeros(self.num_envs)
-        self._obs, _ = self._envs.reset(seed=seed)
+        try:
+            self._obs, _ = self._envs.reset(seed=seed)
+        except UnsupportedEnvironmentError:
+            raise
+        except Exception as error:
+            raise _ResetError(Crash(self._spec.env_id, seed, 0, f"{type(error).__name__}: {error}"), 1) from error
         self._resets = np.zeros(self.num_envs, dtype=bool)
         """Environments whose next step is a reset and not a step of an episode."""
         self._begins = np.ones(self.num_envs, dtype=bool)
@@ -93,6 +103,8 @@ class EnvActor(ABC):
         """
         try:
             self._obs, reward, terminated, truncated, self._info = self._envs.step(actions)
+        except UnsupportedEnvironmentError:
+            raise
         except Exception as error:
             self._restart(error)
             return None
@@ -107,15 +119,28 @@ class EnvActor(ABC):
             self._step_checks.require_finite(obs, reward, self._resets, seed=self._seed, step=self._steps)
 
     def _restart(self, error: Exception) -> None:
+        """Make the environments again. Raises `EnvironmentCrashedError` if that was done as often as it may be."""
         crash = Crash(self._spec.env_id, self._seed, self._steps, f"{type(error).__name__}: {error}")
+        while True:
+            self._count_crash(crash, error)
+            with suppress(Exception):  # it is broken, so an error of its `close` is ignored
+                self._envs.close()
+            self._envs = self._make_envs()
+            try:
+                self._begin(int(self._rng.integers(2**31)))
+                return
+            except _ResetError as again:
+                crash, error = again.crash, again
+
+    def _count_crash(self, crash: Crash, error: Exception) -> None:
         self._crashes.append(crash)
         self._crashed_in_a_row += 1
+        limit = self._spec.settings.max_env_restarts
+        if limit is not None and self._restarts >= limit:
+            raise EnvironmentCrashedError(crash, self._restarts + 1, max_env_restarts=limit) from error
         if self._crashed_in_a_row >= CRASHES_IN_A_ROW:
             raise EnvironmentCrashedError(crash, self._crashed_in_a_row) from error
-        with suppress(Exception):  # it is broken, so an error of its `close` is ignored
-            self._envs.close()
-        self._envs = self._make_envs()
-        self._begin(int(self._rng.integers(2**31)))
+        self._restarts += 1
 
     @abstractmethod
     def settle(self, timeout: float | None = None) -> None:

@@ -137,19 +137,19 @@ class CompileNote:
 class EnvironmentCrashedError(Picklable, RuntimeError):
     """An environment raised: in an actor repeatedly without an episode's end in between, in an evaluation once.
 
-    `.crash` (the last), `.crashes` (their number)
+    `.crash` (the last), `.crashes` (their number), `.max_env_restarts` (the setting, if it ended the run)
     """
 
-    def __init__(self, crash: Crash, crashes: int) -> None:
-        self.crash, self.crashes = crash, crashes
+    def __init__(self, crash: Crash, crashes: int, *, max_env_restarts: int | None = None) -> None:
+        self.crash, self.crashes, self.max_env_restarts = crash, crashes, max_env_restarts
         super().__init__(self._text())
 
     def _text(self) -> str:
         crash, crashes = self.crash, self.crashes
-        times = (
-            "raised" if crashes == 1 else f"raised {crashes} times without an episode's end in between, the last time"
-        )
-        return f"{crash.env_id} {times} at step {crash.step} from seed {crash.seed}: {crash.error}"
+        between = "" if self.max_env_restarts is not None else " without an episode's end in between"
+        times = "raised" if crashes == 1 else f"raised {crashes} times{between}, the last time"
+        bound = "" if self.max_env_restarts is None else f" (max_env_restarts is {self.max_env_restarts})"
+        return f"{crash.env_id} {times} at step {crash.step} from seed {crash.seed}: {crash.error}{bound}"
 
 
 class Actor(Protocol):
@@ -158,8 +158,9 @@ class Actor(Protocol):
     def act(self) -> int:
         """Take one step in every environment; returns the number of steps of episodes (resets do not count).
 
-        If an environment raises, the environments are made again. Raises `EnvironmentCrashedError` if that repeats, and
-        at once if a reward or an observation is not finite.
+        If an environment raises, the environments are made again. Raises `EnvironmentCrashedError` if that repeats, or
+        more often than `EnvSettings.max_env_restarts`, and at once if a reward or an observation is not finite; and
+        `UnsupportedEnvironmentError` if the first reset or step does not follow Gymnasium's interface.
         """
 
     def settle(self, timeout: float | None = None) -> None:

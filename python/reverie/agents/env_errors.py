@@ -8,10 +8,11 @@ from reverie._picklable import Picklable
 class UnknownEnvironmentError(Picklable, ValueError):
     """No environment of this id is registered. `.env_id`, `.nearest` (ids that look like it)."""
 
-    def __init__(self, env_id: str, reason: str, nearest: tuple[str, ...]) -> None:
+    def __init__(self, env_id: str, reason: str, nearest: tuple[str, ...], *, listed: bool = True) -> None:
+        """`listed`: whether a list of registered environments may help."""
         self.env_id, self.nearest = env_id, nearest
         named = ":" in env_id  # the module is not the registry's
-        lists = "" if named else "; `gymnasium.pprint_registry()` lists them"
+        lists = "" if named or not listed else "; `gymnasium.pprint_registry()` lists them"
         hint = f"; did you mean {' or '.join(nearest)}?" if nearest else lists
         super().__init__(f"no environment {env_id!r}: {reason}{hint}")
 

@@ -8,10 +8,11 @@ from typing import Any
 
 from reverie.agents import checks
 from reverie.agents.named_parts import PartError, reference_of
+from reverie.agents.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)
-class EnvSettings:
+class EnvSettings(Settings):
     """How environments are made, the same in actors and evaluators. Part of checkpoints and of a policy's file."""
 
     wrappers: tuple[str, ...] = ()
@@ -27,6 +28,9 @@ class EnvSettings:
     normalise_rewards: bool = False
     """Whether the learner divides rewards by the running deviation of discounted returns, within 10; tables store them
     as they are, and returns are reported so. First priorities that actors compute of n-step items have no bound."""
+    max_env_restarts: int | None = None
+    """How often an actor may make its environments again after one raised: 0 ends the run at the first error. None has
+    no bound but five in a row without an episode's end in between."""
     network: str = ""
     """A factory as `module:name` of the layers in front of the agent's own: called with the `EnvSpec`, it returns a
     `torch.nn.Module` that computes features `[B, F]` of observations `[B, ...]`. In Python a function may be given."""
@@ -43,6 +47,7 @@ class EnvSettings:
             object.__setattr__(self, "network", reference_of(self.network) if self.network else "")
         except PartError as error:
             raise ValueError(f"network: {error}") from error
+        super().__post_init__()
         if self.network and (self.normalise_observations or self.normalise_rewards):
             raise ValueError(
                 f"network is {self.network!r}, which reads observations by itself: leave normalisation out"
@@ -51,6 +56,8 @@ class EnvSettings:
             checks.at_least_one(self, "time_limit")
         if self.frame_stack is not None:
             checks.at_least_one(self, "frame_stack")
+        if self.max_env_restarts is not None:
+            checks.not_negative(self, "max_env_restarts")
 
     def changed(self) -> dict[str, Any]:
         """The settings that differ from the defaults."""

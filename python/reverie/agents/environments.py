@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import math
-import traceback
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,15 +12,17 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import FrameStackObservation
-from numpy.typing import NDArray
 
 from reverie.agents import env_plugins
 from reverie.agents.env_errors import UnknownEnvironmentError as UnknownEnvironmentError
 from reverie.agents.env_errors import UnsupportedEnvironmentError as UnsupportedEnvironmentError
+from reverie.agents.env_ids import id_and_options, without_options
 from reverie.agents.env_settings import DEFAULTS, EnvSettings
-from reverie.agents.named_parts import PartError, load_part, reference_of
+from reverie.agents.error_places import place_of
+from reverie.agents.first_step import FirstStepChecked
+from reverie.agents.named_parts import PartError, load_part, reference_of, resolve
 from reverie.agents.observations import AsRows, Leaf, UnsupportedSpaceError, leaves_of, row_form
-from reverie.agents.vectors import OneOfVector, OwnVector, VectorFactory, source_of
+from reverie.agents.vectors import FrameVector, OneOfVector, OwnVector, VectorFactory, source_of
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,8 @@ class EnvSpec:
 def describe(env: str | VectorFactory, settings: EnvSettings | None = None) -> EnvSpec:
     """Look the environment up and make it once, with the wrappers and limits of `settings`.
 
-    `env` is an id, or a factory of vectors of environments: `vectors.VectorFactory`.
+    `env` is an id, with literal options of `gymnasium.make` if it has any (`FrozenLake-v1(is_slippery=False)`), or a
+    factory of vectors of environments: `vectors.VectorFactory`.
 
     Raises `UnknownEnvironmentError` if the id is unknown, has no version or a missing one, or names a module that
     cannot be imported; `UnsupportedEnvironmentError` if a package that the environment needs is missing, if making it
@@ -110,13 +112,16 @@ def describe(env: str | VectorFactory, settings: EnvSettings | None = None) -> E
     from reverie.agents import atari
 
     env_id = id_of(env)
-    env_plugins.register_for(env_id)
+    name = without_options(env_id)
+    env_plugins.register_for(name)
     versioned = {known: known.rpartition("-v") for known in gymnasium.registry}
-    versions = [known for known, (name, _, version) in versioned.items() if name == env_id and version.isdecimal()]
-    if versions and env_id not in gymnasium.registry:  # a run's name and its presets are for one version
+    versions = [known for known, (own, _, version) in versioned.items() if own == name and version.isdecimal()]
+    if versions and name not in gymnasium.registry:  # a run's name and its presets are for one version
         newest = max(versions, key=lambda known: int(versioned[known][2]))
         raise UnknownEnvironmentError(env_id, "its id has no version", (newest,))
     if atari.is_game(env_id):
+        if name != env_id:
+            raise UnsupportedEnvironmentError(f"{env_id} has options, and Atari games take none here: name {name}")
         return atari.describe(env_id, settings)
     made = _made(env_id, settings)
     try:
@@ -134,6 +139,8 @@ def _made(env_id: str, settings: EnvSettings) -> gymnasium.Env[Any, Any]:
     except gymnasium.error.DependencyNotInstalled as error:
         raise UnsupportedEnvironmentError(f"{env_id} needs a package that is not installed: {error}") from error
     except gymnasium.error.NameNotFound as error:  # Gymnasium suggests names too, but worse ones
+        if _names_class(env_id):
+            raise UnknownEnvironmentError(env_id, f"it is a class, not an id; {_REGISTER}", ()) from error
         reason = "the name is not registered"
         raise UnknownEnvironmentError(env_id, reason, nearest_environments(env_id)) from error
     except gymnasium.error.Error as error:
@@ -180,7 +187,8 @@ def _require_actions(env_id: str, actions: spaces.Space[Any]) -> None:
         )
     if isinstance(actions, spaces.Discrete | spaces.MultiDiscrete) and np.any(actions.start):
         raise UnsupportedEnvironmentError(
-            f"actions of {env_id} start at {actions.start}; they must start at 0: name a wrapper that adds the start"
+            f"actions of {env_id} start at {actions.start}; they must start at 0: name the wrapper"
+            " reverie.agents.wrappers:ActionsFromZero, which adds the start"
         )
     if isinstance(actions, spaces.Box) and np.dtype(actions.dtype).kind != "f":
         raise UnsupportedEnvironmentError(
@@ -231,6 +239,8 @@ def id_of(env: object) -> str:
     """
     if isinstance(env, str):
         return env
+    if isinstance(env, type) and issubclass(env, gymnasium.Env):
+        raise TypeError(f"env_id is the class {env.__name__}, and must be the id of an environment: {_REGISTER}")
     if not callable(env):
         raise TypeError(
             f"env_id is a {type(env).__name__}, and must be the id of a registered environment: every role of a run"
@@ -245,6 +255,18 @@ def id_of(env: object) -> str:
         ) from error
 
 
+_REGISTER = 'gymnasium.register("Mine-v0", entry_point=...) in a module registers it as module:Mine-v0'
+
+
+def _names_class(env_id: str) -> bool:
+    """Whether the id is the name of a class of environments, as `module:Class`."""
+    try:
+        part = resolve(env_id).part
+    except PartError:
+        return False
+    return isinstance(part, type) and issubclass(part, gymnasium.Env)
+
+
 def _not_made(env_id: str, error: Exception) -> ValueError:
     """The error for an environment that raised when it was made or imported, with file and line."""
     module, colon, _ = env_id.rpartition(":")
@@ -252,10 +274,7 @@ def _not_made(env_id: str, error: Exception) -> ValueError:
         cause = error.__cause__ or error
         reason = f"its module {module} cannot be imported ({_lower(cause)})"
         return UnknownEnvironmentError(env_id, f"{reason}: install it, or add its folder to PYTHONPATH", ())
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return UnsupportedEnvironmentError(
-        f"{env_id} cannot be made: {type(error).__name__}: {error} ({last.filename}, line {last.lineno})"
-    )
+    return UnsupportedEnvironmentError(f"{env_id} cannot be made: {place_of(error)}")
 
 
 def make_one(env: EnvSpec | str, *, render: bool = False) -> gymnasium.Env[Any, Any]:
@@ -281,7 +300,7 @@ def make_vector(env: EnvSpec | str, num_envs: int, *, newest_frames: bool = Fals
     A step that ends an episode returns its true last observation; the next step of that environment ignores the action
     and returns the first observation of a new episode (Gymnasium >= 1.0). With `newest_frames`, environments whose
     observations are stacks return the newest frame only, under SAME_STEP autoreset: Atari games as an
-    `atari.GameVector`, others as a `FrameVector`. An id that names a vector gives an `OwnVector`.
+    `atari.GameVector`, others as a `vectors.FrameVector`. An id that names a vector gives an `OwnVector`.
     """
     from reverie.agents import atari
 
@@ -298,49 +317,25 @@ def make_vector(env: EnvSpec | str, num_envs: int, *, newest_frames: bool = Fals
     return SyncVectorEnv([lambda: make_one(env)] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
 
 
-class FrameVector:
-    """Environments that step together, as `atari.GameVector` does: the newest frames `[N, ...]` of their stacks.
-
-    The step that ends an episode returns the first frame of the next one, and the last frame of the old one as
-    `info["final_obs"]` (for other environments: the frame itself). `info["life_lost"]` is false everywhere.
-    """
-
-    same_step = True
-
-    def __init__(self, envs: SyncVectorEnv) -> None:
-        self._envs = envs
-
-    def reset(self, *, seed: int) -> tuple[NDArray[Any], dict[str, Any]]:
-        """Begin new episodes; environment i has the seed `seed + i`."""
-        frames, _ = self._envs.reset(seed=seed)
-        return np.asarray(frames), {}
-
-    def step(
-        self, actions: NDArray[Any]
-    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """Step every environment; returns frames, rewards, terminated, truncated, info."""
-        frames, reward, terminated, truncated, info = self._envs.step(actions)
-        frames, over = np.asarray(frames), terminated | truncated
-        final = frames
-        if over.any():
-            final = frames.copy()
-            for i in np.flatnonzero(over):
-                final[i] = info["final_obs"][i]
-        return frames, reward, terminated, truncated, {"final_obs": final, "life_lost": np.zeros_like(over)}
-
-    def close(self) -> None:
-        """Close the environments."""
-        self._envs.close()
-
-
 def _id_and_settings(env: EnvSpec | str) -> tuple[str, EnvSettings]:
     return (env.env_id, env.settings) if isinstance(env, EnvSpec) else (env, DEFAULTS)
 
 
 def _with_arrays(env_id: str, settings: EnvSettings, *, render: bool = False) -> gymnasium.Env[Any, Any]:
     """The environment with its wrappers, whose observations are arrays without a stack."""
-    env = _wrapped(env_id, settings, render=render)
+    try:
+        env = _wrapped(env_id, settings, render=render)
+    except gymnasium.error.NameNotFound as error:
+        raise UnknownEnvironmentError(
+            env_id,
+            "the name is not registered in this process, and each process of a run registers environments by importing"
+            f" their module: register it at the top of a module, and name it as module:{env_id}",
+            (),
+            listed=False,
+        ) from error
     leaves = _leaves(env_id, env)
+    if not isinstance(env, OneOfVector):
+        env = FirstStepChecked(env, env_id, leaves)
     shape, dtype = row_form(leaves)
     space = env.observation_space
     kept = isinstance(space, spaces.Box) and space.shape == shape and np.dtype(space.dtype) == dtype
@@ -353,10 +348,12 @@ def _wrapped(env_id: str, settings: EnvSettings, *, render: bool = False) -> gym
     if own is not None:
         return OneOfVector(own, render=render)
     # Environments without a `render_mode` raise for None, too.
-    options: dict[str, Any] = {"render_mode": "rgb_array"} if render else {}
+    name, options = id_and_options(env_id)
+    if render:
+        options["render_mode"] = "rgb_array"
     if settings.time_limit is not None:
         options["max_episode_steps"] = settings.time_limit
-    env: gymnasium.Env[Any, Any] = gymnasium.make(env_id, disable_env_checker=True, **options)
+    env: gymnasium.Env[Any, Any] = gymnasium.make(name, disable_env_checker=True, **options)
     try:
         for reference in settings.wrappers:
             env = _wrap(env_id, env, reference)
@@ -384,7 +381,7 @@ def _wrap(env_id: str, env: gymnasium.Env[Any, Any], reference: str) -> gymnasiu
 
 def nearest_environments(env_id: str) -> tuple[str, ...]:
     """Registered ids similar to this one."""
-    module, colon, name = env_id.rpartition(":")
+    module, colon, name = without_options(env_id).rpartition(":")
     same_namespace = [known for known in gymnasium.registry if ("/" in known) == ("/" in name)]
     return tuple(module + colon + near for near in difflib.get_close_matches(name, same_namespace, n=3, cutoff=0.6))
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from reverie._goals import PARTS, rewards_of
 from reverie.agents.environments import EnvSpec, UnsupportedEnvironmentError, make_vector
+from reverie.agents.first_step import FirstStepChecked
 from reverie.agents.observations import AsRows, Leaf, is_mixed
 
 STRATEGIES = ("future", "final", "episode")
@@ -171,7 +172,7 @@ def goal_functions(envs: Any, env_id: str) -> GoalFunctions:
     return GoalFunctions(reward, ends, tuple(wrappers))
 
 
-KEEPS_REWARDS = (AsRows, OrderEnforcing, PassiveEnvChecker, TimeLimit)
+KEEPS_REWARDS = (AsRows, FirstStepChecked, OrderEnforcing, PassiveEnvChecker, TimeLimit)
 """Wrappers that change neither rewards nor goals."""
 
 

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from reverie.agents.environments import EnvSpec
 from reverie.agents.layers import ConvolutionTorso, InitialisesItself, convolution_sizes, convolutions_for
-from reverie.agents.named_parts import PartError, load_part
 from reverie.agents.observations import Leaf, channels_and_sides, channels_last, is_mixed
+from reverie.agents.own_layers import DTYPES, OwnLayers
 
 LARGEST = 10.0
 """Normalised numbers are clipped to this many deviations."""
@@ -89,72 +89,6 @@ def _image_shape(leaf: Leaf, frames: int) -> tuple[int, int, int]:
 def _torso(leaf: Leaf, frames: int) -> ConvolutionTorso:
     shape = _image_shape(leaf, frames)
     return ConvolutionTorso(shape, convolutions_for(shape), leaf.largest if leaf.dtype == "uint8" else 1)
-
-
-class OwnLayers(InitialisesItself):
-    """The layers that the factory of `EnvSettings.network` makes of the spec, initialised as the factory does it."""
-
-    def __init__(self, spec: EnvSpec) -> None:
-        super().__init__()
-        self._spec = spec
-        self.layers = self._made(0)
-        self.num_features = self._features()
-
-    def forward(self, observations: Tensor) -> Tensor:
-        """Features `[B, F]`."""
-        features: Tensor = self.layers(observations)
-        return features
-
-    @torch.no_grad()
-    def initialise(self, seed: int) -> None:
-        """Take the parameters of the layers that the factory makes under this seed."""
-        for own, made in zip(self.layers.parameters(), self._made(seed).parameters(), strict=True):
-            own.copy_(made)
-
-    def _made(self, seed: int) -> nn.Module:
-        reference = self._spec.settings.network
-        try:
-            factory = load_part(reference)
-            with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-                # The factory's layers draw from PyTorch's generator, which is forked. That of the CPU only: the call
-                # for all devices would seed those of the GPUs, which are not.
-                torch.default_generator.manual_seed(seed)
-                made = factory(self._spec)
-        except PartError as error:
-            raise NetworkError(f"network {error}") from error
-        except Exception as error:
-            raise NetworkError(f"network {reference!r} raised {type(error).__name__}: {error}") from error
-        if not isinstance(made, nn.Module):
-            raise NetworkError(f"network {reference!r} returns a {type(made).__name__}, and must return a nn.Module")
-        buffers = [name for name, _ in made.named_buffers()]
-        if buffers:
-            raise NetworkError(
-                f"network {reference!r} has the buffer {buffers[0]}, and only parameters reach actors and files: use"
-                " layers without running state, such as LayerNorm"
-            )
-        return made
-
-    def _features(self) -> int:
-        seen = torch.zeros((2, *self._spec.obs_shape), dtype=DTYPES[self._spec.obs_dtype], device="cpu")
-        reference = self._spec.settings.network
-        try:
-            with torch.no_grad():
-                features = self.layers(seen)
-        except Exception as error:
-            raise NetworkError(
-                f"network {reference!r} cannot read {seen.dtype} observations of shape {tuple(seen.shape)}: {error}"
-            ) from error
-        if not (
-            isinstance(features, Tensor) and features.dim() == 2 and len(features) == 2 and features.is_floating_point()
-        ):
-            raise NetworkError(
-                f"network {reference!r} must return floating-point features [B, F] of observations [B, ...]"
-            )
-        return features.shape[1]
-
-
-class NetworkError(ValueError):
-    """The factory of `EnvSettings.network` cannot be used. The text names it."""
 
 
 class RunningMoments(InitialisesItself):
@@ -268,23 +202,6 @@ def _viewed(part: Tensor, dtype: torch.dtype) -> Tensor:
     that are multiples of their size. A part of several rows is copied by both.
     """
     return part.clone(memory_format=torch.contiguous_format).view(dtype)
-
-
-DTYPES = {
-    str(one).removeprefix("torch."): one
-    for one in (
-        torch.uint8,
-        torch.int8,
-        torch.int16,
-        torch.int32,
-        torch.int64,
-        torch.float16,
-        torch.float32,
-        torch.float64,
-        torch.bool,
-    )
-}
-"""Dtypes of PyTorch by the names of NumPy's."""
 
 
 def _channels_first(leaf: Leaf, part: Tensor) -> Tensor:

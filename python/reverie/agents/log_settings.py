@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass
 
+from reverie.agents.settings import Settings
+
 LOGS = ("tensorboard", "wandb", "mlflow")
 """The logs of scalars that a run can write."""
 
 
 @dataclass(frozen=True)
-class LogSettings:
+class LogSettings(Settings):
     """The logs that `reverie train` writes; in Python they are callbacks of `train`."""
 
     to: tuple[str, ...] = ()
@@ -21,6 +23,7 @@ class LogSettings:
     """Tags of the run there."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in self.to:
             if name not in LOGS:
                 near = difflib.get_close_matches(name, LOGS, n=1)

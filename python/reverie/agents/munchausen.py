@@ -19,10 +19,11 @@ import torch
 from torch import Tensor
 
 from reverie.agents import checks
+from reverie.agents.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)
-class MunchausenSettings:
+class MunchausenSettings(Settings):
     """How much of the log-probability of actions is added to rewards.
 
     The paper's numbers are for rewards within 1: where they are ten times as large, so should be tau and l0.
@@ -38,6 +39,7 @@ class MunchausenSettings:
     """l0: the least `tau log pi` of an action, in the same unit."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         checks.within_unit(self, "munchausen")
         checks.above_zero(self, "munchausen_temperature")
         if not (self.munchausen_clip < 0 and math.isfinite(self.munchausen_clip)):

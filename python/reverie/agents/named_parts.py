@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import importlib
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from reverie._picklable import Picklable
+from reverie.agents.error_places import place_of
 
 
 class PartError(Picklable, ValueError):
@@ -34,6 +36,12 @@ def reference_of(part: object) -> str:
             part,
             "is defined within a function, and other processes import it by name: define it at the top of a module",
         )
+    if module == "__main__":
+        warnings.warn(
+            f"{name} is defined in the program itself, and checkpoints and policies that name it load in this program"
+            " only: define it in a module",
+            stacklevel=3,
+        )
     return f"{module}:{name}"
 
 
@@ -53,7 +61,11 @@ def resolve(reference: str) -> Resolved:
         for name in names:
             found = getattr(found, name)
     except (ImportError, AttributeError) as error:
-        raise PartError(reference, f"cannot be imported: {error}") from error
+        own = module == "__main__"
+        where = "; it was defined in the program that named it: define it in a module of its own" if own else ""
+        raise PartError(reference, f"cannot be imported: {error}{where}") from error
+    except Exception as error:  # of the module's own code
+        raise PartError(reference, f"cannot be imported: {place_of(error)}") from error
     if not callable(found):
         raise PartError(reference, f"is a {type(found).__name__}, and must be a function or class")
     return Resolved(found, arguments, options)

@@ -11,10 +11,15 @@ from reverie.agents.flat import FlatNetwork
 
 
 class NetworkPolicy:
-    """A policy that computes with one network; subclasses compute the actions."""
+    """A policy that computes with one network; subclasses compute the actions.
+
+    Its network is in evaluation mode, in actors, evaluators and loaded policies alike. Networks of learners are in
+    training mode.
+    """
 
     def __init__(self, network: FlatNetwork[Any]) -> None:
         self._network = network
+        self.module.eval()
 
     @property
     def module(self) -> nn.Module:

@@ -19,10 +19,11 @@ from torch import Tensor, nn
 
 from reverie.agents import checks
 from reverie.agents.flat import FlatNetwork, clip_grad_norm_
+from reverie.agents.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)
-class RateSettings:
+class RateSettings(Settings):
     """Settings of agents with one learning rate, which may fall during a run."""
 
     learning_rate: float
@@ -33,6 +34,7 @@ class RateSettings:
     """The share of the rate that is left at the end of `anneal_updates`."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         checks.above_zero(self, "learning_rate")
         checks.not_negative(self, "anneal_updates")
         checks.within_unit(self, "anneal_to")

@@ -20,6 +20,7 @@ from reverie.agents.core import Preset, RunSettings
 from reverie.agents.env_settings import EnvSettings
 from reverie.agents.environments import EnvSpec, describe
 from reverie.agents.log_settings import LogSettings
+from reverie.agents.settings import converted, is_optional, python_value
 
 Settings = TypeVar("Settings")
 
@@ -208,18 +209,28 @@ def dump(preset: Preset) -> str:
     if environment := preset.environment.changed():
         tables["environment"] = environment
     return "\n".join(
-        f"[{table}]\n" + "".join(f"{name} = {toml(value)}\n" for name, value in values.items() if value is not None)
+        f"[{table}]\n" + "".join(_line(name, value) for name, value in values.items() if value is not None)
         for table, values in tables.items()
     )
 
 
+def _line(name: str, value: Any) -> str:
+    try:
+        return f"{name} = {toml(value)}\n"
+    except TypeError as error:
+        raise TypeError(f"{name} is {error}") from error
+
+
 def toml(value: Any) -> str:
-    """A value of a setting as TOML."""
+    """A value of a setting as TOML. Raises TypeError for one that is neither a number, a text, nor a list of them."""
+    value = python_value(value)
     if isinstance(value, tuple | list):
         return f"[{', '.join(map(toml, value))}]"
-    if isinstance(value, bool | str):
+    if type(value) in (bool, str):
         return json.dumps(value)
-    return repr(value)
+    if type(value) in (int, float):
+        return repr(value)
+    raise TypeError(f"{value!r}, which cannot be written to a preset file: use a number, a text, or a list of them")
 
 
 def override(preset: Preset, settings: Sequence[str]) -> Preset:
@@ -238,7 +249,7 @@ def override(preset: Preset, settings: Sequence[str]) -> Preset:
         if not tables:
             known = [one for names in hints.values() for one in names]
             raise PresetError(preset.path, f"has no setting {name!r}{_nearest(name, known)}")
-        changes[tables[0]][name] = _convert(preset.path, f"[{tables[0]}] {name}", hints[tables[0]][name], _value(text))
+        changes[tables[0]][name] = _convert(preset.path, tables[0], name, hints[tables[0]][name], _value(text))
     try:
         return dataclasses.replace(
             preset,
@@ -287,44 +298,28 @@ def _nearest(name: str, known: Sequence[str]) -> str:
 def build(path: Path, table: str, settings: type[Settings], values: dict[str, Any]) -> Settings:
     """The settings of a table of the file `path`. Raises `PresetError` for unknown, missing and invalid ones."""
     hints = get_type_hints(settings)
-    converted = {}
+    found = {}
     for name, value in values.items():
         if name not in hints:
             raise PresetError(path, f"[{table}] has an unknown setting {name!r}{_nearest(name, list(hints))}")
-        converted[name] = _convert(path, f"[{table}] {name}", hints[name], value)
+        found[name] = _convert(path, table, name, hints[name], value)
     required = [
         field.name
         for field in dataclasses.fields(settings)  # type: ignore[arg-type]
         if field.default is dataclasses.MISSING and field.name not in values
     ]
-    missing = [name for name in required if hints[name] not in OPTIONAL]
-    converted |= {name: None for name in required if hints[name] in OPTIONAL}  # TOML has no None
+    missing = [name for name in required if not is_optional(hints[name])]
+    found |= {name: None for name in required if is_optional(hints[name])}  # TOML has no None
     if missing:
         raise PresetError(path, f"[{table}] is missing {', '.join(missing)}")
     try:
-        return settings(**converted)
+        return settings(**found)
     except ValueError as error:
         raise PresetError(path, f"[{table}] {error}") from error
 
 
-OPTIONAL = {int | None: int, float | None: float, str | None: str}
-"""Types of settings that a file may leave out, which is None."""
-
-
-def _convert(path: Path, name: str, hint: Any, value: Any) -> Any:
-    hint = OPTIONAL.get(hint, hint)
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if hint is int and isinstance(value, float) and value.is_integer():  # 1e6
-        return int(value)
-    for lists, kind, example in (
-        (tuple[int, ...], int, "integers such as [128, 128]"),
-        (tuple[str, ...], str, 'words such as ["one", "two"]'),
-    ):
-        if hint == lists:
-            if isinstance(value, list) and all(type(v) is kind for v in value):
-                return tuple(value)
-            raise PresetError(path, f"{name} is {value!r}, and must be a list of {example}")
-    if type(value) is hint:
-        return value
-    raise PresetError(path, f"{name} is {value!r}, and must be {getattr(hint, '__name__', hint)}")
+def _convert(path: Path, table: str, name: str, hint: Any, value: Any) -> Any:
+    try:
+        return converted(name, hint, value)
+    except TypeError as error:
+        raise PresetError(path, f"[{table}] {error}") from error

@@ -9,13 +9,14 @@ from reverie import rate_limiters, selectors
 from reverie.agents import checks, hindsight
 from reverie.agents.core import TableNeeds
 from reverie.agents.environments import EnvSpec
+from reverie.agents.settings import Settings
 from reverie.tables import Table
 
 TABLE = "replay"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReplaySettings:
+class ReplaySettings(Settings):
     """Settings of actors and of the table: items, ratio of draws to inserts, capacity."""
 
     num_actors: int
@@ -38,6 +39,7 @@ class ReplaySettings:
     """Steps of an actor's vector of environments between two checks for newer weights."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         checks.at_least_one(self, "num_actors", "envs_per_actor", "n_step", "batch_size", "learning_starts", "capacity")
         checks.at_least_one(self, "weights_period")
         checks.above_zero(self, "samples_per_insert")

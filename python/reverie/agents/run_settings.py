@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Any, cast, get_args
 
 from reverie.agents import checks
+from reverie.agents.settings import Settings
 from reverie.tables import Compression, Table
 
 
 @dataclass(frozen=True)
-class RunSettings:
+class RunSettings(Settings):
     """The settings of a preset that belong to the run and not to the algorithm."""
 
     target_return: float | None
@@ -70,6 +71,7 @@ class RunSettings:
     "interval"."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         checks.at_least_one(self, "max_env_steps", "evaluate_every", "threads", "checkpoint_every")
         checks.at_least_one(self, "screening_episodes", "confirmation_episodes")
         checks.above_zero(self, "evaluation_seconds")

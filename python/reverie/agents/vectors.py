@@ -12,11 +12,12 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
 from reverie.agents import env_plugins
 from reverie.agents.env_errors import UnsupportedEnvironmentError
+from reverie.agents.env_ids import id_and_options, without_options
 from reverie.agents.env_settings import EnvSettings
 from reverie.agents.named_parts import PartError, load_part, resolve
 from reverie.agents.observations import UnsupportedSpaceError, leaves_of, pack, part_of, row_space
@@ -145,18 +146,20 @@ def source_of(env_id: str, settings: EnvSettings) -> VectorSource | None:
     """
     from reverie.agents import envpool_tasks
 
-    env_plugins.register_for(env_id)
-    module, colon, name = env_id.partition(":")
+    plain = without_options(env_id)
+    env_plugins.register_for(plain)
+    module, colon, name = plain.partition(":")
     if module == "envpool" and colon:
         return VectorSource(env_id, envpool_tasks.factory_of(env_id), settings, envpool_tasks.PARAMETERS)
     if colon:
         with suppress(Exception):  # gymnasium.make imports it again, and its error is reported
             importlib.import_module(module)
-    registered = gymnasium.registry.get(name if colon else env_id)
+    registered = gymnasium.registry.get(name if colon else plain)
     if registered is not None:
         if registered.entry_point is not None or registered.vector_entry_point is None:
             return None
-        make = partial(gymnasium.make_vec, env_id, vectorization_mode="vector_entry_point")
+        own, options = id_and_options(env_id)
+        make = partial(gymnasium.make_vec, own, vectorization_mode="vector_entry_point", **options)
         return VectorSource(env_id, make, settings, frozenset())
     if not colon or any(known.rpartition("-v")[0] == name for known in gymnasium.registry):
         return None
@@ -172,7 +175,7 @@ class OwnVector:
     """A vector of any library as actors step it: observations `[N, ...]` as rows, and copied; actions in its dtype.
 
     With `same_step` the step that ends an episode returns the first observation of the next one, and the true last one
-    as `info["final_obs"]`, as `environments.FrameVector` does: those that reset in the same step, and those that
+    as `info["final_obs"]`, as `FrameVector` does: those that reset in the same step, and those that
     do not reset themselves, which are reset here. Otherwise it resets in the next step, whose action it ignores.
     """
 
@@ -248,6 +251,41 @@ class OwnVector:
         else:  # a nest of arrays [N, ...]
             final[over] = self._rows(found)[over]
         return final
+
+
+class FrameVector:
+    """Environments that step together, as `atari.GameVector` does: the newest frames `[N, ...]` of their stacks.
+
+    The step that ends an episode returns the first frame of the next one, and the last frame of the old one as
+    `info["final_obs"]` (for other environments: the frame itself). `info["life_lost"]` is false everywhere.
+    """
+
+    same_step = True
+
+    def __init__(self, envs: SyncVectorEnv) -> None:
+        self._envs = envs
+
+    def reset(self, *, seed: int) -> tuple[NDArray[Any], dict[str, Any]]:
+        """Begin new episodes; environment i has the seed `seed + i`."""
+        frames, _ = self._envs.reset(seed=seed)
+        return np.asarray(frames), {}
+
+    def step(
+        self, actions: NDArray[Any]
+    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
+        """Step every environment; returns frames, rewards, terminated, truncated, info."""
+        frames, reward, terminated, truncated, info = self._envs.step(actions)
+        frames, over = np.asarray(frames), terminated | truncated
+        final = frames
+        if over.any():
+            final = frames.copy()
+            for i in np.flatnonzero(over):
+                final[i] = info["final_obs"][i]
+        return frames, reward, terminated, truncated, {"final_obs": final, "life_lost": np.zeros_like(over)}
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._envs.close()
 
 
 class OneOfVector(gymnasium.Env[Any, Any]):

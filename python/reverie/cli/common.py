@@ -15,11 +15,12 @@ import typer
 EXIT_REACHED = 0
 EXIT_NOT_REACHED = 1
 EXIT_REFUSED = 2
+EXIT_CRASHED = 3
 EXIT_INTERRUPTED = 130
 
 EPILOG = (
     "Exit codes: 0 the target was reached and confirmed, or there is none; 1 training ended without reaching it; 2"
-    " invalid arguments, or this machine cannot run it; 130 interrupted."
+    " invalid arguments, or this machine or the agent cannot run it; 3 an error ended the run; 130 interrupted."
 )
 
 

@@ -51,7 +51,7 @@ def evaluate(
 ) -> None:
     """Play greedy episodes with the weights of POLICY, on seeds that training and its evaluations do not use.
 
-    Exit codes: 0 the episodes were played; 1 the environment raised; 2 the policy cannot be read; 130 interrupted.
+    Exit codes: 0 the episodes were played; 2 the policy cannot be read; 3 the environment raised; 130 interrupted.
     """
     require_agents()
     find_modules_here()

@@ -6,6 +6,7 @@ import os
 import select
 import signal
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from reverie.cli.common import EXIT_INTERRUPTED, EXIT_NOT_REACHED, print_error, refuse
+from reverie.cli.common import EXIT_CRASHED, EXIT_INTERRUPTED, print_error, refuse
 
 
 @contextmanager
@@ -24,6 +25,7 @@ def errors_reported(interrupted: str) -> Iterator[None]:
     """
     from reverie.agents.compiling import CompileError
     from reverie.agents.core import EnvironmentCrashedError
+    from reverie.agents.env_errors import UnknownEnvironmentError, UnsupportedEnvironmentError
     from reverie.agents.learning import DivergedError
     from reverie.agents.recording import RecordingError
     from reverie.errors import DamagedError
@@ -36,16 +38,25 @@ def errors_reported(interrupted: str) -> Iterator[None]:
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except (StalledError, DivergedError, EnvironmentCrashedError, CompileError, RecordingError, TimeoutError) as error:
         print_error(error)
-        raise typer.Exit(EXIT_NOT_REACHED) from None
+        raise typer.Exit(EXIT_CRASHED) from None
     except (CheckpointError, DamagedError, DeviceError, NoRoomError) as error:
+        refuse(error)
+    except (UnknownEnvironmentError, UnsupportedEnvironmentError) as error:  # found when it is made, reset or stepped
         refuse(error)
     except OSError as error:  # network errors, or a disk that is full from the start
         refuse(error)
+    except (typer.Exit, typer.Abort):
+        raise
+    except Exception:  # of the agent or its layers, or a defect: its place matters
+        traceback.print_exc()
+        raise typer.Exit(EXIT_CRASHED) from None
 
 
 @contextmanager
 def run_errors_reported(folder: Path) -> Iterator[None]:
     """`errors_reported` of a run, whose checkpoints are in `folder`; also reports its stops and errors of its roles."""
+    from reverie.agents.core import EnvironmentCrashedError
+    from reverie.agents.env_errors import UnknownEnvironmentError, UnsupportedEnvironmentError
     from reverie.agents.named_parameters import ParameterError
     from reverie.agents.step_checks import InvalidStepError
     from reverie.errors import DamagedError
@@ -62,14 +73,17 @@ def run_errors_reported(folder: Path) -> Iterator[None]:
         except RoleError as error:
             if error.error == DamagedError.__name__:  # in a checkpoint that a shard started from
                 _refuse_damaged_tables(error, folder)
-            if error.error == ParameterError.__name__:  # in a checkpoint that a learner started from
+            # In a checkpoint that a learner started from; when an actor made, reset or stepped an environment.
+            refused = ParameterError, UnknownEnvironmentError, UnsupportedEnvironmentError
+            if error.error in [one.__name__ for one in refused]:
                 refuse(error)
             # Their texts have all that matters: the environment, its seed and step; the file, and what the system says.
-            if error.error in (InvalidStepError.__name__, OSError.__name__):
+            named = InvalidStepError, EnvironmentCrashedError, OSError
+            if not error.traceback or error.error in [one.__name__ for one in named]:
                 print_error(error)
             else:
                 print(f"{error.traceback}reverie: {error}", file=sys.stderr)
-            raise typer.Exit(EXIT_NOT_REACHED) from None
+            raise typer.Exit(EXIT_CRASHED) from None
         except DamagedError as error:
             _refuse_damaged_tables(error, folder)
 

@@ -45,7 +45,8 @@ from reverie.server import Server
 COMPILER_SECONDS = 0.02
 """Seconds between two checks of a compiler that an update waits for."""
 CRASHED_EVALUATIONS = 5
-"""Attempts for an evaluation in which an environment raises; after the last the run ends with the error.
+"""Attempts for an evaluation in which an environment raises, fewer with `max_env_restarts`; after the last the run ends
+with the error.
 
 It ends after two in a row that raise at the same step from the same seed: further attempts would raise there, too. A
 reset that raises (step 0) may fail for the moment only."""
@@ -211,6 +212,8 @@ class _Loop:
 
     def _timed_evaluation(self, seeds: tuple[int, ...]) -> Evaluation:
         crashes: list[tuple[int, int]] = []
+        restarts = self.topology.env.settings.max_env_restarts
+        attempts = CRASHED_EVALUATIONS if restarts is None else min(CRASHED_EVALUATIONS, 1 + restarts)
         with self.watch("evaluate"):
             while True:
                 try:
@@ -218,7 +221,7 @@ class _Loop:
                 except EnvironmentCrashedError as error:
                     self.emit(EnvironmentRestarted(self.account.env_steps, error.crash))
                     place = error.crash.seed, error.crash.step
-                    if (error.crash.step > 0 and place in crashes[-1:]) or len(crashes) + 1 == CRASHED_EVALUATIONS:
+                    if (error.crash.step > 0 and place in crashes[-1:]) or len(crashes) + 1 == attempts:
                         raise
                     crashes.append(place)
 

@@ -27,7 +27,7 @@ from typing import Any
 from reverie.parameters import FileChannel
 from reverie.runners.checked_run import CheckedRun
 from reverie.runners.links.message_sockets import RoleSocket, SupervisorSocket, socket_pair
-from reverie.runners.links.messages import Command, Died, Endpoint, Ready, Report, RoleName, Serving, Setup
+from reverie.runners.links.messages import Command, Died, Endpoint, Failed, Ready, Report, RoleName, Serving, Setup
 from reverie.runners.links.parameter_connections import SocketAddresses, SocketServer
 from reverie.runners.links.replay_storage import ReplayStorage
 from reverie.runners.links.run_folder import RunFolder, remove
@@ -40,6 +40,11 @@ from reverie.runners.supervision.launch import launch
 assert sys.platform == "linux"  # elsewhere `launch` refuses this runner: there are no pidfds
 
 KILL_SECONDS = 60.0
+NOT_IMPORTED = (
+    "its process could not import the program that trains, whose error is on stderr; each process imports it, so a"
+    ' program that trains must do so under `if __name__ == "__main__":`'
+)
+"""Why a process ends with exit code 1 before it runs its role: `multiprocessing` imports the main module first."""
 
 
 def run_in_processes(run: CheckedRun) -> Result:
@@ -55,6 +60,7 @@ class _Process:
     pidfd: int
     """A pidfd of the process, readable once it has ended. The pipe alone is not enough: it may outlive the process in a
     child that an environment has forked. `process` alone is not either: it knows nothing once the fork server ends."""
+    has_reported: bool = False
 
 
 class Processes:
@@ -163,9 +169,13 @@ class Processes:
             elif running.pidfd not in ready:
                 continue
             reports, closed = running.pipe.receive()
+            running.has_reported |= bool(reports)
             received += [(name, report) for report in reports]
             if closed or running.pidfd in ready:
-                received.append((name, Died(self._remove_ended(name))))
+                reason = self._remove_ended(name)
+                if running.process.exitcode == 1 and not running.has_reported:
+                    received.append((name, Failed("", NOT_IMPORTED, "", transient=False)))
+                received.append((name, Died(reason)))
         return received
 
     def _ready_descriptors(self, timeout: float) -> set[int]:

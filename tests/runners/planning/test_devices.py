@@ -53,7 +53,7 @@ def test_invalid_gpu_settings_are_refused():
         plan(ppo, "CartPole-v1", runner="ray", run=dataclasses.replace(run, device="cuda"))
     with pytest.raises(ValueError, match=r'gpus_per_actor is 0\.5 and device "cpu": ask for device "cuda" too'):
         dataclasses.replace(run, gpus_per_actor=0.5)
-    with pytest.raises(ValueError, match="gpus_per_actor is 2, and must be a share from 0 to 1"):
+    with pytest.raises(ValueError, match=r"gpus_per_actor is 2\.0, and must be a share from 0 to 1"):
         dataclasses.replace(run, device="cuda", gpus_per_actor=2)
 
 

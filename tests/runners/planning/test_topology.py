@@ -101,7 +101,7 @@ def test_an_agent_by_its_name_is_refused_with_how_to_find_it():
 
 
 def test_a_count_that_is_not_an_int_is_refused():
-    with pytest.raises(TypeError, match=r"max_env_steps must be an int, got 1\.5"):
+    with pytest.raises(TypeError, match=r"max_env_steps is 1\.5, and must be an int"):
         dataclasses.replace(ppo.load_preset("CartPole-v1").run, max_env_steps=1.5)
 
 
@@ -318,3 +318,30 @@ def test_every_runner_refuses_wrong_arguments_in_the_same_words_before_anything_
 def test_a_run_on_no_shard_is_refused(monkeypatch, number, error, words):
     with pytest.raises(error, match=words):
         runner("process", monkeypatch)(apex_dqn, "CartPole-v1", num_shards=number)
+
+
+def test_a_table_that_never_makes_the_learner_wait_is_refused_in_one_process():
+    from reverie import Table, rate_limiters, selectors
+
+    def agent_with(limiter, **more):
+        def tables(spec, config, *, seed):
+            made = Table("replay", selectors.Uniform(seed=seed), selectors.Fifo(), 500, limiter, **more)
+            return [made]
+
+        return dataclasses.replace(apex_dqn, make_tables=tables)
+
+    endless = agent_with(rate_limiters.MinSize(200))
+    with pytest.raises(ValueError, match=r"'replay' of apex-dqn has the rate limiter MinSize, which does not bound"):
+        plan(endless, "CartPole-v1")
+    assert plan(endless, "CartPole-v1", runner="process").runner == "process"
+    for fits in (
+        agent_with(rate_limiters.SampleToInsertRatio(4.0, 200, 1000.0)),
+        agent_with(rate_limiters.MinSize(1), max_times_sampled=1),
+        agent_with(rate_limiters.Queue(10)),
+    ):
+        assert plan(fits, "CartPole-v1").runner == "local"
+
+
+def test_a_seed_may_be_any_integer_with_any_number_of_shards():
+    assert plan(apex_dqn, "CartPole-v1", seed=-3).seed == -3
+    assert plan(apex_dqn, "CartPole-v1", seed=-3, runner="process", num_shards=2).num_shards == 2

@@ -2,6 +2,9 @@
 
 import inspect
 import re
+import subprocess
+import sys
+import textwrap
 
 import pytest
 
@@ -117,3 +120,49 @@ def test_a_role_that_stalls_within_a_message_is_named_and_blocks_no_other(broken
     assert re.fullmatch(r"is stopped \(kill -CONT \d+ resumes it\)", awaited.reason)
     (line,) = [line for line in logs._lines(tmp_path / logs.LOG) if line["event"] == "role awaited"]
     assert (line["role"], line["reason"], line["begun"]) == ("actor 0", awaited.reason, True)
+
+
+def program(tmp_path, text):
+    """Runs a program; returns its stderr."""
+    path = tmp_path / "program.py"
+    path.write_text(textwrap.dedent(text))
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    assert done.returncode == 1, done.stderr
+    return done.stderr
+
+
+@pytest.mark.long
+def test_a_program_without_a_main_guard_ends_with_what_it_lacks(tmp_path):
+    printed = program(
+        tmp_path,
+        """
+        from reverie.agents.dqn import agent as dqn
+        from reverie.runners import train
+
+        train(dqn, "CartPole-v1", runner="process")
+        """,
+    )
+    last = printed.splitlines()[-1]
+    assert "RoleError: " in last
+    assert "could not import the program that trains" in last
+    assert 'if __name__ == "__main__":' in last
+
+
+@pytest.mark.long
+def test_an_environment_that_only_the_program_registers_ends_the_run_with_what_to_do(tmp_path):
+    printed = program(
+        tmp_path,
+        """
+        import gymnasium
+        from reverie.agents.dqn import agent as dqn
+        from reverie.runners import train
+
+        if __name__ == "__main__":
+            entry_point = "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
+            gymnasium.register("Mine-v0", entry_point=entry_point, max_episode_steps=50)
+            train(dqn, "Mine-v0", runner="process")
+        """,
+    )
+    last = printed.splitlines()[-1]
+    assert "UnknownEnvironmentError: no environment 'Mine-v0': the name is not registered in this process" in last
+    assert last.endswith("name it as module:Mine-v0")

@@ -212,3 +212,26 @@ def test_the_page_of_a_restarted_role_takes_a_free_port_if_its_old_one_is_taken(
     assert opened(None, 0) == ""
     with pytest.raises(ValueError, match="give the page a token"):
         opened("0.0.0.0:0", 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "limit", "transient"), [("evaluator", None, True), ("evaluator", 0, False), ("actor", 3, False)]
+)
+def test_an_evaluator_is_not_restarted_where_environments_may_not_be(kind, limit, transient):
+    from types import SimpleNamespace
+
+    from reverie.agents.core import Crash, EnvironmentCrashedError
+
+    crash, sent = EnvironmentCrashedError(Crash("Mine-v0", 1, 2, "OSError: gone"), 1), []
+
+    class Broken:
+        def __init__(self, setup):
+            raise crash
+
+    env = SimpleNamespace(settings=EnvSettings(max_env_restarts=limit))
+    setup = SimpleNamespace(name=SimpleNamespace(kind=kind), env=env)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(role_loop.ROLES, kind, Broken)
+        role_loop.run_role(setup, SimpleNamespace(send=sent.append))
+    (failed,) = sent
+    assert (failed.error, failed.transient) == ("EnvironmentCrashedError", transient)

@@ -50,8 +50,6 @@ class ApexDqnConfig(replay.PrioritizedSettings, HoldSettings, RateSettings, Munc
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        RateSettings.__post_init__(self)
-        MunchausenSettings.__post_init__(self)
         checks.at_least_one(self, "target_period", "single_env_decay_steps")
         checks.above_zero(self, "optimizer_epsilon", "huber_delta", "max_grad_norm")
         checks.within_unit(self, "epsilon_base", "target_rate")

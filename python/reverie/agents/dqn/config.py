@@ -41,7 +41,6 @@ class DqnConfig(replay.HindsightSettings, HoldSettings, MunchausenSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        MunchausenSettings.__post_init__(self)
         checks.at_least_one(self, "target_period", "epsilon_steps")
         checks.above_zero(self, "learning_rate", "adam_epsilon", "huber_delta", "max_grad_norm")
         checks.within_unit(self, "epsilon_start", "epsilon_end")

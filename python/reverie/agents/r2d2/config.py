@@ -52,7 +52,6 @@ class R2d2Config(replay.PrioritizedSettings, HoldSettings, RateSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        RateSettings.__post_init__(self)
         checks.at_least_one(self, "lstm_units", "sequence_length", "sequence_period", "target_period")
         checks.at_least_one(self, "single_env_decay_steps")
         checks.not_negative(self, "burn_in", "rescale_epsilon")

@@ -73,8 +73,6 @@ class RainbowConfig(replay.MaybePrioritizedSettings, HoldSettings, RateSettings,
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        RateSettings.__post_init__(self)
-        MunchausenSettings.__post_init__(self)
         checks.widths(self, "hidden")
         checks.one_of(self, "head", HEADS)
         checks.at_least_one(self, "target_period", "epsilon_steps", "num_quantiles", "policy_quantiles")

@@ -37,6 +37,8 @@ MAY_CHANGE = frozenset(
         "replay_compression",
         "replay_journal",
         "replay_journal_sync",
+        # the environment
+        "max_env_restarts",
         # optimisers
         "learning_rate",
         "policy_learning_rate",

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from reverie import _checks
 from reverie.agents.agent import Agent
-from reverie.agents.core import CompilePlan, RunSettings, TableNeeds
+from reverie.agents.core import CompilePlan, RunSettings, TableNeeds, seed_of
 from reverie.agents.env_settings import EnvSettings
 from reverie.agents.environments import EnvSpec, describe, id_of
 from reverie.runners.planning.annealing import annealing_note
@@ -25,6 +25,7 @@ from reverie.runners.planning.folders import (
 )
 from reverie.runners.planning.memory import PROCESS_BYTES, require_memory
 from reverie.runners.planning.nodes import PROCESSES, Node, gib, memory_of_role, on_disk
+from reverie.runners.planning.turns import require_turns
 from reverie.sharding import shard_table
 
 PREFETCH = 2
@@ -198,7 +199,8 @@ def plan(
     cluster need not exist yet: a run on Ray asks it. `check_memory=False` skips both checks.
 
     Raises `UnknownEnvironmentError`, `UnsupportedEnvironmentError`, `PresetError`, `DeviceError`, `DoesNotFitError` and
-    `NoRoomError` if memory does not suffice, and TypeError for arguments of another type.
+    `NoRoomError` if memory does not suffice, ValueError for a table with which the runner "local" would never act
+    again, and TypeError for arguments of another type.
     """
     if not isinstance(agent, Agent):
         raise TypeError(f"agent is {agent!r}, and must be an Agent: reverie.agents.find gives it by name")
@@ -237,6 +239,8 @@ def plan(
     topology = replace(topology, memory=MappingProxyType(memory))
     _require_parameter_shards(topology)
     _check_prefetch(topology)
+    if runner == "local":
+        require_turns(agent.name, agent.make_tables(env, config, seed=seed_of(seed, 0)))
     if num_shards > 1:
         _check_shards(agent, topology)
     if check_memory:
@@ -304,7 +308,7 @@ def _check_shards(agent: Agent, topology: Topology) -> None:
             f" {_counted(topology.num_servers, 'server')} already: set bundled=false for one replay over"
             f" {topology.num_shards} shards, or ask for more bundles (num_actors and num_learners)"
         )
-    tables = agent.make_tables(topology.env, topology.config, seed=topology.seed)
+    tables = agent.make_tables(topology.env, topology.config, seed=seed_of(topology.seed, 0))
     if len(tables) > 1:
         names = ", ".join(repr(table.name) for table in tables)
         raise ValueError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 
+from reverie.agents.core import EnvironmentCrashedError
 from reverie.errors import (
     ClosedError,
     DeadlineExceededError,
@@ -61,11 +62,17 @@ def run_role(setup: Setup, link: Link) -> None:
         link.send(role.ready())
         _loop(role, link)
     except Exception as error:
-        transient = isinstance(error, TRANSIENT) or setup.name.kind == "evaluator"
-        link.send(Failed(type(error).__name__, str(error), traceback.format_exc(), transient))
+        link.send(Failed(type(error).__name__, str(error), traceback.format_exc(), _is_transient(error, setup)))
     finally:
         if role is not None:
             role.close()
+
+
+def _is_transient(error: Exception, setup: Setup) -> bool:
+    if setup.name.kind != "evaluator":
+        return isinstance(error, TRANSIENT)
+    # An evaluation that is repeated may pass, unless the environment was described as one that may not raise.
+    return not (isinstance(error, EnvironmentCrashedError) and setup.env.settings.max_env_restarts == 0)
 
 
 def _made(setup: Setup) -> Role:

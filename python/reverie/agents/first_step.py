@@ -1,0 +1,146 @@
+"""`FirstStepChecked`: checks the first reset and step of an environment against its spaces and Gymnasium's interface.
+
+Later ones are not looked at: an environment that does not follow the interface does so from the first step on.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from reverie.agents.env_errors import UnsupportedEnvironmentError
+from reverie.agents.observations import Leaf, part_of
+
+RESET = "(observation, info)"
+STEP = "(observation, reward, terminated, truncated, info)"
+
+
+class FirstStepChecked(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment whose first reset and step raise `UnsupportedEnvironmentError` for what agents cannot use.
+
+    `leaves` are those of its observation space.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], env_id: str, leaves: tuple[Leaf, ...]) -> None:
+        super().__init__(env)
+        self._env_id, self._leaves = env_id, leaves
+        self._is_reset = self._has_stepped = False
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin a new episode."""
+        if self._is_reset:
+            return self.env.reset(seed=seed, options=options)
+        with _recording(self.env.unwrapped, "reset") as inner:
+            try:
+                returned: Any = self.env.reset(seed=seed, options=options)
+            except (TypeError, ValueError) as error:
+                self._explain_reset(seed, inner, error)
+                raise
+        observation, _ = self._parts("reset", returned, RESET)
+        self._check_observation("reset", observation)
+        self._is_reset = True
+        return returned  # type: ignore[no-any-return]
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Take one step."""
+        if self._has_stepped:
+            return self.env.step(action)
+        with _recording(self.env.unwrapped, "step") as inner:
+            try:
+                returned: Any = self.env.step(action)
+            except (TypeError, ValueError):
+                for one in inner:  # that a wrapper could not read, such as Gymnasium's time limit
+                    self._parts("step", one, STEP)
+                raise
+        observation, reward, terminated, truncated, _ = self._parts("step", returned, STEP)
+        self._check_observation("step", observation)
+        if not _is_number(reward):
+            raise self._error("step", f"the reward {_shown(reward)}, and it must be a number")
+        for name, value in (("terminated", terminated), ("truncated", truncated)):
+            if not _is_number(value):
+                raise self._error("step", f"{name} as {_shown(value)}, and it must be true or false")
+        self._has_stepped = True
+        return returned  # type: ignore[no-any-return]
+
+    def _explain_reset(self, seed: int | None, inner: list[Any], error: Exception) -> None:
+        """Raise the error for users if the reset has another form than Gymnasium's."""
+        for one in inner:  # that a wrapper could not read
+            self._parts("reset", one, RESET)
+        try:
+            inspect.signature(type(self.env.unwrapped).reset).bind(self.env.unwrapped, seed=seed, options=None)
+        except TypeError:
+            raise UnsupportedEnvironmentError(
+                f"reset of {self._env_id} takes no seed and options, as in the interface of gym before 0.26: define"
+                f" reset(self, *, seed=None, options=None), which returns {RESET}"
+            ) from error
+
+    def _parts(self, method: str, returned: Any, form: str) -> tuple[Any, ...]:
+        count = form.count(",") + 1
+        if not isinstance(returned, tuple):
+            raise self._error(method, f"a {type(returned).__name__}, and must return {form}")
+        if len(returned) != count:
+            raise self._error(method, f"{len(returned)} values, and must return {form}")
+        if not isinstance(returned[-1], dict):
+            raise self._error(method, f"info as {_shown(returned[-1])}, and must return {form}, info as a dict")
+        return returned
+
+    def _check_observation(self, method: str, observation: Any) -> None:
+        for leaf in self._leaves:
+            what = "an observation" if not leaf.path else f"an observation whose {leaf.name} is"
+            try:
+                part = np.asarray(part_of(observation, leaf))
+            except (KeyError, IndexError, TypeError, ValueError):
+                found = _shown(observation)
+                raise self._error(method, f"{found} as an observation, and its space has {leaf.name}") from None
+            if part.shape != leaf.shape and not (leaf.shape == () and part.size == 1):
+                raise self._error(
+                    method, f"{what} of shape {part.shape}, and its observation_space has {leaf.shape}: make them equal"
+                )
+            if part.dtype.kind not in "biuf":
+                raise self._error(method, f"{what} of dtype {part.dtype}, and it must consist of numbers")
+
+    def _error(self, method: str, what: str) -> UnsupportedEnvironmentError:
+        return UnsupportedEnvironmentError(f"{method} of {self._env_id} returns {what}")
+
+
+@contextmanager
+def _recording(env: Any, method: str) -> Iterator[list[Any]]:
+    """A context in which the results of a method of the environment itself are recorded, before any wrapper."""
+    results: list[Any] = []
+    own = getattr(env, method)
+
+    def recorded(*args: Any, **options: Any) -> Any:
+        result = own(*args, **options)
+        results.append(result)
+        return result
+
+    before = vars(env).get(method)
+    setattr(env, method, recorded)
+    try:
+        yield results
+    finally:
+        if before is None:
+            delattr(env, method)
+        else:
+            setattr(env, method, before)
+
+
+def _is_number(value: Any) -> bool:
+    """Whether this is one number or boolean, of Python, NumPy or another library."""
+    if isinstance(value, str | bytes) or getattr(value, "ndim", False):
+        return False
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _shown(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    return repr(value) if not shape else f"a {type(value).__name__} of shape {tuple(shape)}"

@@ -1,0 +1,124 @@
+"""`Settings`: the base class of settings, whose values have the types that their annotations name."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import types
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+WORDS: dict[Any, str] = {
+    int: "an int",
+    float: "a float",
+    bool: "a bool",
+    str: "a str",
+    tuple[int, ...]: "a list of integers such as [128, 128]",
+    tuple[float, ...]: "a list of numbers such as [0.5, 1.0]",
+    tuple[str, ...]: 'a list of words such as ["one", "two"]',
+}
+"""Types of settings, as error messages call them."""
+
+
+class Settings:
+    """Base class of dataclasses of settings. A value is converted to the type of its setting, or refused.
+
+    NumPy's scalars and arrays become Python's numbers and tuples, lists become tuples, an int becomes a float and a
+    whole float (1e6) an int where the setting is one. Any other type raises TypeError, which names the setting. A
+    subclass that has a `__post_init__` calls that of its base class first.
+    """
+
+    def __post_init__(self) -> None:
+        hints = _hints(type(self))  # type: ignore[arg-type]  # a class is hashable
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            object.__setattr__(self, field.name, converted(field.name, hints[field.name], value))
+
+
+def converted(name: str, hint: Any, value: Any) -> Any:
+    """The value of the setting `name`, whose type is `hint`. Raises TypeError, which names it, for another type."""
+    found = _of_type(hint, python_value(value))
+    if found is _INVALID:
+        raise TypeError(f"{name} is {value!r}, and must be {words_of(hint)}")
+    return found
+
+
+def python_value(value: Any) -> Any:
+    """The value without scalars and arrays of NumPy, also in lists and tuples."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if type(value) in (list, tuple):
+        return type(value)(map(python_value, value))
+    return value
+
+
+def is_optional(hint: Any) -> bool:
+    """Whether a setting of this type may be None."""
+    return type(None) in _choices(hint)
+
+
+def words_of(hint: Any) -> str:
+    """A type of settings in words."""
+    choices = [one for one in _choices(hint) if one is not type(None)]
+    if len(choices) > 1:
+        return " or ".join(map(words_of, choices))
+    (only,) = choices
+    if get_origin(only) is Literal:
+        return " or ".join(map(repr, get_args(only)))
+    return WORDS.get(only, str(only))
+
+
+_INVALID: Any = object()
+
+
+@functools.cache
+def _hints(settings: type[Any]) -> dict[str, Any]:
+    return get_type_hints(settings)
+
+
+def _choices(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def _of_type(hint: Any, value: Any) -> Any:
+    """The value in this type, or `_INVALID`."""
+    choices = _choices(hint)
+    if len(choices) > 1:
+        exact = [one for one in choices if type(value) is one]
+        converted = (_of_type(one, value) for one in (exact or choices))
+        return next((one for one in converted if one is not _INVALID), _INVALID)
+    if get_origin(hint) is Literal:
+        return value if value in get_args(hint) else _INVALID
+    if get_origin(hint) is tuple:
+        return _tuple_of(get_args(hint), value)
+    if hint is float and type(value) is int:
+        return _float(value)
+    if hint is int and type(value) is float and value.is_integer():  # 1e6
+        return int(value)
+    if hint is str and isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if hint in (int, float, str, bool, type(None)):
+        return value if type(value) is hint else _INVALID
+    return value
+
+
+def _float(value: int) -> Any:
+    try:
+        return float(value)
+    except OverflowError:
+        return _INVALID
+
+
+def _tuple_of(items: tuple[Any, ...], value: Any) -> Any:
+    if not isinstance(value, tuple | list):
+        return _INVALID
+    if items[-1:] == (...,):
+        items = (items[0],) * len(value)
+    if len(items) != len(value):
+        return _INVALID
+    found = tuple(map(_of_type, items, value))
+    return _INVALID if any(one is _INVALID for one in found) else found

@@ -1,0 +1,23 @@
+"""The tables of a run in one thread: their limiters decide whether the learner or an actor is next."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from reverie.tables import Table
+
+
+def require_turns(agent: str, tables: Sequence[Table]) -> None:
+    """Raise ValueError for a table that never makes the learner wait: the loop learns whenever the table has a batch.
+
+    A table without items to draw makes it wait, too: one whose items leave it after so many draws, as a queue.
+    """
+    for table in tables:
+        limiter = table.rate_limiter
+        if limiter.min_diff <= -sys.float_info.max and table.max_times_sampled < 1:
+            raise ValueError(
+                f"table {table.name!r} of {agent} has the rate limiter {type(limiter).__name__}, which does not bound"
+                " samples, and in one process the learner would learn from the same items for ever: use"
+                " SampleToInsertRatio, or the runner 'process'"
+            )

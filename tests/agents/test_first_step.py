@@ -1,0 +1,139 @@
+"""Environments that do not follow Gymnasium's interface are refused at their first reset or step."""
+
+import dataclasses
+
+import gymnasium
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from reverie import agents
+from reverie.agents.env_settings import EnvSettings
+from reverie.agents.environments import UnsupportedEnvironmentError, describe, make_one, make_vector
+from reverie.runners import EnvironmentRestarted, train
+
+GOOD = np.zeros(2, np.float32)
+
+
+class Played(gymnasium.Env):
+    """Returns `first` from a reset, and `then` from a step."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    first: object = (GOOD, {})
+    then: object = (GOOD, 1.0, False, False, {})
+    steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.first
+
+    def step(self, action):
+        type(self).steps += 1
+        return self.then
+
+
+class OldReset(Played):
+    def reset(self):
+        return GOOD
+
+
+class Nested(Played):
+    observation_space = gymnasium.spaces.Dict(a=gymnasium.spaces.Box(-1, 1, (2,)), b=gymnasium.spaces.Discrete(3))
+
+
+@pytest.fixture
+def played():
+    """Registers a kind of environment, with changed results; returns its id."""
+    made = []
+
+    def register(kind=Played, limit=None, **changes):
+        own = type("Own", (kind,), changes)
+        env_id = f"ReverieFirstStep{len(made)}-v0"
+        gymnasium.register(env_id, lambda: own(), max_episode_steps=limit)
+        made.append(env_id)
+        return env_id
+
+    yield register
+    for env_id in made:
+        del gymnasium.registry[env_id]
+
+
+RESETS = [
+    ({"first": GOOD}, r"reset of \S+ returns a ndarray, and must return \(observation, info\)"),
+    ({"first": (GOOD, {}, 1)}, r"returns 3 values, and must return \(observation, info\)"),
+    ({"first": (GOOD, None)}, r"returns info as None, and must return \(observation, info\), info as a dict"),
+    ({"first": (np.zeros(3, np.float32), {})}, r"of shape \(3,\), and its observation_space has \(2,\): make them equ"),
+    ({"first": (np.array(["a", "b"]), {})}, r"an observation of dtype <U1, and it must consist of numbers"),
+    (
+        {"kind": OldReset},
+        r"reset of \S+ takes no seed and options, .* define reset\(self, \*, seed=None, ",
+    ),
+    ({"kind": Nested, "first": ({"a": GOOD}, {})}, r"as an observation, and its space has b"),
+    ({"kind": Nested, "first": ({"a": GOOD[:1], "b": 0}, {})}, r"whose a is of shape \(1,\), and its .* has \(2,\)"),
+]
+STEPS = [
+    ({"then": (GOOD, 1.0, False, {})}, r"step of \S+ returns 4 values, and must return \(observation, reward, termina"),
+    ({"then": (np.zeros(3, np.float32), 1.0, False, False, {})}, r"step of \S+ returns .* of shape \(3,\)"),
+    ({"then": (GOOD, np.zeros(2), False, False, {})}, r"the reward a ndarray of shape \(2,\), and it must be a number"),
+    ({"then": (GOOD, None, False, False, {})}, r"the reward None, and it must be a number"),
+    ({"then": (GOOD, 1.0, False, {}, {})}, r"truncated as {}, and it must be true or false"),
+]
+
+
+@pytest.mark.parametrize("limit", [None, 9])
+@pytest.mark.parametrize(("changes", "reason"), RESETS)
+def test_a_first_reset_of_another_form_is_refused_in_one_sentence(played, changes, reason, limit):
+    env_id = played(limit=limit, **changes)
+    for made in (make_one(env_id), make_vector(env_id, 2)):
+        with pytest.raises(UnsupportedEnvironmentError, match=reason) as caught:
+            made.reset(seed=1)
+        assert env_id in str(caught.value)
+
+
+@pytest.mark.parametrize("limit", [None, 9])
+@pytest.mark.parametrize(("changes", "reason"), STEPS)
+def test_a_first_step_of_another_form_is_refused_in_one_sentence(played, changes, reason, limit):
+    env_id = played(limit=limit, **changes)
+    for made, action in ((make_one(env_id), 0), (make_vector(env_id, 2), np.zeros(2, np.int64))):
+        made.reset(seed=1)
+        with pytest.raises(UnsupportedEnvironmentError, match=reason):
+            made.step(action)
+
+
+@pytest.mark.parametrize("reward", [1, 1.5, True, np.float32(1), np.array(2.0)])
+def test_numbers_of_any_library_are_rewards(played, reward):
+    made = make_one(played(then=(GOOD, reward, np.bool_(False), 0, {})))
+    made.reset(seed=1)
+    assert made.step(0)[1] == reward
+
+
+def test_errors_of_the_environment_itself_pass_as_they_are(played):
+    def broken(self, action):
+        raise ValueError("no such joint")
+
+    made = make_one(played(step=broken))
+    made.reset(seed=1)
+    with pytest.raises(ValueError, match=r"^no such joint$"):
+        made.step(0)
+
+
+def small_run(agent, **changes):
+    preset = agent.load_preset("CartPole-v1")
+    run = dataclasses.replace(preset.run, max_env_steps=60, evaluate_every=60, screening_episodes=1, target_return=None)
+    return {"preset": preset.path, "run": run, **changes}
+
+
+def test_a_run_ends_at_a_mistake_of_the_environment_without_a_restart(played):
+    events, dqn = [], agents.find("dqn")
+    env_id = played(then=(GOOD, None, False, False, {}))
+    with pytest.raises(UnsupportedEnvironmentError, match="the reward None"):
+        train(dqn, env_id, on_event=events.append, **small_run(dqn))
+    assert not any(isinstance(event, EnvironmentRestarted) for event in events)
+
+
+def test_a_description_takes_no_step(played):
+    env_id = played()
+    describe(env_id, EnvSettings())
+    assert gymnasium.make(env_id).unwrapped.steps == 0
