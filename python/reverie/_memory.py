@@ -1,4 +1,4 @@
-"""How much memory a server may use, and how it is divided between its tables and its connections."""
+"""How much memory a process may use and has free, and how a server divides it between tables and connections."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Division", "allowed", "divide", "physical_memory"]
+__all__ = ["Division", "allowed", "available_memory", "divide", "physical_memory"]
 
 #: A server uses at most this part of the memory of its process; the rest is for the program around it.
 SHARE = 0.75
@@ -71,10 +71,25 @@ def allowed(root: Path = Path("/"), physical: int | None = None) -> tuple[int, s
     """
     if physical is None:
         physical = physical_memory()[0]
-    limits = [limit for limit in _limits(root) if limit < UNLIMITED]
+    limits = [group.limit for group in _limited_groups(root) if group.limit < UNLIMITED]
     if limits and min(limits) < physical:
         return min(limits), "that its control group allows"
     return physical, "that the machine has"
+
+
+def available_memory(root: Path = Path("/")) -> int:
+    """Bytes that this process may still take: free memory of the machine, within the limits of its control groups.
+
+    Cached files count as free: the kernel releases them when memory is needed.
+
+    Args:
+        root: the root of the file system.
+    """
+    found = (line.split() for line in _read(root / "proc/meminfo").splitlines() if line.startswith("MemAvailable:"))
+    free = next((int(kilobytes) * 1024 for _, kilobytes, *_ in found), None)
+    if free is None:
+        free = physical_memory()[1]
+    return min([free, *(max(0, group.limit - group.used) for group in _limited_groups(root))])
 
 
 def physical_memory() -> tuple[int, int]:
@@ -104,24 +119,39 @@ class _MemoryStatus(ctypes.Structure):
     )
 
 
-def _limits(root: Path) -> list[int]:
-    """The limits of the process's control groups and of their parents, in versions 1 and 2."""
-    limits = []
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """A control group with a limit of its memory, in bytes."""
+
+    limit: int
+    used: int
+    """Without cached files."""
+
+
+def _limited_groups(root: Path) -> list[_Group]:
+    """The control groups of this process and their parents that have a limit, in versions 1 and 2."""
+    limited = []
     groups = root / "sys/fs/cgroup"
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, kinds, path = line.split(":", 2)
         if kinds == "":
-            limits += _up(groups, path, "memory.max")
+            limited += _up(groups, path, "memory.max", "memory.current", "")
         elif "memory" in kinds.split(","):
-            limits += _up(groups / "memory", path, "memory.limit_in_bytes")
-    return limits
+            limited += _up(groups / "memory", path, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
+    return limited
 
 
-def _up(top: Path, path: str, name: str) -> list[int]:
+def _up(top: Path, path: str, limit: str, used: str, whole: str) -> list[_Group]:
+    """The groups from `path` up to `top`; `whole` begins the names of counts that include the groups below."""
     # In a container the path may be the host's, and is missing here: then the group's files are at the top.
-    inner = Path(path.lstrip("/"))
-    found = [_read(top / folder / name) for folder in (inner, *inner.parents)]
-    return [int(text) for text in found if text.isdigit()]
+    inner, found = Path(path.lstrip("/")), []
+    for folder in (top / part for part in (inner, *inner.parents)):
+        most, now = _read(folder / limit), _read(folder / used)
+        if most.isdigit():
+            lines = (line.split() for line in _read(folder / "memory.stat").splitlines())
+            files = sum(int(count) for name, count in lines if name in (f"{whole}inactive_file", f"{whole}active_file"))
+            found.append(_Group(int(most), max(0, int(now) - files) if now.isdigit() else 0))
+    return found
 
 
 def _read(path: Path) -> str:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from reverie._picklable import Picklable
+
 __all__ = [
     "ClosedError",
     "DamagedError",
@@ -30,12 +32,8 @@ __all__ = [
 ]
 
 
-class ReplayError(Exception):
+class ReplayError(Picklable, Exception):
     """The root of Reverie's errors."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Set again as they are: some are added later, `drawn` and notes, and are no keyword arguments.
-        return type(self), self.args, self.__dict__
 
 
 #: dm-reverb's name for the root.
@@ -196,7 +194,8 @@ class UnknownOutcomeError(DeadlineExceededError, UnavailableError):
         self.outcome = outcome
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self.args, {**self.__dict__, "outcome": None}
+        make, arguments, attributes = super().__reduce__()
+        return make, arguments, {**attributes, "outcome": None}
 
 
 class UnauthenticatedError(ReplayError, PermissionError):

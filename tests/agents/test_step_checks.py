@@ -171,13 +171,13 @@ def test_an_error_at_the_first_update_names_sizes_and_not_the_learning_rate_alon
 def test_the_command_reports_it_in_one_line(runner, faulty, monkeypatch, tmp_path, capsys):
     typer = pytest.importorskip("typer")
     from reverie.agents.core import Crash
-    from reverie.cli.exits import errors_reported
+    from reverie.cli.exits import run_errors_reported
     from reverie.runners import RoleError
 
     error = InvalidStepError(Crash("Mine-v0", 7, 4, "a reward of nan"), 1)
     if runner == "role":
         error = RoleError("actor 3", type(error).__name__, str(error), "Traceback ...\n")
-    with pytest.raises(typer.Exit), errors_reported(tmp_path):
+    with pytest.raises(typer.Exit), run_errors_reported(tmp_path):
         raise error
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("reverie: ")

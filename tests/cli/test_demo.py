@@ -9,11 +9,12 @@ pytest.importorskip("torch")
 testing = pytest.importorskip("typer.testing")
 
 import reverie.cli  # noqa: E402
-from reverie import runners  # noqa: E402
+from reverie import _memory, runners  # noqa: E402
 from reverie.agents.apex_dqn import agent as apex_dqn  # noqa: E402
+from reverie.agents.core import Crash, EnvironmentCrashedError  # noqa: E402
 from reverie.cli.app import app  # noqa: E402
 from reverie.cli.report import sparkline  # noqa: E402
-from reverie.runners.planning import memory  # noqa: E402
+from reverie.runners import DeviceError, StalledError  # noqa: E402
 
 
 @pytest.fixture
@@ -141,7 +142,7 @@ def test_runs_that_cannot_start_are_refused_at_once_in_one_line(demo, short_pres
 
 
 def test_too_little_memory_is_refused_with_the_numbers(demo, monkeypatch):
-    monkeypatch.setattr(memory, "available_memory", lambda: 100 * 2**20)
+    monkeypatch.setattr(_memory, "available_memory", lambda: 100 * 2**20)
     result = demo()
     assert result.exit_code == 2
     assert "100 MiB are free" in result.stderr
@@ -156,6 +157,23 @@ def test_ctrl_c_ends_with_130_and_no_traceback(demo, monkeypatch):
     result = demo()
     assert result.exit_code == 130
     assert result.stderr == "reverie: interrupted; nothing was saved\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code"),
+    [
+        (EnvironmentCrashedError(Crash("CartPole-v1", 3, 17, "ZeroDivisionError: no"), 1), 1),
+        (StalledError("replay", "both wait"), 1),
+        (DeviceError("cuda:7", "this machine has no such device"), 2),
+    ],
+)
+def test_an_error_of_the_run_is_one_line_and_an_exit_code(demo, monkeypatch, error, exit_code):
+    def failing(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr(runners, "train", failing)
+    result = demo()
+    assert (result.exit_code, result.stderr) == (exit_code, f"reverie: {error}\n")
 
 
 def test_without_its_libraries_the_command_names_the_extra_in_one_line(monkeypatch, capsys):

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("typer")
 
-from reverie.runners.planning import memory
+from reverie import _memory
 
 
 def test_a_dry_run_prints_processes_memory_and_settings_and_writes_nothing(reverie, tmp_path):
@@ -66,7 +66,7 @@ def test_a_dry_run_shows_the_journal_and_where_it_is(reverie, tmp_path):
 
 @pytest.mark.long
 def test_a_dry_run_plans_for_a_described_or_unknown_cluster(reverie, monkeypatch):
-    monkeypatch.setattr(memory, "available_memory", lambda: 2**30)
+    monkeypatch.setattr(_memory, "available_memory", lambda: 2**30)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     command = ["train", "apex-dqn", "--env", "CartPole-v1", "--runner", "ray", "--num-actors", "60", "--dry-run"]
     assert "no node has room for a role 'learner'" in reverie(*command).stderr  # it would start Ray here

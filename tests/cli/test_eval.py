@@ -60,3 +60,17 @@ def test_eval_of_a_folder_that_is_no_run_reports_that(reverie, tmp_path):
     assert result.exit_code == 2
     (line,) = result.stderr.splitlines()
     assert "this folder is no run: it has neither log.jsonl nor checkpoints/; name a run's folder" in line
+
+
+def test_an_environment_that_raises_ends_eval_in_one_line_with_its_seed_and_step(reverie, trained_run, monkeypatch):
+    import gymnasium.envs.classic_control.cartpole as cartpole
+
+    def raising(env, action):
+        raise RuntimeError("the simulator is gone")
+
+    monkeypatch.setattr(cartpole.CartPoleEnv, "step", raising)
+    result = reverie("eval", trained_run, "--episodes", 2)
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "reverie: CartPole-v1 raised at step 1 from seed 30000: RuntimeError: the simulator is gone\n"
+    )

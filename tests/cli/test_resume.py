@@ -167,7 +167,7 @@ def test_a_file_in_the_place_of_the_folder_is_refused(reverie, tmp_path, short):
 
 
 def test_a_checkpoint_that_does_not_fit_a_learner_in_a_process_is_refused_in_one_line(capsys, tmp_path):
-    with pytest.raises(typer.Exit) as ended, exits.errors_reported(tmp_path):
+    with pytest.raises(typer.Exit) as ended, exits.run_errors_reported(tmp_path):
         raise runners.RoleError("learner", "ParameterError", "network critic lacks the weight head.bias", "Traceback")
     assert ended.value.exit_code == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -177,7 +177,7 @@ def test_a_checkpoint_that_does_not_fit_a_learner_in_a_process_is_refused_in_one
 @pytest.mark.parametrize(("kind", "lines"), [("OSError", 1), ("ValueError", 3)])
 def test_a_role_that_a_full_disk_ends_is_reported_without_its_traceback(capsys, tmp_path, kind, lines):
     text = f"[Errno {errno.ENOSPC}] No space left on device: '/dev/shm/reverie/weights.0'"
-    with pytest.raises(typer.Exit) as ended, exits.errors_reported(tmp_path):
+    with pytest.raises(typer.Exit) as ended, exits.run_errors_reported(tmp_path):
         raise runners.RoleError("learner", kind, text, "Traceback\n  in put\n")
     assert ended.value.exit_code == 1
     printed = capsys.readouterr().err.splitlines()

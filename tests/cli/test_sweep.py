@@ -13,14 +13,13 @@ import pytest
 pytest.importorskip("torch")
 testing = pytest.importorskip("typer.testing")
 
-from reverie import agents  # noqa: E402
+from reverie import _memory, agents  # noqa: E402
 from reverie.agents import presets  # noqa: E402
 from reverie.cli import sweep, sweep_view, video  # noqa: E402
 from reverie.cli.run_processes import RunProcesses  # noqa: E402
 from reverie.cli.sweep import parse_seeds  # noqa: E402
 from reverie.cli.train_request import TrainRequest  # noqa: E402
 from reverie.runners import checkpoints  # noqa: E402
-from reverie.runners.planning import memory  # noqa: E402
 
 SHORT = ["--set", "max_env_steps=1100", "--set", "evaluate_every=500"]
 SHORT += ["--set", "screening_episodes=2", "--set", "confirmation_episodes=3"]
@@ -58,7 +57,7 @@ def test_invalid_seeds_are_refused_in_one_line(reverie, text):
 )
 def test_errors_of_every_run_of_a_sweep_are_reported_once(reverie, monkeypatch, options, words):
     monkeypatch.setattr(RunProcesses, "train", lambda *arguments: pytest.fail("a run began"))
-    monkeypatch.setattr(memory, "available_memory", lambda: 2**30)
+    monkeypatch.setattr(_memory, "available_memory", lambda: 2**30)
     result = reverie("train", "dqn", "--env", "CartPole-v1", "--seeds", "3-5", *options)
     assert result.exit_code == 2
     (line,) = result.stderr.splitlines()
@@ -69,7 +68,7 @@ def test_errors_of_every_run_of_a_sweep_are_reported_once(reverie, monkeypatch, 
 def test_the_memory_of_this_machine_does_not_limit_a_sweep_on_a_cluster(reverie, monkeypatch):
     asked = []
     monkeypatch.setattr(RunProcesses, "train", lambda runs, request: asked.append(request) or (2, None))
-    monkeypatch.setattr(memory, "available_memory", lambda: 2**20)
+    monkeypatch.setattr(_memory, "available_memory", lambda: 2**20)
     options = ["--seeds", "3,4", "--jobs", "2"]
     reverie("train", "dqn", "--env", "CartPole-v1", *options, "--runner", "ray", "--address", "auto")
     reverie("train", "dqn", "--env", "CartPole-v1", *options, "--no-check-memory")

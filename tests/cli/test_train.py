@@ -12,9 +12,12 @@ pytest.importorskip("torch")
 typer = pytest.importorskip("typer")
 figure = pytest.importorskip("matplotlib.figure")
 
-from reverie import agents, runners  # noqa: E402
+from reverie import (  # noqa: E402
+    _memory,
+    agents,
+    runners,
+)
 from reverie.cli import exits  # noqa: E402
-from reverie.runners.planning import memory  # noqa: E402
 from reverie.runners.planning.nodes import place  # noqa: E402
 from reverie.runners.reports import logs  # noqa: E402
 from reverie.server import Server  # noqa: E402
@@ -113,7 +116,7 @@ def test_a_run_whose_replay_does_not_fit_in_memory_trains_from_the_disk(reverie,
 
 def test_a_cluster_without_room_is_reported_in_one_line_with_exit_code_2(monkeypatch, tmp_path, capsys):
     planned = runners.plan(agents.find("apex-dqn"), "CartPole-v1", runner="ray")
-    with pytest.raises(typer.Exit) as ended, exits.errors_reported(tmp_path):
+    with pytest.raises(typer.Exit) as ended, exits.run_errors_reported(tmp_path):
         place(planned, [runners.Node("small", 2**20, 4.0)])
     assert ended.value.exit_code == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -122,7 +125,7 @@ def test_a_cluster_without_room_is_reported_in_one_line_with_exit_code_2(monkeyp
 
 @pytest.mark.long
 def test_no_check_memory_starts_a_run_with_less_memory_than_estimated(reverie, monkeypatch, short):
-    monkeypatch.setattr(memory, "available_memory", lambda: 2**20)
+    monkeypatch.setattr(_memory, "available_memory", lambda: 2**20)
     assert reverie("train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", *short).exit_code == 2
     assert (
         reverie("train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--no-check-memory", *short).exit_code == 1

@@ -57,6 +57,53 @@ def test_the_memory_limit_of_a_process_is_its_smallest_limit(tmp_path, files, by
     assert (most, source in why) == (bytes_, True), why
 
 
+def test_available_memory_lies_between_nothing_and_everything():
+    assert 10 * 2**20 < _memory.available_memory() < 2**50
+
+
+GIB = 2**30
+
+
+def group_of(version: int, folder: str, limit: int | str, used: int, files: int) -> dict[str, str]:
+    """The files of a control group, of which so many bytes are cached files."""
+    top, names, whole = {
+        1: ("sys/fs/cgroup/memory", ("memory.limit_in_bytes", "memory.usage_in_bytes"), "total_"),
+        2: ("sys/fs/cgroup", ("memory.max", "memory.current"), ""),
+    }[version]
+    stat = {f"{whole}inactive_file": files - 3, f"{whole}active_file": 3, f"{whole}anon": GIB, f"{whole}shmem": 7}
+    if version == 1:  # of the group alone
+        stat |= {"inactive_file": 5, "active_file": 4}
+    return {
+        f"{top}{folder}/{names[0]}": str(limit),
+        f"{top}{folder}/{names[1]}": str(used),
+        f"{top}{folder}/memory.stat": "\n".join(f"{name} {value}" for name, value in stat.items()),
+    }
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(
+    ("groups", "free", "expected"),
+    [
+        ([("", 8 * GIB, 7 * GIB, 6 * GIB)], 32, 7),  # as after a build that has filled the file cache of a container
+        ([("", 8 * GIB, 7 * GIB, 6 * GIB)], 1, 1),
+        ([("", "max", 7 * GIB, 6 * GIB), ("/service", 4 * GIB, 3 * GIB, GIB)], 32, 2),
+        ([("/service", 4 * GIB, GIB, 0), ("/service/run", 3 * GIB, GIB, GIB)], 32, 3),
+        ([("/service", 4 * GIB, 3 * GIB, 0), ("/service/run", 3 * GIB, GIB, GIB)], 32, 1),
+        ([("/service", GIB, 2 * GIB, 0)], 32, 0),
+    ],
+)
+def test_available_memory_is_what_the_machine_and_every_control_group_has_left(
+    tmp_path, version, groups, free, expected
+):
+    files = {
+        "proc/self/cgroup": "0::/service/run" if version == 2 else "5:cpu,memory:/service/run",
+        "proc/meminfo": f"MemTotal: {64 * 2**20} kB\nMemAvailable: {free * 2**20} kB",
+    }
+    for group in groups:
+        files |= group_of(version, *group)
+    assert _memory.available_memory(write(tmp_path, files)) == expected * GIB
+
+
 def test_memory_is_divided_between_tables_and_connections():
     whole = _memory.divide(8 << 30, None)
     assert (whole.network, whole.tables) == (2 << 30, 6 << 30)

@@ -1,10 +1,22 @@
 """What tests of runners share."""
 
+from functools import partial
+
 import pytest
+
+from reverie import _memory
+
+
+@pytest.fixture(scope="session")
+def large_machine(tmp_path_factory):
+    """The root of the file system of a machine with 1 TiB of free memory."""
+    root = tmp_path_factory.mktemp("machine")
+    (root / "proc").mkdir()
+    (root / "proc/meminfo").write_text(f"MemAvailable: {2**30} kB\n")
+    return root
 
 
 @pytest.fixture(autouse=True)
-def memory_enough(monkeypatch):
+def memory_enough(monkeypatch, large_machine):
     """What else runs on the machine is no matter of these tests: a plan asks what is free at its moment."""
-    memory = pytest.importorskip("reverie.runners.planning.memory")
-    monkeypatch.setattr(memory, "available_memory", lambda: 2**40)
+    monkeypatch.setattr(_memory, "available_memory", partial(_memory.available_memory, large_machine))

@@ -124,7 +124,7 @@ _ERROR_NAMES: dict[type[Exception], str] = {
 def _as_tensorflow_error(tf: Any, error: Exception, name: str) -> Exception:
     ours: Any = type(error)
     made = _both(ours, getattr(tf.errors, name))(None, None, str(error))
-    vars(made).update(vars(error), _ours=functools.partial(ours, *error.args, **vars(error)))
+    vars(made).update(vars(error), _ours=error.__reduce__())
     return made
 
 
@@ -133,7 +133,8 @@ def _both(ours: Any, theirs: Any) -> Callable[..., Exception]:
     """A class that inherits from both. It pickles and copies as ours: other processes may not have TensorFlow."""
 
     def reduced(self: Any) -> tuple[Any, ...]:
-        return self._ours, ()
+        ours: tuple[Any, ...] = self._ours
+        return ours
 
     return type(ours.__name__, (ours, theirs), {"__init__": theirs.__init__, "__reduce__": reduced})
 

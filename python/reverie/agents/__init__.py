@@ -12,6 +12,8 @@ import importlib
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
+from reverie._picklable import Picklable
+
 if TYPE_CHECKING:
     from reverie.agents.agent import Actions, Agent
 
@@ -39,7 +41,7 @@ GROUP = "reverie.agents"
 """The group of entry points under which other packages list their agents."""
 
 
-class UnknownAgentError(ValueError):
+class UnknownAgentError(Picklable, ValueError):
     """There is no agent with this name. `.name`, `.nearest` (similar names)."""
 
     def __init__(self, name: str) -> None:
@@ -49,7 +51,7 @@ class UnknownAgentError(ValueError):
         super().__init__(f"no agent {name!r}; {hint}")
 
 
-class AgentError(ValueError):
+class AgentError(Picklable, ValueError):
     """An agent cannot be imported, or is not an `Agent`. `.name`"""
 
     def __init__(self, name: str, reason: str) -> None:

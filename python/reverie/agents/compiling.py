@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 import reverie
+from reverie._picklable import Picklable
 from reverie.agents import compile_worker, tracing
 from reverie.agents.core import CompileNote, CompilePlan
 from reverie.agents.tracing import Graph, Noise, Result, Single, State
@@ -39,7 +40,7 @@ TOLERANCE = 0.02
 """How far the first compiled update may be from the same update by single operations, as a share of its length."""
 
 
-class CompileError(RuntimeError):
+class CompileError(Picklable, RuntimeError):
     """The updates cannot be compiled. `.reason`"""
 
     def __init__(self, reason: str) -> None:

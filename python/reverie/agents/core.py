@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from reverie._picklable import Picklable
 from reverie.agents.env_settings import DEFAULTS, EnvSettings
 from reverie.agents.log_settings import LogSettings
 from reverie.agents.run_settings import RunSettings as RunSettings
@@ -133,7 +134,7 @@ class CompileNote:
     """Why there are no compiled updates; empty if there are."""
 
 
-class EnvironmentCrashedError(RuntimeError):
+class EnvironmentCrashedError(Picklable, RuntimeError):
     """An environment raised: in an actor repeatedly without an episode's end in between, in an evaluation once.
 
     `.crash` (the last), `.crashes` (their number)
@@ -149,9 +150,6 @@ class EnvironmentCrashedError(RuntimeError):
             "raised" if crashes == 1 else f"raised {crashes} times without an episode's end in between, the last time"
         )
         return f"{crash.env_id} {times} at step {crash.step} from seed {crash.seed}: {crash.error}"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.crash, self.crashes)
 
 
 class Actor(Protocol):

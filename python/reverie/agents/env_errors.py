@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from reverie._picklable import Picklable
 
-class UnknownEnvironmentError(ValueError):
+
+class UnknownEnvironmentError(Picklable, ValueError):
     """No environment of this id is registered. `.env_id`, `.nearest` (ids that look like it)."""
 
     def __init__(self, env_id: str, reason: str, nearest: tuple[str, ...]) -> None:

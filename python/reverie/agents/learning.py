@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from reverie._picklable import Picklable
 from reverie.agents.core import CompileNote, CompilePlan, Stopwatch, Weights
 from reverie.agents.draws import Draws, QueueDraws
 from reverie.agents.flat import FlatNetwork
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from reverie.agents.compiling import UpdateCompiler
 
 
-class DivergedError(RuntimeError):
+class DivergedError(Picklable, RuntimeError):
     """A loss or a TD error is no longer finite; no priority of that batch was written to the table. `.version`"""
 
     def __init__(self, version: int, what: str, learning_rate: float) -> None:

@@ -7,8 +7,10 @@ import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from reverie._picklable import Picklable
 
-class PartError(ValueError):
+
+class PartError(Picklable, ValueError):
     """A part that a setting names is malformed or cannot be imported. `.reference`"""
 
     def __init__(self, reference: object, reason: str) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reverie import _checks
+from reverie._picklable import Picklable
 from reverie.agents.agent import Agent
 from reverie.agents.core import Policy
 from reverie.agents.environments import EnvSpec
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-class PolicyError(ValueError):
+class PolicyError(Picklable, ValueError):
     """A policy cannot be loaded, saved or exported. `.path` (the file), `.reason`"""
 
     def __init__(self, path: Path, reason: str) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
+from reverie._picklable import Picklable
 from reverie.agents.atari import is_game
 from reverie.agents.core import Preset, RunSettings
 from reverie.agents.env_settings import EnvSettings
@@ -36,7 +37,7 @@ COMMON = ("CartPole-v1", "Pendulum-v1")
 """Environments whose settings serve others of their kind best: they were tuned first, and learn in few steps."""
 
 
-class PresetError(ValueError):
+class PresetError(Picklable, ValueError):
     """A preset file is missing or unreadable, or has a setting that the agent does not know. `.path`, `.reason`"""
 
     def __init__(self, path: Path, reason: str) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from reverie._picklable import Picklable
 from reverie.agents import tracing
 from reverie.agents.core import CompileNote, CompilePlan
 from reverie.agents.optimizers import FlatOptimizer
@@ -26,7 +27,7 @@ Record = Callable[[Callable[[], Result], torch.device], tuple[Result, Callable[[
 """Records what a function does on a device, without doing it; returns what a replay fills, and the replay."""
 
 
-class RecordingError(RuntimeError):
+class RecordingError(Picklable, RuntimeError):
     """The updates cannot be recorded on the GPU."""
 
     def __init__(self, reason: str) -> None:

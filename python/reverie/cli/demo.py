@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reverie.cli import page_flags
-from reverie.cli.common import (
-    EXIT_INTERRUPTED,
-    EXIT_NOT_REACHED,
-    LastLineJson,
-    exit_code,
-    print_error,
-    refuse,
-    require_agents,
-)
+from reverie.cli import exits, page_flags
+from reverie.cli.common import LastLineJson, exit_code, refuse, require_agents
 
 if TYPE_CHECKING:
     from reverie.runners import Result
@@ -53,9 +44,8 @@ def demo(
     """
     require_agents()
     from reverie.agents.apex_dqn import agent
-    from reverie.agents.learning import DivergedError
     from reverie.cli import curve, report
-    from reverie.runners import StalledError, plan, train
+    from reverie.runners import plan, train
     from reverie.runners.planning.page_address import page_address
 
     shown = page_flags.page(http, token_file, tls_cert, tls_key, insecure=insecure)
@@ -66,15 +56,8 @@ def demo(
         plan(agent, env, seed=seed, preset=preset)
     except (ValueError, OSError, MemoryError) as error:
         refuse(error)
-    try:
-        with report.Progress(to_stderr=as_json) as progress:
-            result = train(agent, env, seed=seed, preset=preset, on_event=progress, http=page)
-    except KeyboardInterrupt:
-        print("reverie: interrupted; nothing was saved", file=sys.stderr)
-        raise typer.Exit(EXIT_INTERRUPTED) from None
-    except (StalledError, DivergedError) as error:
-        print_error(error)
-        raise typer.Exit(EXIT_NOT_REACHED) from None
+    with exits.errors_reported("nothing was saved"), report.Progress(to_stderr=as_json) as progress:
+        result = train(agent, env, seed=seed, preset=preset, on_event=progress, http=page)
     report.show(result, curve.save(result, path), to_stderr=as_json)
     if as_json:
         print(json.dumps(as_object(result)), flush=True)

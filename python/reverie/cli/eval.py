@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from reverie.cli import exits
 from reverie.cli.common import LastLineJson, find_modules_here, refuse, require_agents
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def evaluate(
 ) -> None:
     """Play greedy episodes with the weights of POLICY, on seeds that training and its evaluations do not use.
 
-    Exit codes: 0 the episodes were played; 2 the policy cannot be read.
+    Exit codes: 0 the episodes were played; 1 the environment raised; 2 the policy cannot be read; 130 interrupted.
     """
     require_agents()
     find_modules_here()
@@ -71,7 +72,7 @@ def evaluate(
         refuse(error)
     env_id, run = policy.spec.env_id, policy.run
     target = "no target" if run.target_return is None else f"target {run.target_return:g}"
-    with closing(Evaluator(policy.spec, episodes)) as evaluator:
+    with exits.errors_reported("no result"), closing(Evaluator(policy.spec, episodes)) as evaluator:
         evaluation = evaluator.evaluate(policy, range(first_seed, first_seed + episodes))
     print(
         f"{policy.agent.name} on {env_id} after {run.env_steps:,} environment steps: mean return"

@@ -1,4 +1,4 @@
-"""The ends of `reverie train` other than success: errors, signals, and a closed output."""
+"""The ends of commands that run agents, other than success: errors, signals, and a closed output."""
 
 from __future__ import annotations
 
@@ -17,46 +17,61 @@ from reverie.cli.common import EXIT_INTERRUPTED, EXIT_NOT_REACHED, print_error, 
 
 
 @contextmanager
-def errors_reported(folder: Path) -> Iterator[None]:
-    """A context that reports a run's errors and stops in one line each, with their exit codes."""
+def errors_reported(interrupted: str) -> Iterator[None]:
+    """A context that reports errors of agents and environments in one line each, with their exit codes.
+
+    `interrupted` is what Ctrl-C leaves, for its line.
+    """
     from reverie.agents.compiling import CompileError
     from reverie.agents.core import EnvironmentCrashedError
     from reverie.agents.learning import DivergedError
-    from reverie.agents.named_parameters import ParameterError
     from reverie.agents.recording import RecordingError
-    from reverie.agents.step_checks import InvalidStepError
     from reverie.errors import DamagedError
-    from reverie.runners import CheckpointError, DeviceError, NoRoomError, RoleError, StalledError, StoppedError
+    from reverie.runners import CheckpointError, DeviceError, NoRoomError, StalledError
 
     try:
         yield
-    except StoppedError as error:
-        where = "there" if error.checkpoint is not None else "the previous checkpoint, or starts again if there is none"
-        print(f"reverie: {error}; the same command with --resume continues from {where}", file=sys.stderr)
-        raise typer.Exit(EXIT_INTERRUPTED) from None
     except KeyboardInterrupt:
-        print("reverie: interrupted; earlier checkpoints are intact", file=sys.stderr)
+        print(f"reverie: interrupted; {interrupted}", file=sys.stderr)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except (StalledError, DivergedError, EnvironmentCrashedError, CompileError, RecordingError, TimeoutError) as error:
         print_error(error)
         raise typer.Exit(EXIT_NOT_REACHED) from None
-    except RoleError as error:
-        if error.error == DamagedError.__name__:  # in a checkpoint that a shard started from
-            _refuse_damaged_tables(error, folder)
-        if error.error == ParameterError.__name__:  # in a checkpoint that a learner started from
-            refuse(error)
-        # Their texts have all that matters: the environment, its seed and step; the file, and what the system says.
-        if error.error in (InvalidStepError.__name__, OSError.__name__):
-            print_error(error)
-        else:
-            print(f"{error.traceback}reverie: {error}", file=sys.stderr)
-        raise typer.Exit(EXIT_NOT_REACHED) from None
-    except DamagedError as error:
-        _refuse_damaged_tables(error, folder)
-    except (CheckpointError, DeviceError, NoRoomError) as error:
+    except (CheckpointError, DamagedError, DeviceError, NoRoomError) as error:
         refuse(error)
     except OSError as error:  # network errors, or a disk that is full from the start
         refuse(error)
+
+
+@contextmanager
+def run_errors_reported(folder: Path) -> Iterator[None]:
+    """`errors_reported` of a run, whose checkpoints are in `folder`; also reports its stops and errors of its roles."""
+    from reverie.agents.named_parameters import ParameterError
+    from reverie.agents.step_checks import InvalidStepError
+    from reverie.errors import DamagedError
+    from reverie.runners import RoleError, StoppedError
+
+    with errors_reported("earlier checkpoints are intact"):
+        try:
+            yield
+        except StoppedError as error:
+            saved = error.checkpoint is not None
+            where = "there" if saved else "the previous checkpoint, or starts again if there is none"
+            print(f"reverie: {error}; the same command with --resume continues from {where}", file=sys.stderr)
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+        except RoleError as error:
+            if error.error == DamagedError.__name__:  # in a checkpoint that a shard started from
+                _refuse_damaged_tables(error, folder)
+            if error.error == ParameterError.__name__:  # in a checkpoint that a learner started from
+                refuse(error)
+            # Their texts have all that matters: the environment, its seed and step; the file, and what the system says.
+            if error.error in (InvalidStepError.__name__, OSError.__name__):
+                print_error(error)
+            else:
+                print(f"{error.traceback}reverie: {error}", file=sys.stderr)
+            raise typer.Exit(EXIT_NOT_REACHED) from None
+        except DamagedError as error:
+            _refuse_damaged_tables(error, folder)
 
 
 def _refuse_damaged_tables(damage: Exception, folder: Path) -> NoReturn:

@@ -97,6 +97,10 @@ class Progress:
                 self.warn(
                     f"no checkpoint at {event.env_steps:,} steps: {event.reason} ({event.path}); training continues"
                 )
+            case Saved() if event.not_removed:
+                self.warn(
+                    f"what the checkpoint at {event.env_steps:,} steps replaces was not removed: {event.not_removed}"
+                )
             case RoleRestarted():
                 text = f"{event.role} ended ({event.reason}) and was restarted from {event.resumed_from}"
                 self._console.print(f"{text} ({event.env_steps:,} steps)", style="yellow", soft_wrap=True)

@@ -35,34 +35,37 @@ class RunProcesses:
         self._lock = threading.Lock()
         self._stopped = False
         self._processes: dict[str, subprocess.Popen[str]] = {}
-        """By the name of its run, which is unique among those that run at the same time."""
+        """Those that have not ended, by the name of the run, which is unique among those that run at the same time."""
 
     def train(self, request: TrainRequest) -> tuple[int, dict[str, Any] | None]:
         """Run one request; returns exit code and result. Its output goes to stderr, each line with the run's name."""
         if sys.platform == "win32":
             refuse("Windows lacks what a sweep or a search needs to start and end its runs: train one run at a time")
         ours, theirs = Pipe()
-        with self._lock:  # no run begins once they are stopped
-            if self._stopped:
-                return EXIT_INTERRUPTED, None
-            process = subprocess.Popen(
-                [*COMMAND, str(theirs.fileno())],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                pass_fds=[theirs.fileno()],
-                process_group=0,
-            )
-            self._processes[request.name] = process
-        theirs.close()
         with ours:
+            with theirs, self._lock:  # no run begins once they are stopped
+                if self._stopped:
+                    return EXIT_INTERRUPTED, None
+                process = subprocess.Popen(
+                    [*COMMAND, str(theirs.fileno())],
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                    errors="replace",
+                    pass_fds=[theirs.fileno()],
+                    process_group=0,
+                )
+                self._processes[request.name] = process
             with suppress(BrokenPipeError):  # the process ended before it read the request, and printed the reason
                 ours.send(request)
             assert process.stdout is not None
             for line in process.stdout:
                 sys.stderr.write(f"[{request.name}] {line}")
-            return process.wait(), _received(ours)
+            code, result = process.wait(), _received(ours)
+        process.stdout.close()
+        with self._lock:  # not after an exception: `stop` ends the process then
+            del self._processes[request.name]
+        return code, result
 
     def interrupt(self, name: str) -> None:
         """Ask the run of this name to save and end. Does not wait; does nothing if it has ended."""
@@ -75,14 +78,15 @@ class RunProcesses:
         """Ask every run to save and end, and wait for them; a second Ctrl-C interrupts them, a third kills them."""
         with self._lock:
             self._stopped = True
+            processes = list(self._processes.values())
         if sys.platform == "win32":  # where none begins
             return
         for number in (signal.SIGINT, signal.SIGINT, signal.SIGKILL):
-            for process in self._processes.values():
+            for process in processes:
                 if process.poll() is None:
                     process.send_signal(number)
             try:
-                for process in self._processes.values():
+                for process in processes:
                     process.wait()
                 return
             except KeyboardInterrupt:

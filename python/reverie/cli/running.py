@@ -55,7 +55,7 @@ def run(
     _require_extras(planned.topology)
     with (
         _recording(planned, to_stderr=to_stderr, quiet=quiet or silent) as recording,
-        exits.errors_reported(folder),
+        exits.run_errors_reported(folder),
         exits.stop_on_signals() as stop_requested,
     ):
         result = train(
@@ -198,7 +198,9 @@ def _require_extras(topology: Topology) -> None:
 
 
 def _steps_of(checkpoint: Path | None) -> int | None:
-    return None if checkpoint is None else int(checkpoint.name)
+    from reverie.runners import checkpoints
+
+    return None if checkpoint is None else checkpoints.env_steps_of(checkpoint)
 
 
 def as_object(result: Result, folder: Path) -> dict[str, object]:

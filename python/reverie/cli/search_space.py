@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reverie._picklable import Picklable
 from reverie.agents import presets
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ FORM = "write NAME=log:LOW:HIGH, NAME=float:LOW:HIGH, NAME=int:LOW:HIGH or NAME=
 KINDS = ("log", "float", "int", "logint")
 
 
-class SpaceError(ValueError):
+class SpaceError(Picklable, ValueError):
     """A part of a space is invalid. `.name` is the setting, as the user named it."""
 
     def __init__(self, name: str, reason: str) -> None:

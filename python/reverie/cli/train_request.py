@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from reverie import agents
+from reverie import _memory, agents
 from reverie.cli import log_choice, run_folders, running, short_flags
 from reverie.cli.common import refuse
 from reverie.cli.running import PlannedRun
@@ -166,8 +166,6 @@ def check_together(request: TrainRequest, together: int) -> Preset:
 
     Returns their preset; errors end the command.
     """
-    from reverie.runners.planning.memory import available_memory
-
     topology, preset, _ = lay_out(request, request.config)
     if topology.note:
         print(f"reverie: {topology.note}", file=sys.stderr)
@@ -175,7 +173,7 @@ def check_together(request: TrainRequest, together: int) -> Preset:
     elsewhere = request.runner == "ray" and nodes(request) is None
     if elsewhere or not request.check_memory or request.node:
         return preset
-    needed, available = topology.memory_bytes * together, available_memory()
+    needed, available = topology.memory_bytes * together, _memory.available_memory()
     if needed > available:
         refuse(
             f"{together} runs at a time need about {needed / 2**30:.1f} GiB and {available / 2**30:.1f} GiB are free:"

@@ -17,7 +17,7 @@ from reverie.agents.named_parameters import ParameterError
 from reverie.pages import Page
 from reverie.runners import checkpoints
 from reverie.runners.checked_run import CheckedRun
-from reverie.runners.checkpoints import earlier_runs
+from reverie.runners.checkpoints import checkpoint_files, earlier_runs
 from reverie.runners.planning.devices import warn_of_precision
 from reverie.runners.planning.folders import has_journal
 from reverie.runners.planning.nodes import Node
@@ -189,7 +189,7 @@ def _replacing(folder: Path, on_event: Callable[[Event], None]) -> Callable[[Eve
 
     def emit(event: Event) -> None:
         if isinstance(event, Started):
-            earlier_runs.remove(earlier)
+            checkpoint_files.remove(earlier)
         on_event(event)
 
     return emit

@@ -262,10 +262,11 @@ class _Loop:
                 path = checkpoints.save_run(
                     self.checkpoint_folder, self.agent, self.topology, self.state_dict(), [tables]
                 )
+                not_removed = checkpoints.remove_older(self.checkpoint_folder, [tables])
         except OSError as error:
             self.emit(NotSaved(env_steps, self.checkpoint_folder, error.strerror or str(error)))
             return None
-        self.emit(Saved(env_steps, path))
+        self.emit(Saved(env_steps, path, not_removed))
         return path
 
     def state_dict(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pickle
+import shutil
 from pathlib import Path
 
 import pytest
@@ -82,7 +83,7 @@ def test_overwrite_replaces_checkpoints_and_tables_and_leaves_other_files(tmp_pa
     assert int(only.name) < 600
     assert [path.name for path in checkpoint_files.replays_in(tmp_path)] == ["replay-2"]
     assert (tmp_path / "notes.txt").read_text() == "mine"
-    assert not list(tmp_path.glob(".aside-*"))
+    assert not list(tmp_path.glob(".removed-*"))
     assert run(tmp_path, 600, resume=True) == int(only.name)
 
 
@@ -176,10 +177,19 @@ def test_a_crash_while_a_run_is_replaced_leaves_none_to_continue(tmp_path, monke
         if not options:
             raise OSError("the power is off")
 
-    monkeypatch.setattr(earlier_runs.shutil, "rmtree", crash)
+    monkeypatch.setattr(checkpoint_files.shutil, "rmtree", crash)
     with pytest.raises(OSError, match="power"):
-        earlier_runs.remove(earlier)
+        checkpoint_files.remove(earlier)
     monkeypatch.undo()
     assert checkpoint_files.all_in(tmp_path) == []
     assert run(tmp_path, resume=True) == 0
-    assert not list(tmp_path.glob(".aside-0*"))
+    assert not list(tmp_path.glob(".removed-*"))
+
+
+def test_what_a_crash_left_of_a_checkpoint_is_replaced_with_it(tmp_path):
+    run(tmp_path)
+    newest = checkpoints.find(tmp_path)
+    shutil.copytree(newest, tmp_path / f".aside-{newest.name}")
+    assert run(tmp_path, overwrite=True) == 0
+    shutil.rmtree(checkpoints.find(tmp_path))
+    assert checkpoint_files.all_in(tmp_path) == []

@@ -74,6 +74,7 @@ def test_any_changed_byte_is_found_and_the_file_is_named(tmp_path, name):
 
 def test_the_newest_two_stay_and_are_found_by_the_runs_folder_or_their_own(tmp_path):
     saved = [checkpoints.save(tmp_path / "checkpoints", step, {"step": step}, "") for step in (5, 90, 1_000_000)]
+    checkpoint_files.remove_outdated(tmp_path / "checkpoints")
     assert [path.exists() for path in saved] == [False, True, True]
     assert checkpoints.find(tmp_path) == checkpoints.find(tmp_path / "checkpoints") == saved[2]
     assert checkpoints.find(saved[1]) == saved[1]
@@ -104,11 +105,12 @@ def test_a_folder_without_a_checkpoint_is_reported_with_what_it_is(tmp_path):
 
 def test_a_half_written_checkpoint_is_never_found_and_is_removed_by_the_next(tmp_path):
     whole = checkpoints.save(tmp_path, 5, {"step": 5}, "")
-    for word in ("draft", "aside"):
+    for word in ("draft", "removed"):
         (tmp_path / f".{word}-000000000006").mkdir()
         (tmp_path / f".{word}-000000000006" / "state.json").write_text("half")
     assert checkpoints.find(tmp_path) == whole
     checkpoints.save(tmp_path, 7, {"step": 7}, "")
+    checkpoint_files.remove_outdated(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["000000000005", "000000000007"]
 
 
@@ -132,6 +134,92 @@ def test_a_full_disk_loses_nothing_already_saved(tmp_path, monkeypatch, failing)
         assert checkpoints.find(tmp_path) == first
         assert checkpoints.load(first) == {"step": 5}
         assert [path.name for path in tmp_path.iterdir()] == [first.name]
+
+
+@pytest.mark.parametrize("failing", range(2))
+def test_a_checkpoint_that_cannot_be_replaced_stays(tmp_path, monkeypatch, failing):
+    first = checkpoints.save(tmp_path, 5, {"step": 5}, "old")
+    rename, calls = Path.rename, []
+
+    def broken(path, target):
+        calls.append(path)
+        if len(calls) == failing + 1:
+            raise OSError(errno.EIO, "Input/output error")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", broken)
+    with pytest.raises(OSError, match="Input/output"):
+        checkpoints.save(tmp_path, 5, {"step": 5}, "new")
+    assert [path.name for path in tmp_path.iterdir()] == [first.name]
+    assert (first / "preset.toml").read_text() == "old"
+
+
+@pytest.mark.parametrize("earlier", [True, False])
+def test_a_checkpoint_that_is_not_flushed_is_not_saved(tmp_path, monkeypatch, earlier):
+    if earlier:
+        checkpoints.save(tmp_path, 5, {"step": 5}, "old")
+
+    def broken(folder):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(checkpoint_files, "_flush_folder", broken)
+    with pytest.raises(OSError, match="Input/output"):
+        checkpoints.save(tmp_path, 5, {"step": 5}, "new")
+    found = checkpoint_files.all_in(tmp_path)
+    assert [(path / "preset.toml").read_text() for path in found] == ["old"] * earlier
+    assert list(tmp_path.iterdir()) == found
+
+
+def test_a_checkpoint_that_a_kill_left_set_aside_is_found_and_restored(tmp_path, monkeypatch):
+    for step in (5, 90):
+        checkpoints.save(tmp_path, step, {"step": step, checkpoints.REPLAY: []}, f"old {step}")
+
+    class Kill(BaseException):
+        pass
+
+    rename = Path.rename
+
+    def killed(path, target):
+        if path.name.startswith(".draft-"):
+            raise Kill
+        return rename(path, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", killed)
+        with pytest.raises(Kill):
+            checkpoints.save(tmp_path, 90, {"step": 90}, "new")
+    newest = checkpoints.find(tmp_path)
+    assert checkpoints.load(newest)["step"] == 90
+    assert [checkpoints.env_steps_of(one) for one in checkpoint_files.all_in(tmp_path)] == [5, 90]
+    assert "the earlier checkpoint 000000000005 is intact" in checkpoints.fallback_hint(newest)
+    checkpoint_files.remove_outdated(tmp_path)
+    assert checkpoints.find(tmp_path) == newest
+    checkpoints.save(tmp_path, 1_000, {"step": 1_000}, "")
+    checkpoint_files.remove_outdated(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["000000000090", "000000001000"]
+    assert (tmp_path / "000000000090" / "preset.toml").read_text() == "old 90"
+
+
+def test_one_folder_that_cannot_be_removed_keeps_no_other_one(tmp_path, monkeypatch):
+    paths = [checkpoints.save(tmp_path, step, {"step": step}, "") for step in (1, 2, 3, 4)]
+    rmtree = shutil.rmtree
+
+    def refusing(path, **options):
+        if path.name.endswith("1") and not options:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        rmtree(path, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", refusing)
+        with pytest.raises(PermissionError):
+            checkpoint_files.remove_outdated(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        ".removed-000000000001",
+        *(one.name for one in paths[2:]),
+    ]
+    assert checkpoint_files.all_in(tmp_path) == paths[2:]
+    checkpoint_files.remove_outdated(tmp_path)
+    assert sorted(tmp_path.iterdir()) == paths[2:]
 
 
 def test_a_preset_that_was_written_reads_as_it_was(tmp_path):
@@ -358,6 +446,21 @@ def test_training_continues_when_a_checkpoint_cannot_be_written(tmp_path, monkey
     assert [round(event.env_steps, -2) for event in lost] == [800, 1_600, 2_400]
     assert lost[0].reason == "No space left on device"
     assert result.env_steps >= 2_400
+
+
+def test_a_checkpoint_is_saved_even_if_what_it_replaces_cannot_be_removed(tmp_path, monkeypatch):
+    def refusing(path, *, ignore_errors=False):
+        if not ignore_errors:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint_files.shutil, "rmtree", refusing)
+        _, events = run("dqn", tmp_path)
+    saved = [event for event in events if isinstance(event, Saved)]
+    assert not any(isinstance(event, NotSaved) for event in events)
+    assert saved[-1].path == checkpoints.find(tmp_path)
+    assert [bool(one.not_removed) for one in saved] == [False, False, True]
+    assert "Permission denied" in saved[-1].not_removed
 
 
 def test_folders_may_be_text_a_runs_folder_is_its_newest_checkpoint_and_nothing_is_saved_twice(tmp_path):

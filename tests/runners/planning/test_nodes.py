@@ -7,6 +7,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from reverie import _memory
 from reverie.agents.apex_dqn import agent as apex_dqn
 from reverie.agents.gorila import agent as gorila
 from reverie.agents.impala import agent as impala
@@ -24,7 +25,7 @@ def planned(agent=apex_dqn, **changes):
 
 
 def test_the_memory_of_this_machine_does_not_limit_a_run_on_a_cluster(monkeypatch):
-    monkeypatch.setattr(memory, "available_memory", lambda: GIB)
+    monkeypatch.setattr(_memory, "available_memory", lambda: GIB)
     assert planned(num_actors=60).memory_bytes > 20 * GIB
 
 
@@ -130,7 +131,7 @@ def test_a_run_that_starts_ray_must_fit_this_machine_and_one_that_joins_must_fit
     on_ray = importlib.import_module("reverie.runners.ray.cluster")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(on_ray.ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(memory, "available_memory", lambda: GIB)
+    monkeypatch.setattr(_memory, "available_memory", lambda: GIB)
 
     class BeganError(Exception):
         pass

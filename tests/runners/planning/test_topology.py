@@ -15,8 +15,7 @@ from reverie.agents.impala import agent as impala
 from reverie.agents.ppo import agent as ppo
 from reverie.agents.r2d2 import agent as r2d2
 from reverie.runners import train
-from reverie.runners.planning import memory
-from reverie.runners.planning.memory import DoesNotFitError, available_memory
+from reverie.runners.planning.memory import DoesNotFitError
 from reverie.runners.planning.topology import plan
 
 gymnasium = pytest.importorskip("gymnasium")
@@ -157,32 +156,6 @@ def test_a_run_that_just_fits_is_not_refused():
     plan(apex_dqn, "CartPole-v1", available_bytes=needed)
     with pytest.raises(DoesNotFitError):
         plan(apex_dqn, "CartPole-v1", available_bytes=needed - 1)
-
-
-def test_available_memory_lies_between_nothing_and_everything():
-    assert 10 * 2**20 < available_memory() < 2**50
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_cached_files_count_as_available_memory_of_a_control_group(monkeypatch, version):
-    """As after a build that has filled the file cache of a container."""
-    gib = 2**30
-    stat = {"inactive_file": 5 * gib, "active_file": gib, "anon": gib, "shmem": 7}
-    if version == 1:  # of the group alone, and with those below it
-        names, stat = ("memory.limit_in_bytes", "memory.usage_in_bytes"), {f"total_{k}": v for k, v in stat.items()}
-        folder, stat = "/sys/fs/cgroup/memory", {**stat, "inactive_file": 3, "active_file": 4}
-    else:
-        names, folder = ("memory.max", "memory.current"), "/sys/fs/cgroup"
-    reported = {
-        "/proc/meminfo": f"MemTotal: {64 * 2**20} kB\nMemAvailable: {32 * 2**20} kB",
-        f"{folder}/{names[0]}": str(8 * gib),
-        f"{folder}/{names[1]}": str(7 * gib),
-        f"{folder}/memory.stat": "\n".join(f"{name} {value}" for name, value in stat.items()),
-    }
-    monkeypatch.setattr(memory, "_read", lambda path: reported.get(path, ""))
-    assert available_memory() == 7 * gib
-    reported["/proc/meminfo"] = f"MemAvailable: {2**20} kB"
-    assert available_memory() == gib
 
 
 def test_shards_are_planned_if_runner_and_table_support_them():

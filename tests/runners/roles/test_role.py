@@ -16,7 +16,16 @@ from reverie.agents.core import Weights  # noqa: E402
 from reverie.agents.dqn import agent as dqn  # noqa: E402
 from reverie.agents.env_settings import EnvSettings  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
-from reverie.errors import DamagedError, DeadlineExceededError, UnavailableError  # noqa: E402
+from reverie.errors import (  # noqa: E402
+    DamagedError,
+    DeadlineExceededError,
+    InternalError,
+    ResourceExhaustedError,
+    SignatureError,
+    UnavailableError,
+    UnknownKeyError,
+    UnknownTableError,
+)
 from reverie.pages import Page  # noqa: E402
 from reverie.runners.links.messages import Endpoint, Evaluate, Failed, Ready, RoleName, Serving, Setup, Stop  # noqa: E402
 from reverie.runners.roles import heap_trim, learners, role, role_loop  # noqa: E402
@@ -96,6 +105,11 @@ class Line:
         ("actor", UnavailableError("the shard is gone"), True),
         ("actor", ValueError("a defect"), False),
         ("evaluator", ValueError("a game that broke"), True),
+        ("actor", UnknownTableError("another server has the port of the shard"), True),
+        ("learner", UnknownKeyError("the shard began without its items"), True),
+        ("learner", SignatureError("a batch of another layout"), False),
+        ("learner", ResourceExhaustedError("a batch larger than the limit"), False),
+        ("actor", InternalError("a defect"), False),
         ("shard", DamagedError("a checkpoint that is not what was written"), False),
     ],
 )

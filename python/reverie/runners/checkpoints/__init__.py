@@ -9,6 +9,7 @@ from reverie.runners.checkpoints.checkpoint_files import (
     CheckpointError,
     any_in,
     check,
+    env_steps_of,
     fallback_hint,
     find,
     load,
@@ -19,6 +20,7 @@ from reverie.runners.checkpoints.finished_runs import is_finished, result_of
 from reverie.runners.checkpoints.replays import Replays, journal_hint, place_replays
 from reverie.runners.checkpoints.run_checkpoints import (
     load_run,
+    remove_older,
     require_named_weights,
     save_run,
     table_paths,
@@ -36,6 +38,7 @@ __all__ = [
     "any_in",
     "check",
     "checkpoint_to_resume",
+    "env_steps_of",
     "fallback_hint",
     "find",
     "is_checkpoint",
@@ -44,6 +47,7 @@ __all__ = [
     "load",
     "load_run",
     "place_replays",
+    "remove_older",
     "require_named_weights",
     "result_of",
     "save",

@@ -4,7 +4,7 @@ A checkpoint is a folder, named by the environment steps, with three files: `pre
 a preset), `arrays.npz` (every array and tensor, named by its place in the state, such as
 `weights/parameters/0.layers.0.weight`) and `state.json` (two lines: checksums of everything else, and the state, in
 which arrays are referred to by these names). Nothing is pickled. The folder is written under another name, flushed to
-the disk, and renamed last.
+the disk, and renamed last. One that it replaces is renamed before, and is found under that name until then.
 
 The tables are next to it in `replay-N/` (with one folder per shard if there are several), written by the replay's own
 checkpointer: chunks that several checkpoints share are stored once. N counts the times that the run was started or
@@ -18,7 +18,8 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ import numpy as np
 import torch
 
 from reverie import _native
+from reverie._picklable import Picklable
 from reverie.errors import ReplayError
 from reverie.runners.reports.logs import LOG
 
@@ -37,6 +39,9 @@ KEPT = 2
 
 DIGITS = 12
 """A checkpoint's folder is named by its environment steps, with at least this many digits."""
+DRAFT, ASIDE, REMOVED = ".draft-", ".aside-", ".removed-"
+"""What the names of other folders begin with: a checkpoint that is being written, one that is being replaced by another
+one of the same step, and one that is being removed. One set aside counts as long as there is no other of its step."""
 STATE, ARRAYS, PRESET = "state.json", "arrays.npz", "preset.toml"
 RESERVED = ("", "file", "allow_pickle")
 """Names that `np.savez` takes for its own arguments."""
@@ -44,7 +49,7 @@ REPLAY = "replay"
 """The key of a state for the paths of its tables, one per shard, relative to the folder of the checkpoints."""
 
 
-class CheckpointError(ValueError):
+class CheckpointError(Picklable, ValueError):
     """The checkpoint is missing, damaged, or of another run. `.path` (the file or folder), `.reason`"""
 
     def __init__(self, path: Path, reason: str) -> None:
@@ -53,9 +58,9 @@ class CheckpointError(ValueError):
 
 
 def save(folder: Path, env_steps: int, state: dict[str, Any], preset: str) -> Path:
-    """Write a checkpoint into `folder`, then remove all but the newest `KEPT`. On an OSError none of them changed."""
+    """Write a checkpoint into `folder`. On an OSError those that it had are unchanged."""
     final = folder / f"{env_steps:0{DIGITS}d}"
-    draft, aside = (folder / f".{word}-{final.name}" for word in ("draft", "aside"))
+    draft, aside = folder / f"{DRAFT}{final.name}", folder / f"{ASIDE}{final.name}"
     arrays: Arrays = {}
     text = json.dumps(encode(state, arrays)).encode()
     packed = io.BytesIO()
@@ -67,17 +72,61 @@ def save(folder: Path, env_steps: int, state: dict[str, Any], preset: str) -> Pa
         draft.mkdir(parents=True, exist_ok=True)
         for name, data in files.items():
             _write(draft / name, data)
+        _restore(folder)
         if final.exists():  # the same step of the same run, from before a resume
+            shutil.rmtree(aside, ignore_errors=True)
             final.rename(aside)
         draft.rename(final)
-        _flush_folder(folder)
+        try:
+            _flush_folder(folder)
+        except OSError:
+            final.rename(draft)
+            raise
+    except OSError:
+        with suppress(OSError):  # else it is found under its other name
+            _restore(folder)
+        raise
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-        shutil.rmtree(aside, ignore_errors=True)
-    left_by_crashes = [*folder.glob(".draft-*"), *folder.glob(".aside-*")]
-    for old in [*all_in(folder)[:-KEPT], *left_by_crashes]:
-        shutil.rmtree(old)
     return final
+
+
+def _restore(folder: Path) -> None:
+    """Give a checkpoint its name again that was set aside for another one, which was not written."""
+    for aside in _set_aside(folder):
+        aside.rename(folder / _name_of(aside))
+
+
+def remove_outdated(folder: Path) -> None:
+    """Remove all checkpoints but the newest `KEPT`, and what crashes have left. Raises OSError."""
+    found = all_in(folder)
+    left_by_crashes = [one for word in (DRAFT, ASIDE, REMOVED) for one in folder.glob(f"{word}*") if one not in found]
+    remove([*left_by_crashes, *found[:-KEPT]])
+
+
+def remove(folders: Sequence[Path]) -> None:
+    """Remove folders. All are renamed first: no run continues one that a crash has left, and none is half removed.
+
+    Raises the first OSError, after all have been tried; `remove_outdated` tries again.
+    """
+    renamed: dict[Path, None] = {}
+    errors = []
+    for one in folders:
+        removed = one.with_name(f"{REMOVED}{_name_of(one)}")
+        try:
+            if one != removed:
+                shutil.rmtree(removed, ignore_errors=True)
+                one.rename(removed)
+            renamed[removed] = None
+        except OSError as error:
+            errors.append(error)
+    for one in renamed:
+        try:
+            shutil.rmtree(one)
+        except OSError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -113,7 +162,7 @@ def fallback_hint(path: Path) -> str:
 
     Reads the older checkpoints with all their tables, newest first, until one is complete.
     """
-    for older in reversed([one for one in all_in(path.parent) if one.name < path.name]):
+    for older in reversed([one for one in all_in(path.parent) if _name_of(one) < _name_of(path)]):
         if _is_intact(older):
             return f"the earlier checkpoint {older.name} is intact: remove {path} to continue from it"
     return "no earlier checkpoint is intact: start again in another folder"
@@ -169,7 +218,24 @@ def any_in(folder: Path) -> bool:
 
 def all_in(folder: Path) -> list[Path]:
     """All checkpoints, oldest first. One that lacks a file is included: it was complete when it was named."""
-    return sorted(one for one in folder.glob("[0-9]*") if _is_name(one.name) and one.is_dir())
+    named = [one for one in folder.glob("[0-9]*") if _is_name(one.name) and one.is_dir()]
+    return sorted([*named, *_set_aside(folder)], key=env_steps_of)
+
+
+def _set_aside(folder: Path) -> list[Path]:
+    """The checkpoints that were set aside for others of the same step, which were not written."""
+    aside = [one for one in folder.glob(f"{ASIDE}[0-9]*") if _is_name(_name_of(one))]
+    return [one for one in aside if not (folder / _name_of(one)).exists() and one.is_dir()]
+
+
+def env_steps_of(path: Path) -> int:
+    """The environment steps by which a checkpoint is named."""
+    return int(_name_of(path))
+
+
+def _name_of(path: Path) -> str:
+    """The name that a checkpoint has, or had before it was renamed."""
+    return path.name.removeprefix(DRAFT).removeprefix(ASIDE).removeprefix(REMOVED)
 
 
 def replays_in(folder: Path) -> list[Path]:

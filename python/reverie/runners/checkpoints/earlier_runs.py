@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 from reverie import _checks
-from reverie.runners.checkpoints.checkpoint_files import STATE, CheckpointError, all_in, find, replays_in
+from reverie.runners.checkpoints.checkpoint_files import ASIDE, STATE, CheckpointError, all_in, find, replays_in
 
 MUST = "must"
 Resume = Path | str | bool | None
@@ -22,9 +20,6 @@ class RunExistsError(CheckpointError):
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(path, reason)
         self.args = (f"folder {path} {reason}",)
-
-    def __reduce__(self) -> tuple[type[RunExistsError], tuple[Path, str]]:
-        return type(self), (self.path, self.reason)
 
 
 def checkpoint_to_resume(folder: Path | None, resume: Resume, *, overwrite: bool) -> Path | None:
@@ -66,7 +61,8 @@ def to_replace(folder: Path) -> list[Path]:
             raise CheckpointError(
                 one, "is not a checkpoint of a run, so that nothing here is overwritten: move it to another folder"
             )
-    return [*found, *replays_in(folder)] if found else []
+    aside = [one for one in folder.glob(f"{ASIDE}*") if one not in found and is_checkpoint(one)]
+    return [*aside, *found, *replays_in(folder)] if found else []
 
 
 def is_checkpoint(path: Path) -> bool:
@@ -77,14 +73,3 @@ def is_checkpoint(path: Path) -> bool:
     except (OSError, ValueError):
         return False
     return isinstance(header, dict) and "format" in header and STATE in header
-
-
-def remove(paths: Sequence[Path]) -> None:
-    """Remove what `to_replace` gave. Checkpoints are renamed first: no later run continues what a crash has left."""
-    renamed = []
-    for one in paths:
-        aside = one.with_name(f".aside-{one.name}")  # the next checkpoint removes it after a crash
-        shutil.rmtree(aside, ignore_errors=True)
-        renamed.append(one.rename(aside))
-    for one in renamed:
-        shutil.rmtree(one)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,11 +20,13 @@ from reverie.checkpointers import DefaultCheckpointer
 from reverie.journal import Journal
 from reverie.runners.checkpoints.checkpoint_files import (
     KEPT,
+    REMOVED,
     REPLAY,
     CheckpointError,
     all_in,
     fallback_hint,
     load,
+    remove,
     replays_in,
     tables_of,
 )
@@ -174,12 +175,12 @@ def named_from(folder: Path, tables: Path) -> str:
 def remove_replays(folder: Path, current: Path) -> None:
     """Remove the tables that no checkpoint in `folder` names any more, next to it and next to `current`.
 
-    `current` is the folder `replay-N` in use, and stays.
+    `current` is the folder `replay-N` in use, and stays. Raises OSError, as `checkpoint_files.remove` does.
     """
     needed = {current.resolve()}
     for path in all_in(folder):
         with suppress(CheckpointError):  # a damaged one names nothing
             needed.update(_replay_of((folder / one).parent).resolve() for one in tables_of(path))
-    for replay in (*replays_in(folder), *replays_in(current.parent)):
-        if replay.resolve() not in needed and replay.exists():
-            shutil.rmtree(replay)
+    folders = {one.resolve() for one in (folder, current.parent)}
+    found = [replay for one in folders for replay in (*one.glob(f"{REMOVED}{REPLAY}-*"), *replays_in(one))]
+    remove([one for one in found if one.resolve() not in needed])

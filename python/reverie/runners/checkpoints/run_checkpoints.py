@@ -11,7 +11,7 @@ from torch import nn
 from reverie.agents import named_parameters, presets
 from reverie.agents.agent import Agent
 from reverie.agents.core import Preset, Weights
-from reverie.runners.checkpoints.checkpoint_files import REPLAY, CheckpointError, load, save
+from reverie.runners.checkpoints.checkpoint_files import REPLAY, CheckpointError, load, remove_outdated, save
 from reverie.runners.checkpoints.replays import named_from, remove_replays
 from reverie.runners.checkpoints.setting_changes import changes, require_unchanged
 from reverie.runners.links.messages import State
@@ -20,17 +20,28 @@ from reverie.runners.reports.run_progress import RESULT
 
 
 def save_run(folder: Path, agent: Agent, topology: Topology, state: dict[str, Any], tables: list[Path]) -> Path:
-    """Write a checkpoint of a run whose tables (one path per shard) are written, and remove old tables.
+    """Write a checkpoint of a run whose tables (one path per shard) are written. Raises OSError as `save` does.
 
     `state["weights"]` are the `Weights` of actors; the checkpoint has them by the names of the policy's parameters.
     """
     preset = presets.dump(Preset(topology.config, topology.run, topology.preset, environment=topology.env.settings))
     paths = [named_from(folder, one) for one in tables]
     weights = _named(agent, topology, state["weights"])
-    path = save(folder, state["env_steps"], {**state, "weights": weights, REPLAY: paths}, preset)
+    return save(folder, state["env_steps"], {**state, "weights": weights, REPLAY: paths}, preset)
+
+
+def remove_older(folder: Path, tables: list[Path]) -> str:
+    """Remove the checkpoints that are not kept and tables that none needs; `tables` are those of the newest.
+
+    Returns why some were not removed, with their path; empty if all were.
+    """
     current = tables[0].parent
-    remove_replays(folder, current if len(tables) == 1 else current.parent)
-    return path
+    try:
+        remove_outdated(folder)
+        remove_replays(folder, current if len(tables) == 1 else current.parent)
+    except OSError as error:
+        return str(error)
+    return ""
 
 
 def _named(agent: Agent, topology: Topology, weights: Weights) -> dict[str, Any]:

@@ -205,9 +205,6 @@ class ChangedSettingsError(CheckpointError):
         )
         super().__init__(path, f"cannot be resumed: {'; '.join(parts)}")
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.path, self.changes)
-
 
 def changes(before: dict[str, Any], agent: Agent, topology: Topology) -> list[SettingChange]:
     """The settings in which a run differs from those of a checkpoint (`Topology.identity`).

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from reverie import _native
+from reverie._picklable import Picklable
 from reverie.checkpointers import CheckpointerBase
 from reverie.journal import Journal
 from reverie.rate_limiters import RateLimiter
 from reverie.tables import Table
 
 
-class JournalMissingError(ValueError):
+class JournalMissingError(Picklable, ValueError):
     """A server of a run must continue a journal, and its folder has none. `.path`"""
 
     def __init__(self, path: str) -> None:
@@ -23,9 +24,6 @@ class JournalMissingError(ValueError):
             f"the run's journal in {path} is missing on this machine: keep it in a folder that every node sees, or"
             ' resume from the tables of the checkpoint with replay_journal "off"'
         )
-
-    def __reduce__(self) -> tuple[type[JournalMissingError], tuple[str]]:
-        return type(self), (self.path,)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from reverie._picklable import Picklable
 from reverie.agents.agent import Agent
 from reverie.agents.core import RunSettings
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from reverie.runners.planning.topology import RunnerName, Topology
 
 
-class DeviceError(ValueError):
+class DeviceError(Picklable, ValueError):
     """The run's device is missing, or its agent does not compute on it. `.device`"""
 
     def __init__(self, device: str, reason: str) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reverie._memory import physical_memory
+from reverie import _memory
+from reverie._picklable import Picklable
 from reverie.runners.planning.devices import require_gpus
 from reverie.runners.planning.nodes import PROCESSES, Node, gib, place
 
@@ -28,7 +28,7 @@ SMALLER = {
 """How a user can shrink the largest part of a run's memory, by a word of the part's name."""
 
 
-class DoesNotFitError(MemoryError):
+class DoesNotFitError(Picklable, MemoryError):
     """The run needs more memory than is free. `.needed`, `.available` in bytes."""
 
     def __init__(self, what: str, memory: Mapping[str, int], available: int) -> None:
@@ -48,37 +48,13 @@ def require_memory(topology: Topology, available_bytes: int | None, nodes: Seque
         place(topology, nodes)
     if available_bytes is None and topology.runner == "ray":
         return
-    available = available_memory() if available_bytes is None else available_bytes
+    available = _memory.available_memory() if available_bytes is None else available_bytes
     if topology.memory_bytes > available:
         raise DoesNotFitError(f"{topology.agent} on {topology.env.env_id}", topology.memory, available)
 
 
 def this_machine() -> Node:
     """This machine as the only node of a cluster, less the memory that the supervisor takes."""
-    return Node("this machine", max(0, available_memory() - PROCESS_BYTES), float(os.cpu_count() or 1), math.inf)
-
-
-def available_memory() -> int:
-    """Bytes that this process may still take: free memory of the system, within the limit of its control group."""
-    available = [physical_memory()[1]]
-    for line in _read("/proc/meminfo").splitlines():
-        if line.startswith("MemAvailable:"):
-            available = [int(line.split()[1]) * 1024]
-    for folder, limit, used, total in (
-        ("/sys/fs/cgroup", "memory.max", "memory.current", ""),
-        ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
-    ):
-        most, now = _read(f"{folder}/{limit}"), _read(f"{folder}/{used}")
-        if most.isdigit() and now.isdigit():
-            # Cached files count as used, and the kernel releases them when memory is needed.
-            lines = (line.split() for line in _read(f"{folder}/memory.stat").splitlines())
-            files = (int(value) for name, value in lines if name in (f"{total}inactive_file", f"{total}active_file"))
-            available.append(max(0, int(most) - max(0, int(now) - sum(files))))
-    return min(available)
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
+    return Node(
+        "this machine", max(0, _memory.available_memory() - PROCESS_BYTES), float(os.cpu_count() or 1), math.inf
+    )

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from reverie._picklable import Picklable
+
 if TYPE_CHECKING:
     from reverie.runners.planning.topology import Place, Topology
 
@@ -20,7 +22,7 @@ ROW_BYTES = 400
 """Memory of an item on the disk: its row, and where its chunk is."""
 
 
-class NoRoomError(MemoryError):
+class NoRoomError(Picklable, MemoryError):
     """No node of the cluster has room for a role. `.role`; `.needed`, `.available` (on the node with most) in bytes."""
 
     def __init__(self, topology: Topology, place: Place, nodes: Sequence[Node], placed: int) -> None:

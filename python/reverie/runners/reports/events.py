@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from reverie._picklable import Picklable
 from reverie.agents.core import CompileNote, Crash, Weights
 from reverie.runners.planning.topology import Topology
 from reverie.runners.reports.evaluation import Evaluation
@@ -86,6 +87,8 @@ class Saved:
 
     env_steps: int
     path: Path
+    not_removed: str = ""
+    """Why older ones, or tables that no checkpoint needs, were not removed; empty if they were."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +195,7 @@ Event = (
 )
 
 
-class StalledError(RuntimeError):
+class StalledError(Picklable, RuntimeError):
     """The table allows neither a batch nor an insert. `.why` is the table's own explanation."""
 
     def __init__(self, table: str, why: Any) -> None:
@@ -200,7 +203,7 @@ class StalledError(RuntimeError):
         super().__init__(f"table {table!r} blocks both the learner's samples and the actors' inserts: {why}")
 
 
-class StoppedError(RuntimeError):
+class StoppedError(Picklable, RuntimeError):
     """`should_stop` ended the run. `.env_steps`, `.checkpoint` (None if the run keeps none, or could not write it)."""
 
     def __init__(self, env_steps: int, checkpoint: Path | None) -> None:
@@ -209,7 +212,7 @@ class StoppedError(RuntimeError):
         super().__init__(f"stopped after {env_steps:,} environment steps; {saved}")
 
 
-class RoleMissingError(TimeoutError):
+class RoleMissingError(Picklable, TimeoutError):
     """A role of a distributed run could not be placed in time. `.role`, `.reason` (what it lacks), `.checkpoint`"""
 
     def __init__(self, role: str, seconds: float, reason: str, checkpoint: Path | None) -> None:
@@ -221,7 +224,7 @@ class RoleMissingError(TimeoutError):
         )
 
 
-class RoleError(RuntimeError):
+class RoleError(Picklable, RuntimeError):
     """A role of a distributed run ended in a way that a restart would not fix.
 
     `.role` (such as "actor 3"), `.error` (the name of the exception's class; empty if there was none), `.traceback`

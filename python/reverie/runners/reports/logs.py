@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from reverie._picklable import Picklable
 from reverie.runners.reports.events import (
     EnvironmentRestarted,
     Evaluated,
@@ -156,7 +157,7 @@ def as_line(event: Event) -> dict[str, Any]:
                 "confirmation": None if confirmation is None else confirmation.mean_return,
             }
         case Saved():
-            return {"event": "saved", "env_steps": event.env_steps, "path": str(event.path)}
+            return {"event": "saved", **vars(event), "path": str(event.path)}
         case NotSaved():
             return {"event": "not saved", **vars(event), "path": str(event.path)}
         case RoleRestarted():
@@ -192,7 +193,7 @@ def has_begun(folder: Path) -> bool:
     return (log.exists() and log.stat().st_size > 0) or (folder / "checkpoints").is_dir()
 
 
-class LogError(ValueError):
+class LogError(Picklable, ValueError):
     """There is no log at `.path`, or it is not the log of a run."""
 
     def __init__(self, path: Path, reason: str) -> None:

@@ -5,7 +5,16 @@ from __future__ import annotations
 import time
 import traceback
 
-from reverie.errors import DamagedError, DeadlineExceededError, ReplayError, UnavailableError
+from reverie.errors import (
+    ClosedError,
+    DeadlineExceededError,
+    ProtocolError,
+    StorageError,
+    UnauthenticatedError,
+    UnavailableError,
+    UnknownKeyError,
+    UnknownTableError,
+)
 from reverie.runners.links.messages import Failed, Setup, Stop
 from reverie.runners.roles.bundle import Bundle
 from reverie.runners.roles.heap_trim import HeapTrimmer
@@ -22,6 +31,21 @@ ROLES: dict[str, type[Role]] = {
     "actor": Actor,
 }
 
+TRANSIENT = (
+    # The shard has ended, does not answer, or has begun again without its items.
+    ClosedError,
+    DeadlineExceededError,
+    UnavailableError,
+    UnknownKeyError,
+    # Another server took the port of the shard, which moves: the supervisor passes on the new address.
+    ProtocolError,
+    UnauthenticatedError,
+    UnknownTableError,
+    # A file system of the network may be back at the next start.
+    StorageError,
+)
+"""Errors that a role may not meet again when it is restarted. The others would end every restart, too."""
+
 BEGIN_SECONDS = 120.0
 """How long a role retries to start while the replay or parameter shards that it needs do not answer; they were ready a
 moment ago. Longer than `SHORT_LIFE_SECONDS`, so that a role is not abandoned because another one is slow."""
@@ -37,9 +61,7 @@ def run_role(setup: Setup, link: Link) -> None:
         link.send(role.ready())
         _loop(role, link)
     except Exception as error:
-        # Network errors are transient: the end of a shard ends the roles that use it, and they are restarted.
-        is_network_error = isinstance(error, ReplayError) and not isinstance(error, DamagedError)
-        transient = is_network_error or setup.name.kind == "evaluator"
+        transient = isinstance(error, TRANSIENT) or setup.name.kind == "evaluator"
         link.send(Failed(type(error).__name__, str(error), traceback.format_exc(), transient))
     finally:
         if role is not None:

@@ -72,13 +72,15 @@ class RunSaver:
             **self._replays.state_dict(self._draws(learner.get("draws"), tables)),
         }
         try:
-            path = checkpoints.save_run(folder, self._agent, self._topology, state, checkpoints.table_paths(tables))
+            written = checkpoints.table_paths(tables)
+            path = checkpoints.save_run(folder, self._agent, self._topology, state, written)
+            not_removed = checkpoints.remove_older(folder, written)
         except OSError as error:
             self._emit(NotSaved(env_steps, folder, error.strerror or str(error)))
             return None
         finally:
             account.watch.add("checkpoint", time.perf_counter() - began)
-        self._emit(Saved(state["env_steps"], path))
+        self._emit(Saved(state["env_steps"], path, not_removed))
         self.newest = path
         return path
 

@@ -1,0 +1,26 @@
+"""Exceptions that can be pickled, whatever their constructor takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["Picklable"]
+
+
+class Picklable:
+    """The first base class of an exception: its copy in another process has its text, `args`, attributes and notes.
+
+    Without it, unpickling calls the constructor with `args`, the text, which is an error for a constructor that makes
+    the text of other arguments. A pool of processes then waits forever, or reports itself broken.
+    """
+
+    args: tuple[Any, ...]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _copied, (type(self), self.args), self.__dict__
+
+
+def _copied(kind: type[BaseException], args: tuple[Any, ...]) -> BaseException:
+    made = kind.__new__(kind, *args)
+    made.args = args  # an OSError with a constructor of its own sets none before that
+    return made
