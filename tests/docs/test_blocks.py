@@ -43,7 +43,7 @@ def train_briefly(folder: Path) -> None:
     preset = agent.load_preset("CartPole-v1")
     config = dataclasses.replace(preset.config, learning_starts=100, hidden=(8,))
     run = dataclasses.replace(preset.run, max_env_steps=200, screening_episodes=1, confirmation_episodes=1)
-    train(agent, "CartPole-v1", config=config, run=run, checkpoint_folder=folder / "checkpoints")
+    train(agent, "CartPole-v1", config=config, run=run, folder=folder)
 
 
 def blocks_of(page: str) -> Iterator[tuple[int, str, str | None]]:

@@ -116,6 +116,7 @@ PAGES = {
         "Runners",
         "Training runs from Python ([guide](../guides/training.md)).",
         (
+            "reverie.train",
             "reverie.runners.*",
             "reverie.pages.PageServer",
             "reverie.runners.checkpoints.ChangedSettingsError",
