@@ -45,6 +45,8 @@ BARS = "▁▂▃▄▅▆▇█"
 class Progress:
     """Callback for a run: a live view on a terminal, one line for each evaluation elsewhere. A context manager."""
 
+    shows_problems = True
+
     def __init__(self, *, to_stderr: bool, quiet: bool = False) -> None:
         self._console = _Output(stderr=to_stderr, highlight=False)
         self._quiet, self._shows = quiet, self._console.is_terminal and not quiet

@@ -226,8 +226,9 @@ class RunLog:
     """The settings of the agent, and of the environment where they differ from the defaults."""
 
 
-def read(path: Path) -> RunLog:
+def read(path: Path | str) -> RunLog:
     """Read the log of a run from its folder or its file. Raises `LogError`."""
+    path = _checks.path("path", path)
     file = path / LOG if path.is_dir() else path
     if not file.is_file():
         raise LogError(file, "does not exist: name a run's folder, or a log.jsonl")
