@@ -144,14 +144,14 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_starts(tmp_p
     events = []
     with pytest.raises(NotADirectoryError, match=f"^folder is {file}, which is a file: name a folder for the run$"):
         train("dqn", "CartPole-v1", **SHORT, folder=file, on_event=events.append)
-    with pytest.raises(NotADirectoryError, match="the run's folder cannot be written: Not a directory"):
+    with pytest.raises(NotADirectoryError, match="the run's folder cannot be written: not a directory"):
         train("dqn", "CartPole-v1", **SHORT, folder=file / "run", on_event=events.append)
 
     def refuse(path, *arguments, **options):
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "mkdir", refuse)
-    with pytest.raises(PermissionError, match="the run's folder cannot be written: Permission denied"):
+    with pytest.raises(PermissionError, match="the run's folder cannot be written: permission denied"):
         train("dqn", "CartPole-v1", **SHORT, folder=tmp_path / "run", on_event=events.append)
     assert events == []
 

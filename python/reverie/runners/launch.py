@@ -146,6 +146,8 @@ def train(
     earlier = checkpoints.earlier_run(place, resume, overwrite=overwrite)
     if init_from is not None and resume not in (None, False, True):
         raise ValueError("init_from begins a run and resume continues one: leave one of them out, or set resume=True")
+    if earlier.checkpoint is not None:
+        checkpoints.require_agent(earlier.checkpoint, agent)
     found = _settings(agent, env_id, earlier, preset, config, run, environment, settings)
     nodes, begin = _runner(runner, address)
     topology = plan(

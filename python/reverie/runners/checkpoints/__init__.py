@@ -30,6 +30,7 @@ from reverie.runners.checkpoints.replays import Replays, journal_hint, place_rep
 from reverie.runners.checkpoints.run_checkpoints import (
     load_run,
     remove_older,
+    require_agent,
     require_named_weights,
     save_run,
     table_paths,
@@ -63,6 +64,7 @@ __all__ = [
     "other_run",
     "place_replays",
     "remove_older",
+    "require_agent",
     "require_folder",
     "require_named_weights",
     "result_of",

@@ -185,8 +185,19 @@ def tables_of(path: Path) -> list[str]:
 
 
 def _tables_in(text: bytes) -> list[str]:
-    paths: list[str] = next(decode(value, {}) for key, value in json.loads(text)["dict"] if key == REPLAY)
+    paths: list[str] = _entry(text, REPLAY)
     return paths
+
+
+def agent_of(path: Path) -> str:
+    """The name of the agent of the checkpoint at `path`. Raises `CheckpointError`."""
+    name: str = _entry(_state_file(path / STATE)[1], "identity")["agent"]
+    return name
+
+
+def _entry(text: bytes, name: str) -> Any:
+    """One entry of a state, which has no arrays."""
+    return next(decode(value, {}) for key, value in json.loads(text)["dict"] if key == name)
 
 
 def find(path: Path) -> Path:

@@ -34,7 +34,7 @@ class RunFiles:
         try:
             self._log = logs.JsonLines(folder / logs.LOG)
         except OSError as error:
-            text = f"the run's folder cannot be written: {error.strerror}"
+            text = f"the run's folder cannot be written: {(error.strerror or str(error)).lower()}"
             raise OSError(error.errno, text, error.filename or str(folder)) from error
         self.name = self._log.name
 
