@@ -27,8 +27,8 @@ SHORT = RunSettings(
 )
 
 
-def run(folder, **options):
-    log = logs.JsonLines(folder / logs.LOG)
+def run(place, **options):
+    log = logs.JsonLines(place / logs.LOG)
     try:
         return train(agents.find("dqn"), "CartPole-v1", on_event=log, **{"run": SHORT, **options})
     finally:
