@@ -325,7 +325,7 @@ def curve(options: argparse.Namespace) -> int:
             config=preset.config,
             run=preset.run,
             on_event=log,
-            checkpoint_folder=folder / "checkpoints",
+            folder=folder,
             resume=True,
             should_stop=lambda: time.monotonic() > until,
         )

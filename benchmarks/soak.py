@@ -104,7 +104,7 @@ def main() -> int:
                 config=config,
                 run=run,
                 on_event=on_event,
-                checkpoint_folder=Path(folder),
+                folder=Path(folder),
                 should_stop=lambda: bool(began) and time.monotonic() - began[0] > 60 * options.minutes,
             )
         except StoppedError as stopped:

@@ -40,6 +40,7 @@ from reverie.specs import TensorSpec
 from reverie.tables import Table
 from reverie.tls import ClientTLS, ServerTLS
 from reverie.tokens import Token
+from reverie.training import train
 from reverie.types import Batch, BatchInfo, ReplaySample, SampleInfo, UpdateResult
 from reverie.writers import (
     EpisodeWriter,
@@ -156,6 +157,7 @@ __all__ = [
     "structured",
     "structured_writer",
     "timestep_dataset",
+    "train",
     "trajectory_writer",
     "types",
 ]

@@ -114,7 +114,7 @@ def test_agents_of_unrolls_play_games_by_stacks_of_frames(tmp_path):
     ends = {"max_env_steps": 16, "evaluate_every": 16, "screening_episodes": 1, "confirmation_episodes": 1}
     run = dataclasses.replace(preset.run, target_return=None, **ends)
     made = EnvSettings(time_limit=10)
-    result = train(ppo, PONG, config=config, run=run, environment=made, checkpoint_folder=tmp_path)
+    result = train(ppo, PONG, config=config, run=run, environment=made, folder=tmp_path)
     assert result.learner["updates"] > 0
     assert result.topology.env.obs_shape == (4, 84, 84)
     assert reverie.load_policy(tmp_path)(np.zeros((3, 4, 84, 84), np.uint8)).shape == (3,)

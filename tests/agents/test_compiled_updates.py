@@ -46,9 +46,7 @@ def cache(tmp_path_factory):
 def trained(folder, run=RUN, **options):
     """The result of a run, and what its compiler has done."""
     events = []
-    result = train(
-        apex_dqn, "CartPole-v1", run=run, config=CONFIG, on_event=events.append, checkpoint_folder=folder, **options
-    )
+    result = train(apex_dqn, "CartPole-v1", run=run, config=CONFIG, on_event=events.append, folder=folder, **options)
     return result, [event.note for event in events if isinstance(event, UpdatesCompiled)]
 
 

@@ -384,7 +384,7 @@ def test_cql_learns_where_sac_takes_actions_that_no_row_has(changes, careful, mo
 def test_a_run_from_a_data_set_is_fine_tuned_by_playing(careful, tmp_path):
     path, _ = careful
     config, run = config_of(path, conservative_weight=5.0), dataclasses.replace(RUN, confirmation_episodes=1)
-    train(CQL, "ReverieCliff-v0", config=config, run=run, seed=1, checkpoint_folder=tmp_path / "first")
+    train(CQL, "ReverieCliff-v0", config=config, run=run, seed=1, folder=tmp_path / "first")
     playing = dataclasses.replace(config, dataset="", random_steps=0, learning_starts=100)
     short = dataclasses.replace(run, max_env_steps=150, evaluate_every=150)
     result = train(CQL, "ReverieCliff-v0", config=playing, run=short, init_from=tmp_path / "first")

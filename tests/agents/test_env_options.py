@@ -44,7 +44,7 @@ def test_a_policy_has_the_options_of_its_environment(tmp_path):
     preset = DQN.load_preset(STILL)
     config = dataclasses.replace(preset.config, learning_starts=20, hidden=(8,))
     run = dataclasses.replace(preset.run, max_env_steps=40, evaluate_every=40, screening_episodes=1)
-    train(DQN, STILL, config=config, run=run, checkpoint_folder=tmp_path)
+    train(DQN, STILL, config=config, run=run, folder=tmp_path)
     path = reverie.load_policy(tmp_path).save(tmp_path / "policy.safetensors")
     assert reverie.load_policy(path).spec.env_id == STILL
 

@@ -322,7 +322,7 @@ def test_a_bundled_run_resumes_with_all_its_tables(tmp_path):
     from reverie.runners import checkpoints, train
 
     options = {"seed": 5, "config": BUNDLED}
-    train(gorila, "CartPole-v1", run=SHORT, checkpoint_folder=tmp_path, **options)
+    train(gorila, "CartPole-v1", run=SHORT, folder=tmp_path, **options)
     longer = dataclasses.replace(SHORT, max_env_steps=1_600)
     one, two = (
         train(gorila, "CartPole-v1", run=longer, resume=checkpoints.find(tmp_path), **options) for _ in range(2)

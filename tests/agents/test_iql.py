@@ -235,12 +235,12 @@ def test_a_run_of_a_data_set_plays_no_environment_while_it_learns(tmp_path, monk
     run = dataclasses.replace(
         preset.run, max_env_steps=500, evaluate_every=500, screening_episodes=1, confirmation_episodes=1
     )
-    result = train(IQL, "Pendulum-v1", config=config, run=run, checkpoint_folder=tmp_path / "run")
+    result = train(IQL, "Pendulum-v1", config=config, run=run, folder=tmp_path / "run")
     assert result.env_steps == 500
     assert 90 <= result.learner["updates"] <= 110
     assert reverie.load_policy(tmp_path / "run").config.dataset == path
     longer = dataclasses.replace(run, max_env_steps=600)
-    again = train(IQL, "Pendulum-v1", config=config, run=longer, checkpoint_folder=tmp_path / "run", resume="must")
+    again = train(IQL, "Pendulum-v1", config=config, run=longer, folder=tmp_path / "run", resume="must")
     assert again.learner["updates"] > result.learner["updates"]
 
 

@@ -121,7 +121,7 @@ def test_layers_of_ones_own_stand_in_front_of_the_agents_and_are_trained_saved_a
         threads=1,
     )
     made = EnvSettings(network=f"{__name__}:Quadratic(width=4)", time_limit=20)
-    train(agent, env_id, config=config, run=run, environment=made, checkpoint_folder=tmp_path)
+    train(agent, env_id, config=config, run=run, environment=made, folder=tmp_path)
     policy = reverie.load_policy(tmp_path)
     first = {key: tuple(one.shape) for key, one in policy.module.named_parameters() if "project.weight" in key}
     assert set(first.values()) == {(4, policy.spec.num_inputs)}

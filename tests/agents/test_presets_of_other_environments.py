@@ -272,7 +272,7 @@ def test_a_run_without_a_target_trains_to_its_last_step_and_a_wrapper_reaches_ac
         confirmation_episodes=1,
     )
     made = EnvSettings(wrappers=(HALVED,), time_limit=10)
-    result = train(DQN, "CartPole-v1", config=config, run=run, environment=made, checkpoint_folder=tmp_path)
+    result = train(DQN, "CartPole-v1", config=config, run=run, environment=made, folder=tmp_path)
     assert not result.confirmed
     assert result.env_steps >= 200
     assert max(result.evaluation.returns) <= 10
@@ -296,6 +296,6 @@ def test_a_run_without_a_target_trains_to_its_last_step_and_a_wrapper_reaches_ac
             config=config,
             run=longer,
             environment=EnvSettings(wrappers=(HALVED,)),
-            checkpoint_folder=tmp_path,
+            folder=tmp_path,
             resume=True,
         )

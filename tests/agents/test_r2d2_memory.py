@@ -88,7 +88,7 @@ def test_a_cue_is_recalled_which_no_policy_without_a_memory_can_do():
 def test_policies_outside_of_training_carry_their_state_from_step_to_step(tmp_path):
     run = dataclasses.replace(RUN, max_env_steps=200, evaluate_every=200)
     config = dataclasses.replace(CONFIG, learning_starts=20)
-    result = train(r2d2, "ReverieRecallForR2d2-v0", config=config, run=run, seed=0, checkpoint_folder=tmp_path)
+    result = train(r2d2, "ReverieRecallForR2d2-v0", config=config, run=run, seed=0, folder=tmp_path)
     policy = reverie.load_policy(tmp_path)
     assert policy.recurrent
     loaded = reverie.load_policy(policy.save(tmp_path / "p.safetensors"))

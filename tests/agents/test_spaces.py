@@ -358,7 +358,7 @@ def test_every_agent_learns_from_a_nest_with_normalised_numbers_and_rewards_and_
         threads=1,
     )
     made = EnvSettings(normalise_observations=True, normalise_rewards=True)
-    result = train(agent, env_id, config=config, run=run, environment=made, checkpoint_folder=tmp_path)
+    result = train(agent, env_id, config=config, run=run, environment=made, folder=tmp_path)
     assert result.learner["updates"] > 0
     policy = reverie.load_policy(tmp_path)
     named = dict(policy.module.named_parameters())

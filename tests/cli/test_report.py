@@ -76,7 +76,9 @@ def test_a_duration_has_two_units(seconds, text):
 def result_of(runner, seconds, activities):
     run = dataclasses.replace(plan(dqn, "CartPole-v1"), runner=runner)
     evaluation = Evaluation((1,), (9.0,))
-    return Result(run, 100, seconds, False, evaluation, (), {}, {}, activities, Weights(1, np.zeros(1, np.float32)))
+    return Result(
+        run, 100, seconds, False, evaluation, (), {}, {}, activities, Weights(1, np.zeros(1, np.float32)), dqn
+    )
 
 
 def test_time_shares_are_of_elapsed_time_in_one_process_and_of_the_reported_sum_in_several():

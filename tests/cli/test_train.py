@@ -167,7 +167,7 @@ def test_a_folder_that_cannot_be_written_is_refused_in_a_line(reverie, tmp_path,
     result = reverie("train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--out", "here/run", *short)
     assert result.exit_code == 2
     (line,) = result.stderr.splitlines()
-    assert line == "reverie: here/run: not a directory"
+    assert line == "reverie: here/run: the run's folder cannot be written: not a directory"
 
 
 def test_a_preset_of_another_environment_works_with_a_given_target(reverie):

@@ -43,14 +43,11 @@ TRAINED = "runs/dqn-CartPole-v1-seed-0"
 def train_briefly(folder: Path) -> None:
     from reverie.agents.dqn import agent
     from reverie.runners import train
-    from reverie.runners.reports.logs import JsonLines
 
     preset = agent.load_preset("CartPole-v1")
     config = dataclasses.replace(preset.config, learning_starts=100, hidden=(8,))
     run = dataclasses.replace(preset.run, max_env_steps=200, screening_episodes=1, confirmation_episodes=1)
-    log = JsonLines(folder / "log.jsonl")
-    train(agent, "CartPole-v1", config=config, run=run, on_event=log, checkpoint_folder=folder / "checkpoints")
-    log.close()
+    train(agent, "CartPole-v1", config=config, run=run, folder=folder)
 
 
 def blocks_of(page: str) -> Iterator[tuple[int, str, str | None]]:

@@ -76,7 +76,7 @@ def trained(victims, folder, **options):
             "CartPole-v1",
             runner="process",
             run=ENDLESS,
-            checkpoint_folder=folder,
+            folder=folder,
             on_event=on_event,
             should_stop=lambda: bool(finished),
             **options,

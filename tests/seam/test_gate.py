@@ -272,6 +272,7 @@ PUBLIC = [
     "structured",
     "structured_writer",
     "timestep_dataset",
+    "train",
     "trajectory_writer",
     "types",
 ]

@@ -116,6 +116,7 @@ PAGES = {
         "Runners",
         "Training runs from Python ([guide](../guides/training.md)).",
         (
+            "reverie.runners.train",
             "reverie.runners.*",
             "reverie.pages.PageServer",
             "reverie.runners.checkpoints.ChangedSettingsError",
@@ -184,6 +185,7 @@ SAME = {
     "reverie.reverb_types": "reverie.types",
     "reverie.structured_writer": "reverie.structured",
     "reverie.timestep_dataset": "reverie.TimestepDataset",
+    "reverie.train": "reverie.runners.train",
     "reverie.trajectory_writer": "reverie.TrajectoryWriter",
 }
 

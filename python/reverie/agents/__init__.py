@@ -1,6 +1,6 @@
 """Agents. Each is a folder of the same files: config, networks, loss, learner, actor.
 
-A runner receives an `Agent`: `reverie.runners.train(reverie.agents.find("apex-dqn"), "CartPole-v1")`. Agents of other
+`reverie.train("apex-dqn", "CartPole-v1")` trains one; a runner receives it as an `Agent`. Agents of other
 packages are found by an entry point of the group `reverie.agents`, or as `module:agent`. Agents need PyTorch and
 Gymnasium (`pip install "reverie[agents]"`) and are loaded at first use, so that `import reverie` stays light.
 """

@@ -58,8 +58,8 @@ class TrainedPolicy:
     run: TrainingRun
     policy: Policy
     """The agent's own object, which has its network as `module`."""
-    path: Path
-    """The checkpoint or the file that it was loaded from."""
+    path: Path | None
+    """The checkpoint or the file that it was loaded from; None for that of a run's result."""
     rng: np.random.Generator
     """Draws sampled actions."""
 

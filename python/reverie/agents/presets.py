@@ -10,7 +10,7 @@ import dataclasses
 import difflib
 import json
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -238,18 +238,37 @@ def override(preset: Preset, settings: Sequence[str]) -> Preset:
 
     A name may be from `[agent]`, `[run]` or `[environment]`; no two of them have the same name. Raises `PresetError`.
     """
-    changes: dict[str, dict[str, Any]] = {table: {} for table in TABLES}
-    classes = {"agent": type(preset.config), "run": RunSettings, "environment": EnvSettings}
-    hints = {table: get_type_hints(settings_class) for table, settings_class in classes.items()}
+    values = {}
     for setting in settings:
         name, equals, text = (part.strip() for part in setting.partition("="))
         if not equals:
             raise PresetError(preset.path, f"{setting!r} is not a setting; write name=value")
+        values[name] = _value(text)
+    return _changed(preset, values, ", ".join(settings))
+
+
+def changed(preset: Preset, settings: Mapping[str, Any], other_names: Sequence[str] = ()) -> Preset:
+    """The preset with some settings changed, each given by its name as an object of Python.
+
+    A tuple may be given as a list, a float as an int, text as a path, and each as NumPy has it. `other_names` are
+    names that a misspelt one may have meant. Raises `PresetError` as `override` does.
+    """
+    given = ", ".join(f"{name}={value!r}" for name, value in settings.items())
+    return _changed(preset, settings, given, other_names)
+
+
+def _changed(preset: Preset, settings: Mapping[str, Any], given: str, other_names: Sequence[str] = ()) -> Preset:
+    """The preset with these settings, whose values are as TOML has them, or None."""
+    changes: dict[str, dict[str, Any]] = {table: {} for table in TABLES}
+    classes = {"agent": type(preset.config), "run": RunSettings, "environment": EnvSettings}
+    hints = {table: get_type_hints(settings_class) for table, settings_class in classes.items()}
+    for name, value in settings.items():
         tables = [table for table, known in hints.items() if name in known]
         if not tables:
-            known = [one for names in hints.values() for one in names]
+            known = [*(one for names in hints.values() for one in names), *other_names]
             raise PresetError(preset.path, f"has no setting {name!r}{_nearest(name, known)}")
-        changes[tables[0]][name] = _convert(preset.path, tables[0], name, hints[tables[0]][name], _value(text))
+        (table,) = tables
+        changes[table][name] = _convert(preset.path, table, name, hints[table][name], value)
     try:
         return dataclasses.replace(
             preset,
@@ -258,7 +277,7 @@ def override(preset: Preset, settings: Sequence[str]) -> Preset:
             environment=dataclasses.replace(preset.environment, **changes["environment"]),
         )
     except ValueError as error:
-        raise PresetError(preset.path, f"with {', '.join(settings)}: {error}") from error
+        raise PresetError(preset.path, f"with {given}: {error}") from error
 
 
 def setting_named(name: str, preset: Preset) -> str:

@@ -17,17 +17,16 @@ from reverie.runners import (
     Evaluated,
     Event,
     Finished,
+    LogNotWritten,
     NotSaved,
     PageOpened,
     Result,
-    RoleAwaited,
-    RoleRestarted,
     Saved,
-    ShardMoved,
     Started,
     UpdatesCompiled,
 )
 from reverie.runners import Progress as ProgressEvent
+from reverie.runners.reports.problems import problem_of
 
 
 class _Output(Console):
@@ -38,11 +37,15 @@ class _Output(Console):
         exits.stop_for_closed_output()
 
 
+STYLES = {NotSaved: "bold red", Saved: "bold red", LogNotWritten: "bold red", EnvironmentRestarted: "red"}
+"""Of events that report a problem, in the console's words; all others are yellow."""
 BARS = "▁▂▃▄▅▆▇█"
 
 
 class Progress:
     """Callback for a run: a live view on a terminal, one line for each evaluation elsewhere. A context manager."""
+
+    shows_problems = True
 
     def __init__(self, *, to_stderr: bool, quiet: bool = False) -> None:
         self._console = _Output(stderr=to_stderr, highlight=False)
@@ -93,40 +96,15 @@ class Progress:
                 self._curve.append(event.point)
                 if not self._quiet and (event.confirmation is not None or not self._shows):
                     self._console.print(_evaluated(event), soft_wrap=True)
-            case NotSaved():
-                self.warn(
-                    f"no checkpoint at {event.env_steps:,} steps: {event.reason} ({event.path}); training continues"
-                )
-            case Saved() if event.not_removed:
-                self.warn(
-                    f"what the checkpoint at {event.env_steps:,} steps replaces was not removed: {event.not_removed}"
-                )
-            case RoleRestarted():
-                text = f"{event.role} ended ({event.reason}) and was restarted from {event.resumed_from}"
-                self._console.print(f"{text} ({event.env_steps:,} steps)", style="yellow", soft_wrap=True)
-            case ShardMoved():
-                text = f"{event.role} moved from {event.before} to {event.now}"
-                if event.followed_by:
-                    text += f"; restarted for it: {', '.join(event.followed_by)}"
-                self._console.print(f"{text} ({event.env_steps:,} steps)", style="yellow", soft_wrap=True)
-            case RoleAwaited():
-                lacks = f": it {event.reason}" if event.reason else "" if event.begun else ", which is slow to start"
-                waits = f"{event.role} has not reported" if event.begun else f"waiting for {event.role}"
-                text = f"{waits} for {event.seconds:.0f} s{lacks} ({event.env_steps:,} steps)"
-                self._console.print(text, style="yellow", soft_wrap=True)
-            case UpdatesCompiled(_, note) if note.reason:
-                self._console.print(f"updates are not compiled: {note.reason}", style="yellow", soft_wrap=True)
-            case UpdatesCompiled(_, note):
+            case UpdatesCompiled(_, note) if not note.reason:
                 how = "as an earlier run did" if note.found else f"within {note.seconds:.0f} s"
                 self.note(f"updates compiled {how} ({note.update:,} updates)")
-            case EnvironmentRestarted(env_steps, crash):
-                where = f"at step {crash.step} from seed {crash.seed}"
-                text = f"{crash.env_id} raised {where}, and was created again ({env_steps:,} steps): {crash.error}"
-                self._console.print(text, style="red", soft_wrap=True)
             case PageOpened():
                 self.note(f"page and metrics: {event.url}")
-            case Saved() | Finished():
+            case Saved(not_removed="") | Finished():
                 return
+            case _:
+                self._console.print(problem_of(event), style=STYLES.get(type(event), "yellow"), soft_wrap=True)
         if self._shows and self._event is not None and self._started is not None:
             self._live.update(self._view(self._event, self._started))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from reverie.cli import exits, run_folders
+from reverie.cli import exits
 from reverie.cli.common import EXIT_INTERRUPTED, refuse
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ class PlannedRun:
     preset: Preset
     folder: Path
     checkpoint: Path | None
+    """The checkpoint from which it continues; None where it begins."""
+    resume: bool = False
+    """Whether to continue the run in the folder."""
     overwrite: bool = False
     """Whether to replace the run in the folder."""
     page: Page | None = None
@@ -63,25 +66,20 @@ def run(
             planned.topology.env.env_id,
             runner=planned.topology.runner,
             seed=planned.topology.seed,
-            preset=preset.path,
-            config=preset.config,
-            run=preset.run,
-            environment=preset.environment,
+            preset=preset,
             num_shards=planned.topology.num_shards,
             address=address,
             stop_when_confirmed=stop_when_confirmed,
             on_event=recording,
-            checkpoint_folder=folder / "checkpoints",
-            resume=planned.checkpoint,
+            folder=folder,
+            resume=planned.resume,
             overwrite=planned.overwrite,
             should_stop=stop_requested,
             check_memory=check_memory,
             http=planned.page,
         )
         drawn = curve.save(result, folder / "curve.png")
-        if not recording.started:
-            recording.complete(result)
-        else:
+        if recording.started:
             recording.add_files([folder / checkpoints.PRESET, folder / "curve.png", *sorted(folder.glob("*.mp4"))])
     if not silent:
         report.show(result, drawn, to_stderr=to_stderr, quiet=quiet)
@@ -89,34 +87,21 @@ def run(
 
 
 class _Recording:
-    """The receiver of a run's events: a view, the logs, and preset.toml at the first event."""
+    """The receiver of a run's events: a view, and the logs of its scalars."""
 
-    def __init__(self, planned: PlannedRun, writers: Sequence[logs.Log], progress: report.Progress) -> None:
-        self._planned, self._writers, self._progress = planned, writers, progress
+    shows_problems = True
+
+    def __init__(self, writers: Sequence[logs.Log], progress: report.Progress) -> None:
+        self._writers, self._progress = writers, progress
         self._warned: set[str] = set()
         self.started = False
         """Whether the run has started; one that is resumed after its end does not."""
 
-    def complete(self, result: Result) -> None:
-        """Give the log the result of a run that had finished before it was resumed, if the log has none."""
-        from reverie.runners.reports import logs
-
-        for writer in self._writers:
-            if isinstance(writer, logs.JsonLines):
-                writer.complete(result)
-
     def __call__(self, event: Event) -> None:
         """Record one event of a run."""
-        from reverie.agents import presets
-        from reverie.runners import Started, checkpoints
-        from reverie.runners.reports import logs
+        from reverie.runners import Started
 
-        if isinstance(event, Started):
-            self.started = True
-            folder = self._planned.folder
-            if self._planned.overwrite:
-                run_folders.remove_pictures(folder)
-            logs.replace_file(folder / checkpoints.PRESET, presets.dump(self._planned.preset).encode())
+        self.started = self.started or isinstance(event, Started)
         for writer in self._writers:
             writer(event)
             self._warn(writer)
@@ -150,7 +135,7 @@ def _recording(planned: PlannedRun, *, to_stderr: bool, quiet: bool) -> Iterator
     from reverie.cli import report
 
     with report.Progress(to_stderr=to_stderr, quiet=quiet) as progress:
-        recording = _Recording(planned, _writers(planned), progress)
+        recording = _Recording(_writers(planned), progress)
         failed = True
         try:
             yield recording
@@ -163,8 +148,8 @@ def _recording(planned: PlannedRun, *, to_stderr: bool, quiet: bool) -> Iterator
 
 
 def _writers(planned: PlannedRun) -> list[logs.Log]:
-    """The logs of the run, which write from its first event on; what a log lacks ends the command."""
-    from reverie.runners.reports import logs, scalar_logs
+    """The logs of the run's scalars, which write from its first event on; what a log lacks ends the command."""
+    from reverie.runners.reports import scalar_logs
 
     folder, chosen = planned.folder, planned.preset.log
     writers: list[logs.Log] = []
@@ -178,7 +163,6 @@ def _writers(planned: PlannedRun) -> list[logs.Log]:
                     writers.append(scalar_logs.WeightsAndBiases(folder, project=chosen.project, tags=chosen.tags))
                 case "mlflow":
                     writers.append(scalar_logs.MLflow(folder, experiment=chosen.project, tags=chosen.tags))
-        writers.append(logs.JsonLines(folder / logs.LOG))
     except (ImportError, ValueError, OSError) as error:
         refuse(error)
     return writers

@@ -158,7 +158,16 @@ def prepare(request: TrainRequest) -> PlannedRun:
     elif request.init_from is not None:
         agent = _warm_started(agent, topology, request.init_from)
     preset = replace(preset, log=log_choice.choose(request, preset, None if earlier.checkpoint is None else folder))
-    return PlannedRun(agent, topology, preset, folder, earlier.checkpoint, request.overwrite, page)
+    return PlannedRun(
+        agent=agent,
+        topology=topology,
+        preset=preset,
+        folder=folder,
+        checkpoint=earlier.checkpoint,
+        resume=bool(request.resume),
+        overwrite=request.overwrite,
+        page=page,
+    )
 
 
 def check_together(request: TrainRequest, together: int) -> Preset:

@@ -2,58 +2,69 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
-from reverie import _checks
+from reverie import _checks, agents
+from reverie.agents import presets
 from reverie.agents.agent import Agent
-from reverie.agents.core import RunSettings
+from reverie.agents.core import Preset, RunSettings
 from reverie.agents.env_settings import EnvSettings
+from reverie.agents.environments import id_of
 from reverie.agents.named_parameters import ParameterError
 from reverie.pages import Page
 from reverie.runners import checkpoints
 from reverie.runners.checked_run import CheckedRun
-from reverie.runners.checkpoints import checkpoint_files, earlier_runs
+from reverie.runners.checkpoints import CHECKPOINTS, EarlierRun, RunExistsError, RunFiles, earlier_runs
+from reverie.runners.interrupts import saving_at_interrupts
 from reverie.runners.planning.devices import warn_of_precision
 from reverie.runners.planning.folders import has_journal
 from reverie.runners.planning.nodes import Node
 from reverie.runners.planning.page_address import page_address
-from reverie.runners.planning.topology import RunnerName, plan
-from reverie.runners.reports.events import Event, Result, Started
+from reverie.runners.planning.topology import RunnerName, Topology, plan, require_settings
+from reverie.runners.reports.events import Result
+from reverie.runners.reports.problems import OnEvent, Reporting, callbacks_of
 
 
 def train(
-    agent: Agent,
+    agent: Agent | str,
     env_id: str | Callable[..., Any],
     *,
     runner: RunnerName = "local",
     seed: int = 0,
-    preset: Path | str | None = None,
+    preset: Preset | Path | str | None = None,
     config: Any = None,
     run: RunSettings | None = None,
     environment: EnvSettings | None = None,
     num_shards: int = 1,
     address: str | None = None,
     stop_when_confirmed: bool = True,
-    on_event: Callable[[Event], None] | None = None,
-    checkpoint_folder: Path | str | None = None,
+    on_event: OnEvent = None,
+    folder: Path | str | None = None,
     resume: Path | str | bool | None = None,
     overwrite: bool = False,
     init_from: Path | str | None = None,
     should_stop: Callable[[], bool] | None = None,
     check_memory: bool = True,
     http: str | int | Page | None = None,
+    **settings: Any,
 ) -> Result:
-    """Train until the target is confirmed or `run.max_env_steps` are done.
+    """Train until the target is confirmed or `max_env_steps` are done.
 
-    `agent` is an agent, e.g. `reverie.agents.find("apex-dqn")`. `config`, `run` and `environment` (wrappers, a time
-    limit) replace those of the preset. `env_id` is the id of an environment, or a factory of vectors of environments: a
-    function or class that other processes can import, called with `num_envs=`, and with `seed=` if it has such a
-    parameter. Without a target (`run.target_return` None) the run trains to its last step.
+    `agent` is the name of an agent or an `Agent`. `env_id` is the id of an environment, or a factory of vectors of
+    environments: a function or class that other processes can import, called with `num_envs=`, and with `seed=` if it
+    has such a parameter. Without a target (`target_return=None`) the run trains to its last step.
+
+    The settings are those of the agent's preset for the environment, or of `preset`: a file, the name of a preset of
+    the agent, or a `Preset` object. `config`, `run` and `environment` (wrappers, a time limit) replace a table of it
+    each, and other keywords single settings, by their names in the tables: `train("dqn", "CartPole-v1",
+    max_env_steps=2_000, learning_rate=1e-3)`. Unknown names raise `PresetError` with the nearest name.
 
     `runner` selects where its roles run:
 
@@ -65,35 +76,41 @@ def train(
     - "ray": each role in an actor of a Ray cluster; otherwise as "process". `address` is the address of a cluster
       ("auto": the cluster that this machine is part of); with None the run uses the cluster that this process is
       connected to, or else starts Ray on this machine for the time of the run. Every node needs this package and the
-      agent's; with `checkpoint_folder` all nodes must see that folder, since shards write their tables themselves.
-      Roles of a lost node are placed on the others. Each role requests from Ray the memory that it takes at most. With
-      `run.device` "cuda" the learner requests a GPU; roles that request none compute on the CPU.
+      agent's; with `folder` all nodes must see that folder, since shards write their tables themselves. Roles of a lost
+      node are placed on the others. Each role requests from Ray the memory that it takes at most. With `device="cuda"`
+      the learner requests a GPU; roles that request none compute on the CPU.
 
     With `stop_when_confirmed=False` training continues to its last step, and `confirmed` is whether the last weights
     hold the target.
 
-    With a `checkpoint_folder`, a checkpoint is written there every `run.checkpoint_every` environment steps and at the
-    end. With an earlier run in that folder:
+    With a `folder`, the run has the files of one of `reverie train` there: `preset.toml` (its settings), `log.jsonl`
+    (its events), and `checkpoints/`, in which a checkpoint is written every `checkpoint_every` environment steps and at
+    the end. All commands take the folder. A folder that cannot be written raises OSError before anything starts. Ctrl-C
+    saves a checkpoint and then raises KeyboardInterrupt, with a note that names the checkpoint, if this is the main
+    thread and the program has not changed Python's handler; a second Ctrl-C raises it at once. With an earlier run in
+    that folder:
 
     - `resume=True` continues its newest checkpoint. If there is none, a new run begins; `resume="must"` raises.
     - `resume` as a path continues that checkpoint, or the newest one of that run's folder.
     - A resumed run that has finished, and has nothing left to train with these settings, returns its result again:
       nothing starts, and no event is reported. More steps, a target that it does not reach, or
       `stop_when_confirmed=False` before the last step let it train on.
-    - `overwrite=True` removes its checkpoints and tables as soon as the new run has started.
+    - `overwrite=True` removes its checkpoints, tables, plot and TensorBoard's files as soon as the new run has started.
     - Without either, `RunExistsError` is raised.
 
-    A resumed run restores counters, curve, learner, tables (with their limiters' counts) and random states; episodes
-    begin again. Agent, environment and seed stay the same. Settings in `setting_changes.MAY_CHANGE`, such as learning
-    rates, may differ, and take effect at once; others raise `ChangedSettingsError`. All runners write the same form of
-    checkpoint and resume each other's.
+    A resumed run takes the settings of its checkpoint, except those that are given here. It restores counters, curve,
+    learner, tables (with their limiters' counts) and random states; episodes begin again. Agent, environment and seed
+    stay the same. Settings in `setting_changes.MAY_CHANGE`, such as learning rates, may differ, and take effect at
+    once; others raise `ChangedSettingsError`. All runners write the same form of checkpoint and resume each other's.
 
-    With `run.replay_journal` a run that was killed continues with everything that its tables had acknowledged, and its
-    learner with the newest checkpoint (the guide "The journal"). It needs a `checkpoint_folder`.
+    With `replay_journal` a run that was killed continues with everything that its tables had acknowledged, and its
+    learner with the newest checkpoint (the guide "The journal"). It needs a `folder`.
 
     `should_stop` is called between two turns, and in evaluations; if it returns True the run saves and raises
-    `StoppedError`. `on_event` is called in this thread. To end a run from it, let `should_stop` return True: an
-    exception in `on_event` ends the run without saving.
+    `StoppedError`. `on_event`, a function or several, is called in this thread. To end a run from it, let `should_stop`
+    return True: an exception in `on_event` ends the run without saving. Problems that do not end the run, such as a
+    checkpoint or a log that cannot be written, are also warnings of the logger "reverie", unless a callback has a true
+    attribute `shows_problems`.
 
     `init_from` is the run's folder, the checkpoint or the `.safetensors` file of a policy of the same agent, whose
     weights the learner begins with; everything else begins as in a new run, and settings and environment may differ. A
@@ -111,24 +128,36 @@ def train(
     port that is in use, and an address that is not safe, raise a ValueError; on Ray a port in use ends the run with a
     RoleError.
 
-    Raises what `plan` raises, `CheckpointError` (`RunExistsError` and `ChangedSettingsError` are such errors),
-    `reverie.agents.policies.PolicyError` if `init_from` does not fit, `DamagedError` for damaged tables of a
-    checkpoint, `StalledError` if the table's limits contradict each other, what the learner raises, and whatever
-    `on_event` raises. With the runners "process" and "ray" also `RoleError` if a role ended in a way that a restart
-    would not fix; on Ray also ImportError without `reverie[ray]`, and ConnectionError if there is no cluster at
+    Raises what `plan` and `reverie.agents.find` raise, `CheckpointError` (`RunExistsError` and `ChangedSettingsError`
+    are such errors), `reverie.agents.policies.PolicyError` if `init_from` does not fit, `DamagedError` for damaged
+    tables of a checkpoint, `StalledError` if the table's limits contradict each other, what the learner raises, and
+    whatever `on_event` raises. With the runners "process" and "ray" also `RoleError` if a role ended in a way that a
+    restart would not fix; on Ray also ImportError without `reverie[ray]`, and ConnectionError if there is no cluster at
     `address`, or Ray does not start here. In all cases everything is closed and every process has ended when it raises.
     """
     if address is not None and runner != "ray":
         raise ValueError(f"address is {address!r}, which only the runner 'ray' uses, and runner is {runner!r}")
+    agent = _agent(agent)
+    callbacks = callbacks_of(on_event)
+    _checks.functions(should_stop=should_stop)
+    place = None if folder is None else _checks.path("folder", folder)
+    if place is not None:
+        checkpoints.require_folder(place)
+    earlier = checkpoints.earlier_run(place, resume, overwrite=overwrite)
+    if init_from is not None and resume not in (None, False, True):
+        raise ValueError("init_from begins a run and resume continues one: leave one of them out, or set resume=True")
+    if earlier.checkpoint is not None:
+        checkpoints.require_agent(earlier.checkpoint, agent)
+    found = _settings(agent, env_id, earlier, preset, config, run, environment, settings)
     nodes, begin = _runner(runner, address)
     topology = plan(
         agent,
         env_id,
         seed=seed,
-        preset=preset,
-        config=config,
-        run=run,
-        environment=environment,
+        preset=found.path,
+        config=found.config,
+        run=found.run,
+        environment=found.environment,
         num_shards=num_shards,
         runner=runner,
         nodes=nodes,
@@ -136,63 +165,109 @@ def train(
     )
     warn_of_precision(topology.config, topology.run, runner)
     page = None if http is None else page_address(http, runner)
-    folder = None if checkpoint_folder is None else _checks.path("checkpoint_folder", checkpoint_folder)
-    topology = replace(topology, folder=folder)
-    checkpoint = checkpoints.checkpoint_to_resume(folder, resume, overwrite=overwrite)
-    if init_from is not None and resume not in (None, False, True):
-        raise ValueError("init_from begins a run and resume continues one: leave one of them out, or set resume=True")
-    if init_from is not None and checkpoint is None:
+    topology = replace(topology, folder=place)
+    if place is not None and earlier.checkpoint is None and not overwrite:
+        _refuse_other_run(place, topology)
+    trained = agent
+    if init_from is not None and earlier.checkpoint is None:
         from reverie.runners.checkpoints.warm_start import warm_started  # needs safetensors
 
-        agent = warm_started(agent, topology, _checks.path("init_from", init_from))
+        trained = warm_started(agent, topology, _checks.path("init_from", init_from))
     if runner != "local":
-        _require_importable(agent)
-    _checks.functions(on_event=on_event, should_stop=should_stop)
-    if folder is not None:
+        _require_importable(trained)
+    if place is not None:
         checkpoints.require_named_weights(agent, topology)
     elif has_journal(topology.run):
         raise ValueError(
-            f"replay_journal is {topology.run.replay_journal!r}, and there is no checkpoint_folder for the learner,"
-            " with which a killed run could continue: set it"
+            f"replay_journal is {topology.run.replay_journal!r}, and there is no folder for the checkpoints of the"
+            " learner, with which a killed run could continue: set folder"
         )
-    state = None if checkpoint is None else checkpoints.load_run(checkpoint, agent, topology)
+    checkpoint, state = earlier.checkpoint, None
+    if checkpoint is not None:
+        state = checkpoints.load_run(checkpoint, agent, topology)
+    written = replace(found, config=topology.config, run=topology.run, environment=topology.env.settings)
     if state is not None and checkpoints.is_finished(state, topology, stop_when_confirmed=stop_when_confirmed):
-        return checkpoints.result_of(agent, topology, state)
-    replays = checkpoints.place_replays(folder, checkpoint, topology, state)
+        result = checkpoints.result_of(agent, topology, state)
+        if place is not None:
+            with closing(RunFiles(place, written, None)) as log:
+                log.complete(result)
+        return result
+    checkpoint_folder = None if place is None else place / CHECKPOINTS
+    replays = checkpoints.place_replays(checkpoint_folder, checkpoint, topology, state)
     if state is not None and replays.folder is not None and replays.continued:
         state = checkpoints.with_newer_counts(state, replays.folder, topology.run.max_env_steps)
-    emit = on_event or (lambda event: None)
-    checked = CheckedRun(
-        agent=agent,
-        topology=topology,
-        on_event=_replacing(folder, emit) if overwrite and folder is not None else emit,
-        should_stop=should_stop or (lambda: False),
-        stop_when_confirmed=stop_when_confirmed,
-        checkpoint_folder=folder,
-        resume=checkpoint,
-        state=state,
-        replays=replays,
-        check_memory=check_memory,
-        page=page,
-    )
+    replaced = earlier_runs.to_replace(place) if overwrite and place is not None else None
+    files = None if place is None else RunFiles(place, written, replaced)
     try:
-        return begin(checked)
+        with saving_at_interrupts(place, should_stop or (lambda: False)) as stop:
+            checked = CheckedRun(
+                agent=trained,
+                topology=topology,
+                on_event=Reporting(callbacks if files is None else (files, *callbacks)),
+                should_stop=stop,
+                stop_when_confirmed=stop_when_confirmed,
+                checkpoint_folder=checkpoint_folder,
+                resume=checkpoint,
+                state=state,
+                replays=replays,
+                check_memory=check_memory,
+                page=page,
+            )
+            result = begin(checked)
+        return result if trained is agent else replace(result, agent=agent)
     except ParameterError as error:
         if checkpoint is None:
             raise
         raise checkpoints.CheckpointError(checkpoint, f"does not fit this run: {error}") from error
+    finally:
+        if files is not None:
+            files.close()
 
 
-def _replacing(folder: Path, on_event: Callable[[Event], None]) -> Callable[[Event], None]:
-    """`on_event`, which first removes the run that is in `folder` now, when the new one has started."""
-    earlier = earlier_runs.to_replace(folder)
+def _agent(agent: Agent | str) -> Agent:
+    if isinstance(agent, str):
+        return agents.find(agent)
+    if not isinstance(agent, Agent):
+        raise TypeError(f'agent is {agent!r}, and must be an Agent, or the name of one, such as "dqn"')
+    return agent
 
-    def emit(event: Event) -> None:
-        if isinstance(event, Started):
-            checkpoint_files.remove(earlier)
-        on_event(event)
 
-    return emit
+def _settings(
+    agent: Agent,
+    env_id: str | Callable[..., Any],
+    earlier: EarlierRun,
+    preset: Preset | Path | str | None,
+    config: Any,
+    run: RunSettings | None,
+    environment: EnvSettings | None,
+    settings: dict[str, Any],
+) -> Preset:
+    """The settings of a run: of a preset, of the run that it continues, or the agent's own, each with these changes."""
+    if isinstance(preset, Preset):
+        found = preset
+    else:
+        path = earlier.preset if preset is None else _checks.path("preset", preset)
+        found = agent.load_preset(id_of(env_id), path)
+    require_settings("environment", environment, found.environment, "a run")
+    require_settings("config", config, found.config, agent.name)
+    require_settings("run", run, found.run, "a run")
+    found = replace(
+        found,
+        config=config or found.config,
+        run=run or found.run,
+        environment=environment or found.environment,
+    )
+    if not settings:
+        return found
+    own = [name for name in inspect.signature(train).parameters if name != "settings"]
+    return presets.changed(found, settings, own)
+
+
+def _refuse_other_run(folder: Path, topology: Topology) -> None:
+    """Raise `RunExistsError` for the log of another run, which has no checkpoint yet."""
+    other = checkpoints.other_run(folder, topology.agent, topology.env.env_id, topology.seed)
+    if other:
+        raise RunExistsError(folder, f"{other}: set another folder")
 
 
 def _runner(name: RunnerName, address: str | None) -> tuple[list[Node] | None, Callable[[CheckedRun], Result]]:

@@ -298,7 +298,7 @@ class _Loop:
         self.account.end(evaluation, self.learner.metrics(), self._figures())
         self._save()
         self.emit(self._progress())
-        result = self.account.result(evaluation, self.learner.metrics(), self._figures(), self._weights())
+        result = self.account.result(self.agent, evaluation, self.learner.metrics(), self._figures(), self._weights())
         self.emit(Finished(result))
         return result
 

@@ -35,7 +35,7 @@ def run(folder, steps=300, **options):
             began.append(event.env_steps)
 
     settings = dataclasses.replace(SHORT, max_env_steps=steps)
-    train(agents.find("dqn"), "CartPole-v1", run=settings, checkpoint_folder=folder, on_event=note, **options)
+    train(agents.find("dqn"), "CartPole-v1", run=settings, folder=folder, on_event=note, **options)
     return began[0]
 
 
@@ -79,11 +79,11 @@ def test_overwrite_replaces_checkpoints_and_tables_and_leaves_other_files(tmp_pa
     run(tmp_path, 900)
     (tmp_path / "notes.txt").write_text("mine")
     assert run(tmp_path, 300, overwrite=True) == 0
-    (only,) = checkpoint_files.all_in(tmp_path)
+    (only,) = checkpoint_files.all_in(tmp_path / "checkpoints")
     assert int(only.name) < 600
-    assert [path.name for path in checkpoint_files.replays_in(tmp_path)] == ["replay-2"]
+    assert [path.name for path in checkpoint_files.replays_in(tmp_path / "checkpoints")] == ["replay-2"]
     assert (tmp_path / "notes.txt").read_text() == "mine"
-    assert not list(tmp_path.glob(".removed-*"))
+    assert not list(tmp_path.rglob(".removed-*"))
     assert run(tmp_path, 600, resume=True) == int(only.name)
 
 
@@ -99,7 +99,9 @@ def test_a_run_that_does_not_start_replaces_nothing(tmp_path, monkeypatch):
     assert checkpoints.load(kept)["env_steps"] >= 300
     with pytest.raises(StoppedError):
         run(tmp_path, overwrite=True, should_stop=lambda: True)
-    assert checkpoint_files.all_in(tmp_path) == [tmp_path / "000000000000"], "this one had started"
+    assert checkpoint_files.all_in(tmp_path / "checkpoints") == [tmp_path / "checkpoints/000000000000"], (
+        "this one had started"
+    )
 
 
 def preset():
@@ -108,8 +110,8 @@ def preset():
 
 @pytest.mark.parametrize("content", [None, "", "[1]", "{}", json.dumps({"format": 3})])
 def test_a_folder_that_is_only_named_like_a_checkpoint_is_never_removed(tmp_path, content):
-    data = tmp_path / "20261123065802"
-    data.mkdir()
+    data = tmp_path / "checkpoints" / "20261123065802"
+    data.mkdir(parents=True)
     (data / "photos").write_text("mine")
     if content is not None:
         (data / "state.json").write_text(content)
@@ -120,14 +122,14 @@ def test_a_folder_that_is_only_named_like_a_checkpoint_is_never_removed(tmp_path
 
 def test_a_checkpoint_of_another_version_or_with_damage_is_replaced_and_a_link_is_not(tmp_path):
     run(tmp_path / "a")
-    (newest,) = checkpoint_files.all_in(tmp_path / "a")
+    (newest,) = checkpoint_files.all_in(tmp_path / "a/checkpoints")
     state = newest / "state.json"
     state.write_bytes(state.read_bytes().replace(b'"format": 4', b'"format": 3', 1))
     with pytest.raises(CheckpointError, match=r"has format 3, and this version of Reverie reads 4: use the version"):
         run(tmp_path / "a", 600, resume=True)
     (newest / "arrays.npz").unlink()
-    (tmp_path / "b").mkdir()
-    (tmp_path / "b" / newest.name).symlink_to(newest)
+    (tmp_path / "b/checkpoints").mkdir(parents=True)
+    (tmp_path / "b/checkpoints" / newest.name).symlink_to(newest)
     with pytest.raises(CheckpointError, match="is not a checkpoint of a run"):
         run(tmp_path / "b", overwrite=True)
     assert run(tmp_path / "a", overwrite=True) == 0
@@ -143,9 +145,9 @@ def test_a_checkpoint_of_another_version_or_with_damage_is_replaced_and_a_link_i
             ValueError,
             "overwrite replaces an earlier run and resume continues it",
         ),
-        ({"resume": True, "folder": None}, ValueError, "resume is True, and there is no checkpoint_folder"),
-        ({"resume": "must", "folder": None}, ValueError, "resume is 'must', and there is no checkpoint_folder"),
-        ({"overwrite": True, "folder": None}, ValueError, "overwrite is True, and there is no checkpoint_folder"),
+        ({"resume": True, "folder": None}, ValueError, "resume is True, and there is no folder in which"),
+        ({"resume": "must", "folder": None}, ValueError, "resume is 'must', and there is no folder in which"),
+        ({"overwrite": True, "folder": None}, ValueError, "overwrite is True, and there is no folder in which"),
         ({"resume": 5}, TypeError, "resume must be a path, got 5"),
         ({"resume": "must", "init_from": "a"}, ValueError, "init_from begins a run and resume continues one"),
         ({"resume": Path("nowhere")}, CheckpointError, "nowhere is missing"),
@@ -181,15 +183,15 @@ def test_a_crash_while_a_run_is_replaced_leaves_none_to_continue(tmp_path, monke
     with pytest.raises(OSError, match="power"):
         checkpoint_files.remove(earlier)
     monkeypatch.undo()
-    assert checkpoint_files.all_in(tmp_path) == []
+    assert checkpoint_files.all_in(tmp_path / "checkpoints") == []
     assert run(tmp_path, resume=True) == 0
-    assert not list(tmp_path.glob(".removed-*"))
+    assert not list(tmp_path.rglob(".removed-*"))
 
 
 def test_what_a_crash_left_of_a_checkpoint_is_replaced_with_it(tmp_path):
     run(tmp_path)
     newest = checkpoints.find(tmp_path)
-    shutil.copytree(newest, tmp_path / f".aside-{newest.name}")
+    shutil.copytree(newest, newest.with_name(f".aside-{newest.name}"))
     assert run(tmp_path, overwrite=True) == 0
     shutil.rmtree(checkpoints.find(tmp_path))
-    assert checkpoint_files.all_in(tmp_path) == []
+    assert checkpoint_files.all_in(tmp_path / "checkpoints") == []

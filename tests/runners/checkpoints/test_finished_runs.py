@@ -27,7 +27,7 @@ REACHED = dataclasses.replace(MISSED, target_return=1.0)
 
 def trained(folder, run, **options):
     events = []
-    options = {"config": CONFIG, "checkpoint_folder": folder, "on_event": events.append, **options}
+    options = {"config": CONFIG, "folder": folder, "on_event": events.append, **options}
     return train(DQN, "CartPole-v1", run=run, **options), events
 
 
@@ -90,13 +90,13 @@ def test_a_run_killed_between_its_last_step_and_its_result_only_evaluates(tmp_pa
     path = checkpoint_files.find(tmp_path)
     state = checkpoint_files.load(path)
     state["result"] = None
-    checkpoint_files.save(tmp_path, state["env_steps"], state, (path / "preset.toml").read_text())
+    checkpoint_files.save(path.parent, state["env_steps"], state, (path / "preset.toml").read_text())
     again, events = trained(tmp_path, REACHED, resume=True)
     assert isinstance(events[-1], Finished)
     assert first.confirmed
     assert (again.confirmed, again.evaluation, again.curve) == (True, first.evaluation, first.curve)
     assert (again.weights.flat == first.weights.flat).all()
     state["curve"] = state["curve"][:-1]
-    checkpoint_files.save(tmp_path, state["env_steps"], state, (path / "preset.toml").read_text())
+    checkpoint_files.save(path.parent, state["env_steps"], state, (path / "preset.toml").read_text())
     again, _ = trained(tmp_path, REACHED, resume=True)
     assert [point.mean_return for point in again.curve] == [point.mean_return for point in first.curve]

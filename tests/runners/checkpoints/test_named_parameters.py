@@ -39,7 +39,7 @@ def run(name, folder=None, steps=160, **options):
         ENVIRONMENTS[name],
         config=config_of(name),
         run=settings,
-        checkpoint_folder=folder,
+        folder=folder,
         stop_when_confirmed=False,
         **options,
     )
@@ -183,7 +183,7 @@ def test_the_policy_of_a_checkpoint_is_compared_by_name(trained_checkpoint, monk
 def test_an_agent_whose_policy_has_no_network_is_refused_before_it_trains(tmp_path):
     agent = dataclasses.replace(agents.find("dqn"), make_policy=lambda spec, config: lambda observations: None)
     with pytest.raises(TypeError, match="the policy of dqn has no `module`, whose parameters are the weights in"):
-        train(agent, "CartPole-v1", run=RUN, checkpoint_folder=tmp_path / "a")
+        train(agent, "CartPole-v1", run=RUN, folder=tmp_path / "a")
     assert not (tmp_path / "a").exists()
 
 

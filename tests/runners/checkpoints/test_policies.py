@@ -62,9 +62,7 @@ def trained(name, folder, **changes):
         return made[-1]
 
     watched = dataclasses.replace(agent, make_policy=make_policy)
-    result = train(
-        watched, ENVIRONMENTS[agent.actions], config=config, run=run, seed=3, checkpoint_folder=folder / "checkpoints"
-    )
+    result = train(watched, ENVIRONMENTS[agent.actions], config=config, run=run, seed=3, folder=folder)
     return result, made[1]  # the first is only checked
 
 

@@ -68,7 +68,7 @@ def test_any_changed_byte_is_found_and_the_file_is_named(tmp_path, name):
     assert caught.value.path == path / name
     (path / name).unlink()
     with pytest.raises(CheckpointError, match=r"cannot be read: No such file") as caught:
-        checkpoints.load(checkpoints.find(tmp_path))
+        checkpoints.load(checkpoint_files.all_in(tmp_path)[-1])
     assert caught.value.path == path / name
 
 
@@ -76,8 +76,12 @@ def test_the_newest_two_stay_and_are_found_by_the_runs_folder_or_their_own(tmp_p
     saved = [checkpoints.save(tmp_path / "checkpoints", step, {"step": step}, "") for step in (5, 90, 1_000_000)]
     checkpoint_files.remove_outdated(tmp_path / "checkpoints")
     assert [path.exists() for path in saved] == [False, True, True]
-    assert checkpoints.find(tmp_path) == checkpoints.find(tmp_path / "checkpoints") == saved[2]
+    assert checkpoints.find(tmp_path) == saved[2]
     assert checkpoints.find(saved[1]) == saved[1]
+    with pytest.raises(
+        CheckpointError, match=f"this folder has checkpoints, and is in that of their run, {tmp_path}; "
+    ):
+        checkpoints.find(tmp_path / "checkpoints")
     with pytest.raises(CheckpointError, match="is missing: there is no such folder; name a run's folder"):
         checkpoints.find(tmp_path / "nowhere")
 
@@ -108,7 +112,7 @@ def test_a_half_written_checkpoint_is_never_found_and_is_removed_by_the_next(tmp
     for word in ("draft", "removed"):
         (tmp_path / f".{word}-000000000006").mkdir()
         (tmp_path / f".{word}-000000000006" / "state.json").write_text("half")
-    assert checkpoints.find(tmp_path) == whole
+    assert checkpoint_files.all_in(tmp_path)[-1] == whole
     checkpoints.save(tmp_path, 7, {"step": 7}, "")
     checkpoint_files.remove_outdated(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["000000000005", "000000000007"]
@@ -131,7 +135,7 @@ def test_a_full_disk_loses_nothing_already_saved(tmp_path, monkeypatch, failing)
         calls.clear()
         with pytest.raises(OSError, match="No space left"):
             checkpoints.save(tmp_path, step, {"step": step}, "new")
-        assert checkpoints.find(tmp_path) == first
+        assert checkpoint_files.all_in(tmp_path)[-1] == first
         assert checkpoints.load(first) == {"step": 5}
         assert [path.name for path in tmp_path.iterdir()] == [first.name]
 
@@ -188,12 +192,12 @@ def test_a_checkpoint_that_a_kill_left_set_aside_is_found_and_restored(tmp_path,
         patched.setattr(Path, "rename", killed)
         with pytest.raises(Kill):
             checkpoints.save(tmp_path, 90, {"step": 90}, "new")
-    newest = checkpoints.find(tmp_path)
+    newest = checkpoint_files.all_in(tmp_path)[-1]
     assert checkpoints.load(newest)["step"] == 90
     assert [checkpoints.env_steps_of(one) for one in checkpoint_files.all_in(tmp_path)] == [5, 90]
     assert "the earlier checkpoint 000000000005 is intact" in checkpoints.fallback_hint(newest)
     checkpoint_files.remove_outdated(tmp_path)
-    assert checkpoints.find(tmp_path) == newest
+    assert checkpoint_files.all_in(tmp_path)[-1] == newest
     checkpoints.save(tmp_path, 1_000, {"step": 1_000}, "")
     checkpoint_files.remove_outdated(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["000000000090", "000000001000"]
@@ -256,7 +260,7 @@ def config_of(name, **changes):
 
 def run(name, folder, *, run=SHORT, **options):
     events = []
-    options = {"run": run, "config": config_of(name), "checkpoint_folder": folder, **options}
+    options = {"run": run, "config": config_of(name), "folder": folder, **options}
     return train(agents.find(name), "CartPole-v1", on_event=events.append, **options), events
 
 
@@ -324,7 +328,7 @@ def test_a_resumed_run_continues_the_same_curve_counters_and_learner(tmp_path, n
 
 @pytest.mark.long
 def test_resuming_twice_gives_the_same_run(trained_runs):
-    path, _ = checkpoint_files.all_in(trained_runs(HALF))
+    path, _ = checkpoint_files.all_in(trained_runs(HALF) / "checkpoints")
     one, two = (run("dqn", None, run=HALF, resume=path)[0] for _ in range(2))
     assert one.learner["updates"] > 0
     assert (one.weights.flat == two.weights.flat).all()
@@ -368,7 +372,7 @@ def test_a_run_that_is_asked_to_stop_saves_between_two_turns_and_names_the_check
             agents.find("dqn"),
             "CartPole-v1",
             run=SHORT,
-            checkpoint_folder=tmp_path,
+            folder=tmp_path,
             on_event=note,
             should_stop=lambda: bool(seen),
         )
@@ -394,17 +398,17 @@ def test_learning_continues_at_once_from_the_items_of_the_checkpoint(half_traine
 def test_unreferenced_tables_are_removed_and_missing_tables_are_an_error(half_trained):
     folder = half_trained
     run("dqn", folder, run=dataclasses.replace(SHORT, max_env_steps=1_400), resume=checkpoints.find(folder))
-    assert sorted(path.name for path in folder.glob("replay-*")) == ["replay-1", "replay-2"]
+    assert sorted(path.name for path in folder.glob("checkpoints/replay-*")) == ["replay-1", "replay-2"]
     run("dqn", folder, run=SHORT, resume=checkpoints.find(folder))
-    assert sorted(path.name for path in folder.glob("replay-*")) == ["replay-3"]
-    for segment in folder.glob("replay-3/*"):
+    assert sorted(path.name for path in folder.glob("checkpoints/replay-*")) == ["replay-3"]
+    for segment in folder.glob("checkpoints/replay-3/*"):
         segment.unlink()
     with pytest.raises(CheckpointError, match=r"has its tables in .*replay-3.*, which is missing"):
         run("dqn", folder, run=dataclasses.replace(SHORT, max_env_steps=9_000), resume=checkpoints.find(folder))
 
 
 def test_damaged_tables_are_refused_with_the_file(half_trained):
-    for segment in half_trained.glob("replay-1/*.segment"):
+    for segment in half_trained.glob("checkpoints/replay-1/*.segment"):
         data = bytearray(segment.read_bytes())
         data[len(data) // 2] ^= 1
         segment.write_bytes(bytes(data))
@@ -414,7 +418,7 @@ def test_damaged_tables_are_refused_with_the_file(half_trained):
 
 @pytest.mark.parametrize("name", ["state.json", "arrays.npz", "preset.toml"])
 def test_the_error_of_a_damaged_checkpoint_names_an_intact_earlier_one(half_trained, tmp_path, name):
-    older, newest = checkpoint_files.all_in(half_trained)
+    older, newest = checkpoint_files.all_in(half_trained / "checkpoints")
     (newest / name).write_bytes(b"")
     with pytest.raises(
         CheckpointError, match=f"the earlier checkpoint {older.name} is intact: remove {newest} to continue"
@@ -429,7 +433,7 @@ def test_the_error_of_a_damaged_checkpoint_names_an_intact_earlier_one(half_trai
     (tmp_path / "away").rename(newest)
     assert (newest / name).read_bytes() == damaged
     # Where its tables are damaged it is not whole.
-    tables = half_trained / checkpoints.load(older)[checkpoints.REPLAY][0]
+    tables = half_trained / "checkpoints" / checkpoints.load(older)[checkpoints.REPLAY][0]
     tables.write_bytes(tables.read_bytes()[:-1])
     with pytest.raises(CheckpointError, match="no earlier checkpoint is intact: start again in another folder"):
         run("dqn", half_trained, resume=half_trained)
@@ -471,7 +475,7 @@ def test_folders_may_be_text_a_runs_folder_is_its_newest_checkpoint_and_nothing_
         "CartPole-v1",
         run=short,
         on_event=reported.append,
-        checkpoint_folder=str(tmp_path / "checkpoints"),
+        folder=str(tmp_path),
     )
     saved = [event.env_steps for event in reported if isinstance(event, Saved)]
     assert len(saved) == len(set(saved)) == 2, "one that was due at the end is that of the end"

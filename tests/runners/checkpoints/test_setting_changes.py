@@ -77,7 +77,7 @@ def trained_runs(tmp_path_factory):
     def run(name):
         if name not in known:
             known[name] = tmp_path_factory.mktemp(name)
-            train(**options(name, 80), checkpoint_folder=known[name])
+            train(**options(name, 80), folder=known[name])
         return known[name]
 
     return run
@@ -151,7 +151,7 @@ def test_a_run_continues_on_a_gpu_and_then_on_the_processor_with_the_state_that_
     for part in ("networks", "optimizers"):
         for network, values in before[part].items():
             np.testing.assert_equal(loaded[part][network], values)
-    on_gpu = train(**computing_on(asked, "cuda"), checkpoint_folder=tmp_path, resume=trained_runs(name))
+    on_gpu = train(**computing_on(asked, "cuda"), folder=tmp_path, resume=trained_runs(name))
     assert on_gpu.learner["updates"] > before["version"]
     assert on_gpu.topology.run.device == "cuda"
     asked["run"] = dataclasses.replace(asked["run"], max_env_steps=260)
@@ -213,10 +213,10 @@ def test_a_setting_of_another_packages_agent_may_change_if_the_agent_names_it(tr
 def test_other_intervals_of_evaluations_and_checkpoints_hold_at_once(tmp_path):
     asked = options("dqn", 500)
     rare = dataclasses.replace(asked["run"], evaluate_every=10_000, checkpoint_every=10_000)
-    train(**{**asked, "run": rare}, checkpoint_folder=tmp_path)
+    train(**{**asked, "run": rare}, folder=tmp_path)
     often = dataclasses.replace(asked["run"], evaluate_every=100, checkpoint_every=200, max_env_steps=900)
     seen = []
-    train(**{**asked, "run": often}, checkpoint_folder=tmp_path, resume=True, on_event=seen.append)
+    train(**{**asked, "run": often}, folder=tmp_path, resume=True, on_event=seen.append)
     evaluated = [round(event.point.env_steps, -1) for event in seen if isinstance(event, Evaluated)]
     assert evaluated == [600, 700, 800, 900]
     assert [round(event.env_steps, -1) for event in seen if isinstance(event, Saved)] == [600, 800, 900]

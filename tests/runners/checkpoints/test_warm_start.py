@@ -63,7 +63,7 @@ def trained_runs(tmp_path_factory):
     def run(name):
         if name not in known:
             known[name] = tmp_path_factory.mktemp(name)
-            train(**settings(name), seed=3, checkpoint_folder=known[name] / "checkpoints")
+            train(**settings(name), seed=3, folder=known[name])
         return known[name]
 
     return run
@@ -122,7 +122,7 @@ def test_a_file_gives_the_weights_that_act_and_the_rest_is_new(name, trained_run
 def test_critics_begin_with_the_running_statistics_of_a_file_which_are_the_same_in_each_network(name, tmp_path):
     """Otherwise critics would read observations as they are, and rewards would be divided by another deviation."""
     asked = settings(name) | {"environment": EnvSettings(normalise_observations=True, normalise_rewards=True)}
-    train(**asked, seed=3, checkpoint_folder=tmp_path / "checkpoints")
+    train(**asked, seed=3, folder=tmp_path)
     path = reverie.load_policy(tmp_path).save(tmp_path / "p.safetensors")
     topology = plan(seed=9, **asked)
     learner = warm_started(asked["agent"], topology, path).make_learner(

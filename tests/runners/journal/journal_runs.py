@@ -34,7 +34,7 @@ def train_here(folder, *, run=RUN, config=CONFIG, agent=DQN, stop_after=None, **
     def stop():
         return stop_after is not None and bool(steps) and steps[-1] >= stop_after
 
-    return train(agent, "CartPole-v1", run=run, config=config, checkpoint_folder=folder, should_stop=stop, **options)
+    return train(agent, "CartPole-v1", run=run, config=config, folder=folder, should_stop=stop, **options)
 
 
 class Killed(Exception):

@@ -38,7 +38,7 @@ def test_agents_with_a_queue_or_several_learners_keep_a_journal(tmp_path, name):
             "CartPole-v1",
             run=dataclasses.replace(RUN, max_env_steps=10**6),
             config=config,
-            checkpoint_folder=tmp_path,
+            folder=tmp_path,
             on_event=on_event,
             should_stop=lambda: bool(stopped),
         )
@@ -53,9 +53,9 @@ def test_a_checkpoint_of_a_run_with_a_journal_writes_no_chunk_twice(tmp_path):
     for journal in (None, "run"):
         folder = tmp_path / str(journal)
         train_here(folder, run=dataclasses.replace(RUN, replay_journal=journal, checkpoint_every=100))
-        sizes[journal] = sum(file.stat().st_size for file in folder.glob("replay-1/*.segment"))
+        sizes[journal] = sum(file.stat().st_size for file in folder.glob("checkpoints/replay-1/*.segment"))
     # The records of commits are next to the chunks, so a journal has more; a second copy of them would double it.
-    assert len(list((tmp_path / "run" / "replay-1").glob("*.checkpoint"))) == 3
+    assert len(list((tmp_path / "run" / "checkpoints" / "replay-1").glob("*.checkpoint"))) == 3
     assert sizes["run"] < 2 * sizes[None]
 
 
@@ -67,7 +67,7 @@ def test_a_journal_in_a_folder_of_its_own_is_the_runs_and_is_continued_there(tmp
     parts = [path.name for path in (tmp_path / "fast").iterdir()]
     assert len(parts) == 2
     assert all(name.startswith("dqn-CartPole-v1-seed-0-") for name in parts)
-    assert not list((tmp_path / "one").glob("replay-*"))
+    assert not list((tmp_path / "one/checkpoints").glob("replay-*"))
     # Another place is refused, the place to which the journal was moved is not.
     elsewhere = dataclasses.replace(run, replay_journal=str(tmp_path / "slow"))
     with pytest.raises(CheckpointError, match=r"has its journal in .*fast.* and this run looks for it in .*slow"):
@@ -97,7 +97,7 @@ def test_a_new_run_never_starts_with_the_journal_of_another_and_a_replaced_one_i
 def test_an_older_checkpoint_and_another_folder_take_the_tables_of_the_checkpoint(tmp_path, monkeypatch):
     run = dataclasses.replace(RUN, checkpoint_every=200)
     killed_at(tmp_path / "run", 500, monkeypatch, run=run)
-    older, newest = checkpoints.checkpoint_files.all_in(tmp_path / "run")
+    older, newest = checkpoints.checkpoint_files.all_in(tmp_path / "run/checkpoints")
     counted = [checkpoints.load(path)["replay_draws"][0]["samples"]["replay"] for path in (older, newest)]
     for source, draws in zip((older, newest), counted, strict=True):
         folder = tmp_path / f"from-{source.name}"
@@ -106,16 +106,16 @@ def test_an_older_checkpoint_and_another_folder_take_the_tables_of_the_checkpoin
         assert began["env_steps"] == int(source.name)
         assert began["replay_draws"][0]["samples"]["replay"] == draws
     # The run that they began from has its own.
-    (replay,) = (tmp_path / "run").glob("replay-*")
+    (replay,) = (tmp_path / "run/checkpoints").glob("replay-*")
     info, _ = read_journal(replay, tmp_path / "copy")
     assert info.num_inserts > int(newest.name)
     # In its own folder an older checkpoint begins a folder of its own, too.
     killed_at(tmp_path / "run", int(older.name) + 1, monkeypatch, run=run, resume=older)
-    assert (tmp_path / "run" / "replay-2").is_dir()
+    assert (tmp_path / "run" / "checkpoints" / "replay-2").is_dir()
 
 
 def test_journals_that_cannot_work_are_refused_before_anything_starts(tmp_path, monkeypatch):
-    with pytest.raises(ValueError, match="replay_journal is 'run', and there is no checkpoint_folder"):
+    with pytest.raises(ValueError, match="replay_journal is 'run', and there is no folder for the checkpoints"):
         train(DQN, "CartPole-v1", run=RUN, config=CONFIG)
     with pytest.raises(ValueError, match="replay_journal_sync is always and there is no replay_journal"):
         dataclasses.replace(RUN, replay_journal=None, replay_journal_sync="always")
@@ -129,7 +129,7 @@ def test_journals_that_cannot_work_are_refused_before_anything_starts(tmp_path, 
     without_one = dataclasses.replace(RUN, replay_journal=None)
     with pytest.raises(CheckpointError, match=r"has its tables in a journal.*--journal.*\"off\""):
         train_here(tmp_path / "run", run=without_one, resume=True)
-    shutil.rmtree(tmp_path / "run" / "replay-1")
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "replay-1")
     with pytest.raises(CheckpointError, match=r"has its journal in .*replay-1 has none"):
         train_here(tmp_path / "run", resume=True)
 
@@ -137,7 +137,7 @@ def test_journals_that_cannot_work_are_refused_before_anything_starts(tmp_path, 
 @pytest.mark.long
 def test_a_damaged_journal_is_refused_and_continues_once_it_is_repaired(tmp_path, monkeypatch):
     steps, _ = killed_at(tmp_path / "run", 300, monkeypatch)
-    folder = tmp_path / "run" / "replay-1"
+    folder = tmp_path / "run" / "checkpoints" / "replay-1"
     segment = max(folder.glob("*.segment"), key=lambda path: path.stat().st_size)
     whole = bytearray(segment.read_bytes())
     whole[len(whole) // 4] ^= 0xFF

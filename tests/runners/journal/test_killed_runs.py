@@ -190,7 +190,7 @@ def test_a_server_that_is_killed_alone_comes_back_with_what_it_had(tmp_path, mon
                 agents.find("apex-dqn").load_preset("CartPole-v1").config, learning_starts=200, samples_per_insert=8.0
             ),
             run=dataclasses.replace(RUN, max_env_steps=10**9),
-            checkpoint_folder=tmp_path,
+            folder=tmp_path,
             on_event=on_event,
             should_stop=lambda: bool(finished),
         )
@@ -207,7 +207,7 @@ def test_a_killed_run_continues_with_the_steps_of_its_journal_and_makes_the_lost
     newest = checkpoints.find(tmp_path / "run")
     before = checkpoints.load(newest)
     assert before["env_steps"] < 300 < steps
-    info, _ = read_journal(tmp_path / "run" / "replay-1", tmp_path / "copy")
+    info, _ = read_journal(tmp_path / "run" / "checkpoints" / "replay-1", tmp_path / "copy")
     assert info.num_inserts > before["env_steps"]  # more than the checkpoint's tables
     began = []
     result = train_here(tmp_path / "run", run=run, resume=True, on_event=began.append)
@@ -240,12 +240,12 @@ def test_a_killed_run_whose_replay_is_partly_on_the_disk_continues_with_every_it
         steps, _ = killed_at(tmp_path / "run", 2000, patch, run=run)
     assert seen[0].num_moved > 10
     assert seen[0].num_chunks > 5
-    info, stored = read_journal(tmp_path / "run" / "replay-1", tmp_path / "copy")
+    info, stored = read_journal(tmp_path / "run" / "checkpoints" / "replay-1", tmp_path / "copy")
     assert info.num_inserts == info.current_size >= steps - 16
     began = []
     train_here(tmp_path / "run", run=run, resume=True, on_event=began.append)
     assert began[0].env_steps == steps
-    after, stored_after = read_journal(tmp_path / "run" / "replay-1", tmp_path / "copy of the end")
+    after, stored_after = read_journal(tmp_path / "run" / "checkpoints" / "replay-1", tmp_path / "copy of the end")
     assert stored <= stored_after
     assert after.num_inserts > info.num_inserts
 
@@ -288,7 +288,7 @@ def test_the_steps_of_a_run_that_was_killed_at_its_end_leave_one_for_the_updates
     train_here(tmp_path / "run", run=dataclasses.replace(run, max_env_steps=595), resume=True, on_event=began.append)
     assert began[0].env_steps == 594
     state = checkpoints.load(checkpoints.find(tmp_path / "run"))
-    info, _ = read_journal(tmp_path / "run" / "replay-1", tmp_path / "copy")
+    info, _ = read_journal(tmp_path / "run" / "checkpoints" / "replay-1", tmp_path / "copy")
     (table,) = DQN.make_tables(describe("CartPole-v1"), CONFIG, seed=0)
     limiter = table.rate_limiter
     owed = limiter.samples_per_insert * info.num_inserts - limiter.max_diff  # what the limiter asks for at least

@@ -291,15 +291,15 @@ def runner(name, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "error", "words"),
     [
-        ({"agent": "dqn"}, TypeError, "agent is 'dqn', and must be an Agent"),
+        ({"agent": 5}, TypeError, "agent is 5, and must be an Agent"),
         ({"env_id": "NoSuch-v0"}, UnknownEnvironmentError, "no environment 'NoSuch-v0'"),
         ({"seed": "a"}, TypeError, "seed must be an int, got 'a'"),
         ({"config": {"n_step": 3}}, TypeError, "config is a dict, and apex-dqn takes a ApexDqnConfig"),
         ({"run": {"max_env_steps": 3}}, TypeError, "run is a dict, and a run takes a RunSettings"),
         ({"preset": 5}, TypeError, "preset must be a path, got 5"),
-        ({"checkpoint_folder": 5}, TypeError, "checkpoint_folder must be a path, got 5"),
+        ({"folder": 5}, TypeError, "folder must be a path, got 5"),
         ({"resume": 5}, TypeError, "resume must be a path, got 5"),
-        ({"on_event": 5}, TypeError, "on_event must be a function, got 5"),
+        ({"on_event": 5}, TypeError, "on_event must be a function, or a list of some, got 5"),
         ({"should_stop": True}, TypeError, "should_stop must be a function, got True"),
     ],
 )

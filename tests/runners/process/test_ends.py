@@ -42,7 +42,7 @@ def test_a_request_to_stop_saves_and_leaves_nothing_running(tmp_path):
             "apex-dqn",
             config=small(),
             run=ENDLESS,
-            checkpoint_folder=tmp_path,
+            folder=tmp_path,
             on_event=seen.append,
             should_stop=lambda: any(event.env_steps > 300 for event in of_kind(seen, Progress)),
         )
@@ -76,7 +76,7 @@ def test_signals_to_the_process_group_or_terminal_end_no_role_and_lose_no_update
 
     run = dataclasses.replace(ENDLESS, evaluate_every=10**9, checkpoint_every=300)
     with pytest.raises(StoppedError, match="saved as"):
-        train("dqn", config=small("dqn"), run=run, on_event=on_event, checkpoint_folder=tmp_path, should_stop=stop)
+        train("dqn", config=small("dqn"), run=run, on_event=on_event, folder=tmp_path, should_stop=stop)
     assert reported
     assert of_kind(seen, RoleRestarted) == []
 

@@ -36,7 +36,7 @@ def test_a_run_in_processes_has_the_result_of_one_process_and_either_resumes_the
     killed = []
     kill_role = process.Processes.kill
     monkeypatch.setattr(process.Processes, "kill", lambda stage, name: (killed.append(name), kill_role(stage, name)))
-    result, events = train("apex-dqn", config=small(), checkpoint_folder=tmp_path, seed=5)
+    result, events = train("apex-dqn", config=small(), folder=tmp_path, seed=5)
     assert isinstance(events[0], Started)
     assert events[-1] == Finished(result)
     config = result.topology.config

@@ -61,7 +61,7 @@ def test_a_run_survives_killed_actor_learner_evaluator_and_shard(tmp_path, num_s
             run=run,
             num_shards=num_shards,
             on_event=on_event,
-            checkpoint_folder=tmp_path / "checkpoints",
+            folder=tmp_path / "run",
             should_stop=lambda: bool(finished),
         )
     log.close()
@@ -131,7 +131,7 @@ def test_a_shard_whose_port_was_taken_restarts_at_another_and_all_roles_follow(t
             run=run,
             num_shards=num_shards,
             on_event=lambda event: (log(event), on_event(event)),
-            checkpoint_folder=tmp_path / "checkpoints",
+            folder=tmp_path / "run",
             should_stop=lambda: bool(finished),
         )
     log.close()
@@ -230,7 +230,7 @@ def test_unrolls_in_a_checkpoint_beside_those_of_the_resumed_actors_make_no_late
     """The queue of the checkpoint has two or four of six unrolls, each actor begins another, and updates take long."""
     preset = agents.find("ppo").load_preset("CartPole-v1").config
     config = dataclasses.replace(preset, num_actors=3, envs_per_actor=2, unroll_length=32, epochs=100)
-    at = {"config": config, "run": dataclasses.replace(ENDLESS, compile="off"), "checkpoint_folder": tmp_path}
+    at = {"config": config, "run": dataclasses.replace(ENDLESS, compile="off"), "folder": tmp_path}
     loops, ages = [], []
     begin = local._Loop.__post_init__
     monkeypatch.setattr(local._Loop, "__post_init__", lambda loop: (begin(loop), loops.append(loop)))

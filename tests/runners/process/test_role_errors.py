@@ -111,7 +111,7 @@ def test_a_role_that_stalls_within_a_message_is_named_and_blocks_no_other(broken
             runner="process",
             run=ENDLESS,
             on_event=on_event,
-            checkpoint_folder=tmp_path,
+            folder=tmp_path / "run",
             should_stop=lambda: bool(of_kind(seen, RoleAwaited)),
         )
     log.close()

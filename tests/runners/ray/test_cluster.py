@@ -287,7 +287,7 @@ def test_dead_roles_and_a_removed_node_are_replaced(cluster, places, tmp_path):
             run=RUN,
             num_shards=2,
             on_event=on_event,
-            checkpoint_folder=tmp_path,
+            folder=tmp_path,
             should_stop=lambda: bool(finished),
         )
     # Each of those that were killed, and all that lived on the other node, which live on this one now.
@@ -320,7 +320,7 @@ def test_a_stopped_run_on_ray_saves_and_resumes_and_releases_its_actors(cluster,
             "CartPole-v1",
             runner="ray",
             run=began,
-            checkpoint_folder=tmp_path / "run",
+            folder=tmp_path / "run",
             on_event=seen.append,
             should_stop=stop,
             **options,
@@ -330,7 +330,7 @@ def test_a_stopped_run_on_ray_saves_and_resumes_and_releases_its_actors(cluster,
     if journal is not None:
         (own,) = (tmp_path / "fast").iterdir()
         assert [path.name for path in own.iterdir()] == ["replay-1"]
-        options["checkpoint_folder"] = tmp_path / "run"
+        options["folder"] = tmp_path / "run"
     run = dataclasses.replace(began, max_env_steps=state["env_steps"] + 200)
     result = train(apex_dqn, "CartPole-v1", runner="ray", run=run, resume=caught.value.checkpoint, **options)
     assert result.env_steps >= run.max_env_steps
@@ -355,7 +355,7 @@ def test_a_run_on_ray_whose_processes_are_all_killed_continues_with_the_replay_o
         return reports
 
     def counted():
-        return sum(one["env_steps"] for one in actor_counts.load(tmp_path / "run" / "replay-1") or [])
+        return sum(one["env_steps"] for one in actor_counts.load(tmp_path / "run" / "checkpoints" / "replay-1") or [])
 
     def kill(event):
         far = isinstance(event, Progress) and len(places) == 4 and confirmed[-1:] > [300] and event.updates > 10
@@ -367,13 +367,13 @@ def test_a_run_on_ray_whose_processes_are_all_killed_continues_with_the_replay_o
     monkeypatch.setattr(on_ray.Cluster, "listen", listening)
     run = dataclasses.replace(RUN, checkpoint_every=10**9, replay_journal="run")
     config = dataclasses.replace(CONFIG, num_actors=1)
-    options = {"runner": "ray", "config": config, "checkpoint_folder": tmp_path / "run"}
+    options = {"runner": "ray", "config": config, "folder": tmp_path / "run"}
     with pytest.raises(Killed):
         train(apex_dqn, "CartPole-v1", run=run, on_event=kill, **options)
     # The learner has only the checkpoint of the start, and the journal has what the server confirmed.
     steps = counted()
     assert checkpoints.load(checkpoints.find(tmp_path / "run"))["env_steps"] < min(steps, confirmed[-1])
-    shutil.copytree(tmp_path / "run" / "replay-1", tmp_path / "copy")
+    shutil.copytree(tmp_path / "run" / "checkpoints" / "replay-1", tmp_path / "copy")
     tables = apex_dqn.make_tables(describe("CartPole-v1"), config, seed=0)
     with reverie.Server(tables, journal=reverie.Journal(tmp_path / "copy"), listen=False) as server:
         left = server.tables[0].info

@@ -1,6 +1,8 @@
 import threading
 from types import SimpleNamespace
 
+import pytest
+
 from reverie.runners.reports import calls as module
 from reverie.runners.reports.calls import BackgroundCalls, DirectCalls
 
@@ -21,7 +23,7 @@ def test_calls_of_a_thread_are_made_in_order_and_none_is_left_after_close():
 def test_a_call_that_raises_is_a_problem_and_later_calls_are_made():
     for calls in (BackgroundCalls(), DirectCalls()):
         made = []
-        calls(fails, ValueError("no such run\nand a second line"))
+        calls(fails, OSError("no such run\nand a second line"))
         if isinstance(calls, DirectCalls):
             assert calls.problem == "no such run"
             calls(made.append, 1)
@@ -32,6 +34,11 @@ def test_a_call_that_raises_is_a_problem_and_later_calls_are_made():
         calls.close(made.append, 2)
         assert made == [1, 2]
         assert calls.problem == ("no such run" if isinstance(calls, BackgroundCalls) else "No space left on device")
+
+
+def test_an_error_of_a_program_is_raised_where_a_call_is_made_at_once():
+    with pytest.raises(AttributeError, match="no attribute"):
+        DirectCalls()(fails, AttributeError("'str' object has no attribute 'mkdir'"))
 
 
 def test_a_caller_never_waits_for_a_service_that_hangs_and_what_is_left_out_is_a_problem():

@@ -62,10 +62,26 @@ def test_every_episode_is_whole_and_the_policy_sees_only_those_that_still_run(ev
     assert evaluation.num_episodes == 3
 
 
-@pytest.mark.parametrize("seeds", [[], [1] * 5])
-def test_more_seeds_than_environments_or_none_are_refused(evaluator, seeds):
-    with pytest.raises(ValueError, match=f"{len(seeds)} seeds for 4 environments"):
-        evaluator.evaluate(lambda observations: np.zeros(len(observations), np.int64), seeds)
+def test_more_seeds_than_environments_are_played_in_turns(evaluator):
+    seen = []
+
+    def policy(observations):
+        seen.append(observations[:, 0].tolist())
+        return observations[:, 0].astype(np.int64)
+
+    evaluation = evaluator.evaluate(policy, [1, 1, 2, 1, 3, 2])
+    assert seen == [[1, 1, 2, 1], [1], [3, 2], [2, 1], [1]]
+    assert evaluation.returns == (1.0, 1.0, 3.0, 1.0, 6.0, 3.0)
+    assert evaluation.seeds == (1, 1, 2, 1, 3, 2)
+
+
+def test_an_evaluation_needs_a_seed_and_an_environment_that_it_can_make(evaluator):
+    with pytest.raises(ValueError, match="seeds is empty"):
+        evaluator.evaluate(lambda observations: np.zeros(len(observations), np.int64), [])
+    with pytest.raises(TypeError, match="makes its environments itself: give the id of an environment, or the `spec`"):
+        Evaluator(gymnasium.make("CartPole-v1"), 4)
+    with pytest.raises(ValueError, match="num_envs must be at least 1, got 0"):
+        Evaluator("CartPole-v1", 0)
 
 
 def test_continuous_actions_go_to_the_environment_as_the_policy_gave_them():
@@ -151,7 +167,7 @@ def test_a_run_in_one_process_retries_a_crashed_evaluation_until_it_repeats(monk
 
     monkeypatch.setattr(Evaluator, "evaluate", breaking)
     run = RunSettings(10_000.0, 100, 100, screening_episodes=1, confirmation_episodes=1)
-    options = {"run": run, "on_event": events.append, "checkpoint_folder": tmp_path}
+    options = {"run": run, "on_event": events.append, "folder": tmp_path}
     if ends:
         with pytest.raises(EnvironmentCrashedError):
             train(dqn, "CartPole-v1", **options)
@@ -172,7 +188,7 @@ def test_a_run_that_environments_end_while_acting_saves_a_checkpoint_first(monke
 
     monkeypatch.setattr(DqnActor, "act", breaking)
     run = RunSettings(10_000.0, 100, 100, screening_episodes=1, confirmation_episodes=1)
-    options = {"run": run, "on_event": events.append, "checkpoint_folder": tmp_path}
+    options = {"run": run, "on_event": events.append, "folder": tmp_path}
     with pytest.raises(EnvironmentCrashedError):
         train(dqn, "CartPole-v1", **options)
     assert isinstance(events[-1], Saved)
@@ -210,7 +226,7 @@ def test_an_evaluation_without_an_end_is_reported_once_and_ends_when_a_stop_is_r
     monkeypatch.setattr(local, "time", Clock())
     config = dataclasses.replace(dqn.load_preset("CartPole-v1").config, learning_starts=10_000)
     run = RunSettings(None, 300, 100, screening_episodes=1, confirmation_episodes=1, evaluation_seconds=20.0)
-    options = {"run": run, "config": config, "on_event": events.append, "checkpoint_folder": tmp_path}
+    options = {"run": run, "config": config, "on_event": events.append, "folder": tmp_path}
 
     def should_stop():
         warned = any(isinstance(event, RoleAwaited) for event in events)
@@ -237,7 +253,7 @@ def test_a_stop_in_the_last_evaluation_saves_a_run_that_continues_with_it(monkey
 
     monkeypatch.setattr(Evaluator, "evaluate", counted)
     run = RunSettings(10_000.0, 100, 100, screening_episodes=1, confirmation_episodes=1)
-    options = {"run": run, "checkpoint_folder": tmp_path}
+    options = {"run": run, "folder": tmp_path}
     with pytest.raises(StoppedError) as stopped:
         train(dqn, "CartPole-v1", should_stop=lambda: len(evaluations) == 2, **options)
     assert stopped.value.env_steps >= 100

@@ -27,8 +27,8 @@ SHORT = RunSettings(
 )
 
 
-def run(folder, **options):
-    log = logs.JsonLines(folder / logs.LOG)
+def run(place, **options):
+    log = logs.JsonLines(place / logs.LOG)
     try:
         return train(agents.find("dqn"), "CartPole-v1", on_event=log, **{"run": SHORT, **options})
     finally:
@@ -61,9 +61,9 @@ def test_a_log_records_the_run_and_reads_back_as_its_curve(tmp_path):
 @pytest.mark.long
 def test_a_resumed_run_logs_each_point_once_even_after_points_beyond_its_checkpoint(tmp_path):
     folder = tmp_path / "checkpoints"
-    run(tmp_path, checkpoint_folder=folder)
+    run(tmp_path, folder=folder)
     first = logs.read(tmp_path)
-    older = min(folder.iterdir())
+    older = min((folder / "checkpoints").iterdir())
     result = run(tmp_path, resume=older, run=dataclasses.replace(SHORT, max_env_steps=1_600))
     again = logs.read(tmp_path)
     assert again.env_steps == tuple(point.env_steps for point in result.curve)

@@ -34,7 +34,7 @@ def course(*, learning_rate=1e-3, resumed=0, until=1_200):
     evaluation = Evaluation((1, 2), (30.0, 40.0))
     counts = {"inserts": 1.0, "samples": 8.0}
     yield Finished(
-        Result(topology, until, until / 50, False, evaluation, tuple(curve), counts, {"updates": 600}, {}, None)
+        Result(topology, until, until / 50, False, evaluation, tuple(curve), counts, {"updates": 600}, {}, None, None)
     )
 
 

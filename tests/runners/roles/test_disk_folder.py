@@ -68,7 +68,7 @@ def test_trials_of_one_seed_share_a_disk(tmp_path):
     def inner(event):
         if not isinstance(event, Evaluated) or (tmp_path / "second").exists():
             return
-        train(dqn, "CartPole-v1", run=run, checkpoint_folder=tmp_path / "second")
+        train(dqn, "CartPole-v1", run=run, folder=tmp_path / "second")
 
-    train(dqn, "CartPole-v1", run=run, checkpoint_folder=tmp_path / "first", on_event=inner)
+    train(dqn, "CartPole-v1", run=run, folder=tmp_path / "first", on_event=inner)
     assert {path.name.split("-")[0] for path in (tmp_path / "disk").iterdir()} == {"first", "second"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from reverie.runners.checkpoints.actor_counts import ActorCounts, with_newer_counts
 from reverie.runners.checkpoints.checkpoint_files import (
+    CHECKPOINTS,
     PRESET,
     REPLAY,
     CheckpointError,
@@ -15,41 +16,59 @@ from reverie.runners.checkpoints.checkpoint_files import (
     load,
     save,
 )
-from reverie.runners.checkpoints.earlier_runs import RunExistsError, checkpoint_to_resume, is_checkpoint
+from reverie.runners.checkpoints.earlier_runs import (
+    EarlierRun,
+    RunExistsError,
+    earlier_run,
+    is_checkpoint,
+    is_replaceable,
+    other_run,
+    run_to_resume,
+)
 from reverie.runners.checkpoints.finished_runs import is_finished, result_of
 from reverie.runners.checkpoints.replays import Replays, journal_hint, place_replays
 from reverie.runners.checkpoints.run_checkpoints import (
     load_run,
     remove_older,
+    require_agent,
     require_named_weights,
     save_run,
     table_paths,
 )
+from reverie.runners.checkpoints.run_files import RunFiles, require_folder
 from reverie.runners.checkpoints.setting_changes import ChangedSettingsError
 
 __all__ = [
+    "CHECKPOINTS",
     "PRESET",
     "REPLAY",
     "ActorCounts",
     "ChangedSettingsError",
     "CheckpointError",
+    "EarlierRun",
     "Replays",
     "RunExistsError",
+    "RunFiles",
     "any_in",
     "check",
-    "checkpoint_to_resume",
+    "earlier_run",
     "env_steps_of",
     "fallback_hint",
     "find",
     "is_checkpoint",
     "is_finished",
+    "is_replaceable",
     "journal_hint",
     "load",
     "load_run",
+    "other_run",
     "place_replays",
     "remove_older",
+    "require_agent",
+    "require_folder",
     "require_named_weights",
     "result_of",
+    "run_to_resume",
     "save",
     "save_run",
     "table_paths",

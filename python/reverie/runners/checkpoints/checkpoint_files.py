@@ -42,6 +42,8 @@ DIGITS = 12
 DRAFT, ASIDE, REMOVED = ".draft-", ".aside-", ".removed-"
 """What the names of other folders begin with: a checkpoint that is being written, one that is being replaced by another
 one of the same step, and one that is being removed. One set aside counts as long as there is no other of its step."""
+CHECKPOINTS = "checkpoints"
+"""The folder of the checkpoints in the folder of a run."""
 STATE, ARRAYS, PRESET = "state.json", "arrays.npz", "preset.toml"
 RESERVED = ("", "file", "allow_pickle")
 """Names that `np.savez` takes for its own arguments."""
@@ -183,18 +185,28 @@ def tables_of(path: Path) -> list[str]:
 
 
 def _tables_in(text: bytes) -> list[str]:
-    paths: list[str] = next(decode(value, {}) for key, value in json.loads(text)["dict"] if key == REPLAY)
+    paths: list[str] = _entry(text, REPLAY)
     return paths
+
+
+def agent_of(path: Path) -> str:
+    """The name of the agent of the checkpoint at `path`. Raises `CheckpointError`."""
+    name: str = _entry(_state_file(path / STATE)[1], "identity")["agent"]
+    return name
+
+
+def _entry(text: bytes, name: str) -> Any:
+    """One entry of a state, which has no arrays."""
+    return next(decode(value, {}) for key, value in json.loads(text)["dict"] if key == name)
 
 
 def find(path: Path) -> Path:
     """The checkpoint at `path`, or the newest one if `path` is a run's folder. Raises `CheckpointError`."""
     if (path / STATE).is_file() or (_is_name(path.name) and path.is_dir()):
         return path
-    for folder in (path / "checkpoints", path):
-        found = all_in(folder)
-        if found:
-            return found[-1]
+    found = all_in(path / CHECKPOINTS)
+    if found:
+        return found[-1]
     hint = "name a run's folder, or one of the folders in its checkpoints/"
     raise CheckpointError(path, f"is missing: {_why_none(path)}{hint}")
 
@@ -203,7 +215,9 @@ def _why_none(path: Path) -> str:
     """Why there is no checkpoint at a path, up to the next half of the sentence."""
     if not path.exists():
         return "there is no such folder; "
-    if (path / LOG).is_file() or (path / "checkpoints").is_dir():
+    if all_in(path):
+        return f"this folder has checkpoints, and is in that of their run, {path.parent}; "
+    if (path / LOG).is_file() or (path / CHECKPOINTS).is_dir():
         return "the run in this folder has not written one yet; "
     runs = sorted(one.name for one in path.iterdir() if any_in(one)) if path.is_dir() else []
     if runs:
@@ -213,7 +227,7 @@ def _why_none(path: Path) -> str:
 
 def any_in(folder: Path) -> bool:
     """Whether the run in this folder has a checkpoint."""
-    return bool(all_in(folder / "checkpoints"))
+    return bool(all_in(folder / CHECKPOINTS))
 
 
 def all_in(folder: Path) -> list[Path]:

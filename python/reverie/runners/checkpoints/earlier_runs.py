@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 from reverie import _checks
-from reverie.runners.checkpoints.checkpoint_files import ASIDE, STATE, CheckpointError, all_in, find, replays_in
+from reverie.runners.checkpoints.checkpoint_files import (
+    ASIDE,
+    CHECKPOINTS,
+    PRESET,
+    STATE,
+    CheckpointError,
+    all_in,
+    any_in,
+    check,
+    find,
+    replays_in,
+)
+from reverie.runners.reports import logs
 
 MUST = "must"
 Resume = Path | str | bool | None
@@ -15,15 +28,27 @@ checkpoint, or the folder of a run. None and False begin a new run."""
 
 
 class RunExistsError(CheckpointError):
-    """The folder for a new run's checkpoints has those of an earlier run. `.path` is the folder."""
+    """The folder for a new run has an earlier run. `.path` is the folder."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(path, reason)
         self.args = (f"folder {path} {reason}",)
 
 
-def checkpoint_to_resume(folder: Path | None, resume: Resume, *, overwrite: bool) -> Path | None:
-    """The checkpoint that a run which writes into `folder` continues; None for a new run.
+@dataclass(frozen=True)
+class EarlierRun:
+    """What a run starts from."""
+
+    checkpoint: Path | None = None
+    """None where it begins."""
+    preset: Path | None = None
+    """The settings that it takes, unless others are given."""
+    note: str = ""
+    """Why it begins instead of continuing; empty where it continues, or was not asked to."""
+
+
+def earlier_run(folder: Path | None, resume: Resume, *, overwrite: bool) -> EarlierRun:
+    """The run that one in `folder` continues; an empty one for a new run.
 
     Raises `CheckpointError` if there is none and there must be one, `RunExistsError` if there is one and neither
     `resume` nor `overwrite` names what to do with it, ValueError for arguments that exclude each other.
@@ -32,22 +57,73 @@ def checkpoint_to_resume(folder: Path | None, resume: Resume, *, overwrite: bool
         raise ValueError("overwrite replaces an earlier run and resume continues it: leave one of them out")
     if (overwrite or resume in (True, MUST)) and folder is None:
         given = "overwrite is True" if overwrite else f"resume is {resume!r}"
-        raise ValueError(f"{given}, and there is no checkpoint_folder in which the earlier run could be: set it")
-    earlier = [] if folder is None else all_in(folder)
+        raise ValueError(f"{given}, and there is no folder in which the earlier run could be: set it")
     if resume is True or resume == MUST:
         assert folder is not None
-        if not earlier and resume == MUST:
-            raise CheckpointError(folder, 'is missing, and resume is "must": resume=True begins a new run then')
-        return earlier[-1] if earlier else None
+        return run_to_resume(folder, must=resume == MUST)
     checkpoint = None if resume is None or resume is False else find(_checks.path("resume", resume))
-    elsewhere = folder is not None and (checkpoint is None or checkpoint.resolve().parent != folder.resolve())
-    if folder is not None and earlier and elsewhere and not overwrite:
-        raise RunExistsError(
-            folder,
-            "holds a run: continue it with resume=True, replace it with overwrite=True, or set another"
-            " checkpoint_folder",
-        )
-    return checkpoint
+    if folder is not None:
+        place = folder / CHECKPOINTS
+        elsewhere = checkpoint is None or checkpoint.resolve().parent != place.resolve()
+        if overwrite and not is_replaceable(folder):
+            raise ValueError(
+                f"{folder} is not the folder of a run (it has neither a run's log.jsonl nor a checkpoint), so that"
+                " overwrite=True replaces nothing: set another folder"
+            )
+        if elsewhere and not overwrite and logs.has_begun(folder):
+            raise RunExistsError(
+                folder,
+                "holds a run: continue it with resume=True, replace it with overwrite=True, or set another folder",
+            )
+    if checkpoint is None:
+        return EarlierRun()
+    check(checkpoint)  # its settings are read before all the rest
+    return EarlierRun(checkpoint, checkpoint / PRESET)
+
+
+def run_to_resume(folder: Path, *, must: bool = False) -> EarlierRun:
+    """The run in this folder, to continue. Raises `CheckpointError` for a damaged one, and if there `must` be one."""
+    if any_in(folder):
+        checkpoint = find(folder)
+        check(checkpoint)
+        return EarlierRun(checkpoint, checkpoint / PRESET)
+    if must:
+        raise CheckpointError(folder, 'is missing, and resume is "must": resume=True begins a new run then')
+    if not logs.has_begun(folder):
+        return EarlierRun(note=f"{folder} has no run yet: a new one begins")
+    preset = folder / PRESET
+    note = f"{folder} has no checkpoint yet: the run starts from the beginning"
+    return EarlierRun(preset=preset if preset.is_file() else None, note=note)
+
+
+def other_run(folder: Path, agent: str, env: str, seed: int) -> str:
+    """Which other run the log in this folder is of, and which this one is; empty if it is of none, or of this one.
+
+    A checkpoint is compared later, in full.
+    """
+    try:
+        log = logs.read(folder)
+    except (logs.LogError, OSError):
+        return ""
+    if (log.agent, log.env_id, log.seed) == (agent, env, seed):
+        return ""
+    return (
+        f"holds a run of {log.agent} on {log.env_id} with seed {log.seed}, and this one is of {agent} on {env} with"
+        f" seed {seed}"
+    )
+
+
+def is_replaceable(folder: Path) -> bool:
+    """Whether the folder is missing, empty, or that of a run. Raises `CheckpointError` as `to_replace` does."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return True
+    if to_replace(folder):
+        return True
+    try:
+        logs.read(folder)
+    except (logs.LogError, OSError):
+        return False
+    return True
 
 
 def to_replace(folder: Path) -> list[Path]:
@@ -55,14 +131,15 @@ def to_replace(folder: Path) -> list[Path]:
 
     Raises `CheckpointError` if a folder that is named like a checkpoint is none.
     """
-    found = all_in(folder)
+    place = folder / CHECKPOINTS
+    found = all_in(place)
     for one in found:
         if one.is_symlink() or not is_checkpoint(one):
             raise CheckpointError(
                 one, "is not a checkpoint of a run, so that nothing here is overwritten: move it to another folder"
             )
-    aside = [one for one in folder.glob(f"{ASIDE}*") if one not in found and is_checkpoint(one)]
-    return [*aside, *found, *replays_in(folder)] if found else []
+    aside = [one for one in place.glob(f"{ASIDE}*") if one not in found and is_checkpoint(one)]
+    return [*aside, *found, *replays_in(place)] if found else []
 
 
 def is_checkpoint(path: Path) -> bool:

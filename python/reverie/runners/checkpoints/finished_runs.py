@@ -47,6 +47,7 @@ def result_of(agent: Agent, topology: Topology, state: dict[str, Any]) -> Result
         learner=ended["learner"],
         activities=dict(account.watch.seconds),
         weights=Weights(state["weights"]["version"], flat_of(policy.module)),
+        agent=agent,
     )
 
 

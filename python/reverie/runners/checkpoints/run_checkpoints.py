@@ -11,9 +11,15 @@ from torch import nn
 from reverie.agents import named_parameters, presets
 from reverie.agents.agent import Agent
 from reverie.agents.core import Preset, Weights
-from reverie.runners.checkpoints.checkpoint_files import REPLAY, CheckpointError, load, remove_outdated, save
+from reverie.runners.checkpoints.checkpoint_files import REPLAY, CheckpointError, agent_of, load, remove_outdated, save
 from reverie.runners.checkpoints.replays import named_from, remove_replays
-from reverie.runners.checkpoints.setting_changes import changes, require_unchanged
+from reverie.runners.checkpoints.setting_changes import (
+    MUST_STAY,
+    ChangedSettingsError,
+    SettingChange,
+    changes,
+    require_unchanged,
+)
 from reverie.runners.links.messages import State
 from reverie.runners.planning.topology import Topology
 from reverie.runners.reports.run_progress import RESULT
@@ -64,6 +70,13 @@ def table_paths(answers: Sequence[State]) -> list[Path]:
     for problem in [one.problem for one in answers if one.problem]:
         raise OSError(problem)
     return [Path(str(one.tables)) for one in answers]
+
+
+def require_agent(path: Path, agent: Agent) -> None:
+    """Raise `ChangedSettingsError` if the checkpoint is of another agent: its settings are not comparable."""
+    before = agent_of(path)
+    if before != agent.name:
+        raise ChangedSettingsError(path, [SettingChange("agent", before, agent.name, MUST_STAY["agent"])])
 
 
 def load_run(resume: Path, agent: Agent, topology: Topology) -> dict[str, Any]:

@@ -67,6 +67,7 @@ def warm_started(agent: Agent, topology: Topology, source: Path) -> Agent:
     for an agent of another package whose learner has no `warm_start`.
     """
     policy = load_policy(source, agent=agent)
+    assert policy.path is not None
     acting, networks = _acting(agent, topology, policy), None
     if not is_policy_file(source) and agent.parameters is None:
         networks = load(policy.path)["learner"].get("networks")
@@ -83,6 +84,7 @@ def _acting(agent: Agent, topology: Topology, policy: TrainedPolicy) -> Weights:
     """The weights `[P]` of actors, compared by name and shape with those that this run needs."""
     own = agent.make_policy(topology.env, topology.config).module
     named = {name: one.detach().cpu().numpy() for name, one in policy.module.named_parameters()}
+    assert policy.path is not None
     load_named(policy.path, own, named, whose="this run")
     joined: Weights = flat_of(own)
     return joined

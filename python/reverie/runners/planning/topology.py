@@ -76,12 +76,18 @@ class Topology:
     compiling: CompilePlan | None = None
     """From which updates on the learner compiles them; None if it does not."""
     folder: Path | None = None
-    """Where the run's checkpoints are."""
+    """The folder of the run; None for a run that keeps nothing."""
 
     @property
     def name(self) -> str:
         """A name that no other run has which may run at the same time, and that stays when the run is resumed."""
         return name_of_run(self.folder, self.seed)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "memory": dict(self.memory)}  # a read-only view cannot be pickled
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, memory=MappingProxyType(state["memory"]))
 
     @property
     def memory_bytes(self) -> int:
@@ -207,11 +213,11 @@ def plan(
     seed, num_shards = _checks.integer("seed", seed), _checks.count("num_shards", num_shards, 1)
     env_id = id_of(env_id)
     found = agent.load_preset(env_id, None if preset is None else _checks.path("preset", preset))
-    _require_settings("environment", environment, found.environment, "a run")
+    require_settings("environment", environment, found.environment, "a run")
     env = describe(env_id, found.environment if environment is None else environment)
     agent.check(env)
-    _require_settings("config", config, found.config, agent.name)
-    _require_settings("run", run, found.run, "a run")
+    require_settings("config", config, found.config, agent.name)
+    require_settings("run", run, found.run, "a run")
     run = with_absolute_folders(found.run if run is None else run)
     require_device(agent, run, runner)
     config = with_absolute_dataset(found.config if config is None else config)
@@ -260,7 +266,8 @@ def _batches_on_their_way(topology: Topology) -> dict[str, int]:
     return {part: needs.num_learners * size for part, size in parts.items()}
 
 
-def _require_settings(name: str, given: Any, own: Any, of: str) -> None:
+def require_settings(name: str, given: Any, own: Any, of: str) -> None:
+    """Raise TypeError if the settings `given` are of another type than those of a preset, `own`."""
     if given is not None and not isinstance(given, type(own)):
         raise TypeError(
             f"{name} is a {type(given).__name__}, and {of} takes a {type(own).__name__}: change that of a preset with"

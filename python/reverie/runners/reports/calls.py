@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 
 class Calls(Protocol):
-    """Makes calls in order. An exception of a call is kept as `problem`, and never raised."""
+    """Makes calls in order. A call that fails is a `problem`, and does not end the run."""
 
     @property
     def problem(self) -> str:
@@ -24,7 +24,7 @@ class Calls(Protocol):
 
 
 class DirectCalls:
-    """Makes each call at once; for calls that are quick."""
+    """Makes each call at once; for calls that are quick, and fail with an OSError. Other errors are raised."""
 
     def __init__(self) -> None:
         self.problem = ""
@@ -34,7 +34,7 @@ class DirectCalls:
         try:
             function(*arguments)
             self.problem = ""
-        except Exception as error:
+        except OSError as error:
             self.problem = reason(error)
 
     def close(self, function: Callable[..., None], *arguments: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reverie import _checks
 from reverie.agents.core import Crash, EnvironmentCrashedError
 from reverie.agents.environments import EnvSpec, make_one
 from reverie.agents.episodes import Episodes
@@ -47,9 +48,17 @@ class Evaluator:
     """Runs evaluations in environments that it makes once. Not thread-safe."""
 
     def __init__(self, env: EnvSpec | str, num_envs: int) -> None:
-        """`env` is a description (`Topology.env`, `TrainedPolicy.spec`), or the id of an environment as it is."""
+        """`env` is a description (`Topology.env`, `TrainedPolicy.spec`), or the id of an environment as it is.
+
+        Raises TypeError for an environment: the evaluator makes its own, `num_envs` of them.
+        """
+        if not isinstance(env, EnvSpec | str):
+            raise TypeError(
+                f"env is {env!r}, and an Evaluator makes its environments itself: give the id of an environment, or the"
+                " `spec` of a policy"
+            )
         self._env = env
-        self._envs = [make_one(env) for _ in range(num_envs)]
+        self._envs = [make_one(env) for _ in range(_checks.count("num_envs", num_envs, 1))]
 
     def evaluate(
         self,
@@ -57,16 +66,27 @@ class Evaluator:
         seeds: Sequence[int],
         meanwhile: Callable[[], object] = lambda: None,
     ) -> Evaluation:
-        """Play one episode per seed in lockstep; `policy` gets the observations of running episodes, `[n, ...]`.
+        """Play one episode per seed, as many at a time in lockstep as there are environments.
 
-        A policy with a state (`agents.core.RecurrentPolicy`) begins each episode with a new one. `meanwhile` is called
-        before every step; it may raise, which ends the evaluation.
+        `policy` gets the observations of running episodes, `[n, ...]`. A policy with a state
+        (`agents.core.RecurrentPolicy`) begins each episode with a new one. `meanwhile` is called before every step; it
+        may raise, which ends the evaluation.
 
-        Raises ValueError for no seeds or more than environments, and `EnvironmentCrashedError` if an environment
-        raises, with the episode's seed and step (0: its reset); all environments are made again then.
+        Raises ValueError for no seeds, and `EnvironmentCrashedError` if an environment raises, with the episode's seed
+        and step (0: its reset); all environments are made again then.
         """
-        if not 0 < len(seeds) <= len(self._envs):
-            raise ValueError(f"{len(seeds)} seeds for {len(self._envs)} environments; give 1 to {len(self._envs)}")
+        seeds, together = tuple(seeds), len(self._envs)
+        if not seeds:
+            raise ValueError("seeds is empty: give one for each episode")
+        returns: list[float] = []
+        for first in range(0, len(seeds), together):
+            returns += self._play(policy, seeds[first : first + together], meanwhile)
+        return Evaluation(seeds, tuple(returns))
+
+    def _play(
+        self, policy: Callable[[NDArray[Any]], NDArray[Any]], seeds: Sequence[int], meanwhile: Callable[[], object]
+    ) -> list[float]:
+        """The returns of episodes that are played together, one in each environment."""
         observations = []
         for env, seed in zip(list(self._envs), seeds, strict=False):
             try:
@@ -89,7 +109,7 @@ class Evaluator:
                 if not (terminated or truncated):
                     still.append(i)
             running = still
-        return Evaluation(tuple(seeds), tuple(returns))
+        return returns
 
     def _crashed(self, seed: int, step: int, error: Exception) -> EnvironmentCrashedError:
         """Make all environments again; returns the error to raise."""

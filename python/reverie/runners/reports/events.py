@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from reverie._picklable import Picklable
+from reverie.agents.agent import Agent
 from reverie.agents.core import CompileNote, Crash, Weights
+from reverie.agents.policies import TrainedPolicy, TrainingRun
 from reverie.runners.planning.topology import Topology
 from reverie.runners.reports.evaluation import Evaluation
 
@@ -64,7 +69,10 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a run. `weights` are the last ones; `evaluation` is theirs, on the confirmation seeds."""
+    """The result of a run. `weights` are the last ones; `evaluation` is theirs, on the confirmation seeds.
+
+    It can be pickled if the agent can, whose functions are pickled by name.
+    """
 
     topology: Topology
     env_steps: int
@@ -79,6 +87,31 @@ class Result:
     activities: Mapping[str, float]
     """Seconds by activity; the rest of `seconds` is the loop itself."""
     weights: Weights
+    agent: Agent
+
+    @cached_property
+    def policy(self) -> TrainedPolicy:
+        """The policy with the last weights, as `reverie.load_policy` loads that of a run: `result.policy.save(path)`.
+
+        It belongs to one thread; its sampled actions are those of the seed 0.
+        """
+        topology = self.topology
+        policy = self.agent.make_policy(topology.env, topology.config)
+        policy.load(Weights(self.weights.version, self.weights.flat.copy()))
+        run = TrainingRun(topology.seed, self.env_steps, self.weights.version, topology.run.target_return)
+        return TrainedPolicy(
+            agent=self.agent,
+            reference=self.agent.name,
+            spec=topology.env,
+            config=topology.config,
+            run=run,
+            policy=policy,
+            path=None,
+            rng=np.random.default_rng(0),
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "policy"}
 
 
 @dataclass(frozen=True)
@@ -97,6 +130,16 @@ class NotSaved:
 
     env_steps: int
     path: Path
+    reason: str
+
+
+@dataclass(frozen=True)
+class LogNotWritten:
+    """A log of the run could not be written, and lacks what it was given; reported once, and training continues."""
+
+    env_steps: int
+    name: str
+    """Its path, or the name of a service."""
     reason: str
 
 
@@ -185,6 +228,7 @@ Event = (
     | Evaluated
     | Saved
     | NotSaved
+    | LogNotWritten
     | RoleRestarted
     | ShardMoved
     | RoleAwaited

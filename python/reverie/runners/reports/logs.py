@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from reverie import _checks
 from reverie._picklable import Picklable
 from reverie.runners.reports.events import (
     EnvironmentRestarted,
     Evaluated,
     Event,
     Finished,
+    LogNotWritten,
     NotSaved,
     PageOpened,
     Progress,
@@ -58,7 +60,8 @@ class JsonLines:
     the next line that fits there is a line `not written` with the number of lines left out.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | str) -> None:
+        path = _checks.path("path", path)
         self.path, self.name = path, str(path)
         self._sparse = SparseEvents()
         self._unwritten = 0
@@ -160,6 +163,8 @@ def as_line(event: Event) -> dict[str, Any]:
             return {"event": "saved", **vars(event), "path": str(event.path)}
         case NotSaved():
             return {"event": "not saved", **vars(event), "path": str(event.path)}
+        case LogNotWritten():
+            return {"event": "log not written", **vars(event)}
         case RoleRestarted():
             return {"event": "role restarted", **vars(event)}
         case ShardMoved():
@@ -221,8 +226,9 @@ class RunLog:
     """The settings of the agent, and of the environment where they differ from the defaults."""
 
 
-def read(path: Path) -> RunLog:
+def read(path: Path | str) -> RunLog:
     """Read the log of a run from its folder or its file. Raises `LogError`."""
+    path = _checks.path("path", path)
     file = path / LOG if path.is_dir() else path
     if not file.is_file():
         raise LogError(file, "does not exist: name a run's folder, or a log.jsonl")

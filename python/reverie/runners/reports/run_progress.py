@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from reverie.agents.agent import Agent
 from reverie.agents.core import Stopwatch, Weights
 from reverie.runners.planning.topology import Topology
 from reverie.runners.reports.evaluation import Evaluation
@@ -116,7 +117,12 @@ class RunProgress:
         }
 
     def result(
-        self, evaluation: Evaluation, learner: Mapping[str, float], figures: Mapping[str, float], weights: Weights
+        self,
+        agent: Agent,
+        evaluation: Evaluation,
+        learner: Mapping[str, float],
+        figures: Mapping[str, float],
+        weights: Weights,
     ) -> Result:
         """The result of the run, at its end."""
         return Result(
@@ -130,6 +136,7 @@ class RunProgress:
             learner=learner,
             activities=dict(self.watch.seconds),
             weights=weights,
+            agent=agent,
         )
 
     def state_dict(self) -> dict[str, Any]:

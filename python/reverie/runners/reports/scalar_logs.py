@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from reverie import _checks
 from reverie.runners.reports.calls import BackgroundCalls, Calls, DirectCalls
 from reverie.runners.reports.events import Evaluated, Event, Finished, Progress, Result, Started
 from reverie.runners.reports.sinks.mlflow_run import MLflowSink
@@ -135,7 +136,8 @@ class TensorBoard(ScalarLog):
     A record for which the disk has no room is left out whole.
     """
 
-    def __init__(self, folder: Path, *, purge_after: int | None = None) -> None:
+    def __init__(self, folder: Path | str, *, purge_after: int | None = None) -> None:
+        folder = _checks.path("folder", folder)
         super().__init__(TensorBoardSink(folder, purge_after=purge_after), str(folder), DirectCalls())
 
     def _begin(self, run: RunDescription) -> None:
@@ -145,14 +147,16 @@ class TensorBoard(ScalarLog):
 class WeightsAndBiases(ScalarLog):
     """A log for Weights & Biases of the run in `folder`. Raises what `WandbSink` raises."""
 
-    def __init__(self, folder: Path, *, project: str = "", tags: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Path | str, *, project: str = "", tags: Sequence[str] = ()) -> None:
+        folder = _checks.path("folder", folder)
         super().__init__(WandbSink(folder, project=project, tags=tags), "wandb", BackgroundCalls())
 
 
 class MLflow(ScalarLog):
     """A log for MLflow of the run in `folder`. Raises what `MLflowSink` raises."""
 
-    def __init__(self, folder: Path, *, experiment: str = "", tags: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Path | str, *, experiment: str = "", tags: Sequence[str] = ()) -> None:
+        folder = _checks.path("folder", folder)
         super().__init__(MLflowSink(folder, experiment=experiment, tags=tags), "mlflow", BackgroundCalls())
 
 

@@ -389,6 +389,6 @@ class Supervisor:
         self._end([*self._roles.learners, EVALUATOR])
         self._end(self._roles.all_shards)
         self._emit(self._progress())
-        result = account.result(confirmation, self._metrics(), self._latest.figures(), held)
+        result = account.result(self._agent, confirmation, self._metrics(), self._latest.figures(), held)
         self._emit(Finished(result))
         return result

@@ -42,9 +42,12 @@ class TensorBoardSink:
         self._opened().add_text(step, "result", _table("result", summary))
 
     def add_file(self, step: int, path: Path) -> None:
-        """Write a PNG as a picture; TensorBoard shows no other files."""
+        """Write a PNG as a picture; TensorBoard shows no other files. Raises OSError, also for a damaged picture."""
         if path.suffix.lower() == ".png":
-            self._opened().add_png(step, path.stem, path.read_bytes())
+            try:
+                self._opened().add_png(step, path.stem, path.read_bytes())
+            except ValueError as error:
+                raise OSError(str(error)) from error
 
     def close(self, outcome: Outcome) -> None:
         """Close the file; idempotent."""

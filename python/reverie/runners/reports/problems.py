@@ -1,0 +1,99 @@
+"""Problems of a run as its events report them, in words, and the events' way to the callbacks of a run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from reverie.runners.reports.events import (
+    EnvironmentRestarted,
+    Event,
+    LogNotWritten,
+    NotSaved,
+    RoleAwaited,
+    RoleRestarted,
+    Saved,
+    ShardMoved,
+    UpdatesCompiled,
+)
+
+OnEvent = Callable[[Event], None] | Sequence[Callable[[Event], None]] | None
+"""One callback, several, or none."""
+_LOG = logging.getLogger("reverie")
+
+
+def problem_of(event: Event) -> str:
+    """The problem that an event reports, as one sentence for people; empty if it reports none."""
+    match event:
+        case NotSaved(env_steps, path, reason):
+            return f"no checkpoint at {env_steps:,} steps: {reason} ({path}); training continues"
+        case Saved(env_steps, _, not_removed) if not_removed:
+            return f"what the checkpoint at {env_steps:,} steps replaces was not removed: {not_removed}"
+        case LogNotWritten(_, name, reason):
+            return f"{name} is no longer written: {reason}; training continues"
+        case RoleRestarted(env_steps, role, reason, resumed_from):
+            return f"{role} ended ({reason}) and was restarted from {resumed_from} ({env_steps:,} steps)"
+        case ShardMoved(env_steps, role, before, now, followed_by):
+            restarted = f"; restarted for it: {', '.join(followed_by)}" if followed_by else ""
+            return f"{role} moved from {before} to {now}{restarted} ({env_steps:,} steps)"
+        case RoleAwaited(env_steps, role, seconds, reason, begun):
+            lacks = f": it {reason}" if reason else "" if begun else ", which is slow to start"
+            waits = f"{role} has not reported" if begun else f"waiting for {role}"
+            return f"{waits} for {seconds:.0f} s{lacks} ({env_steps:,} steps)"
+        case UpdatesCompiled(_, note) if note.reason:
+            return f"updates are not compiled: {note.reason}"
+        case EnvironmentRestarted(env_steps, crash):
+            where = f"at step {crash.step} from seed {crash.seed}"
+            return f"{crash.env_id} raised {where}, and was created again ({env_steps:,} steps): {crash.error}"
+    return ""
+
+
+class Reporting:
+    """Passes the events of a run to its callbacks, in order, and logs the problems that they report.
+
+    A callback with a true attribute `shows_problems`, such as that of `reverie train`, shows them itself. A callback
+    that is a log (`logs.Log`) and no longer writes is reported once, as `LogNotWritten`.
+    """
+
+    def __init__(self, callbacks: Sequence[Callable[[Event], None]]) -> None:
+        self._callbacks = tuple(callbacks)
+        self._shown = any(getattr(one, "shows_problems", False) for one in self._callbacks)
+        self._failed: set[int] = set()
+
+    def __call__(self, event: Event) -> None:
+        """Pass one event on. Raises what a callback raises."""
+        problem = "" if self._shown else problem_of(event)
+        if problem:
+            _LOG.warning("%s", problem)
+        for index, callback in enumerate(self._callbacks):
+            callback(event)
+            reason = _problem_of_log(callback)
+            if reason and index not in self._failed:
+                self._failed.add(index)
+                self(LogNotWritten(env_steps_of(event), callback.name, reason))  # type: ignore[attr-defined]
+
+
+def callbacks_of(on_event: OnEvent) -> tuple[Callable[[Event], None], ...]:
+    """The callbacks of the argument `on_event`. Raises TypeError."""
+    if on_event is None:
+        return ()
+    if callable(on_event):
+        return (on_event,)
+    several: Any = on_event
+    if not isinstance(several, Sequence) or not all(map(callable, several)):
+        raise TypeError(f"on_event must be a function, or a list of some, got {on_event!r}")
+    return tuple(several)
+
+
+def env_steps_of(event: Any) -> int:
+    """The environment steps at which an event was reported."""
+    for part in ("point", "result"):
+        event = getattr(event, part, event)
+    steps: int = event.env_steps
+    return steps
+
+
+def _problem_of_log(callback: Any) -> str:
+    problem = getattr(callback, "problem", "")
+    return problem if isinstance(problem, str) and isinstance(getattr(callback, "name", None), str) else ""
