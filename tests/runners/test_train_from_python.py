@@ -71,9 +71,9 @@ def test_keywords_change_single_settings_of_the_objects_that_are_given():
         ({"lr": 1e-3}, "has no setting 'lr'; did you mean learning_rate?"),
         ({"total_timesteps": 100}, "has no setting 'total_timesteps'; did you mean max_env_steps?"),
         ({"on_events": print}, "has no setting 'on_events'; did you mean on_event?"),
-        ({"batch_size": "many"}, r"\[agent\] batch_size is 'many', and must be int"),
+        ({"batch_size": "many"}, r"\[agent\] batch_size is 'many', and must be an int"),
         ({"hidden": 64}, r"\[agent\] hidden is 64, and must be a list of integers"),
-        ({"batch_size": None}, r"\[agent\] batch_size is None, and must be int"),
+        ({"batch_size": None}, r"\[agent\] batch_size is None, and must be an int"),
         ({"discount": 2.0}, "with discount=2.0: discount is 2.0"),
     ],
 )
