@@ -61,11 +61,43 @@ impl Finished {
     }
 }
 
-/// Withdraws a waiting request.
+/// A waiting request, and how it is withdrawn.
 pub(super) struct Cancel {
-    pub(super) sender: oneshot::Sender<()>,
+    /// `None` if it cannot be withdrawn, or was.
+    sender: Option<oneshot::Sender<()>>,
     /// Of a request for draws.
     pub(super) drawing: Option<Arc<Drawing>>,
+    /// True if executing the request again would have a second effect: it stays known until its reply is remembered.
+    pub(super) has_effect: bool,
+}
+
+impl Cancel {
+    /// For a request that leaves nothing behind when it is withdrawn.
+    pub(super) fn new(sender: oneshot::Sender<()>) -> Self {
+        Self { sender: Some(sender), drawing: None, has_effect: false }
+    }
+
+    /// For a request for draws.
+    pub(super) fn of_draws(sender: oneshot::Sender<()>, drawing: Arc<Drawing>) -> Self {
+        Self { drawing: Some(drawing), ..Self::new(sender) }
+    }
+
+    /// For a change that is done and waits for its commit.
+    pub(super) fn of_change(sender: oneshot::Sender<()>) -> Self {
+        Self { has_effect: true, ..Self::new(sender) }
+    }
+
+    /// For a request that finishes whether its client waits for it or not.
+    pub(super) fn never() -> Self {
+        Self { sender: None, drawing: None, has_effect: true }
+    }
+
+    /// Withdraws the request. If it finishes at this moment, its outcome follows.
+    pub(super) fn withdraw(&mut self) {
+        if let Some(sender) = self.sender.take() {
+            let _ = sender.send(());
+        }
+    }
 }
 
 /// A waiting request for draws.
@@ -97,7 +129,7 @@ pub(super) struct Session {
     pub(super) link: Option<Link>,
     pub(super) memory: Memory,
     pub(super) waiting: FuturesUnordered<Later<Finished>>,
-    /// The cancels of waiting requests, by number.
+    /// The waiting requests, by number.
     pub(super) cancels: HashMap<u64, Cancel>,
     /// Counts the connections: leased draws for an earlier one are not sent.
     pub(super) connection: u64,
@@ -233,9 +265,12 @@ impl Session {
             Some(Asked::Insert(insert)) => self.insert(insert),
             Some(Asked::Request(request)) => self.request(request),
             Some(Asked::Cancel(proto::Cancel { id, insert })) => {
-                match self.cancels.remove(&id) {
-                    // If the request finishes at this moment, its outcome follows.
-                    Some(cancel) => _ = cancel.sender.send(()),
+                match self.cancels.get_mut(&id) {
+                    Some(cancel) if cancel.has_effect => cancel.withdraw(),
+                    Some(cancel) => {
+                        cancel.withdraw();
+                        self.cancels.remove(&id);
+                    }
                     None if insert && self.inserts.is_asked_for(id) => {}
                     None if insert => self.withdraw_insert(id),
                     None => self.withdraw_answer(id),

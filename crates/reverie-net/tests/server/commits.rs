@@ -103,6 +103,17 @@ async fn a_change_that_is_withdrawn_before_its_commit_is_answered_by_a_deadline_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_change_that_is_withdrawn_before_its_commit_and_asked_for_again_is_done_once() {
+    let (host, journal) = Full::host(vec![table("a")], Limits::default());
+    let mut session = host.session(1).await;
+    let id = session.ask(request::Body::Reset("a".to_owned()), None);
+    session.send.send(message(Asked::Cancel(proto::Cancel { id, insert: false }))).unwrap();
+    session.ask_again(id, request::Body::Reset("a".to_owned()), None);
+    session.settle().await;
+    assert_eq!(journal.num_barriers(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn draws_that_use_items_up_before_a_commit_are_sent_with_a_deadline_that_says_so() {
     let (host, journal) = Full::host(vec![queue("a", 10)], Limits::default());
     let mut session = host.session(1).await;

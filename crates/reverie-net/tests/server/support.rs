@@ -81,7 +81,17 @@ impl Host {
 
     pub fn with(tables: Vec<TableOptions>, options: Options) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let tables = Arc::new(Tables::new(tables, None, &clock, 7).unwrap());
+        Self::of(Tables::new(tables, None, &clock, 7).unwrap(), options)
+    }
+
+    /// Without tables, as for a page that shows runs of other processes.
+    pub fn without_tables() -> Self {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        Self::of(Tables::none(&clock).unwrap(), options())
+    }
+
+    fn of(tables: Tables, options: Options) -> Self {
+        let tables = Arc::new(tables);
         let server = Server::start(Arc::clone(&tables), options).unwrap();
         Self { tables, server }
     }

@@ -138,9 +138,8 @@ impl Session {
     /// it later, and the insert is new here.
     fn keep_to_credit(&mut self) {
         for id in self.inserts.leave_behind(self.credit.granted()) {
-            if let Some(cancel) = self.cancels.remove(&id) {
-                // If the receiver is gone, the insert is done.
-                let _ = cancel.sender.send(());
+            if let Some(mut cancel) = self.cancels.remove(&id) {
+                cancel.withdraw();
             }
         }
     }
@@ -160,7 +159,7 @@ impl Session {
         // Without a session no client asks for it again.
         let ticket = if self.id.is_none() { ticket.withdrawn_on_drop() } else { ticket };
         let (sender, cancel) = oneshot::channel();
-        self.cancels.insert(id, Cancel { sender, drawing: None });
+        self.cancels.insert(id, Cancel::new(sender));
         self.waiting.push(Box::pin(async move {
             let mut patience = Patience::new(None, cancel);
             match wait(&table, ticket, &mut patience, true).await {

@@ -45,7 +45,7 @@ impl Session {
         let consumes = |cancel: &Cancel| cancel.drawing.as_ref().is_some_and(|drawing| drawing.consumes());
         let consuming = self.cancels.extract_if(|_, cancel| consumes(cancel));
         // A request that finishes at this moment ignores this; see `finished`.
-        consuming.for_each(|(_, cancel)| _ = cancel.sender.send(()));
+        consuming.for_each(|(_, mut cancel)| cancel.withdraw());
         self.link.iter_mut().for_each(Link::forget_planned);
         std::mem::take(&mut self.ready).into_iter().for_each(|answer| self.discard(answer));
     }
@@ -68,9 +68,9 @@ impl Session {
 
     /// Takes back the draws of a request, in whatever state it is.
     fn take_back(&mut self, id: u64) {
-        if let Some(cancel) = self.cancels.remove(&id) {
+        if let Some(mut cancel) = self.cancels.remove(&id) {
             self.unwanted.insert(id);
-            let _ = cancel.sender.send(());
+            cancel.withdraw();
         }
         if self.ready.front().is_some_and(|answer| answer.id == id) {
             self.link.iter_mut().for_each(Link::forget_planned);

@@ -122,7 +122,7 @@ impl Session {
             self.spans.waits(id, waits::sample(&traced, self.shared.tables.journal().is_some()));
         }
         let drawing = Arc::new(drawing);
-        self.cancels.insert(id, Cancel { sender, drawing: Some(Arc::clone(&drawing)) });
+        self.cancels.insert(id, Cancel::of_draws(sender, Arc::clone(&drawing)));
         let drawn = drawn.map(move |answer| {
             Finished::Draws(Answer { asked_bytes: asked, stopwatch: Some(stopwatch), ..answer }, drawing)
         });
@@ -174,7 +174,7 @@ impl Session {
             return self.reply(reply_with(tally), false);
         }
         let (sender, cancel) = oneshot::channel();
-        self.cancels.insert(id, Cancel { sender, drawing: None });
+        self.cancels.insert(id, Cancel::new(sender));
         self.waiting.push(Box::pin(async move {
             let mut patience = Patience::new(timeout, cancel);
             // The table's state at the deadline is an answer, too.
@@ -220,8 +220,7 @@ impl Session {
             let error = Error::InvalidArgument("this server has no checkpointer; give it one at its start".to_owned());
             return self.reply(refusal(id, &error), false);
         };
-        let (sender, _) = oneshot::channel();
-        self.cancels.insert(id, Cancel { sender, drawing: None });
+        self.cancels.insert(id, Cancel::never());
         let taken = checkpoints.ask();
         self.waiting.push(Box::pin(async move {
             let reply = match taken.await {
@@ -235,9 +234,12 @@ impl Session {
     /// Answers once the journal is on the disk.
     fn durable(&mut self, id: u64, later: bool, timeout: Option<Duration>, stopwatch: Stopwatch) {
         let ticket = self.shared.tables.durable(!later);
-        let Some(table) = self.shared.tables.iter().next().cloned() else { return };
+        let Some(table) = self.shared.tables.iter().next().cloned() else {
+            let reason = "this server has no tables, and so nothing that could become durable".to_owned();
+            return self.reply(refusal(id, &Error::InvalidArgument(reason)), false);
+        };
         let (sender, cancel) = oneshot::channel();
-        self.cancels.insert(id, Cancel { sender, drawing: None });
+        self.cancels.insert(id, Cancel::new(sender));
         self.spans.waits(id, waits::journal());
         let shared = Arc::clone(&self.shared);
         self.waiting.push(Box::pin(async move {
