@@ -19,7 +19,7 @@ use super::delivery::Link;
 use super::inserts::Inserts;
 use super::latencies::{Stopwatch, Transport};
 use super::later::Later;
-use super::memory::{MOST_REMEMBERED, Memory, Outcome};
+use super::outcomes::{MOST_REMEMBERED, Outcome, Outcomes};
 use super::samples::Answer;
 use super::shared::{Busy, Credit, SessionId, Shared, Undrained};
 use super::spans::OpenSpans;
@@ -28,7 +28,7 @@ use crate::items::{Episodes, Released};
 use crate::proto::client_message::Body as Asked;
 use crate::proto::server_message::Body;
 use crate::proto::{self, ClientMessage, ServerMessage};
-use crate::way::server::Way;
+use crate::transport::server::Way;
 use futures_util::stream::FuturesUnordered;
 use reverie_core::table::{Arrivals, Keys, Lease, SharedTable};
 use reverie_core::{Error, Result};
@@ -65,7 +65,7 @@ impl Finished {
 pub(super) struct Cancel {
     /// `None` if it cannot be withdrawn, or was.
     sender: Option<oneshot::Sender<()>>,
-    /// Of a request for draws.
+    /// Set for a request for draws.
     pub(super) drawing: Option<Arc<Drawing>>,
     /// True if executing the request again would have a second effect: it stays known until its reply is remembered.
     pub(super) has_effect: bool,
@@ -127,7 +127,7 @@ pub(super) struct Session {
     pub(super) id: Option<SessionId>,
     arrivals: mpsc::Receiver<Box<dyn Way>>,
     pub(super) link: Option<Link>,
-    pub(super) memory: Memory,
+    pub(super) outcomes: Outcomes,
     pub(super) waiting: FuturesUnordered<Later<Finished>>,
     /// The waiting requests, by number.
     pub(super) cancels: HashMap<u64, Cancel>,
@@ -145,7 +145,7 @@ pub(super) struct Session {
     pub(super) episodes: Arc<Episodes>,
     pub(super) credit: Credit,
     pub(super) charge: Charge,
-    /// What is shown of the client; of a session without a name it is shown nowhere.
+    /// The figures shown of the client; those of a session without a name are not shown.
     pub(super) figures: Arc<ClientFigures>,
     /// The spans of its requests that belong to a trace.
     pub(super) spans: OpenSpans,
@@ -184,7 +184,7 @@ impl Session {
             id,
             arrivals,
             link: None,
-            memory: Memory::restored(done, leases),
+            outcomes: Outcomes::restored(done, leases),
             waiting: FuturesUnordered::new(),
             cancels: HashMap::new(),
             connection: 0,
@@ -231,7 +231,7 @@ impl Session {
 
     /// True if nothing would be lost with the session.
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.ready.is_empty() && self.memory.len() == 0
+        self.waiting.is_empty() && self.ready.is_empty() && self.outcomes.len() == 0
     }
 
     fn receive(&mut self, message: ClientMessage) -> Result<()> {
@@ -244,9 +244,9 @@ impl Session {
         if let Some(received) = &message.received {
             let numbers = |bytes| convert::numbers::decode::<u64>(bytes, "numbers of requests");
             let ids = numbers(&received.ids)?;
-            self.memory.received(received.below, &ids);
+            self.outcomes.received(received.below, &ids);
             if received.before > 0 {
-                self.memory.received_but(received.before, &numbers(&received.open)?);
+                self.outcomes.received_but(received.before, &numbers(&received.open)?);
             }
             self.take_all_back(&numbers(&received.returned)?)?;
             if let Some(id) = &self.id {
@@ -261,7 +261,7 @@ impl Session {
         }
         match message.body {
             None => Ok(()),
-            Some(Asked::Hello(_) | Asked::Proof(_)) => Err(Error::Protocol("a second hello".to_owned())),
+            Some(Asked::Hello(_) | Asked::Proof(_)) => Err(Error::Protocol("a second hello arrived".to_owned())),
             Some(Asked::Insert(insert)) => self.insert(insert),
             Some(Asked::Request(request)) => self.request(request),
             Some(Asked::Cancel(proto::Cancel { id, insert })) => {
@@ -279,7 +279,7 @@ impl Session {
             }
             Some(Asked::Leave(proto::Leave {})) => {
                 self.end_consuming();
-                self.memory.end_leases();
+                self.outcomes.end_leases();
                 self.lose_link();
                 return Ok(());
             }
@@ -287,9 +287,9 @@ impl Session {
                 self.link.as_mut().map_or(Ok(()), |link| link.way.slot_wanted(wanted.size_bytes))
             }
         }?;
-        match self.memory.len() <= MOST_REMEMBERED {
+        match self.outcomes.len() <= MOST_REMEMBERED {
             true => Ok(()),
-            false => Err(Error::Protocol(format!("more than {MOST_REMEMBERED} outcomes that were never received"))),
+            false => Err(Error::Protocol(format!("more than {MOST_REMEMBERED} outcomes were never acknowledged"))),
         }
     }
 
@@ -317,7 +317,7 @@ impl Session {
     /// Sends a reply. `keep`: executing the request again would have a second effect.
     pub(super) fn reply(&mut self, reply: proto::Reply, keep: bool) {
         if keep {
-            self.memory.done(reply.id, Outcome::Reply(Box::new(reply.clone())));
+            self.outcomes.done(reply.id, Outcome::Reply(Box::new(reply.clone())));
         }
         self.end_span(&reply);
         self.send(Body::Reply(reply));

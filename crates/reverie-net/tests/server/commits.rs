@@ -4,7 +4,7 @@ use crate::resume::{again, until};
 use crate::support::*;
 use reverie_core::chunk::Chunk;
 use reverie_core::error::Result;
-use reverie_core::table::{Desk, Durable, JournalInfo, Promise, Ticket};
+use reverie_core::table::{Durable, JournalInfo, Promise, RequestHolder, Ticket};
 use reverie_net::proto::client_message::Body as Asked;
 use reverie_net::proto::error_detail::Kind;
 use reverie_net::proto::server_message::Body;
@@ -19,7 +19,7 @@ struct Full(Mutex<Vec<Promise<()>>>);
 /// Its barriers end with its tables.
 struct Stays;
 
-impl Desk<()> for Stays {
+impl RequestHolder<()> for Stays {
     fn withdraw(&self, _: u64) -> Option<()> {
         None
     }

@@ -47,8 +47,13 @@ pub fn table(name: &str) -> TableOptions {
 }
 
 /// Each item once, in order.
+/// Inserts wait while so many items are not sampled yet.
+pub fn queue_limiter(size: u64) -> Limiter {
+    Limiter::new(1.0, 1, 0.0, size as f64).unwrap()
+}
+
 pub fn queue(name: &str, max_size: u64) -> TableOptions {
-    TableOptions { max_times_sampled: 1, limiter: Limiter::queue(max_size).unwrap(), ..table(name) }
+    TableOptions { max_times_sampled: 1, limiter: queue_limiter(max_size), ..table(name) }
 }
 
 pub fn limited(limits: Limits) -> Options {
