@@ -11,11 +11,13 @@ const FACTOR: usize = 128;
 const BESIDE: usize = 64 << 10;
 
 /// Panics if it does not hold for this input. `taken` gives the bytes of memory that a function took at once.
-pub fn check(input: &[u8], taken: impl FnOnce(&mut dyn FnMut()) -> usize) {
+/// True if the input is a message.
+pub fn check(input: &[u8], taken: impl FnOnce(&mut dyn FnMut()) -> usize) -> bool {
     let mut decoded = None;
     let taken = taken(&mut || decoded = Some(head::decode::<ClientMessage>(input)));
     assert!(taken <= FACTOR * input.len() + BESIDE, "{taken} bytes for {}", input.len());
     let is_decoded = decoded.is_some_and(|decoded| decoded.is_ok());
     // An input is shorter than the longest head.
     assert!(input.len() > head::MAX_HEAD_BYTES || is_decoded == ClientMessage::decode(input).is_ok());
+    is_decoded
 }

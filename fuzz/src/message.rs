@@ -5,11 +5,13 @@ use reverie_net::convert::{batch, error, table};
 use reverie_net::head;
 use reverie_net::proto::{ClientMessage, ServerMessage, reply, request, server_message};
 
-/// Panics if it does not hold for this input.
-pub fn check(input: &[u8]) {
+/// Panics if it does not hold for this input. True if the input is a message of a client or of a server.
+pub fn check(input: &[u8]) -> bool {
+    let mut decoded = false;
     if let Ok(message) = head::decode::<ClientMessage>(input) {
         let again = head::decode::<ClientMessage>(&message.encode_to_vec()[..]).expect("it was just encoded");
         assert_eq!(again.encode_to_vec(), message.encode_to_vec());
+        decoded = true;
         if let Some(reverie_net::proto::client_message::Body::Request(request)) = message.body {
             match request.body {
                 Some(request::Body::Sample(sample)) => drop(batch::decode_reading(sample.reading)),
@@ -21,7 +23,7 @@ pub fn check(input: &[u8]) {
     if let Ok(message) = ServerMessage::decode(input) {
         let again = ServerMessage::decode(&message.encode_to_vec()[..]).expect("it was just encoded");
         assert_eq!(again.encode_to_vec(), message.encode_to_vec());
-        let Some(server_message::Body::Reply(reply)) = message.body else { return };
+        let Some(server_message::Body::Reply(reply)) = message.body else { return true };
         match reply.body {
             Some(reply::Body::Error(detail)) => drop(error::encode(&error::decode(detail))),
             Some(reply::Body::Info(info)) => {
@@ -33,5 +35,7 @@ pub fn check(input: &[u8]) {
             }
             _ => {}
         }
+        decoded = true;
     }
+    decoded
 }

@@ -5,15 +5,18 @@ use reverie_core::chunk::{Chunk, Decoder, Meter};
 use reverie_core::error::Error;
 use std::sync::Arc;
 
-/// Panics if it does not hold for this input.
-pub fn check(input: &[u8]) {
-    let Some((choice, bytes)) = input.split_first() else { return };
+/// Panics if it does not hold for this input. True if the chunk can be read whole.
+pub fn check(input: &[u8]) -> bool {
+    let Some((choice, bytes)) = input.split_first() else { return false };
     let layouts = layouts();
     let layout = &layouts[usize::from(*choice) % layouts.len()];
     let meter = Arc::new(Meter::new());
     let chunk = match Chunk::from_packed(Arc::clone(layout), bytes, &meter) {
         Ok(chunk) => chunk,
-        Err(Error::Damaged(_)) => return assert_eq!(meter.live_bytes(), 0),
+        Err(Error::Damaged(_)) => {
+            assert_eq!(meter.live_bytes(), 0);
+            return false;
+        }
         Err(other) => panic!("refused as {other:?}"),
     };
     assert_eq!(chunk.packed().as_deref(), Some(bytes), "it is what it was made of");
@@ -53,4 +56,5 @@ pub fn check(input: &[u8]) {
             (_, Err(_)) => {}
         }
     }
+    whole.is_ok()
 }

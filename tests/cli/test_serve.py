@@ -222,7 +222,7 @@ def test_a_server_without_tls_off_loopback_warns_and_prints_how_to_connect(tmp_p
     )  # fmt: skip
     try:
         said = iter(process.stderr.readline, "")
-        warning = next(line for line in said if "no TLS: the token and all data can be read" in line)
+        warning = next(line for line in said if "no TLS: anybody on the network path can read and change" in line)
         serving, call = process.stdout.readline(), process.stdout.readline()
         port = serving.split(";")[0].rpartition(":")[2]
         assert f"0.0.0.0:{port}" in warning

@@ -153,7 +153,7 @@ def test_each_line_of_a_servers_log_is_a_json_object(tmp_path):
         finally:
             process.kill()
     (warned,) = [line for line in lines if line["message"].startswith("http without TLS")]
-    assert warned["message"].endswith("can be read on the way"), "the fields are not in the text"
+    assert warned["message"].endswith("can read the token and all figures"), "the fields are not in the text"
     assert (warned["level"], warned["logger"]) == ("warning", "reverie_net::http::server")
     assert f":{hello['page'].rstrip('/').rpartition(':')[2]}" in warned["fields"]["address"]
     assert [line["message"] for line in lines][-2] == "stopping"

@@ -44,8 +44,8 @@ def test_a_server_that_offers_no_shared_memory_is_reached_over_grpc_which_says_w
     with own_host.serve([uniform()], local=False) as address:
         info = connect(address).info()
         assert info.transport == "grpc"
-        assert "shared memory cannot be had: the server has no Unix socket" in info.reason
-        with pytest.raises(ValueError, match=r"'shared-memory' cannot be had with .*; transport='auto' would"):
+        assert "shared memory is not available: the server has no Unix socket" in info.reason
+        with pytest.raises(ValueError, match=r"shared memory is not available for .*; use transport='auto', which falls back to gRPC"):
             connect(address, transport="shared-memory").info()
 
 

@@ -82,7 +82,7 @@ fn options(work: Work) -> TableOptions {
         sampler,
         remover: SelectorOptions::Fifo,
         max_size: if queue { 1000 } else { 100_000 },
-        limiter: if queue { Limiter::queue(1000).unwrap() } else { Limiter::min_size(1).unwrap() },
+        limiter: if queue { Limiter::new(1.0, 1, 0.0, 1000.0).unwrap() } else { Limiter::min_size(1).unwrap() },
         max_times_sampled: u32::from(queue),
         signature: None,
         max_bytes: None,

@@ -113,7 +113,7 @@ pub enum Error {
     Protocol(String),
 
     /// A withdrawn insert for which the server has not reported yet whether it is in its table.
-    #[error("whether the insert is in its table is not known: the server has not answered since it was withdrawn")]
+    #[error("the outcome of the insert is unknown: the server has not answered since it was withdrawn")]
     UnknownOutcome {
         /// The number of the insert, to ask for its outcome later.
         number: u64,
@@ -125,12 +125,12 @@ pub enum Error {
 
     /// The deadline passed, or the request was withdrawn, when it was done and its journal had not committed it.
     ///
-    /// What was done stays done while the server runs, and may be undone if the server is killed.
+    /// Its effect lasts while the server runs, and may be undone if the server is killed.
     #[error("the timeout passed; {why}")]
     NotCommitted {
-        /// Of an insert: the keys of its items, all of which are in the table.
+        /// The keys of an insert's items, all of which are in the table.
         keys: Keys,
-        /// What the journal waits for.
+        /// The reason why the journal waits.
         why: String,
     },
 
@@ -139,7 +139,9 @@ pub enum Error {
     Damaged(String),
 
     /// A file whose content is not what was written. Nothing of it was used.
-    #[error("{path} is damaged at byte {offset}: {what}; restore another checkpoint, or delete this one to do without")]
+    #[error(
+        "{path} is damaged at byte {offset}: {what}; restore another checkpoint, or delete this one and start without it"
+    )]
     DamagedFile {
         /// The file.
         path: String,

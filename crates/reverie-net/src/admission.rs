@@ -80,7 +80,7 @@ impl Group {
         while self.len > most.max(1) {
             let Some((host, number)) = self.oldest() else { return };
             if let Some(ending) = self.remove(&host, number) {
-                ending.set("it made way for newer ones");
+                ending.set("it was closed to make room for newer ones");
             }
         }
     }
@@ -224,7 +224,7 @@ impl Newcomer {
         }
         let known = present.known.remove(&self.host, self.number);
         if known.or_else(|| present.strangers.remove(&self.host, self.number)).is_none() {
-            return Err(Error::Unavailable("the connection made way for newer ones".to_owned()));
+            return Err(Error::Unavailable("the connection was closed to make room for newer ones".to_owned()));
         }
         present.clients += 1;
         self.admitted.store(true, Ordering::Release);
@@ -237,7 +237,7 @@ impl Newcomer {
     pub(crate) async fn is_over(&self) -> &'static str {
         tokio::select! {
             () = self.ending.is_set.notified() => {}
-            () = tokio::time::sleep_until(self.deadline) => self.ending.set("it asked for no session in time"),
+            () = tokio::time::sleep_until(self.deadline) => self.ending.set("it did not request a session in time"),
         }
         match self.is_admitted() {
             false => self.ending.why.get().copied().unwrap_or_default(),

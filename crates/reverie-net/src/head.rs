@@ -33,16 +33,16 @@ pub fn decode<M: Incoming>(bytes: impl Buf) -> Result<M, String> {
     if head.is_exceeded {
         let most = M::MAX_HEAD_BYTES;
         return Err(format!(
-            "a message with more than {most} bytes besides its bytes fields: send fewer entries at a time"
+            "a message has more than {most} bytes outside its bytes fields: send fewer entries at a time"
         ));
     }
-    message.map_err(|error| format!("a message that cannot be decoded: {error}"))
+    message.map_err(|error| format!("a message cannot be decoded: {error}"))
 }
 
 /// The bytes of a message for its decoder, which copies bytes fields and advances over all else.
 struct Head<B> {
     bytes: B,
-    /// What is left of the largest head.
+    /// The bytes left of the largest head.
     left: usize,
     /// Nothing follows for the decoder then.
     is_exceeded: bool,

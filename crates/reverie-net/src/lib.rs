@@ -7,7 +7,7 @@
 //! ```
 //!
 //! One protocol ([`proto`]), one server session ([`server`]) and one client ([`client`]) serve both transports
-//! ([`way`]): [`grpc`] over TCP to any host, [`local`] over a Unix socket with shared memory on the same host. [`mod@http`]
+//! ([`transport`]): [`grpc`] over TCP to any host, [`local`] over a Unix socket with shared memory on the same host. [`mod@http`]
 //! shows a server to people and to monitoring.
 
 // From the bottom up: a module uses none that is declared below it.
@@ -37,7 +37,7 @@ mod open_files;
 pub mod admission;
 
 // The work of a connection at the server, for any transport.
-pub mod way;
+pub mod transport;
 pub mod server;
 
 // The two transports.

@@ -80,7 +80,7 @@ impl Server {
                     shared.set_local_socket(listener.path().to_owned());
                     local = Some(crate::local::serve(listener, Arc::clone(&shared)));
                 }
-                Err(error) => tracing::warn!("clients of this host go over gRPC, too: {error}"),
+                Err(error) => tracing::warn!("shared memory is not available; clients on this host use gRPC: {error}"),
             }
         }
         let local = local.map(|serving| runtime.spawn(serving));
@@ -95,7 +95,7 @@ impl Server {
         });
         drop(entered);
         if options.tls.is_none() && !address.ip().is_loopback() {
-            tracing::warn!(%address, "no TLS: the token and all data can be read, and changed, on the way");
+            tracing::warn!(%address, "no TLS: anybody on the network path can read and change the token and all data");
         }
         Ok(Self { running: Mutex::new(Some((runtime, serving))), shared, address, grace: options.grace })
     }

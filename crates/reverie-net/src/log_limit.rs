@@ -13,11 +13,11 @@ const WINDOW: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(crate) struct LogLimit {
     /// Guards the count.
-    state: Mutex<State>,
+    state: Mutex<LimitState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LimitState {
     since: Option<Instant>,
     lines: u32,
     left_out: u64,

@@ -56,12 +56,12 @@ impl Mapping {
     /// Maps a descriptor from a peer. `Protocol` if it is not a memfd of this size, or is not sealed.
     pub(crate) fn open(fd: &OwnedFd, len: usize) -> Result<Self> {
         let refused = |why: String| Error::Protocol(format!("a slot of {len} bytes {why}"));
-        let seals = fcntl_get_seals(fd).map_err(|_| refused("that is no shared memory".to_owned()))?;
+        let seals = fcntl_get_seals(fd).map_err(|_| refused("is not shared memory".to_owned()))?;
         if !seals.contains(SEALS) {
-            return Err(refused("that could still shrink".to_owned()));
+            return Err(refused("can still shrink".to_owned()));
         }
         if seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE) {
-            return Err(refused("that cannot be written".to_owned()));
+            return Err(refused("is read-only".to_owned()));
         }
         let size = fstat(fd).map_err(|errno| refused(format!("whose size cannot be read: {errno}")))?.st_size;
         if len == 0 || u64::try_from(size) != Ok(len as u64) {
@@ -213,7 +213,7 @@ mod tests {
     fn memory_that_could_shrink_is_refused() {
         for seals in [SealFlags::empty(), SealFlags::GROW | SealFlags::SEAL, SealFlags::SHRINK | SealFlags::GROW] {
             let refused = Mapping::open(&unsealed(4096, seals), 4096).unwrap_err();
-            assert!(matches!(refused, Error::Protocol(why) if why.contains("could still shrink")));
+            assert!(matches!(refused, Error::Protocol(why) if why.contains("can still shrink")));
         }
         assert!(Mapping::open(&unsealed(4096, SEALS), 4096).is_ok());
     }
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn a_descriptor_that_is_no_shared_memory_is_refused() {
         let fd = OwnedFd::from(std::fs::File::open("/dev/zero").unwrap());
-        assert!(matches!(Mapping::open(&fd, 4096), Err(Error::Protocol(why)) if why.contains("no shared memory")));
+        assert!(matches!(Mapping::open(&fd, 4096), Err(Error::Protocol(why)) if why.contains("is not shared memory")));
     }
 
     #[test]

@@ -67,7 +67,7 @@ pub(crate) fn nonce() -> Result<[u8; NONCE_BYTES]> {
     let mut nonce = [0; NONCE_BYTES];
     match getrandom::fill(&mut nonce) {
         Ok(()) => Ok(nonce),
-        Err(error) => Err(Error::Unavailable(format!("the system gave no random bytes: {error}"))),
+        Err(error) => Err(Error::Unavailable(format!("the system returned no random bytes: {error}"))),
     }
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn check(token: &str) -> Result<()> {
         "" => "the token must not be empty",
         _ if token.ends_with(['\n', '\r']) => "the token ends in a line break, as read from a file: .strip() it",
         _ if !token.bytes().all(|byte| (b' '..=b'~').contains(&byte)) => {
-            "a token has printable ASCII characters only, as `openssl rand -hex 32` makes it"
+            "a token may have printable ASCII characters only; `openssl rand -hex 32` makes one"
         }
         _ => return Ok(()),
     };

@@ -17,7 +17,7 @@ use reverie_net::proto::client_message::Body as Asked;
 use reverie_net::proto::server_message::Body as Said;
 use reverie_net::proto::{self, Challenge, ClientMessage, Proof, ServerMessage};
 use reverie_net::server;
-use reverie_net::way::client::{Inlet, Outlet};
+use reverie_net::transport::client::{Inlet, Outlet};
 use ring::hmac;
 use std::fs;
 use std::io::{Read, Write};
@@ -178,7 +178,7 @@ async fn a_client_of_root_does_not_trust_the_socket_of_another_user() {
     let listener = as_nobody(move || UnixListener::bind(bound).unwrap());
     if listener.is_some() {
         let refused = reverie_net::local::connect(path.to_str().unwrap(), &Arc::default()).await.map(drop).unwrap_err();
-        assert!(matches!(&refused, Error::Unavailable(why) if why.contains("of the user 65534")), "{refused}");
+        assert!(matches!(&refused, Error::Unavailable(why) if why.contains("belongs to user 65534")), "{refused}");
     }
     fs::remove_dir_all(&folder).unwrap();
 }

@@ -204,7 +204,7 @@ async fn what_is_written_is_read_back() -> Result<()> {
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_is_lost_while_all_credit_is_used_is_made_again_and_nothing_is_lost() -> Result<()> {
-    let limiter = Limiter::queue(4)?;
+    let limiter = Limiter::new(1.0, 1, 0.0, 4.0)?;
     let queue = TableOptions { limiter, max_size: 4, max_times_sampled: 1, ..table("queue", SelectorOptions::Fifo) };
     let limits = server::Limits { session_insert_bytes: 4 << 10, total_insert_bytes: 4 << 10, ..Default::default() };
     let (tables, client, cut) = serve_with(vec![queue], limits);
@@ -238,7 +238,7 @@ async fn a_connection_that_is_lost_while_all_credit_is_used_is_made_again_and_no
 #[tokio::test(start_paused = true)]
 async fn a_client_whose_machine_is_gone_takes_draws_for_fifteen_seconds_and_keeps_them_for_its_sessions_time()
 -> Result<()> {
-    let limiter = Limiter::queue(4)?;
+    let limiter = Limiter::new(1.0, 1, 0.0, 4.0)?;
     let queue = TableOptions { limiter, max_size: 4, max_times_sampled: 1, ..table("queue", SelectorOptions::Fifo) };
     let (tables, client, cut) = serve_with(vec![queue], server::Limits::default());
     client.describe().await?;
@@ -269,7 +269,7 @@ async fn a_client_whose_machine_is_gone_takes_draws_for_fifteen_seconds_and_keep
 async fn a_table_that_takes_no_inserts_stops_none_into_other_tables_and_has_all_of_its_own_in_order_later() -> Result<()>
 {
     let full = |name: &str| -> Result<TableOptions> {
-        let limiter = Limiter::queue(4)?;
+        let limiter = Limiter::new(1.0, 1, 0.0, 4.0)?;
         Ok(TableOptions { limiter, max_size: 4, max_times_sampled: 1, ..table(name, SelectorOptions::Fifo) })
     };
     let limits = server::Limits { session_insert_bytes: 4 << 10, ..Default::default() };

@@ -183,8 +183,8 @@ pub fn take(client: &Handle, py: Python<'_>, deadline: Deadline) -> PyResult<Vec
     let (replay, since) = (client.reach().replay(py)?, Instant::now());
     let ticket = quick(py, || Ok(replay.checkpoint()))?;
     let why = |_: &_| match replay.link() {
-        Some(_) => format!("{}; a checkpoint that was begun goes on", replay.no_response_reason(since.elapsed())),
-        None => "the checkpoint is still being written, or waits for another; it goes on".to_owned(),
+        Some(_) => format!("{}; a checkpoint that has begun continues", replay.no_response_reason(since.elapsed())),
+        None => "the checkpoint is still being written, or waits for another one; it continues".to_owned(),
     };
     let taken = finish(py, &mut ticket.into(), deadline.plus(replay.grace()), why)?;
     // The checkpoint may have left a warning.
@@ -199,10 +199,10 @@ pub fn take(client: &Handle, py: Python<'_>, deadline: Deadline) -> PyResult<Vec
 fn checkpointer(saver: Weak<Saver>) -> Checkpointer {
     Arc::new(move || {
         let saver =
-            saver.upgrade().ok_or_else(|| Error::Unavailable("the server of these tables is gone".to_owned()))?;
+            saver.upgrade().ok_or_else(|| Error::Unavailable("the server of these tables has ended".to_owned()))?;
         let saved = saver.save()?;
         if let Some(error) = saved.left_behind {
-            tracing::warn!("checkpoint {}: what is not needed any more is still there: {error}", saved.path.display());
+            tracing::warn!("checkpoint {}: obsolete files could not be removed: {error}", saved.path.display());
         }
         Ok(saved.path.display().to_string())
     })

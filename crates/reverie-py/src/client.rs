@@ -352,16 +352,16 @@ impl Client {
 }
 
 impl Client {
-    /// What the client holds.
+    /// The state of the client.
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
-    /// What the client of a server of several holds.
+    /// The state of a client that is one of several.
     fn shard<'a>(&'a self) -> impl Fn(usize) -> &'a Handle {
         |shard| &self.shards[shard].get().handle
     }
 
-    /// Of the clients of each server.
+    /// A client of several servers, made from the clients of each.
     fn several(py: Python<'_>, shards: ShardsArgument<'_>, timeout: Option<f64>) -> PyResult<Several> {
         let (clients, names, limits, among, seed) = shards;
         if clients.iter().any(|client| !client.get().shards.is_empty()) {

@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Copies up to this size keep the GIL.
 /// 256 kB take about 15 us, and a thread that gets the GIL may keep it for 5 ms.
 pub const QUICK_BYTES: usize = 256 << 10;
-/// What drawing or inserting an item counts for in this, in addition to copies.
+/// The bytes that drawing or inserting an item counts for in this, in addition to copies.
 pub const ITEM_BYTES: usize = 256;
 /// As [`ITEM_BYTES`], for an item that is read by its key.
 pub const READ_BYTES: usize = 128;

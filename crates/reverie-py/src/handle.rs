@@ -1,4 +1,4 @@
-//! What a client holds: the way to its tables, defaults, and state that it keeps from one call to the next.
+//! The state of a client: the way to its tables, defaults, and state that it keeps from one call to the next.
 
 use crate::batch::Batcher;
 use crate::count::Count;
@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use reverie_core::item::Item;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What the methods of a client share.
+/// The state that the methods of a client share.
 pub struct Handle {
     reach: Reach,
     timeout: Option<f64>,

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PySlice, PyTuple};
 use reverie_core::item::Cells;
 
-/// What stands between the brackets.
+/// The index between the brackets.
 pub enum Index {
     /// `[i]`
     One(i64),

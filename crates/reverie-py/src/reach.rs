@@ -309,7 +309,7 @@ pub fn why(replay: &dyn Replay, table: &str) -> String {
         Some(Err(error)) => error.to_string(),
         None => {
             let silence = replay.no_response_reason(since.elapsed());
-            format!("what table '{table}' waits for is not known; {silence}")
+            format!("the reason why table '{table}' waits is unknown; {silence}")
         }
     }
 }

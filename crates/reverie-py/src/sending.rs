@@ -113,7 +113,7 @@ impl ItemSender {
         self.in_flight.push(table, replay.insert(table, items)?, size)
     }
 
-    /// What is in flight and not confirmed yet. The error is that of an insert that failed.
+    /// The inserts that are in flight and not confirmed yet. The error is that of an insert that failed.
     pub fn unconfirmed(&self) -> Result<Load> {
         self.in_flight.remove_confirmed()
     }

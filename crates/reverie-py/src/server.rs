@@ -110,7 +110,7 @@ impl Server {
             Listening::start(tables, options)
         })?;
         let set = self.listening.set(Live::new(listening, "server"));
-        set.map_err(|_| PyValueError::new_err("this server listens already"))
+        set.map_err(|_| PyValueError::new_err("this server already listens"))
     }
 
     /// Also shows metrics and a page over HTTP; call it once, after `listen`.
@@ -136,7 +136,7 @@ impl Server {
             http::Server::start(tables, listening, &options)
         })?;
         let set = self.http.set(Live::new(shown, "server"));
-        set.map_err(|_| PyValueError::new_err("this server is shown over HTTP already"))
+        set.map_err(|_| PyValueError::new_err("this server already serves HTTP"))
     }
 
     /// Shows the figures of a training run, as JSON, over HTTP; does nothing without an HTTP port.

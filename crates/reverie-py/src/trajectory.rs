@@ -315,5 +315,5 @@ pub fn closed(py: Python<'_>) -> PyErr {
 
 /// The exception for two threads in one writer.
 pub fn busy() -> PyErr {
-    PyRuntimeError::new_err("two threads use one writer at once; give each its own")
+    PyRuntimeError::new_err("two threads use one writer at once; give each thread a writer of its own")
 }

@@ -78,7 +78,7 @@ impl<T: Send> Unawaited<T> {
     pub fn note(&self, py: Python<'_>, error: &PyErr) -> PyResult<()> {
         if self.errors.fetch_add(1, Ordering::Relaxed) == 0 {
             let logger = PyModule::import(py, "logging")?.call_method1("getLogger", ("reverie",))?;
-            let text = "an %s that no caller waits for (wait=False) failed; further ones are only counted: %s";
+            let text = "an %s that no caller waits for (wait=False) failed; further failures are only counted: %s";
             logger.call_method1("warning", (text, self.what, error.value(py)))?;
         }
         Ok(())

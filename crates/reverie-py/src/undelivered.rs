@@ -173,7 +173,7 @@ pub struct Singles {
     batcher: Batcher,
 }
 
-/// What unpickling calls, and with which draws and how many others that are missing.
+/// The function that unpickling calls, the draws that it gets, and the number of missing ones.
 type Copied<'py> = (Bound<'py, PyAny>, (Vec<Bound<'py, PyAny>>, usize));
 
 enum Unread {

@@ -17,7 +17,7 @@ pub(super) struct FormColumn {
     pub(super) squeeze: bool,
 }
 
-struct Known {
+struct KnownForm {
     columns: Vec<FormColumn>,
     structure: Arc<Structure>,
     pattern: Form,
@@ -26,7 +26,7 @@ struct Known {
 /// The forms, the latest first.
 #[derive(Default)]
 pub(super) struct Forms {
-    forms: Vec<Known>,
+    forms: Vec<KnownForm>,
     /// Whether items are whole steps ([`Pattern::timestep`]).
     pub(super) timestep: bool,
     /// Whether items must be like others of their table ([`Pattern::alike`]).
@@ -63,7 +63,7 @@ impl Forms {
             alike: self.alike,
         });
         self.forms.truncate(KEPT - 1);
-        let form = Known { columns: columns.to_vec(), structure: Arc::clone(structure), pattern: pattern.clone() };
+        let form = KnownForm { columns: columns.to_vec(), structure: Arc::clone(structure), pattern: pattern.clone() };
         self.forms.insert(0, form);
         pattern
     }

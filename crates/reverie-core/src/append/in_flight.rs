@@ -70,10 +70,10 @@ pub struct InFlight<T> {
     /// Held by the thread that waits for a request.
     waiter: Mutex<()>,
     /// Guards the queues and the counts; held briefly, never during a wait.
-    state: Mutex<State<T>>,
+    state: Mutex<InFlightState<T>>,
 }
 
-struct State<T> {
+struct InFlightState<T> {
     /// One for each table that was ever sent to; their indices never change.
     queues: Vec<Queue<T>>,
     /// The number of requests ever sent.
@@ -98,12 +98,12 @@ struct Sent<T> {
 
 impl<T> Default for InFlight<T> {
     fn default() -> Self {
-        let state = State { queues: Vec::new(), sent: 0, load: Load::NONE, awaited: None };
+        let state = InFlightState { queues: Vec::new(), sent: 0, load: Load::NONE, awaited: None };
         Self { waiter: Mutex::new(()), state: Mutex::new(state) }
     }
 }
 
-impl<T> State<T> {
+impl<T> InFlightState<T> {
     /// The queues with requests, each with the position of its oldest request among all.
     fn waiting(&self) -> impl Iterator<Item = (usize, u64)> {
         let fronts = self.queues.iter().map(|queue| queue.sent.front());
@@ -218,7 +218,7 @@ impl<T> InFlight<T> {
         Some((index, awaited, if all { timeout } else { timeout.min(RECHECK) }))
     }
 
-    /// What is not confirmed, as of the last [`InFlight::remove_confirmed`] or wait.
+    /// The load that is not confirmed, as of the last [`InFlight::remove_confirmed`] or wait.
     pub fn load(&self) -> Load {
         lock(&self.state).load
     }

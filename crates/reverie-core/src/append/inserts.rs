@@ -133,7 +133,7 @@ pub struct SplitInsert<'a> {
     sink: &'a dyn Sink,
     table: &'a str,
     parts: Parts,
-    /// Of the part that was sent last; taken once it is confirmed or has failed.
+    /// The ticket of the part that was sent last; taken once it is confirmed or has failed.
     ticket: Option<Ticket<Keys>>,
     keys: Keys,
     num_items: usize,

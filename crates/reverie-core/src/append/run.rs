@@ -33,7 +33,7 @@ pub(super) fn packing(compression: Compression, layout: &Layout) -> Compression 
 }
 
 /// One chunk of a run: `start` is the step of its first cell.
-pub(super) struct Link {
+pub(super) struct RunLink {
     pub(super) start: u64,
     pub(super) capacity: u64,
     pub(super) chunk: Arc<Chunk>,
@@ -45,7 +45,7 @@ pub(super) struct Link {
 /// Steps count from the writer's start; every column has one cell per step, which may hold no value; columns may lag
 /// behind one another.
 pub(super) struct Run {
-    links: VecDeque<Link>,
+    links: VecDeque<RunLink>,
     layout: Arc<Layout>,
     compression: Compression,
     chooser: Chooser,
@@ -69,7 +69,7 @@ impl Run {
             debug_assert!(compression == self.compression || compression == Compression::None);
             let writer = ChunkWriter::new(Arc::clone(&self.layout), compression, &self.meter);
             let capacity = self.layout.capacity() as u64;
-            self.links.push_back(Link {
+            self.links.push_back(RunLink {
                 start: step,
                 capacity,
                 chunk: Arc::clone(writer.chunk()),
@@ -155,7 +155,7 @@ impl Run {
         (step < link.start + link.capacity).then_some(index)
     }
 
-    pub(super) fn get(&self, index: usize) -> &Link {
+    pub(super) fn get(&self, index: usize) -> &RunLink {
         &self.links[index]
     }
 

@@ -41,7 +41,7 @@ struct Group {
     columns: Vec<usize>,
     /// Cells without a fixed width: every chunk is one step, as wide as its value.
     variable: bool,
-    /// Of a group of such cells: bytes of the latest cell and of its elements.
+    /// The bytes of the latest cell of a group of such cells, and of its elements.
     latest: Option<(usize, usize)>,
 }
 

@@ -31,7 +31,7 @@ pub struct Layout {
 impl Layout {
     /// The layout of a batch of `n` draws. `Protocol` if its size overflows.
     pub fn new(n: usize, outputs: &[Output]) -> Result<Self> {
-        let overflow = || Error::Protocol(format!("a batch of {n} draws that fits no memory"));
+        let overflow = || Error::Protocol(format!("a batch of {n} draws is too large for the address space"));
         let bytes = n.checked_mul(8).ok_or_else(overflow)?;
         let info_end = bytes.checked_mul(INFO_ARRAYS).ok_or_else(overflow)?;
         let info = std::array::from_fn(|index| index * bytes..(index + 1) * bytes);

@@ -10,7 +10,7 @@ use super::plan::Plan;
 use super::readers::{Readers, readers};
 use super::run::{Run, copy_cells};
 use super::unpacked::Pause;
-use crate::chunk::{Cells, Chunk, Decoder, OnDisk, SpareDecoder};
+use crate::chunk::{CellsView, Chunk, Decoder, OnDisk, SpareDecoder};
 use crate::error::Result;
 use std::ops::Range;
 
@@ -55,7 +55,7 @@ impl<'a> Group<'a> {
         Self { cells, wanted, bytes }
     }
 
-    fn read(&'a self, decoder: &'a mut Decoder) -> Result<Cells<'a>> {
+    fn read(&'a self, decoder: &'a mut Decoder) -> Result<CellsView<'a>> {
         self.cells[0].chunk.read_with(decoder, &|column| self.wanted[column].clone())
     }
 }
@@ -121,7 +121,7 @@ impl Plan {
         }
     }
 
-    /// Where cells lie on the disk and where in the batch, if one is a copy of the other.
+    /// The places of cells on the disk and in the batch, if one is a copy of the other.
     fn direct(&self, cells: &Deferred<'_>) -> Option<(Range<usize>, OnDisk)> {
         let (column, run) = (&self.columns[cells.column], &cells.run);
         let from = column
@@ -202,7 +202,7 @@ impl Plan {
         Ok(())
     }
 
-    fn copy_cells(&self, cells: &[Deferred<'_>], view: &Cells<'_>, out: &mut [&mut Bytes]) -> Result<()> {
+    fn copy_cells(&self, cells: &[Deferred<'_>], view: &CellsView<'_>, out: &mut [&mut Bytes]) -> Result<()> {
         for Deferred { chunk, column: index, to, run } in cells {
             let to = &mut out[*index][to.clone()];
             self.columns[*index].copy(view, chunk, *run, to).ok_or_else(|| missing(&self.outputs[*index].path))?;

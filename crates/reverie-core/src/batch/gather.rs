@@ -231,7 +231,7 @@ impl Plan {
                 Kind::Values => source.cells.len() == column.starts[number + 1] - column.starts[number],
                 Kind::Squeezed | Kind::Dense => source.cells.len() == column.steps,
             })
-            .ok_or_else(|| Error::InvalidArgument("gather: items that the plan was not made of".to_owned()))
+            .ok_or_else(|| Error::InvalidArgument("gather: the items are not those of the plan".to_owned()))
     }
 
     fn write_lengths<T: Borrow<Item>>(&self, index: usize, items: &[T], out: &mut Bytes) {

@@ -14,7 +14,7 @@ pub fn join(parts: &[&[Output]], ragged: Ragged) -> Result<Vec<Output>> {
     let mut whole = first.to_vec();
     for part in others {
         if part.len() != whole.len() {
-            return Err(differ("the data", "items of different columns, or columns of different lengths"));
+            return Err(differ("the data", "different columns, or columns of different lengths"));
         }
         for (whole, part) in whole.iter_mut().zip(*part) {
             if (&whole.path, whole.dtype, whole.role, whole.shape.len())

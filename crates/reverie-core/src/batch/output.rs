@@ -76,7 +76,8 @@ impl Output {
     pub(super) fn check_size(&self) -> Result<()> {
         let fits = self.shape.iter().try_fold(self.itemsize, |bytes, size| bytes.checked_mul(*size));
         if fits.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
-            let reason = format!("an array of the shape {:?} fits no memory; ask for fewer items", self.shape);
+            let reason =
+                format!("an array of shape {:?} is too large for the address space; ask for fewer items", self.shape);
             return Err(Error::Ragged { path: self.path.clone(), reason });
         }
         Ok(())
@@ -92,7 +93,7 @@ impl Output {
 pub(super) fn missing(path: &str) -> Error {
     Error::Signature {
         path: path.to_owned(),
-        got: "an item whose cells its chunks do not have".to_owned(),
+        got: "an item refers to cells that its chunks do not have".to_owned(),
         want: "items that a table has taken".to_owned(),
     }
 }

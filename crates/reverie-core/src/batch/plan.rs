@@ -205,11 +205,11 @@ fn check_axes(pattern: &Pattern, sources: &[usize]) -> Result<()> {
     for column in sources.iter().map(|source| &pattern.columns[*source]) {
         let (path, cells, axes) = (&column.spec.path, column.cells.len(), column.spec.shape.len());
         if column.squeeze && cells != 1 {
-            let reason = format!("a column without time axis holds one cell, this one {cells}");
+            let reason = format!("a column without a time axis has one cell, this one has {cells}");
             return Err(Error::Ragged { path: path.clone(), reason });
         }
         if !column.squeeze && usize::from(column.stack_axis) > axes {
-            let reason = format!("stack_axis {} of a cell that has {axes} axes", column.stack_axis);
+            let reason = format!("stack_axis is {}, and the cell has {axes} axes", column.stack_axis);
             return Err(Error::Ragged { path: path.clone(), reason });
         }
     }
@@ -287,7 +287,7 @@ fn plan_column<T: Borrow<Item>>(
 fn plan_variable(from: &PatternColumn, source: usize, longest: usize, sizes: Sizes) -> Result<(Column, Output)> {
     let PatternColumn { spec, squeeze, stack_axis, .. } = from;
     if *stack_axis > 0 && !squeeze {
-        let reason = "cells of different sizes cannot be stacked behind other axes; make stack_axis 0".to_owned();
+        let reason = "cells of different sizes can be stacked at the first axis only; set stack_axis to 0".to_owned();
         return Err(Error::Ragged { path: spec.path.clone(), reason });
     }
     let (rows, kind, starts) = match (sizes.padded, *squeeze) {
@@ -311,7 +311,9 @@ fn unequal(path: &str, patterns: &[&Pattern], source: usize, ragged: Ragged) -> 
     lengths.dedup();
     let named = named(&lengths);
     let advice = match ragged {
-        Ragged::Values => "a column stacked behind other axes cannot be given as values; pass ragged=\"pad\"",
+        Ragged::Values => {
+            "a column that is stacked behind other axes has no values without padding; pass ragged=\"pad\""
+        }
         _ => "pass ragged=\"pad\" for zeros and a mask, or ragged=\"values\" for values and lengths",
     };
     Error::Ragged { path: path.to_owned(), reason: format!("its items have the lengths {named}; {advice}") }

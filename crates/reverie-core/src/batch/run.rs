@@ -4,7 +4,7 @@ use super::output::{Bytes, missing};
 use super::plan::{Column, Kind};
 use super::sizes::Sizes;
 use crate::chunk::slab::{Slab, fill};
-use crate::chunk::{Cells as View, Chunk, Layout};
+use crate::chunk::{CellsView, Chunk, Layout};
 use crate::error::Result;
 use crate::item::{Body, Cells, Item, PatternColumn};
 use std::mem::MaybeUninit;
@@ -21,7 +21,7 @@ pub(super) struct Run {
 }
 
 /// Copies the cells of a run to a place of as many bytes; `None` if they are not there.
-pub(super) fn copy_cells(view: &View<'_>, Run { source, first, n, .. }: Run, to: &mut Bytes) -> Option<()> {
+pub(super) fn copy_cells(view: &CellsView<'_>, Run { source, first, n, .. }: Run, to: &mut Bytes) -> Option<()> {
     if let Some(cells) = view.run(source, first, n) {
         fill(to, cells);
         return Some(());
@@ -135,7 +135,7 @@ impl Column {
     /// Copies a run to its place in the item's part of the batch.
     ///
     /// `None` if the chunk does not have the cells, or not in this width.
-    pub(super) fn copy(&self, view: &View<'_>, chunk: &Chunk, run: Run, to: &mut Bytes) -> Option<()> {
+    pub(super) fn copy(&self, view: &CellsView<'_>, chunk: &Chunk, run: Run, to: &mut Bytes) -> Option<()> {
         if self.sizes.is_some() {
             return copy_cells(view, run, to);
         }

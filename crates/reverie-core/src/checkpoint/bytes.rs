@@ -57,7 +57,7 @@ impl<'a> Reader<'a> {
 
     /// Refuses unread bytes.
     pub(crate) fn end(&self) -> Decoded<()> {
-        if self.left.is_empty() { Ok(()) } else { Err(format!("{} bytes too many", self.left.len())) }
+        if self.left.is_empty() { Ok(()) } else { Err(format!("it has {} bytes too many", self.left.len())) }
     }
 
     pub(crate) fn u8(&mut self) -> Decoded<u8> {
@@ -80,7 +80,7 @@ impl<'a> Reader<'a> {
         let count = self.u32()? as usize;
         // Each value takes at least a byte, so this bounds the memory.
         if count > self.left.len() {
-            return Err(format!("{count} values in {} bytes", self.left.len()));
+            return Err(format!("{count} values do not fit into {} bytes", self.left.len()));
         }
         (0..count).map(|_| each(self)).collect()
     }

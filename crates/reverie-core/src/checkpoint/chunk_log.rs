@@ -56,7 +56,7 @@ pub(crate) struct OnDisk {
 struct Grows {
     /// The records behind the first.
     more: Vec<Place>,
-    /// Where the next part begins, unless the chunk is full.
+    /// The start of the next part, unless the chunk is full.
     next: Option<Box<[u32]>>,
 }
 

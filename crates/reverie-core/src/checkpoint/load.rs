@@ -80,7 +80,8 @@ pub(crate) fn load_manifest(
         Ok(())
     })?;
     for (number, parts) in parts {
-        let joined = restorer.joined(&parts).map_err(|error| manifest.damaged(format!("a chunk of parts: {error}")))?;
+        let joined =
+            restorer.joined(&parts).map_err(|error| manifest.damaged(format!("a chunk of several parts: {error}")))?;
         chunks[number] = Some(joined);
     }
     let chunk = |number: u32| Arc::clone(chunks[number as usize].as_ref().expect("every chunk was read"));
@@ -229,13 +230,13 @@ fn ours(episodes: &mut HashMap<u32, u32>, theirs: u32) -> u32 {
 
 /// The item and its table row, in an episode that no writer of this process will begin.
 fn row(saved: &SavedItem, mut item: Item, episodes: &mut HashMap<u32, u32>, manifest: &Manifest) -> Result<Row> {
-    item.check().map_err(|error| manifest.damaged(format!("an item refers to cells that are not there: {error}")))?;
+    item.check().map_err(|error| manifest.damaged(format!("an item refers to cells that do not exist: {error}")))?;
     item.episode = match saved.episode {
         0 => 0,
         episode => ours(episodes, episode),
     };
     if !saved.priority.is_finite() {
-        return Err(manifest.damaged(format!("an item with the priority {}", saved.priority)));
+        return Err(manifest.damaged(format!("an item has the invalid priority {}", saved.priority)));
     }
     Ok(Row {
         item,

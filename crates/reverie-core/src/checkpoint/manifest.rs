@@ -181,7 +181,7 @@ fn number(from: &mut Reader<'_>, summary: &Summary) -> Decoded<usize> {
     let table = from.u32()? as usize;
     match table < summary.tables.len() {
         true => Ok(table),
-        false => Err(format!("items of the table number {table} of {}", summary.tables.len())),
+        false => Err(format!("items refer to table number {table}, and there are {}", summary.tables.len())),
     }
 }
 
@@ -190,7 +190,7 @@ fn part(tag: Tag, from: &mut Reader<'_>, summary: &Summary) -> Decoded<Part> {
         Tag::Patterns => Part::Patterns(records::patterns(from)?),
         Tag::Chunks => Part::Chunks(from.all(|from| {
             let segment =
-                *summary.segments.get(from.u32()? as usize).ok_or("a chunk of a segment that there is not")?;
+                *summary.segments.get(from.u32()? as usize).ok_or("a chunk refers to a segment that does not exist")?;
             Ok(Place { segment, offset: from.u64()?, length: from.u64()?, crc: from.u32()? })
         })?),
         Tag::Numbers => Part::Numbers(from.all(Reader::u64)?),
@@ -202,7 +202,7 @@ fn part(tag: Tag, from: &mut Reader<'_>, summary: &Summary) -> Decoded<Part> {
         Tag::Sent => Part::Sent(number(from, summary)?, from.all(sent::sender)?),
         Tag::Forgotten => Part::Forgotten(from.all(sent::name)?),
         Tag::End => Part::End,
-        Tag::Head => return Err(format!("a second section {tag:?}")),
+        Tag::Head => return Err(format!("section {tag:?} is there twice")),
     })
 }
 
@@ -253,40 +253,28 @@ impl Manifest {
     pub(crate) fn check(&self) -> Decoded<()> {
         let (chunks, spans, patterns) = (self.chunks.len(), self.spans.len(), self.patterns.len());
         if chunks as u64 != self.summary.num_chunks {
-            return Err(format!("{chunks} chunks, {} are promised", self.summary.num_chunks));
+            return Err(format!("{chunks} chunks, where the head names {}", self.summary.num_chunks));
         }
         let numbers = self.numbers.len();
         if numbers != if self.summary.journal.is_some() { chunks } else { 0 } {
-            return Err(format!("{numbers} numbers of {chunks} chunks"));
+            return Err(format!("{numbers} journal numbers for {chunks} chunks"));
         }
-        let parts = || self.spans.iter().flatten();
-        if parts().flat_map(|part| &part.chunks).any(|chunk| *chunk as usize >= chunks) {
-            return Err("a run with a chunk that there is not".to_owned());
-        }
-        let beyond = self.episodes.last().is_some_and(|(span, _)| *span as usize >= spans);
-        if beyond || !self.episodes.is_sorted_by(|(one, _), (next, _)| one < next) {
-            return Err("episodes of a run that there is not, or out of turn".to_owned());
-        }
+        rows::check_spans(&self.spans, &self.episodes, chunks)?;
         for ((items, streams), table) in self.items.iter().zip(&self.streams).zip(&self.summary.tables) {
             let name = &table.options.name;
             if !streams.is_empty() && streams.len() != items.len() {
-                return Err(format!("streams of {} of the {} items of table '{name}'", streams.len(), items.len()));
+                return Err(format!("{} streams for the {} items of table '{name}'", streams.len(), items.len()));
             }
             if items.len() as u64 != table.size {
-                return Err(format!("{} items of table '{name}', {} are promised", items.len(), table.size));
+                return Err(format!("{} items of table '{name}', where the head names {}", items.len(), table.size));
             }
             let mut last = None;
             for item in items {
-                let body = match item.body {
-                    rows::SavedBody::Chunk(chunk) => (chunk as usize) < chunks,
-                    rows::SavedBody::Span(span) => (span as usize) < spans,
-                };
-                if !body || item.pattern as usize >= patterns {
-                    return Err(format!("an item of table '{name}' that refers to nothing"));
-                }
+                rows::check_item(item, name, (chunks, spans, patterns))?;
+                rows::check_slot(item.slot, name, table.allocated)?;
                 // Slots are ascending, each once.
-                if item.slot >= table.allocated || last.is_some_and(|last| last >= item.slot) {
-                    return Err(format!("an item of table '{name}' in the slot {} out of turn", item.slot));
+                if last.is_some_and(|last| last >= item.slot) {
+                    return Err(format!("the items of table '{name}' are not in the order of their slots"));
                 }
                 last = Some(item.slot);
             }
@@ -298,7 +286,10 @@ impl Manifest {
             for (slot, key) in copies {
                 let known = items.binary_search_by_key(slot, |item| item.slot).is_ok();
                 if !known || last.is_some_and(|last| last >= *slot) || *key < 0 || !keys.insert(*key) {
-                    return Err(format!("a copy in table '{name}' in the slot {slot} of the key {key}"));
+                    return Err(format!(
+                        "the copy of key {key} in slot {slot} of table '{name}' is invalid: a copy needs an item and a key \
+                         of its own, in the order of slots"
+                    ));
                 }
                 last = Some(*slot);
             }

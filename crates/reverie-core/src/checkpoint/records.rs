@@ -26,7 +26,7 @@ impl Reader<'_> {
         let value = rmp_serde::from_slice(bytes).map_err(|error| error.to_string())?;
         let mut again = Bytes(Vec::with_capacity(bytes.len()));
         again.record(&value);
-        if again.0 == bytes { Ok(value) } else { Err("a record with bytes that this version does not know".to_owned()) }
+        if again.0 == bytes { Ok(value) } else { Err("a record has fields that this version does not know".to_owned()) }
     }
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn patterns(from: &mut Reader<'_>) -> Decoded<Vec<Pattern>> {
 fn check_pattern(pattern: &Pattern) -> Decoded<()> {
     let (columns, leaves) = (pattern.columns.len(), pattern.structure.num_leaves());
     if leaves != columns {
-        return Err(format!("{columns} columns for a structure of {leaves}"));
+        return Err(format!("{columns} columns for a structure of {leaves} leaves"));
     }
     pattern.columns.iter().try_for_each(check_column)
 }
@@ -50,13 +50,13 @@ fn check_column(column: &PatternColumn) -> Decoded<()> {
     // Refuses a size beyond any memory; later code computes the bytes of a cell without a check.
     let bytes = shape.iter().skip(usize::from(variable)).try_fold(16_usize, |bytes, size| bytes.checked_mul(*size));
     if bytes.is_none_or(|bytes| bytes > isize::MAX as usize) {
-        return Err(format!("a cell of the shape {shape:?}"));
+        return Err(format!("a cell has the invalid shape {shape:?}"));
     }
     if matches!(column.cells, Cells::Range { step: 0, .. }) {
-        return Err("cells without a step between them".to_owned());
+        return Err("a range of cells has the step 0".to_owned());
     }
     if column.squeeze && column.cells.len() != 1 {
-        return Err(format!("{} cells without a time axis", column.cells.len()));
+        return Err(format!("{} cells in a column without a time axis", column.cells.len()));
     }
     Ok(())
 }
@@ -132,11 +132,11 @@ mod tests {
         };
         let good = || column("", DType::Bool, Cells::one(0));
         refused(&[good(), good()], "2 columns for a structure of 1");
-        refused(&[PatternColumn { cells: Cells::range(0, 2), ..good() }], "2 cells without a time axis");
-        refused(&[PatternColumn { cells: Cells::Range { start: 0, step: 0, len: 1 }, ..good() }], "without a step");
+        refused(&[PatternColumn { cells: Cells::range(0, 2), ..good() }], "2 cells in a column without a time axis");
+        refused(&[PatternColumn { cells: Cells::Range { start: 0, step: 0, len: 1 }, ..good() }], "has the step 0");
         let mut large = good();
         large.spec.shape = vec![1 << 40, 1 << 40];
-        refused(&[large], "a cell of the shape");
+        refused(&[large], "a cell has the invalid shape");
     }
 
     fn options() -> TableOptions {
@@ -191,9 +191,9 @@ mod tests {
             let error = Reader::new(&written(&loose)).record::<TableOptions>().unwrap_err();
             assert!(error.contains(words), "{error}");
         };
-        refused(|options| options.sampler = (99, 0.0), "a selector of kind 99");
+        refused(|options| options.sampler = (99, 0.0), "a selector of the unknown kind 99");
         refused(|options| options.sampler = (5, f64::NAN), "priority_exponent must be a finite number");
-        refused(|options| options.remover = (0, 1.0), "the exponent 1 of a selector that has none");
+        refused(|options| options.remover = (0, 1.0), "a selector that has no exponent was given 1");
         refused(|options| options.limiter.1 = 0, "min_size_to_sample must be at least 1");
         refused(|options| options.limiter.2 = f64::NAN, "min_diff must be a number");
         refused(|options| options.compression = "Brotli".to_owned(), "Brotli");

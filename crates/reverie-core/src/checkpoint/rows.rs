@@ -92,7 +92,7 @@ pub(crate) fn item(from: &mut Reader<'_>) -> Decoded<SavedItem> {
         body: match (from.u8()?, from.u32()?) {
             (0, number) => SavedBody::Chunk(number),
             (1, number) => SavedBody::Span(number),
-            (other, _) => return Err(format!("an item with a body of kind {other}")),
+            (other, _) => return Err(format!("an item has a body of the unknown kind {other}")),
         },
     })
 }
@@ -114,7 +114,7 @@ pub(crate) fn put_episodes(out: &mut Bytes, (span, episodes): &(u32, Box<[u32]>)
 pub(crate) fn episodes(from: &mut Reader<'_>) -> Decoded<(u32, Box<[u32]>)> {
     let (span, episodes) = (from.u32()?, from.all(Reader::u32)?);
     match episodes.contains(&0) {
-        true => Err(format!("the run {span} of an episode that there is not")),
+        true => Err(format!("the run {span} refers to an episode that does not exist")),
         false => Ok((span, episodes.into())),
     }
 }
@@ -124,8 +124,85 @@ pub(crate) fn span(from: &mut Reader<'_>) -> Decoded<Vec<SavedPart>> {
         let chunks = from.all(Reader::u32)?;
         let starts = from.all(|from| Ok(from.u64()? as i64))?;
         if starts.len() != chunks.len() + 1 || starts.windows(2).any(|pair| pair[0] >= pair[1]) {
-            return Err("a run of chunks that do not follow one another".to_owned());
+            return Err("the chunks of a run do not follow one another".to_owned());
         }
         Ok(SavedPart { chunks, starts })
     })
+}
+
+/// Checks the chunks of spans, and the order of their further episodes.
+pub(crate) fn check_spans(spans: &[Vec<SavedPart>], episodes: &[(u32, Box<[u32]>)], chunks: usize) -> Decoded<()> {
+    let mut of_spans = spans.iter().flatten().flat_map(|part| &part.chunks);
+    if let Some(chunk) = of_spans.find(|chunk| **chunk as usize >= chunks) {
+        return Err(format!("a run refers to chunk {chunk}, which does not exist"));
+    }
+    let beyond = episodes.last().is_some_and(|(span, _)| *span as usize >= spans.len());
+    if beyond || !episodes.is_sorted_by(|(one, _), (next, _)| one < next) {
+        return Err("episodes are unsorted, or refer to a run that does not exist".to_owned());
+    }
+    Ok(())
+}
+
+/// Checks an item of a table against the numbers of chunks, spans and patterns.
+pub(crate) fn check_item(
+    item: &SavedItem,
+    table: &str,
+    (chunks, spans, patterns): (usize, usize, usize),
+) -> Decoded<()> {
+    let has_body = match item.body {
+        SavedBody::Chunk(chunk) => (chunk as usize) < chunks,
+        SavedBody::Span(span) => (span as usize) < spans,
+    };
+    match has_body && (item.pattern as usize) < patterns {
+        true => Ok(()),
+        false => Err(format!("an item of table '{table}' refers to a chunk, run or pattern that does not exist")),
+    }
+}
+
+/// Checks a slot of a table.
+pub(crate) fn check_slot(slot: u32, table: &str, allocated: u32) -> Decoded<()> {
+    match slot < allocated {
+        true => Ok(()),
+        false => Err(format!("slot {slot} of table '{table}' is beyond its {allocated} slots")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_refers_to_nothing_is_refused_by_its_number_and_by_the_name_of_its_table() {
+        let spans = [vec![SavedPart { chunks: vec![0, 2], starts: vec![0, 1, 2] }]];
+        assert_eq!(check_spans(&spans, &[(0, [7].into())], 3), Ok(()));
+        let chunk = "a run refers to chunk 2, which does not exist";
+        assert_eq!(check_spans(&spans, &[], 2), Err(chunk.to_owned()));
+        let episodes = "episodes are unsorted, or refer to a run that does not exist";
+        assert_eq!(check_spans(&spans, &[(1, [7].into())], 3), Err(episodes.to_owned()));
+        assert_eq!(check_spans(&spans, &[(0, [7].into()), (0, [8].into())], 3), Err(episodes.to_owned()));
+
+        let item = |body, pattern| SavedItem {
+            slot: 4,
+            generation: 0,
+            priority: 1.0,
+            version: 0,
+            times_sampled: 0,
+            inserted_at: 0,
+            inserted: 0,
+            updated: 0,
+            episode: 1,
+            anchor: 0,
+            pattern,
+            body,
+        };
+        let check = |body, pattern| check_item(&item(body, pattern), "t", (3, 2, 1));
+        assert_eq!([check(SavedBody::Chunk(2), 0), check(SavedBody::Span(1), 0)], [Ok(()), Ok(())]);
+        let nothing = "an item of table 't' refers to a chunk, run or pattern that does not exist";
+        for (body, pattern) in [(SavedBody::Chunk(3), 0), (SavedBody::Span(2), 0), (SavedBody::Chunk(0), 1)] {
+            assert_eq!(check(body, pattern), Err(nothing.to_owned()));
+        }
+
+        assert_eq!(check_slot(4, "t", 5), Ok(()));
+        assert_eq!(check_slot(5, "t", 5), Err("slot 5 of table 't' is beyond its 5 slots".to_owned()));
+    }
 }

@@ -152,7 +152,7 @@ impl SectionReader {
             return Err(self.damaged("a section is not what was written"));
         }
         let Some(tag) = Tag::of(&section[..4]) else {
-            return Err(self.damaged("a section of a kind that this version does not know"));
+            return Err(self.damaged("a section is of a kind that this version does not know"));
         };
         let mut reader = Reader::new(&section[HEAD..]);
         let decoded = decode(tag, &mut reader).and_then(|decoded| reader.end().map(|()| decoded));
@@ -165,7 +165,7 @@ impl SectionReader {
     pub(crate) fn end(&self) -> Result<()> {
         match self.input.size() - self.at {
             0 => Ok(()),
-            more => Err(damaged(&self.path, format!("{more} bytes behind its end"), self.at)),
+            more => Err(damaged(&self.path, format!("{more} bytes follow its end"), self.at)),
         }
     }
 

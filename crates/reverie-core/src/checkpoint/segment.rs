@@ -52,7 +52,7 @@ impl Place {
 /// Bytes before those of the chunk in a record of [`Kind::Part`]: its number, and 1 if they follow those before.
 const PART: usize = NUMBERED as usize;
 
-/// What a record contains.
+/// The content of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A chunk, as a checkpoint refers to it.
@@ -216,7 +216,7 @@ impl SegmentReader {
         }
         let before = if kind == Kind::Part as u8 { NUMBERED } else { 0 };
         let Some(length) = at.length.checked_sub(before) else {
-            return Err(damaged(&self.path, "a chunk without its number", place.offset));
+            return Err(damaged(&self.path, "a chunk has no number", place.offset));
         };
         let at = InSegment { offset: at.offset + before, length, ..at };
         Ok(ChunkRecord { at, before: RECORD as u32 + before as u32, crc: place.crc })
@@ -240,10 +240,10 @@ impl SegmentReader {
         }
         let (length, mut payload) = rest.split_at(8);
         if length[7] == Kind::Part as u8 {
-            payload = payload.get(PART..).ok_or_else(|| damaged(&path, "a chunk without its number", offset))?;
+            payload = payload.get(PART..).ok_or_else(|| damaged(&path, "a chunk has no number", offset))?;
         }
         if length[..7] != place.length.to_le_bytes()[..7] {
-            return Err(damaged(&path, "a chunk of another length", offset));
+            return Err(damaged(&path, "a chunk has another length than its reference", offset));
         }
         Ok(payload)
     }
@@ -306,7 +306,7 @@ impl SegmentReader {
     /// Adds this segment to an error about a chunk that was read from it.
     pub(crate) fn named(&self, place: &Place, error: Error) -> Error {
         match error {
-            Error::Damaged(what) => damaged(&self.path, format!("a chunk is none: {what}"), place.offset),
+            Error::Damaged(what) => damaged(&self.path, format!("a chunk is invalid: {what}"), place.offset),
             other => other,
         }
     }

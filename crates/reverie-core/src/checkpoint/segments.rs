@@ -22,7 +22,7 @@ pub(crate) struct Segments {
     /// The names of the segments below this number are on the disk.
     named: u64,
     next: u64,
-    /// Of a journal: a sync failed. The next one may report as written what this one lost, so there is none.
+    /// Set if a sync of a journal failed. The next one may report as written what this one lost, so there is none.
     unsynced: Option<Error>,
     /// The last write failed because there is no room.
     no_room: bool,
@@ -31,7 +31,7 @@ pub(crate) struct Segments {
     bytes: u64,
 }
 
-/// What a sync waits for, without a lock.
+/// The files that a sync waits for, without a lock.
 pub(crate) struct Unsynced {
     disk: Arc<dyn Disk>,
     root: PathBuf,
@@ -181,7 +181,7 @@ impl Segments {
         Ok(())
     }
 
-    /// What of the written records may not be on the disk.
+    /// The written records that may not be on the disk.
     pub(crate) fn unsynced(&self) -> Result<Unsynced> {
         let files = self.full.iter().chain(&self.open).map(SegmentWriter::duplicate).collect::<Result<_>>()?;
         let (disk, root) = (Arc::clone(&self.disk), self.root.clone());

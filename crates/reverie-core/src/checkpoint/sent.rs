@@ -23,12 +23,12 @@ pub(crate) fn sender(from: &mut Reader<'_>) -> Decoded<(Sender, Arrivals)> {
         let number = from.u64()?;
         let keys = from.all(Reader::u64)?;
         if keys.iter().any(|key| i64::try_from(*key).is_err()) {
-            return Err("a key of more than 63 bits".to_owned());
+            return Err("a key has more than 63 bits".to_owned());
         }
         Ok((number, keys.into_iter().map(|key| Key::from(key as i64)).collect()))
     })?;
     match arrivals.is_sorted_by(|(one, _), (next, _)| one < next) {
         true => Ok((sender, arrivals)),
-        false => Err("inserts of a sender out of turn".to_owned()),
+        false => Err("the inserts of a sender are unsorted".to_owned()),
     }
 }

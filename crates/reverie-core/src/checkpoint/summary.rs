@@ -31,14 +31,14 @@ pub struct Summary {
     pub manifest_bytes: u64,
     /// Numbers of the segments that the chunks are in.
     pub segments: Vec<u64>,
-    /// Where the journal continues; `None` without a journal.
+    /// The place at which the journal continues; `None` without a journal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub journal: Option<LogStart>,
     /// The tables, in their server's order.
     pub tables: Vec<TableSummary>,
 }
 
-/// Where the journal continues after a checkpoint.
+/// The place at which the journal continues after a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogStart {
     /// The first segment that has commits which are not in the checkpoint.
@@ -75,11 +75,11 @@ impl TableSummary {
 pub(super) fn read(from: &mut SectionReader, path: &Path) -> Result<Summary> {
     let summary: Summary = from.section(|tag, from| match tag {
         Tag::Head => from.record(),
-        other => Err(format!("a section {other:?} where {:?} must be", Tag::Head)),
+        other => Err(format!("section {other:?} is in the place of section {:?}", Tag::Head)),
     })?;
     // The clocks of the tables count nanoseconds in 64 bits.
     if [summary.created, summary.clock].iter().any(|time| u64::try_from(time.as_nanos()).is_err()) {
-        return Err(from.damaged("a time beyond the year 2554"));
+        return Err(from.damaged("a time is beyond the year 2554"));
     }
     Ok(Summary { path: path.to_owned(), manifest_bytes: from.size(), ..summary })
 }

@@ -15,23 +15,23 @@ pub struct Meter {
     bytes: AtomicU64,
     chunks: AtomicU64,
     in_tables: AtomicU64,
-    /// Of `bytes`, those on the disk.
+    /// The part of `bytes` on the disk.
     on_disk: AtomicU64,
-    /// Of `in_tables`, those on the disk.
+    /// The part of `in_tables` on the disk.
     in_tables_on_disk: AtomicU64,
-    /// Of `in_tables`, the memory of the chunks that are on the disk.
+    /// The memory of the chunks of `in_tables` that are on the disk.
     index: AtomicU64,
-    /// Of `in_tables`, the chunks that are still being written, if there is a disk tier.
+    /// The bytes of the chunks of `in_tables` that are still being written, if there is a disk tier.
     open: AtomicU64,
     freed: Hook,
     tier: OnceLock<Tier>,
 }
 
-/// What a chunk counts for.
+/// The bytes that a chunk counts for.
 pub(super) struct Size {
     /// In memory and on the disk.
     pub(super) bytes: u64,
-    /// Of these, those on the disk.
+    /// The part of these on the disk.
     pub(super) on_disk: u64,
     /// It is still being written, and will be able to move there.
     pub(super) open: bool,
@@ -85,8 +85,8 @@ impl Meter {
         self.table_bytes().saturating_sub(on_disk)
     }
 
-    /// Of [`Meter::table_memory`], what no move to the disk frees: the index of the chunks that are there, which finds and
-    /// checks their cells, and the chunks that are still being written. (0, 0) without a disk tier.
+    /// The part of [`Meter::table_memory`] that no move to the disk frees: the index of the chunks that are there, which
+    /// finds and checks their cells, and the chunks that are still being written. (0, 0) without a disk tier.
     pub fn unmovable_memory(&self) -> (u64, u64) {
         (self.index.load(Relaxed), self.open.load(Relaxed))
     }

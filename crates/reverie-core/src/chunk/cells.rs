@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// The cells of a chunk, readable.
 #[derive(Debug)]
-pub struct Cells<'a> {
+pub struct CellsView<'a> {
     source: Source<'a>,
     layout: &'a Layout,
 }
@@ -28,24 +28,24 @@ impl Chunk {
     ///
     /// No lock is held on return, nor while unpacking or reading. `Damaged` if the packed bytes are corrupt,
     /// `DamagedFile` or `Storage` if those on the disk are, or cannot be read.
-    pub fn read(&self) -> Result<Cells<'_>> {
+    pub fn read(&self) -> Result<CellsView<'_>> {
         match self.source() {
-            Ok(source) => Ok(Cells { source, layout: self.layout() }),
+            Ok(source) => Ok(CellsView { source, layout: self.layout() }),
             Err(form) => {
                 let mut decoder = Box::new(Decoder::default());
                 decode(&form, &mut decoder, self.layout(), &|_| Some(0..usize::MAX))?;
-                Ok(Cells { source: Source::Owned(decoder), layout: self.layout() })
+                Ok(CellsView { source: Source::Owned(decoder), layout: self.layout() })
             }
         }
     }
 
     /// As [`Chunk::read`], with only the cells that `wanted` selects where others cost something, into reused memory.
-    pub fn read_with<'a>(&'a self, decoder: &'a mut Decoder, wanted: Wanted<'_>) -> Result<Cells<'a>> {
+    pub fn read_with<'a>(&'a self, decoder: &'a mut Decoder, wanted: Wanted<'_>) -> Result<CellsView<'a>> {
         match self.source() {
-            Ok(source) => Ok(Cells { source, layout: self.layout() }),
+            Ok(source) => Ok(CellsView { source, layout: self.layout() }),
             Err(form) => {
                 decode(&form, decoder, self.layout(), wanted)?;
-                Ok(Cells { source: Source::Borrowed(decoder), layout: self.layout() })
+                Ok(CellsView { source: Source::Borrowed(decoder), layout: self.layout() })
             }
         }
     }
@@ -78,7 +78,7 @@ fn decode(form: &Form, decoder: &mut Decoder, layout: &Layout, wanted: Wanted<'_
     }
 }
 
-impl Cells<'_> {
+impl CellsView<'_> {
     /// The bytes of a cell, zeros if it holds no value; `None` if it is not published.
     ///
     /// Cells published after the view was made may be missing from it, except in an open chunk.

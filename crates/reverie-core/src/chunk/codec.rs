@@ -177,7 +177,7 @@ impl Packed {
         let columns = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
         if head[0] != VERSION || columns != layout.num_columns() {
             return Err(damaged(format!(
-                "version {} with {columns} columns, want version {VERSION} with {}",
+                "it has version {} and {columns} columns, want version {VERSION} and {}",
                 head[0],
                 layout.num_columns()
             )));
@@ -193,11 +193,11 @@ impl Packed {
                 .checked_add(section.hole_bytes())
                 .and_then(|length| length.checked_add(start))
                 .filter(|end| *end <= room)
-                .ok_or_else(|| damaged(format!("column {column} ends behind the chunk's {room} bytes")))?;
+                .ok_or_else(|| damaged(format!("column {column} ends beyond the chunk's {room} bytes")))?;
             sections.push(section);
         }
         if start != room {
-            return Err(damaged(format!("{} bytes behind its last column", room - start)));
+            return Err(damaged(format!("{} bytes follow its last column", room - start)));
         }
         Ok(sections)
     }

@@ -21,7 +21,7 @@ pub enum Compression {
     AutoSize,
 }
 
-/// What a column must gain in bytes for a coding, as ratios of sizes.
+/// The gains in size that justify a coding of a column, as ratios.
 ///
 /// Sizes alone decide, so that the same steps are packed alike on every machine. For the measured costs of unpacking
 /// that the ratios stand for see `docs/decisions/0144-packed-data.md`.

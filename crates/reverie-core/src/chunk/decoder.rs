@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 pub type Wanted<'a> = &'a dyn Fn(usize) -> Option<Range<usize>>;
 
 fn does_not_unpack(column: usize, reason: &str) -> Error {
-    damaged(format!("column {column} does not unpack: {reason}"))
+    damaged(format!("column {column} cannot be unpacked: {reason}"))
 }
 
 /// The cells of one column, unpacked.

@@ -12,11 +12,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(super) struct Packable {
     pub(super) layout: Arc<Layout>,
     /// Guards the present form and the accounts that are charged. Nothing is copied, packed, read or freed under it.
-    state: Mutex<State>,
+    state: Mutex<FormState>,
 }
 
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct FormState {
     pub(super) form: Form,
     pub(super) accounts: Accounts,
 }
@@ -100,7 +100,7 @@ impl Accounts {
 
 impl Packable {
     pub(super) fn new(form: Form, layout: Arc<Layout>) -> Self {
-        let state = Mutex::new(State { form, accounts: Accounts::default() });
+        let state = Mutex::new(FormState { form, accounts: Accounts::default() });
         Self { layout, state }
     }
 
@@ -109,7 +109,7 @@ impl Packable {
         self.layout.size_bytes() as u64
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, FormState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -20,7 +20,7 @@ pub(crate) mod tier;
 mod writer;
 
 pub use account::{Account, Meter};
-pub use cells::Cells;
+pub use cells::CellsView;
 pub use chooser::Chooser;
 pub use compression::Compression;
 pub(crate) use decoder::SpareDecoder;

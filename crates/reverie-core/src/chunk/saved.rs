@@ -34,7 +34,7 @@ impl Chunk {
         Ok(saved.into_iter().map(u64::from).sum())
     }
 
-    /// What there is to save now. Reads the disk if the chunk is there; the errors are those of [`Chunk::save`].
+    /// The part to save now. Reads the disk if the chunk is there; the errors are those of [`Chunk::save`].
     pub fn content(&self) -> Result<Content<'_>> {
         let of = match &self.storage {
             Storage::Plain(plain) => Of::Plain(&plain.slab),
@@ -167,14 +167,14 @@ impl Restorer {
         for part in parts {
             let part = SavedPart::parse(part)?;
             if !part.plain || (part.by_column, part.entries, part.capacity) != (of.by_column, of.entries, of.capacity) {
-                return Err(damaged("its parts are of several chunks"));
+                return Err(damaged("its parts belong to several chunks"));
             }
             packed.push(Packed::parse(part.form.into(), &whole)?);
         }
         let cells = |column: usize| packed.iter().map(|part| part.len(column)).sum::<usize>();
         let longest = (0..whole.num_columns()).map(cells).max().unwrap_or(0).max(1);
         if longest > of.capacity {
-            return Err(damaged("its parts have more cells than it has room for"));
+            return Err(damaged("its parts have more cells than its capacity"));
         }
         let layout = self.layout(of.by_column, of.entries, longest)?;
         self.plain(layout, &packed)
@@ -202,7 +202,7 @@ impl Restorer {
             row.checked_mul(capacity)?.checked_add(128 * cells.len()).filter(|size| *size < most)
         };
         let Some(cells) = cells.filter(|cells| size(cells).is_some()) else {
-            return Err(Error::Damaged("its columns are larger than any memory".to_owned()));
+            return Err(Error::Damaged("its columns are too large for the address space".to_owned()));
         };
         let layout = if by_column { Layout::columnar(&cells, capacity) } else { Layout::interleaved(&cells, capacity) };
         let layout = Arc::new(layout);
@@ -232,7 +232,7 @@ impl<'a> SavedPart<'a> {
         let number = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes")) as usize;
         let (columns, capacity) = (number(2), number(6));
         if head[0] > 1 || head[1] > 1 || capacity == 0 {
-            return Err(damaged("its head is that of no chunk"));
+            return Err(damaged("its head is invalid"));
         }
         let end = columns.checked_mul(ENTRY).and_then(|entries| entries.checked_add(HEAD));
         let entries = end.and_then(|end| bytes.get(HEAD..end)).ok_or_else(|| damaged("it ends within its columns"))?;

@@ -1,4 +1,4 @@
-//! What a file system does in a way of its own on Unix.
+//! The file system's operations that differ on Unix.
 
 use std::fs::{DirBuilder, File};
 use std::io;

@@ -1,4 +1,4 @@
-//! What a file system does in a way of its own on Windows.
+//! The file system's operations that differ on Windows.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -8,7 +8,8 @@ use std::path::Path;
 /// Windows opens a folder only with this flag (FILE_FLAG_BACKUP_SEMANTICS).
 const FOLDERS_TOO: u32 = 0x0200_0000;
 
-/// Creates a folder and its missing parents. The folder above them says who may use them: in a user's own, the user.
+/// Creates a folder and its missing parents. Access rights are inherited: in a user's own folder,
+/// they are the user's.
 pub(super) fn private_folders() -> DirBuilder {
     let mut builder = DirBuilder::new();
     builder.recursive(true);

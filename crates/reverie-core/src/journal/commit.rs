@@ -85,7 +85,7 @@ fn flag(from: &mut Reader<'_>) -> Decoded<bool> {
     match from.u8()? {
         0 => Ok(false),
         1 => Ok(true),
-        other => Err(format!("{other} where 0 or 1 must be")),
+        other => Err(format!("a flag of {other}; it must be 0 or 1")),
     }
 }
 
@@ -152,13 +152,13 @@ fn sender_change(from: &mut Reader<'_>) -> Decoded<SenderChange> {
             let number = from.u64()?;
             let keys = from.all(Reader::u64)?;
             if keys.iter().any(|key| i64::try_from(*key).is_err()) {
-                return Err("a key of more than 63 bits".to_owned());
+                return Err("a key has more than 63 bits".to_owned());
             }
             SenderChange::Arrived(sender, number, keys.into_iter().map(|key| Key::from(key as i64)).collect())
         }
         1 => SenderChange::Received(sender, from.u64()?, from.all(Reader::u64)?),
         2 => SenderChange::Forgotten(sender),
-        other => return Err(format!("a sender's change of the kind {other}")),
+        other => return Err(format!("a sender's change of the unknown kind {other}")),
     })
 }
 
@@ -228,29 +228,16 @@ impl Commit {
     fn check(&self) -> Decoded<()> {
         let (chunks, spans, patterns) =
             (self.chunks.len(), self.spans.len(), self.known as usize + self.patterns.len());
-        let mut of_spans = self.spans.iter().flatten().flat_map(|part| &part.chunks);
-        if of_spans.any(|chunk| *chunk as usize >= chunks) {
-            return Err("a run with a chunk that there is not".to_owned());
-        }
-        let beyond = self.episodes.last().is_some_and(|(span, _)| *span as usize >= spans);
-        if beyond || !self.episodes.is_sorted_by(|(one, _), (next, _)| one < next) {
-            return Err("episodes of a run that there is not, or out of turn".to_owned());
-        }
+        rows::check_spans(&self.spans, &self.episodes, chunks)?;
         for change in &self.tables {
             for (item, _) in &change.items {
-                let body = match item.body {
-                    rows::SavedBody::Chunk(chunk) => (chunk as usize) < chunks,
-                    rows::SavedBody::Span(span) => (span as usize) < spans,
-                };
-                if !body || item.pattern as usize >= patterns || item.slot >= change.allocated {
-                    return Err(format!("an item of table '{}' that refers to nothing", change.name));
-                }
+                rows::check_item(item, &change.name, (chunks, spans, patterns))?;
             }
-            let slots = change.gone.iter().chain(change.copies.iter().map(|(slot, _)| slot));
+            let slots = change.items.iter().map(|(item, _)| &item.slot);
+            let slots = slots.chain(&change.gone).chain(change.copies.iter().map(|(slot, _)| slot));
             let slots = slots.chain(change.leases.iter().map(|(slot, _)| slot));
-            if slots.chain(change.counts.iter().map(|counts| &counts.slot)).any(|slot| *slot >= change.allocated) {
-                return Err(format!("a slot of table '{}' that it never had", change.name));
-            }
+            let mut slots = slots.chain(change.counts.iter().map(|counts| &counts.slot));
+            slots.try_for_each(|slot| rows::check_slot(*slot, &change.name, change.allocated))?;
         }
         Ok(())
     }

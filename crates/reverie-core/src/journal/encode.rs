@@ -12,7 +12,7 @@ use crate::table::{Row, Sender, TableDelta};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a commit says besides the changes of the tables.
+/// The parts of a commit in addition to the changes of the tables.
 pub(super) struct Head {
     pub(super) number: u64,
     pub(super) synced: (u64, u64),
@@ -22,7 +22,7 @@ pub(super) struct Head {
     pub(super) forgotten: Option<Vec<Sender>>,
 }
 
-/// What is kept from one commit to the next: the patterns that the commits since the last cut have, and buffers.
+/// State from one commit to the next: the patterns that the commits since the last cut have, and buffers.
 #[derive(Default)]
 pub(super) struct Encoder {
     /// The numbers of the patterns that live as long as the process, by their addresses.

@@ -1,4 +1,4 @@
-//! Commits for all who wait: what was done meanwhile is one commit, and one sync.
+//! One commit for all waiting requests: everything done meanwhile is one commit, and one sync.
 //!
 //! A thread that blocks until its commit is written makes it itself, with what others did meanwhile: that takes no switch
 //! of threads. The journal's own thread makes those that only tasks wait for, or that no thread made within [`LINGER`].
@@ -12,7 +12,7 @@ use super::recover::JournalEnd;
 use crate::checkpoint::{Saved, Store};
 use crate::chunk::Chunk;
 use crate::error::{Error, Result};
-use crate::table::{Desk, Durable, JournalInfo, Promise, Tables, Ticket};
+use crate::table::{Durable, JournalInfo, Promise, RequestHolder, Tables, Ticket};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ const FOR_OTHERS: usize = 2;
 pub struct Journal {
     pub(super) log: Log,
     options: JournalOptions,
-    /// Guards who waits for what. Nothing is written under it.
+    /// Guards the waiting requests. Nothing is written under it.
     progress: Mutex<Progress>,
     changed: Condvar,
     /// There is something to sync, or no more.
@@ -50,10 +50,10 @@ fn stopped(error: Error) -> Failed {
 /// Begins a checkpoint in another thread.
 type Wake = Box<dyn Fn() + Send + Sync>;
 
-/// Of a barrier: nothing is withdrawn with it.
+/// Holds a barrier: nothing is withdrawn with it.
 struct NotCancellable;
 
-impl Desk<()> for NotCancellable {
+impl RequestHolder<()> for NotCancellable {
     fn withdraw(&self, _: u64) -> Option<()> {
         Some(())
     }
@@ -114,7 +114,7 @@ impl Journal {
         let _ = self.checkpoints.set((bytes, Box::new(wake)));
     }
 
-    fn wait_for(&self, who: impl FnOnce(&mut Progress) -> &mut Vec<(u64, Promise<()>)>) -> Ticket<()> {
+    fn wait_for(&self, queue: impl FnOnce(&mut Progress) -> &mut Vec<(u64, Promise<()>)>) -> Ticket<()> {
         let mut progress = self.progress();
         if let Some(error) = &progress.failed {
             return Ticket::done(Err(error.clone()));
@@ -124,7 +124,7 @@ impl Journal {
         }
         let (ticket, promise) = Ticket::promised(Arc::new(NotCancellable), 0, false);
         let round = progress.next;
-        who(&mut progress).push((round, promise));
+        queue(&mut progress).push((round, promise));
         let wakes = progress.asleep || progress.wants_disk;
         drop(progress);
         if wakes {
@@ -133,7 +133,7 @@ impl Journal {
         ticket
     }
 
-    /// Makes one commit in this thread for all who wait. False if there is nothing to do, or this thread may not.
+    /// Makes one commit in this thread for all waiting requests. False if there is nothing to do, or this thread may not.
     fn commit_for_all(&self) -> bool {
         if self.options.syncs == Syncs::Always {
             return false;
@@ -194,7 +194,7 @@ impl Journal {
         self.progress().ended = true;
         self.changed.notify_all();
         let threads = std::mem::take(&mut *self.threads());
-        // A panic there failed all who waited.
+        // A panic there failed all waiting requests.
         threads.into_iter().for_each(|thread| _ = thread.join());
         self.progress().failed.clone().map_or(Ok(()), Err)
     }
@@ -209,7 +209,7 @@ impl Journal {
                 next_counts = Instant::now().checked_add(self.options.interval);
             }
             let by_time = counts && matches!(self.options.syncs, Syncs::Interval(_));
-            // Who waits for the disk may have changed priorities.
+            // A request that waits for the disk may have changed priorities.
             let outcome = self.log.try_commit(counts || ends || syncs).and_then(|unsynced| {
                 let most = self.options.max_unsynced_bytes;
                 // All that wait for this round wait until the disk has it.
@@ -230,7 +230,7 @@ impl Journal {
             });
             match outcome {
                 Ok(()) => self.ask_for_checkpoint(self.log.since_checkpoint()),
-                // Who waits goes on to wait: there may be room later.
+                // Waiting requests keep waiting: there may be room later.
                 Err(failed) if failed.has_no_room && !ends => {
                     self.progress().wants_disk |= syncs;
                     self.wait_for_room(failed.error);
@@ -243,7 +243,7 @@ impl Journal {
         }
     }
 
-    /// Waits for a reason to commit; returns the round, and whether the thread ends, counts are written, and someone
+    /// Waits for a reason to commit; returns the round, and whether the thread ends, counts are written, and a request
     /// waits for the disk. `None` if the journal has failed.
     fn next_round(&self, next_counts: Option<Instant>) -> Option<(u64, bool, bool, bool)> {
         let mut progress = self.progress();
@@ -329,13 +329,13 @@ impl Drop for NoMoreSyncs<'_> {
     }
 }
 
-/// Fails who waits if the thread panics.
+/// Fails the waiting requests if the thread panics.
 pub(super) struct End<'a>(pub(super) &'a Journal);
 
 impl Drop for End<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let reason = "its thread ended by a defect in reverie's engine, please report it".to_owned();
+            let reason = "its thread panicked, which is a defect in reverie's engine; please report it".to_owned();
             self.0.fail(Error::Storage { path: "the journal".to_owned(), action: "write".into(), reason });
         }
     }

@@ -17,10 +17,10 @@ pub struct Log {
     /// Time since the Unix epoch.
     now: Box<dyn Fn() -> Duration + Send + Sync>,
     /// Guards the order of the commits. Taken before the tables' locks, and before that of the store's chunks.
-    state: Mutex<State>,
+    state: Mutex<LogState>,
 }
 
-struct State {
+struct LogState {
     /// The number of the next commit.
     next: u64,
     /// The segment and offset up to which everything is on the disk.
@@ -29,7 +29,7 @@ struct State {
     forgotten: u64,
     /// Bytes written since the start, but for marks.
     written: u64,
-    /// Of these, those that are on the disk.
+    /// The part of these that is on the disk.
     on_disk: u64,
     since_checkpoint: SinceCheckpoint,
     encoder: Encoder,
@@ -58,10 +58,10 @@ pub(super) struct Failed {
 /// The right to make the next commit.
 pub(super) struct Turn<'a> {
     log: &'a Log,
-    state: MutexGuard<'a, State>,
+    state: MutexGuard<'a, LogState>,
 }
 
-impl State {
+impl LogState {
     /// Bytes written that may not be on the disk, but for the last mark.
     fn unsynced(&self) -> u64 {
         self.written - self.on_disk
@@ -97,7 +97,7 @@ impl Log {
         // The first manifest refers to them.
         store.sync_adopted()?;
         tables.iter().for_each(|table| table.track_changes());
-        let state = Mutex::new(State {
+        let state = Mutex::new(LogState {
             next: from.commit,
             synced: (0, 0),
             forgotten: 0,
@@ -113,7 +113,7 @@ impl Log {
         Ok(log)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LogState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -150,7 +150,7 @@ impl Log {
         self.store.try_log().is_some().then_some(Turn { log: self, state })
     }
 
-    fn commit_held(&self, state: &mut State, counts: bool) -> Result<()> {
+    fn commit_held(&self, state: &mut LogState, counts: bool) -> Result<()> {
         if let Some(error) = &state.failed {
             return Err(error.clone());
         }
@@ -224,7 +224,7 @@ impl Log {
 
     /// Writes a commit without changes. It says up to where everything is on the disk, so that damage before that is
     /// not taken for a write that did not finish.
-    fn mark(&self, state: &mut State) {
+    fn mark(&self, state: &mut LogState) {
         let mut log = self.store.log();
         if log.is_behind() {
             return;

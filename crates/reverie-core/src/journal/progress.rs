@@ -1,4 +1,4 @@
-//! Who waits for which commit of a journal.
+//! The requests that wait for a journal, each with the commit that it waits for.
 
 use super::log::SinceCheckpoint;
 use crate::error::Error;
@@ -8,19 +8,19 @@ use crate::table::{JournalInfo, Promise};
 pub(super) struct Progress {
     /// The number of the round that begins next: what is done before it begins is in it.
     pub(super) next: u64,
-    /// Who waits for a round to be written, and for one to be on the disk.
+    /// Requests that wait for a round to be written, and for one to be on the disk.
     pub(super) written: Vec<(u64, Promise<()>)>,
     pub(super) synced: Vec<(u64, Promise<()>)>,
-    /// As `synced`, for who does not make the journal wait for the disk earlier.
+    /// As `synced`, for requests that do not make the journal wait for the disk earlier.
     pub(super) synced_later: Vec<(u64, Promise<()>)>,
     pub(super) info: JournalInfo,
     pub(super) failed: Option<Error>,
     pub(super) ended: bool,
-    /// Someone waits for a round to be written who cannot make it: the thread does not linger.
+    /// A task waits for a commit that it cannot make: the thread does not linger.
     pub(super) hurried: bool,
     /// The thread waits for the next reason to commit, and must be woken for it.
     pub(super) asleep: bool,
-    /// Someone waits for the disk for whom the journal's thread has begun no round.
+    /// A request waits for the disk, and the journal's thread has begun no round for it.
     pub(super) wants_disk: bool,
     /// The newest round that was written and that the thread of the syncs has not looked at.
     pub(super) to_sync: Option<u64>,
@@ -33,7 +33,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Takes those who wait for this round or an earlier one; with `synced` also those who wait for the disk.
+    /// Takes the requests that wait for this round or an earlier one; with `synced` also those that wait for the disk.
     pub(super) fn take_done(&mut self, round: u64, synced: bool) -> Vec<Promise<()>> {
         let mut done = Vec::new();
         let Self { written, synced: for_disk, synced_later, .. } = self;
@@ -60,7 +60,7 @@ impl Progress {
         is_due
     }
 
-    /// Takes all who wait.
+    /// Takes all waiting requests.
     pub(super) fn take_all(&mut self) -> Vec<Promise<()>> {
         self.take_done(u64::MAX, true)
     }

@@ -1,4 +1,4 @@
-//! What a server that starts finds: the newest manifest, and the commits after it.
+//! The content that a starting server finds: the newest manifest, and the commits after it.
 
 use super::commit::{Commit, MAGIC};
 use super::replay::{HeldLease, Replayed};
@@ -26,7 +26,7 @@ pub struct Recovered {
     pub leases: Vec<HeldLease>,
     /// The file and the offset where the journal ends within a record: a write that did not finish.
     pub torn: Option<(PathBuf, u64)>,
-    /// Where a journal continues that begins on this content.
+    /// The place at which a journal with this content continues.
     pub end: JournalEnd,
 }
 
@@ -46,7 +46,7 @@ impl Default for JournalEnd {
 
 /// Reads the newest checkpoint of a folder and the commits after it; `None` if there is no checkpoint.
 ///
-/// What was acknowledged is in it. A record at the end that is not whole was never acknowledged and is left out, and so
+/// Everything that was acknowledged is in it. A record at the end that is not whole was never acknowledged and is left out, and so
 /// is everything after it that was not on the disk yet. `DamagedFile` for damage before that.
 /// With a disk tier, chunks stay where they are: damage in one is found by the first read of it. No other process may
 /// change the folder then.
@@ -135,7 +135,7 @@ fn read_segment(
             Kind::Commit => {
                 let commit = Commit::read(payload).map_err(|what| damaged(&path, what, offset))?;
                 if commit.number != *next_commit {
-                    let what = format!("the commit {} where {next_commit} must be", commit.number);
+                    let what = format!("commit {} is in the place of commit {next_commit}", commit.number);
                     return Err(damaged(&path, what, offset));
                 }
                 *next_commit += 1;

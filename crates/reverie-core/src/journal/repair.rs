@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What [`verify`] found to be whole.
+/// The parts that [`verify`] found undamaged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifiedJournal {
     /// The checkpoint that the journal continues.
@@ -55,7 +55,7 @@ pub fn verify(disk: &dyn Disk, root: &Path) -> Result<Option<VerifiedJournal>> {
     }))
 }
 
-/// What is not in a repaired folder.
+/// A part that is not in a repaired folder.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Loss {
     /// A checkpoint that could not be read: an older one was used.
@@ -90,7 +90,7 @@ impl fmt::Display for Loss {
 pub struct Repaired {
     /// The checkpoint in the new folder.
     pub saved: Saved,
-    /// What is not in it.
+    /// The parts that are not in it.
     pub losses: Vec<Loss>,
 }
 

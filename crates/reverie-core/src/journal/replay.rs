@@ -59,7 +59,7 @@ impl Rows {
     }
 }
 
-/// What distinguishes a span: its chunks and starts, and its further episodes.
+/// The identity of a span: its chunks and starts, and its further episodes.
 fn content(parts: &[SavedPart], episodes: &[u32]) -> Vec<u64> {
     let mut content = vec![parts.len() as u64];
     for part in parts {
@@ -100,7 +100,7 @@ impl Replayed {
 
     /// Adds a record of a chunk: its number, 1 if it continues the chunk, the bytes.
     pub(super) fn part(&mut self, payload: &[u8], place: Place) -> Decoded<()> {
-        let (head, _) = payload.split_at_checked(9).ok_or("a chunk without its number")?;
+        let (head, _) = payload.split_at_checked(9).ok_or("a chunk has no number")?;
         let number = u64::from_le_bytes(head[..8].try_into().expect("eight bytes"));
         match (head[8], self.by_number.get(&number)) {
             (0, Some(known)) => self.chunks[*known as usize] = vec![place],
@@ -109,8 +109,8 @@ impl Replayed {
                 self.chunks.push(vec![place]);
             }
             (1, Some(known)) => self.chunks[*known as usize].push(place),
-            (1, None) => return Err(format!("a later part of the chunk {number}, whose first is not there")),
-            (other, _) => return Err(format!("a chunk's part of the kind {other}")),
+            (1, None) => return Err(format!("a later part of chunk {number} has no first part")),
+            (other, _) => return Err(format!("a part of a chunk is of the unknown kind {other}")),
         }
         Ok(())
     }
@@ -119,11 +119,11 @@ impl Replayed {
         let Commit { clock, wall, known, patterns, chunks, spans, episodes, tables, forgotten, .. } = commit;
         let number = |number: &u64| {
             let known = self.by_number.get(number).copied();
-            known.ok_or_else(|| format!("an item of the chunk {number}, which is not there"))
+            known.ok_or_else(|| format!("an item refers to chunk {number}, which does not exist"))
         };
         let chunks: Vec<u32> = chunks.iter().map(number).collect::<Decoded<_>>()?;
         if known as usize > self.of_commits.len() {
-            return Err(format!("{known} patterns of commits before, which have {}", self.of_commits.len()));
+            return Err(format!("a commit expects {known} earlier patterns, and there are {}", self.of_commits.len()));
         }
         self.of_commits.truncate(known as usize);
         for pattern in patterns {
@@ -142,7 +142,7 @@ impl Replayed {
         }
         for change in tables {
             let at = self.manifest.summary.tables.iter().position(|table| table.options.name == change.name);
-            let at = at.ok_or_else(|| format!("changes of the table '{}', which is not there", change.name))?;
+            let at = at.ok_or_else(|| format!("a commit changes table '{}', which does not exist", change.name))?;
             self.change(at, change, |item| SavedItem {
                 pattern: of_commits[item.pattern as usize],
                 body: match item.body {

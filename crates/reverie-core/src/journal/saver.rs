@@ -1,4 +1,4 @@
-//! What a server keeps on the disk: its checkpoints, and its journal if it has one.
+//! The files of a server on the disk: its checkpoints, and its journal if it has one.
 
 use super::group::Journal;
 use super::options::JournalOptions;
@@ -26,12 +26,12 @@ pub struct Saver {
     journal: OnceLock<Arc<Journal>>,
 }
 
-/// What a recovery brought back.
+/// The result of a recovery.
 #[derive(Debug)]
 pub struct Recovery {
     /// The newest checkpoint, with the time of the last commit.
     pub summary: Summary,
-    /// What is in the tables.
+    /// The content of the tables.
     pub restored: Restored,
     /// The number of commits after the checkpoint.
     pub commits: u64,

@@ -5,8 +5,8 @@ use crate::batch::{Options, Planner};
 use crate::error::{Error, Result};
 use crate::sample::{Allocate, Drawn, Draws, Prefetcher, SampleRequest, Sampled, Schedule, Source, Tenure, Windows};
 use crate::table::{
-    Change, Condition, Desk, Keys, Outcome, Query, Seen, SharedTable, TableOptions, Tables, Tally, Ticket, Updated,
-    Updates,
+    Change, Condition, Keys, Outcome, Query, RequestHolder, Seen, SharedTable, TableOptions, Tables, Tally, Ticket,
+    Updated, Updates,
 };
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -47,10 +47,10 @@ fn durably<T: Outcome + Send + Sync + Unpin + 'static>(
     }
 }
 
-/// Of a checkpoint: it goes on when its caller stops waiting.
+/// Holds a checkpoint, which continues when its caller stops waiting.
 struct NotCancellable;
 
-impl Desk<String> for NotCancellable {
+impl RequestHolder<String> for NotCancellable {
     fn withdraw(&self, _: u64) -> Option<String> {
         Some(String::new())
     }
@@ -58,7 +58,7 @@ impl Desk<String> for NotCancellable {
 
 fn defect(panic: &(dyn Any + Send)) -> Error {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    let text = text.unwrap_or("a panic without a text");
+    let text = text.unwrap_or("a panic without a message");
     Error::Unavailable(format!("the checkpoint failed by a defect in reverie's engine, please report it: {text}"))
 }
 
@@ -103,7 +103,7 @@ impl Replay for Tables {
     ) -> Result<Box<dyn Batches>> {
         schedule.parts.iter().try_for_each(|(table, _)| Tables::get(&self, table).map(drop))?;
         let prefetcher = Prefetcher::new(self, schedule, Planner::new(reading), allocate).map_err(|error| {
-            Error::Unavailable(format!("the thread that makes batches ahead could not be started: {error}"))
+            Error::Unavailable(format!("the thread that prefetches batches could not be started: {error}"))
         })?;
         Ok(Box::new(prefetcher))
     }

@@ -49,7 +49,7 @@ pub struct Draws {
     pub consuming: bool,
     /// Draws of items too short for a window that are not replaced; see [`Windows::once`].
     pub passed: usize,
-    /// Of draws that were withdrawn before the journal of their table had written that they use items up: why.
+    /// The reason why draws that use items up were withdrawn before the journal of their table had written that.
     pub not_committed: Option<String>,
 }
 

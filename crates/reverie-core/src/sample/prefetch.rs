@@ -20,7 +20,7 @@ const SLICE: Duration = Duration::from_millis(20);
 pub struct Schedule {
     /// Each batch has this many draws of each of these tables, one table after the other.
     pub parts: Vec<(String, usize)>,
-    /// Where the numbers of draws change from batch to batch: those of `parts` are then the batch size.
+    /// Set if the numbers of draws change from batch to batch: those of `parts` are then the batch size.
     pub mixture: Option<Mixture>,
     /// See [`SampleRequest::without_replacement`].
     pub without_replacement: bool,
@@ -59,12 +59,12 @@ pub struct Prefetcher {
 
 struct Shared {
     /// Guards the queue; held for a push or a pop, never during a draw or a copy.
-    state: Mutex<State>,
+    state: Mutex<PrefetchState>,
     changed: Condvar,
     ahead: usize,
 }
 
-struct State {
+struct PrefetchState {
     ready: VecDeque<Result<Gathered>>,
     /// Draws for a batch that was unfinished when the reader closed, or that cannot be gathered.
     unfinished: Draws,
@@ -80,7 +80,7 @@ impl Prefetcher {
         planner: Planner,
         allocate: Allocate,
     ) -> std::io::Result<Self> {
-        let state = State { ready: VecDeque::new(), unfinished: Draws::default(), stop: false, ended: false };
+        let state = PrefetchState { ready: VecDeque::new(), unfinished: Draws::default(), stop: false, ended: false };
         let shared =
             Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), ahead: schedule.ahead.max(1) });
         let theirs = Arc::clone(&shared);
@@ -139,7 +139,7 @@ impl Drop for Ending<'_> {
     fn drop(&mut self) {
         let mut state = lock(&self.0.state);
         if std::thread::panicking() {
-            let defect = "batches ahead ended by a defect in reverie, please report it; its panic is on stderr";
+            let defect = "the thread that prefetches batches panicked, which is a defect in reverie; please report it with the panic on stderr";
             state.ready.push_back(Err(Error::Unavailable(defect.to_owned())));
         }
         state.ended = true;

@@ -26,7 +26,7 @@ pub fn weights(
     let drawn = smallest > 0.0 && !masses.iter().any(|mass| mass.is_nan());
     if !drawn {
         return Err(Error::InvalidArgument(
-            "these items were not drawn (client.get): they have no probability, and so no weight".to_owned(),
+            "these items were not drawn (client.get): they have no probability and no weight".to_owned(),
         ));
     }
     masses.iter_mut().for_each(|mass| *mass = smallest / *mass);

@@ -124,7 +124,7 @@ impl TryFrom<String> for DType {
     type Error = String;
 
     fn try_from(name: String) -> Result<Self, String> {
-        Self::from_name(&name).ok_or_else(|| format!("the unknown dtype '{name}'"))
+        Self::from_name(&name).ok_or_else(|| format!("unknown dtype '{name}'"))
     }
 }
 

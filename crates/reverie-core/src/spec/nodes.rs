@@ -3,6 +3,7 @@
 //! In a list the depth of a structure is no depth of calls while it is read, and is checked before it becomes one.
 
 use super::{Key, Structure};
+use crate::error::Counted;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::HashSet;
 use std::hash::Hash;
@@ -63,7 +64,7 @@ impl Structure {
         let structure = pull(&mut nodes, deepest)?;
         match nodes.len() {
             0 => Ok(structure),
-            left => Err(format!("a structure with {left} nodes that belong to nothing")),
+            left => Err(format!("the structure has {} without a parent", Counted(left as u64, "node"))),
         }
     }
 }
@@ -83,13 +84,13 @@ fn pull(nodes: &mut Nodes, levels: usize) -> Result<Structure, String> {
     })
 }
 
-const TOO_SHORT: &str = "a structure that ends before its last child";
+const TOO_SHORT: &str = "the structure ends before its last child";
 
 fn children(nodes: &mut Nodes, count: usize, levels: usize) -> Result<Vec<Structure>, String> {
     if count > nodes.len() {
         return Err(TOO_SHORT.to_owned());
     }
-    let below = || levels.checked_sub(1).ok_or("a structure that is nested in too many levels");
+    let below = || levels.checked_sub(1).ok_or("the structure is nested too deeply");
     (0..count).map(|_| pull(nodes, below()?)).collect()
 }
 
@@ -100,7 +101,7 @@ fn named<N: Eq + Hash + std::fmt::Debug>(
 ) -> Result<Vec<(N, Structure)>, String> {
     let mut seen = HashSet::new();
     if let Some(twice) = names.iter().find(|name| !seen.insert(*name)) {
-        return Err(format!("a structure with two fields {twice:?}"));
+        return Err(format!("the structure has two fields {twice:?}"));
     }
     let children = children(nodes, names.len(), levels)?;
     Ok(names.into_iter().zip(children).collect())

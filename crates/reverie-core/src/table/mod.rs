@@ -36,6 +36,6 @@ pub use waiting::promise::Promise;
 pub use waiting::shared::SharedTable;
 pub use waiting::spares::Spared;
 pub use waiting::tables::{Checkpointer, Cuts, Tables};
-pub use waiting::ticket::{Desk, Ticket};
+pub use waiting::ticket::{RequestHolder, Ticket};
 
 pub use crate::sample::Lease;

@@ -1,13 +1,12 @@
 //! Inserts that take several requests: what is in the tables when one of them is refused, late, or of unknown outcome.
 
-use super::support::{self, Rows, options, queue, tables};
+use super::support::{self, Rows, options, queue, queue_limiter, tables};
 use reverie_core::append::{MultiTableInsert, Parts, Sink, SplitInsert};
 use reverie_core::chunk::{Compression, Meter};
 use reverie_core::error::{Error, Result};
 use reverie_core::item::Item;
 use reverie_core::sample::SampleRequest;
 use reverie_core::spec::Signature;
-use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Inserts, Keys, Priority, TableOptions, Tables, Ticket};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -151,7 +150,7 @@ fn items_are_sent_in_parts_of_at_most_so_many_and_their_keys_are_in_order() {
 
 #[test]
 fn a_withdrawal_in_the_second_part_reports_the_keys_of_all_items_that_are_in() {
-    let limiter = Limiter::queue(3).unwrap();
+    let limiter = queue_limiter(3);
     let (tables, _) = tables(vec![TableOptions { limiter, ..options("a", 10) }]);
     let mut rows = Rows::new(&tables);
     let sink = Breaks::from(&tables, usize::MAX);

@@ -350,7 +350,10 @@ fn a_priority_that_is_no_finite_number_is_refused_as_damage_where_the_rest_of_th
         match load(&disk, &path, tables.bytes().0) {
             Ok(_) => assert_eq!(value, -1.5, "a queue takes negative priorities"),
             Err(Error::DamagedFile { what, .. }) => {
-                assert!(!value.is_finite() && what.contains(&format!("the priority {value}")), "{value}: {what}");
+                assert!(
+                    !value.is_finite() && what.contains(&format!("the invalid priority {value}")),
+                    "{value}: {what}"
+                );
             }
             Err(other) => panic!("{value}: {other}"),
         }

@@ -69,7 +69,8 @@ fn copies_of_other_tables_items_are_of_present_items_in_order_and_have_keys_of_t
     assert_eq!(payload[4..first + 4], [2, 0, 0, 0, 1, 0, 0, 0]);
     assert_eq!(payload[second..second + 4], [2, 0, 0, 0]);
     let (slot_of_second, key_of_second) = (&payload[second..second + 4], &payload[second + 4..]);
-    let refused = |at, bytes: &[u8]| refused(&disk, &path, b"copy", &[(at, bytes)], "a copy in table 'b'");
+    let refused =
+        |at, bytes: &[u8]| refused(&disk, &path, b"copy", &[(at, bytes)], "of table 'b' is invalid: a copy needs");
     refused(first, &[0; 4]);
     refused(first, slot_of_second);
     refused(first + 4, key_of_second);
@@ -120,8 +121,8 @@ fn episodes_are_of_runs_that_there_are_in_their_order() {
     assert_eq!(payload[..12], [2, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0]);
     assert_eq!(payload[second..second + 8], [3, 0, 0, 0, 1, 0, 0, 0]);
     let refused = |changes: &[(usize, &[u8])], words| refused(&disk, &path, b"epis", changes, words);
-    refused(&[(second, &[4])], "a run that there is not, or out of turn");
-    refused(&[(first, &[3])], "a run that there is not, or out of turn");
-    refused(&[(episode, &[0; 4])], "an episode that there is not");
+    refused(&[(second, &[4])], "episodes are unsorted, or refer to a run that does not exist");
+    refused(&[(first, &[3])], "episodes are unsorted, or refer to a run that does not exist");
+    refused(&[(episode, &[0; 4])], "refers to an episode that does not exist");
     load(&disk, &path, &Arc::default()).unwrap();
 }

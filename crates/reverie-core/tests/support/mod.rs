@@ -36,9 +36,20 @@ pub fn options(name: &str, max_size: u64) -> TableOptions {
     }
 }
 
+/// Inserts wait while so many items are not sampled yet.
+pub fn queue_limiter(size: u64) -> Limiter {
+    Limiter::new(1.0, 1, 0.0, size as f64).unwrap()
+}
+
+/// So many samples for each insert, with a deviation of `error` to either side of the start.
+pub fn ratio_limiter(samples_per_insert: f64, min_size: u64, error: f64) -> Limiter {
+    let start = samples_per_insert * min_size as f64;
+    Limiter::new(samples_per_insert, min_size, start - error, start + error).unwrap()
+}
+
 /// A queue: each item once, in order.
 pub fn queue(name: &str, max_size: u64) -> TableOptions {
-    TableOptions { max_times_sampled: 1, limiter: Limiter::queue(max_size).unwrap(), ..options(name, max_size) }
+    TableOptions { max_times_sampled: 1, limiter: queue_limiter(max_size), ..options(name, max_size) }
 }
 
 pub fn tables(options: Vec<TableOptions>) -> (Arc<Tables>, Arc<ManualClock>) {

@@ -1,7 +1,7 @@
 //! Queues whose items leave without a draw: inserts wait for no draw that cannot come.
 
 use super::leases::LESSEE;
-use super::support::{Rows, f64_of, options, queue};
+use super::support::{Rows, f64_of, options, queue, queue_limiter};
 use super::waiting::{one, sample};
 use reverie_core::Error;
 use reverie_core::sample::SampleRequest;
@@ -27,7 +27,7 @@ fn admitted(table: &Arc<SharedTable>, rows: &mut Rows, first: u32) -> u64 {
 fn a_queue_made_smaller_takes_as_many_items_as_it_then_holds() {
     let (_tables, table, mut rows, _) = one(queue("q", 10));
     assert_eq!(admitted(&table, &mut rows, 0), 10);
-    let limiter = Some(Limiter::queue(5).unwrap());
+    let limiter = Some(queue_limiter(5));
     table.configure(Change { max_size: Some(5), limiter, ..Change::default() }).unwrap();
     assert_eq!(table.info().stats.evicted, 5);
     assert_eq!(draw(&table, 5), [5.0, 6.0, 7.0, 8.0, 9.0]);
@@ -58,7 +58,7 @@ fn a_table_that_becomes_a_queue_awaits_one_draw_of_each_item_that_it_holds() {
     assert_eq!(admitted(&table, &mut rows, 0), 20);
     for num_samples in [1, 30] {
         draw(&table, num_samples);
-        let limiter = Some(Limiter::queue(4).unwrap());
+        let limiter = Some(queue_limiter(4));
         table.configure(Change { limiter, max_times_sampled: Some(1), ..Change::default() }).unwrap();
         assert_eq!(admitted(&table, &mut rows, 0), 0);
         let held = table.info().size as usize;
@@ -75,7 +75,7 @@ fn draws_acknowledged_after_their_table_became_a_queue_are_draws_of_no_later_ite
     assert_eq!(admitted(&table, &mut rows, 0), 20);
     let request = SampleRequest { lessee: Some(LESSEE), ..sample(6) };
     let mut draws = table.sample(request).unwrap().poll().unwrap().unwrap();
-    let limiter = Some(Limiter::queue(4).unwrap());
+    let limiter = Some(queue_limiter(4));
     table.configure(Change { limiter, max_times_sampled: Some(1), ..Change::default() }).unwrap();
     std::mem::take(&mut draws.lease).acknowledge();
     let held = table.info().size as usize;
@@ -90,7 +90,7 @@ fn draws_leased_before_a_table_becomes_a_queue_may_come_back() {
     assert_eq!(admitted(&table, &mut rows, 0), 20);
     let request = SampleRequest { lessee: Some(LESSEE), ..sample(3) };
     let draws = table.sample(request).unwrap().poll().unwrap().unwrap();
-    let limiter = Some(Limiter::queue(4).unwrap());
+    let limiter = Some(queue_limiter(4));
     table.configure(Change { limiter, max_times_sampled: Some(1), ..Change::default() }).unwrap();
     drop(draws);
     assert_eq!((draw(&table, 4).len(), admitted(&table, &mut rows, 0)), (4, 4));

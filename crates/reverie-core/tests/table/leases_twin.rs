@@ -1,11 +1,11 @@
 //! A table whose draws are leased, next to a twin: one on which they were not made, or were made for good.
 
 use super::leases::{LESSEE, bare, values};
-use super::support::options;
+use super::support::{options, queue_limiter, ratio_limiter};
 use proptest::prelude::*;
 use reverie_core::item::Key;
 use reverie_core::sample::Draws;
-use reverie_core::table::limiter::{ErrorBuffer, Limiter};
+use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Change, Table, TableOptions};
 
@@ -35,11 +35,7 @@ fn sampler() -> impl Strategy<Value = SelectorOptions> {
 }
 
 fn limiter() -> impl Strategy<Value = Limiter> {
-    prop_oneof![
-        Just(Limiter::min_size(1).unwrap()),
-        Just(Limiter::queue(6).unwrap()),
-        Just(Limiter::sample_to_insert_ratio(2.0, 2, ErrorBuffer::Around(6.0)).unwrap()),
-    ]
+    prop_oneof![Just(Limiter::min_size(1).unwrap()), Just(queue_limiter(6)), Just(ratio_limiter(2.0, 2, 6.0)),]
 }
 
 /// The values in the order in which they come, without a limiter.

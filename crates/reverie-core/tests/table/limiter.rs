@@ -1,9 +1,10 @@
 //! The limiter at its boundaries.
 
 use super::support::cases::cases;
+use super::support::{queue_limiter, ratio_limiter};
 use proptest::prelude::*;
 use reverie_core::Error;
-use reverie_core::table::limiter::{Counters, ErrorBuffer, InsertBlock, Limiter, SampleBlock};
+use reverie_core::table::limiter::{Counters, InsertBlock, Limiter, SampleBlock};
 
 fn counters(inserts: u64, samples: u64, deletes: u64) -> Counters {
     Counters { inserts, samples, deletes }
@@ -20,7 +21,7 @@ fn refusal(result: Result<Limiter, Error>) -> String {
 fn sampling_opens_exactly_at_its_boundaries() {
     // samples_per_insert, min_size, min_diff, max_diff; inserts, samples, deletes; n; sample?
     let ratio = Limiter::new(2.0, 3, -1.0, 10.0).unwrap();
-    let queue = Limiter::queue(5).unwrap();
+    let queue = queue_limiter(5);
     let table = [
         (ratio, counters(2, 0, 0), 1, false), // too small by one item
         (ratio, counters(3, 0, 0), 1, true),
@@ -47,7 +48,7 @@ fn sampling_opens_exactly_at_its_boundaries() {
 fn inserting_opens_exactly_at_its_boundaries() {
     let ratio = Limiter::new(2.0, 3, -1.0, 10.0).unwrap();
     let low = Limiter::new(2.0, 3, -1.0, 4.0).unwrap();
-    let queue = Limiter::queue(5).unwrap();
+    let queue = queue_limiter(5);
     let table = [
         (ratio, counters(4, 0, 0), 1, true), // 10, which is max_diff
         (ratio, counters(5, 0, 0), 1, false),
@@ -83,28 +84,6 @@ fn a_minimum_size_limits_nothing_else() {
 }
 
 #[test]
-fn a_ratio_stands_around_the_start_or_where_the_pair_says() {
-    let around = Limiter::sample_to_insert_ratio(8.0, 1_000, ErrorBuffer::Around(2_000.0)).unwrap();
-    assert_eq!((around.min_diff(), around.max_diff()), (6_000.0, 10_000.0));
-    let pair = Limiter::sample_to_insert_ratio(8.0, 1_000, ErrorBuffer::Range(-3.0, 13.0)).unwrap();
-    assert_eq!((pair.min_diff(), pair.max_diff()), (-3.0, 13.0));
-    assert_eq!((pair.samples_per_insert(), pair.min_size_to_sample()), (8.0, 1_000));
-    assert_eq!(Limiter::queue(7).unwrap(), Limiter::new(1.0, 1, 0.0, 7.0).unwrap());
-    assert_eq!(Limiter::stack(7).unwrap(), Limiter::queue(7).unwrap());
-}
-
-#[test]
-fn the_narrowest_buffer_that_is_allowed_is_twice_the_larger_of_one_and_the_ratio() {
-    let ratio = |spi, low, high| Limiter::sample_to_insert_ratio(spi, 10, ErrorBuffer::Range(low, high));
-    assert!(ratio(0.5, 0.0, 2.0).is_ok());
-    assert!(refusal(ratio(0.5, 0.0, 1.999)).contains("must be at least 2 * max(1, samples_per_insert) = 2 apart"));
-    assert!(ratio(4.0, 0.0, 8.0).is_ok());
-    assert!(refusal(ratio(4.0, 0.0, 7.999)).contains("= 8 apart"));
-    assert!(ratio(4.0, 40.0, 50.0).is_ok(), "the start may lie on the lower end");
-    assert!(refusal(ratio(4.0, 40.5, 50.0)).starts_with("error_buffer starts at 40.5, above"));
-}
-
-#[test]
 fn numbers_that_cannot_be_right_are_refused_by_name() {
     let nan = f64::NAN;
     for spi in [0.0, -1.0, nan, f64::INFINITY] {
@@ -117,12 +96,6 @@ fn numbers_that_cannot_be_right_are_refused_by_name() {
         (Limiter::new(1.0, 1, nan, 1.0), "min_diff must be a number, got NaN"),
         (Limiter::new(1.0, 1, 0.0, nan), "max_diff must be a number, got NaN"),
         (Limiter::new(1.0, 1, 2.0, 1.0), "min_diff must not be above max_diff, got 2 and 1"),
-        (Limiter::sample_to_insert_ratio(1.0, 1, ErrorBuffer::Around(nan)), "error_buffer must be a number, got NaN"),
-        (
-            Limiter::sample_to_insert_ratio(1.0, 1, ErrorBuffer::Around(-1.0)),
-            "error_buffer must not be negative, got -1",
-        ),
-        (Limiter::queue(0), "the size of a queue or stack must be at least 1, got 0"),
     ];
     for (result, reason) in cases {
         assert_eq!(refusal(result), reason);
@@ -161,12 +134,12 @@ fn a_table_that_can_never_be_sampled_is_reported_with_its_numbers() {
     assert_eq!(Limiter::new(2.0, 3, 9.0, 10.0).unwrap().impossible(100), None);
     assert_eq!(Limiter::new(2.0, 6, 9.5, 10.0).unwrap().impossible(100), None, "the minimum size lets a sixth in");
     assert!(Limiter::new(1.0, 1, f64::INFINITY, f64::INFINITY).unwrap().impossible(100).is_some());
-    assert_eq!(Limiter::queue(1).unwrap().impossible(1), None);
+    assert_eq!(queue_limiter(1).impossible(1), None);
 }
 
 #[test]
 fn a_blocked_side_says_what_would_free_it() {
-    let limiter = Limiter::sample_to_insert_ratio(8.0, 1_000, ErrorBuffer::Around(2_000.0)).unwrap();
+    let limiter = ratio_limiter(8.0, 1_000, 2_000.0);
     let sample = |counters| limiter.blocked_sample(&counters).map(|block| block.to_string());
     let insert = |counters| limiter.blocked_insert(&counters).map(|block| block.to_string());
     assert_eq!(sample(counters(1_000, 0, 0)), None);

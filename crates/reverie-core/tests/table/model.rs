@@ -3,7 +3,7 @@
 use super::naive::{Entry, Model};
 use super::support;
 use super::support::cases::cases;
-use super::support::{Rows, f64_of, options};
+use super::support::{Rows, f64_of, options, queue_limiter};
 use proptest::prelude::*;
 use reverie_core::item::Key;
 use reverie_core::sample::Draws;
@@ -230,8 +230,7 @@ fn selector() -> impl Strategy<Value = SelectorOptions> {
 fn limiter() -> impl Strategy<Value = Limiter> {
     prop_oneof![
         (1..4_u64).prop_map(|n| Limiter::min_size(n).unwrap()),
-        Just(Limiter::queue(8).unwrap()),
-        Just(Limiter::stack(8).unwrap()),
+        Just(queue_limiter(8)),
         (1..4_u64, 1..5_u64).prop_map(|(spi, min)| Limiter::new(
             spi as f64,
             min,

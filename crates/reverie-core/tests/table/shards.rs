@@ -75,7 +75,7 @@ fn arrays_of_unequal_width_and_length_become_one_with_zeros_behind_what_is_short
     let refused = |parts: &[&[Output]], ragged| join(parts, ragged).unwrap_err().to_string();
     assert!(refused(&[&narrow, &wide], Ragged::Refuse).contains("items of 1 and of 2 cells"));
     assert!(refused(&[&narrow, &[output("x", 1, &[1, 1])]], Ragged::Pad).contains("other columns or dtypes"));
-    assert!(refused(&[&narrow, &[]], Ragged::Pad).contains("items of different columns"));
+    assert!(refused(&[&narrow, &[]], Ragged::Pad).contains("different columns, or columns of different lengths"));
     assert_eq!(join(&[], Ragged::Pad).unwrap(), []);
 }
 

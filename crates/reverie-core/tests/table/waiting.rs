@@ -1,6 +1,6 @@
 //! The shared table: which requests wait, and which go on.
 
-use super::support::{Rows, f64_of, options, queue, tables};
+use super::support::{Rows, f64_of, options, queue, queue_limiter, tables};
 use reverie_core::append::Sink;
 use reverie_core::clock::Clock;
 use reverie_core::error::Error;
@@ -150,7 +150,7 @@ fn a_smaller_size_evicts_and_a_larger_limit_frees_waiting_requests() {
     let (_tables, table, mut rows, _) = one(queue("q", 2));
     let mut ticket = table.insert(rows.inserts(&[1.0, 2.0, 3.0])).unwrap();
     assert!(!ticket.is_done());
-    let wider = Change { max_size: Some(5), limiter: Some(Limiter::queue(5).unwrap()), ..Change::default() };
+    let wider = Change { max_size: Some(5), limiter: Some(queue_limiter(5)), ..Change::default() };
     table.configure(wider).unwrap();
     assert_eq!(ticket.poll().unwrap().unwrap().len(), 3);
     table.configure(Change { max_size: Some(1), ..Change::default() }).unwrap();

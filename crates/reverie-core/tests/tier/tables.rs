@@ -238,7 +238,7 @@ fn a_disk_that_is_full_holds_inserts_back_with_that_reason_until_it_has_room() {
     assert!(entered < 10, "{entered} of 20 are in");
     let why = table.why();
     assert!(
-        matches!(&why.insert_reason, Some(InsertReason::Memory { trouble: Some(trouble), .. }) if trouble.contains("refused")),
+        matches!(&why.insert_reason, Some(InsertReason::Memory { trouble: Some(trouble), .. }) if trouble.contains("writing a chunk failed")),
         "{why}"
     );
     refusing.writes.store(false, Ordering::SeqCst);

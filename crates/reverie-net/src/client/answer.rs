@@ -60,7 +60,7 @@ impl Answer {
             (Answer::Checkpoint(promise), Reply::Checkpoint(path)) => promise.fill(Ok(path)),
             (Answer::Tally(promise), Reply::Tally(tally)) => promise.fill(convert::table::decode_tally(tally)),
             (answer, _) => {
-                let error = Error::Protocol("the server answered something else than what it was asked".to_owned());
+                let error = Error::Protocol("the server's answer does not fit the request".to_owned());
                 answer.fail(error.clone(), batches);
                 return Err(error);
             }
@@ -73,7 +73,7 @@ impl Answer {
         match self {
             Answer::Sampled(promise) => promise.fill(Ok(Sampled { batches, error: None })),
             answer => {
-                let error = Error::Protocol("the server sent a batch to a request that asks for none".to_owned());
+                let error = Error::Protocol("the server sent a batch for a request that asked for none".to_owned());
                 answer.fail(error.clone(), batches);
                 return Err(error);
             }
@@ -155,7 +155,7 @@ pub(super) fn doing(body: Option<&Body>) -> String {
         Some(Body::Mutate(mutate)) => format!("changing priorities or deleting in '{}'", mutate.table),
         Some(Body::Query(query)) => format!("looking for items of '{}'", query.table),
         Some(Body::Delete(delete)) => format!("deleting in '{}'", delete.table),
-        Some(Body::Can(can)) => format!("asking whether '{}' could go on", can.table),
+        Some(Body::Can(can)) => format!("asking whether '{}' would accept a request", can.table),
         Some(Body::Reset(table)) => format!("resetting '{table}'"),
         Some(Body::Configure(configure)) => format!("configuring '{}'", configure.table),
         Some(Body::Info(_)) => "asking for the server's figures".to_owned(),

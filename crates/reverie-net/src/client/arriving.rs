@@ -30,8 +30,9 @@ impl Heads {
             return Ok(head);
         }
         let known = self.0.iter().rev().find(|(number, _)| *number == batch.head);
-        let (_, head) = known
-            .ok_or_else(|| Error::Protocol(format!("a batch of the head {}, which was never sent", batch.head)))?;
+        let (_, head) = known.ok_or_else(|| {
+            Error::Protocol(format!("a batch refers to the head {}, which was never sent", batch.head))
+        })?;
         Ok(Arc::clone(head))
     }
 }
@@ -67,7 +68,7 @@ impl Arriving {
         let layout = Layout::new(num_draws, &head.outputs)?;
         let size = layout.size_bytes;
         if size as u64 != batch.bulk_bytes || block.as_ref().is_some_and(|block| block.len() < size) {
-            return Err(Error::Protocol(format!("a batch of {} bytes whose arrays take {size}", batch.bulk_bytes)));
+            return Err(Error::Protocol(format!("a batch has {} bytes, and its arrays need {size}", batch.bulk_bytes)));
         }
         let filled = if block.is_some() { size } else { 0 };
         let (smallest_probability, last) = (batch.smallest_probability, batch.last);
@@ -91,7 +92,7 @@ impl Arriving {
     pub(super) fn part(&mut self, part: &proto::Part) -> Result<()> {
         let end = self.filled.checked_add(part.data.len()).filter(|end| *end <= self.size);
         let end = end.filter(|_| part.offset == self.filled as u64).ok_or_else(|| {
-            Error::Protocol(format!("a part of {} bytes that is not the next of its batch", part.data.len()))
+            Error::Protocol(format!("a part of {} bytes is not the next one of its batch", part.data.len()))
         })?;
         if let Some(bytes) = self.batch.as_mut().and_then(|batch| batch.block.bytes_mut()) {
             bytes[self.filled..end].copy_from_slice(&part.data);

@@ -1,9 +1,9 @@
 //! One connection: the sending, the receiving and the sleeping of the client's task.
 
 use super::engine::Engine;
-use super::outbox::Mood;
+use super::outbox::TaskState;
 use super::outgoing::Said;
-use crate::way::client::{Inlet, Outlet};
+use crate::transport::client::{Inlet, Outlet};
 use reverie_core::{Error, Result};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -24,7 +24,7 @@ pub(super) async fn talk<O: Outlet, I: Inlet>(engine: &mut Engine, outlet: &mut 
     let outbox = std::sync::Arc::clone(&engine.outbox);
     let mut quiet = Quiet::default();
     loop {
-        let idle = if quiet.nap.is_some() { Mood::Napping } else { Mood::Sleeping };
+        let idle = if quiet.nap.is_some() { TaskState::Napping } else { TaskState::Sleeping };
         engine.ask_for_the_disk();
         if engine.absorb(idle) && engine.has_untold() {
             quiet.tidy_later();
@@ -70,7 +70,7 @@ pub(super) async fn talk<O: Outlet, I: Inlet>(engine: &mut Engine, outlet: &mut 
                     quiet.tidy_later();
                 }
             }
-            () = outbox.bell.notified() => {}
+            () = outbox.wake.notified() => {}
             () = until(timer) => quiet.wake(Instant::now()),
             // The work that was taken may have led to no message, or the outlet takes none.
             () = outbox.sleeps(idle) => {}

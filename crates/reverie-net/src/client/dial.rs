@@ -9,8 +9,8 @@ use crate::proto::client_message::Body as Asked;
 use crate::proto::server_message::Body;
 use crate::proto::{self, PROTOCOL};
 use crate::token::{self, Exchange, NONCE_BYTES, Prover, Token};
-use crate::way::Traffic;
-use crate::way::client::{Inlet, Outlet};
+use crate::transport::Traffic;
+use crate::transport::client::{Inlet, Outlet};
 use reverie_core::{Error, Result};
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,7 +58,7 @@ impl Dial {
     ) -> Result<Self> {
         let dialer = Dialer::new(options, connect, Arc::clone(&traffic))?;
         if options.patience.is_zero() {
-            return Err(Error::InvalidArgument("the patience with a server must be more than 0 s".to_owned()));
+            return Err(Error::InvalidArgument("patience must be more than 0 seconds".to_owned()));
         }
         Ok(Self {
             dialer,
@@ -103,7 +103,7 @@ impl Dial {
             },
         };
         if self.transport == Transport::Auto {
-            reason = format!("shared memory cannot be had: {reason}");
+            reason = format!("shared memory is not available: {reason}");
         }
         let (mut sending, mut receiving) = line.session(self.hello(resume, Vec::new())).await?;
         let hello = self.greeted(converse(&mut sending, &mut receiving, None).await?)?;
@@ -127,7 +127,7 @@ impl Dial {
         };
         let hello = self.greeted(said)?;
         if hello.incarnation != description.incarnation {
-            let reason = "the Unix socket of that name on this host is another server's";
+            let reason = "the Unix socket of that name on this host belongs to another server";
             return Err(Error::Unavailable(reason.to_owned()));
         }
         Ok((Halves::Local(outlet, inlet), hello))
@@ -138,7 +138,7 @@ impl Dial {
         let with_advice = |why: String| {
             let address = &self.address;
             format!(
-                "transport='shared-memory' cannot be had with {address}: {why}; transport='auto' would go over gRPC"
+                "shared memory is not available for {address}: {why}; use transport='auto', which falls back to gRPC"
             )
         };
         match error {
@@ -165,8 +165,8 @@ impl Dial {
         match said {
             Some(Body::Hello(hello)) => Ok(hello),
             Some(Body::Goodbye(goodbye)) => Err(farewell(address, goodbye)),
-            Some(_) => Err(Error::Protocol(format!("{address} did not greet"))),
-            None => Err(Error::Unavailable(format!("{address} closed the connection before it greeted"))),
+            Some(_) => Err(Error::Protocol(format!("{address} sent no hello"))),
+            None => Err(Error::Unavailable(format!("{address} closed the connection before its hello"))),
         }
     }
 

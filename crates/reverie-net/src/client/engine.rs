@@ -3,7 +3,7 @@
 use super::arriving::Heads;
 use super::inserts::{Inserts, Withdrawal, unknown_outcome};
 use super::kept::Kept;
-use super::outbox::{Ending, Mood, Outbox};
+use super::outbox::{Ending, Outbox, TaskState};
 use super::requests::Requests;
 use super::round_trip::RoundTrip;
 use super::work::QueuedWork;
@@ -44,7 +44,7 @@ pub(super) struct Engine {
     abandon: Vec<(Instant, u64)>,
     /// Ranges of numbers that were answered since the last report to the server: the first, and how many.
     pub(super) answered: Vec<(u64, u64)>,
-    pub(super) told_below: u64,
+    pub(super) reported_below: u64,
     /// Draws have arrived that their server keeps until it knows that, on this connection or the one before.
     pub(super) has_leased: bool,
     /// Until then the client connects again, only to report that.
@@ -91,7 +91,7 @@ impl Engine {
             outcomes: BTreeMap::new(),
             abandon: Vec::new(),
             answered: Vec::new(),
-            told_below: 1,
+            reported_below: 1,
             has_leased: false,
             reports_until: None,
             begins_again: false,
@@ -108,14 +108,14 @@ impl Engine {
 
     /// Calls [`Engine::absorb`] until nothing is left.
     /// Needed before the task sleeps: callers would otherwise believe that the task looks again.
-    pub(super) fn absorb_all(&mut self, idle: Mood) {
+    pub(super) fn absorb_all(&mut self, idle: TaskState) {
         while self.absorb(idle) {}
     }
 
     /// Takes the work that callers left; false if there was none.
     /// If there was none, callers wake the task as `idle` says. Otherwise they do not, and the task must look again
     /// before it sleeps: see [`Outbox::sleeps`].
-    pub(super) fn absorb(&mut self, idle: Mood) -> bool {
+    pub(super) fn absorb(&mut self, idle: TaskState) -> bool {
         (self.ending, self.taken_below) = self.outbox.take(&mut self.left, idle);
         let mut left = std::mem::take(&mut self.left);
         let some = !left.is_empty();
@@ -137,7 +137,7 @@ impl Engine {
         }
         // Keep the memory for the next call.
         self.left = left;
-        self.tell_fates();
+        self.answer_outcome_questions();
         some
     }
 
@@ -187,7 +187,7 @@ impl Engine {
     }
 
     /// Answers questions about inserts whose outcome is known.
-    fn tell_fates(&mut self) {
+    fn answer_outcome_questions(&mut self) {
         if self.outcomes.is_empty() {
             return;
         }
@@ -226,7 +226,7 @@ impl Engine {
     pub(super) fn fail_all(&mut self, error: &Error) {
         self.requests.fail(error);
         self.inserts.fail(|_| Some(error.clone()));
-        self.tell_fates();
+        self.answer_outcome_questions();
     }
 
     /// The next time at which a caller may have to be answered although nothing happens.
@@ -237,7 +237,7 @@ impl Engine {
 
     /// Answers the callers whose time is over.
     pub(super) fn expire(&mut self) {
-        self.tell_fates();
+        self.answer_outcome_questions();
         let Some(timer) = self.next_timer() else { return };
         let now = Instant::now();
         if timer > now {
@@ -288,7 +288,7 @@ impl Engine {
         self.trouble = error.to_string();
         self.cancels.clear();
         self.answered.clear();
-        self.told_below = 0;
+        self.reported_below = 0;
         self.begins_again = true;
         self.returned.clear();
         self.requests.lost();

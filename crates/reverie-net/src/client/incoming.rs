@@ -5,7 +5,7 @@ use super::engine::Engine;
 use crate::convert;
 use crate::proto;
 use crate::proto::server_message::Body;
-use crate::way::client::Arrived;
+use crate::transport::client::Arrived;
 use reverie_core::{Error, Result};
 use tokio::time::Instant;
 
@@ -33,7 +33,9 @@ impl Engine {
                 Ok(())
             }
             Some(Body::Goodbye(goodbye)) => Err(farewell(self.outbox.address(), goodbye)),
-            Some(Body::Hello(_) | Body::Challenge(_)) => Err(Error::Protocol("the server greeted twice".to_owned())),
+            Some(Body::Hello(_) | Body::Challenge(_)) => {
+                Err(Error::Protocol("the server sent a second hello".to_owned()))
+            }
             // The transport handles slots.
             Some(Body::InsertSlot(_) | Body::Consumed(_)) | None => Ok(()),
         }
@@ -41,7 +43,7 @@ impl Engine {
 
     fn reply(&mut self, reply: proto::Reply) -> Result<()> {
         let proto::Reply { id, body } = reply;
-        let body = body.ok_or_else(|| Error::Protocol("a reply without an answer".to_owned()))?;
+        let body = body.ok_or_else(|| Error::Protocol("a reply has no body".to_owned()))?;
         if let Some(request) = self.requests.get_mut(id) {
             if request.is_wanted() || !request.may_hold_draws() {
                 self.answered.extend((!request.keeps_lease()).then_some((id, 1)));
@@ -73,7 +75,7 @@ impl Engine {
         let id = batch.id;
         let Some(request) = self.requests.get_mut(id) else { return Ok(()) };
         if request.arriving.is_some() {
-            return Err(Error::Protocol("a batch before the end of the one before".to_owned()));
+            return Err(Error::Protocol("a batch began before the previous one ended".to_owned()));
         }
         request.consumes |= batch.leased;
         let arriving = match Arriving::new(&batch, head, block, &self.pool, request.is_wanted()) {
@@ -93,7 +95,7 @@ impl Engine {
             return Ok(());
         };
         let arriving = request.arriving.as_mut();
-        arriving.ok_or_else(|| Error::Protocol("a part of no batch".to_owned()))?.part(part)?;
+        arriving.ok_or_else(|| Error::Protocol("a part belongs to no batch".to_owned()))?.part(part)?;
         self.finish_batch(part.id)
     }
 

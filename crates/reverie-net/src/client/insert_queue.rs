@@ -30,7 +30,7 @@ pub(super) struct Insert {
     /// `None` if no caller waits any more.
     pub(super) promise: Option<Promise<Keys>>,
     bytes: u64,
-    pub(super) state: State,
+    pub(super) state: InsertState,
     /// True if it was sent on this connection.
     pub(super) pushed: bool,
     /// True if it was sent to this server on a connection that was lost: it may be in its table.
@@ -42,7 +42,7 @@ pub(super) struct Insert {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum InsertState {
     Waits,
     /// The caller withdrew it: it is not sent again, and the server is asked for its outcome.
     Withdrawn,
@@ -90,7 +90,7 @@ impl InsertQueue {
 
     /// The inserts that are not done.
     pub(super) fn open(&self) -> impl Iterator<Item = &Insert> {
-        self.all.iter().filter(|insert| insert.state != State::Done)
+        self.all.iter().filter(|insert| insert.state != InsertState::Done)
     }
 
     pub(super) fn each_mut(&mut self) -> impl Iterator<Item = &mut Insert> {
@@ -113,7 +113,7 @@ impl InsertQueue {
     pub(super) fn find(&self, id: u64) -> Option<usize> {
         let is_front = self.all.front().is_some_and(|insert| insert.id == id);
         let at = if is_front { Some(0) } else { self.all.binary_search_by_key(&id, |insert| insert.id).ok() };
-        at.filter(|at| self.all[*at].state != State::Done)
+        at.filter(|at| self.all[*at].state != InsertState::Done)
     }
 
     /// True if some are not sent yet, and the table may have more in flight.
@@ -124,7 +124,7 @@ impl InsertQueue {
 
     /// The next insert to send; skips those that are not to be sent any more.
     pub(super) fn next(&mut self) -> Option<&mut Insert> {
-        while self.all.get(self.sent).is_some_and(|insert| insert.state != State::Waits) {
+        while self.all.get(self.sent).is_some_and(|insert| insert.state != InsertState::Waits) {
             self.sent += 1;
         }
         self.all.get_mut(self.sent)
@@ -208,7 +208,7 @@ impl InsertQueue {
 
 impl Insert {
     fn new(id: u64, items: Items) -> Self {
-        let (count, state) = (items.len(), State::Waits);
+        let (count, state) = (items.len(), InsertState::Waits);
         let (pushed, tried, sent_before, again) = (false, false, false, false);
         Self { id, count, items, promise: None, bytes: 0, state, pushed, tried, sent_before, again }
     }
@@ -219,12 +219,12 @@ impl Insert {
     }
 
     fn is_done(&self) -> bool {
-        self.state == State::Done
+        self.state == InsertState::Done
     }
 
     /// Answers, and releases the chunks; returns the bytes that the insert counted for.
     fn finish(&mut self, outcome: Result<Keys>) -> u64 {
-        self.state = State::Done;
+        self.state = InsertState::Done;
         self.items = Items::new();
         if let Some(promise) = self.promise.take() {
             promise.fill(outcome);

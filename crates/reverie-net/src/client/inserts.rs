@@ -2,12 +2,12 @@
 //!
 //! There is a queue for each table, so that a table that takes no inserts does not block the others.
 
-use super::insert_queue::{InsertQueue, State, Use};
+use super::insert_queue::{InsertQueue, InsertState, Use};
 use super::kept::{Kept, KeptInsert};
 use super::work::NewInsert;
 use crate::items::{self, Encoder, Pushed};
 use crate::proto;
-use crate::way::client::Outlet;
+use crate::transport::client::Outlet;
 use reverie_core::item::Key;
 use reverie_core::table::Keys;
 use reverie_core::{Error, Result};
@@ -220,7 +220,7 @@ impl Inserts {
     pub(super) fn refused(&mut self, id: u64, error: Error, keys: &[i64]) -> bool {
         let Some((table, at)) = self.find(id) else { return false };
         let outcome = match (self.queues[table].at(at).state, error) {
-            (State::Withdrawn, Error::Deadline(_)) => Ok(keys.iter().copied().map(Key::from).collect()),
+            (InsertState::Withdrawn, Error::Deadline(_)) => Ok(keys.iter().copied().map(Key::from).collect()),
             (_, error) => Err(error),
         };
         self.end((table, at), outcome);
@@ -232,11 +232,11 @@ impl Inserts {
     pub(super) fn withdraw(&mut self, id: u64) -> Withdrawal {
         let Some((table, at)) = self.find(id) else { return Withdrawal::Done };
         let insert = self.queues[table].at_mut(at);
-        if insert.state != State::Waits {
+        if insert.state != InsertState::Waits {
             return Withdrawal::Done;
         }
         if insert.pushed || insert.sent_before {
-            insert.state = State::Withdrawn;
+            insert.state = InsertState::Withdrawn;
             return Withdrawal::Ask;
         }
         self.end((table, at), Ok(Keys::new()));
@@ -247,7 +247,7 @@ impl Inserts {
     /// Withdrawn inserts whose outcome is not known: the client asks for it on a new connection.
     pub(super) fn withdrawn(&self) -> impl Iterator<Item = u64> {
         let open = self.queues.iter().flat_map(InsertQueue::open);
-        open.filter(|insert| insert.state == State::Withdrawn).map(|insert| insert.id)
+        open.filter(|insert| insert.state == InsertState::Withdrawn).map(|insert| insert.id)
     }
 
     /// Ends the caller's wait: the server did not report the outcome of a withdrawn insert in time.
@@ -264,7 +264,7 @@ impl Inserts {
         if self.find(id).is_some() {
             return None;
         }
-        let unknown = || Err(Error::InvalidArgument(format!("nothing is kept of an insert with the number {id}")));
+        let unknown = || Err(Error::InvalidArgument(format!("there is no outcome for an insert with the number {id}")));
         Some(self.outcomes.get(&id).cloned().unwrap_or_else(unknown))
     }
 
@@ -300,7 +300,7 @@ impl Inserts {
         for table in 0..self.queues.len() {
             for at in 0..self.queues[table].len() {
                 let insert = self.queues[table].at(at);
-                if insert.state == State::Done {
+                if insert.state == InsertState::Done {
                     continue;
                 }
                 if let Some(error) = refuse(table as u32, insert.tried) {

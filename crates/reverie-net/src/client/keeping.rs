@@ -1,4 +1,4 @@
-//! What the client does with inserts that are confirmed and may not be on the server's disk; see [`Kept`](super::kept).
+//! The inserts that are confirmed and may not be on the server's disk; see [`Kept`](super::kept).
 
 use super::answer::Answer;
 use super::engine::Engine;

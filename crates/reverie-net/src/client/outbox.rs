@@ -12,7 +12,7 @@ use crate::trace::TraceContext;
 use reverie_core::item::{Item, Key};
 use reverie_core::replay::Link;
 use reverie_core::sample::{Lender, Tenure};
-use reverie_core::table::{Desk, Inserts, Keys, Lessee, Priority, Promise, Table, TableOptions, Ticket};
+use reverie_core::table::{Inserts, Keys, Lessee, Priority, Promise, RequestHolder, Table, TableOptions, Ticket};
 use reverie_core::{Error, Result};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +28,7 @@ const NAP_REQUESTS: usize = 64;
 
 /// The task's behaviour when the outbox is empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mood {
+pub(super) enum TaskState {
     /// Looks again before it sleeps.
     Busy,
     /// Looks again within a millisecond. A caller that waits wakes it, and so does much work that no caller waits for.
@@ -48,10 +48,10 @@ pub(super) enum Ending {
     Now,
 }
 
-struct State {
+struct OutboxState {
     left: QueuedWork,
     next_id: u64,
-    mood: Mood,
+    task: TaskState,
     ending: Ending,
     tables: KnownTables,
     link: Link,
@@ -66,8 +66,8 @@ struct State {
 pub(super) struct Outbox {
     address: String,
     /// Guards the queued work and the displayed state. Held for pushes, moves and checks of arguments.
-    state: Mutex<State>,
-    pub(super) bell: Arc<Notify>,
+    state: Mutex<OutboxState>,
+    pub(super) wake: Arc<Notify>,
     /// `Link::server_restarts`, for callers that read it at every step.
     restarts: AtomicU64,
     /// Nanoseconds; see `Remote::grace`.
@@ -91,10 +91,10 @@ impl Outbox {
             kept_bytes: 0,
             max_kept_bytes: 0,
         };
-        let state = State {
+        let state = OutboxState {
             left: QueuedWork::default(),
             next_id: 1,
-            mood: Mood::Sleeping,
+            task: TaskState::Sleeping,
             ending: Ending::No,
             tables: KnownTables::new(address),
             link,
@@ -105,7 +105,7 @@ impl Outbox {
         Arc::new(Self {
             address: address.to_owned(),
             state: Mutex::new(state),
-            bell: Arc::default(),
+            wake: Arc::default(),
             restarts: AtomicU64::new(0),
             grace: AtomicU64::new(0),
             round_trip: AtomicU64::new(0),
@@ -113,7 +113,7 @@ impl Outbox {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, OutboxState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -122,11 +122,11 @@ impl Outbox {
     }
 
     /// Wakes the task if `wake`.
-    fn ring(&self, mut state: MutexGuard<'_, State>, wake: bool) {
+    fn wake_if(&self, mut state: MutexGuard<'_, OutboxState>, wake: bool) {
         if wake {
-            state.mood = Mood::Busy;
+            state.task = TaskState::Busy;
             drop(state);
-            self.bell.notify_one();
+            self.wake.notify_one();
         }
     }
 
@@ -140,12 +140,12 @@ impl Outbox {
         state.left.items += more;
         state.left.traced.extend(TraceContext::current().map(|context| (id, context)));
         state.left.inserts.push(NewInsert { id, table: index, items, promise });
-        let wake = match state.mood {
-            Mood::Busy => false,
-            Mood::Napping => crosses(state.left.items, more, NAP_ITEMS),
-            Mood::Sleeping => true,
+        let wake = match state.task {
+            TaskState::Busy => false,
+            TaskState::Napping => crosses(state.left.items, more, NAP_ITEMS),
+            TaskState::Sleeping => true,
         };
-        self.ring(state, wake);
+        self.wake_if(state, wake);
         Ok(ticket)
     }
 
@@ -169,12 +169,12 @@ impl Outbox {
         }
         state.left.traced.extend(TraceContext::current().map(|context| (id, context)));
         state.left.requests.push(NewRequest { id, body, timeout, patient, leases, answer });
-        let wake = match state.mood {
-            Mood::Busy => false,
-            Mood::Napping => !patient || crosses(state.left.requests.len(), 1, NAP_REQUESTS),
-            Mood::Sleeping => true,
+        let wake = match state.task {
+            TaskState::Busy => false,
+            TaskState::Napping => !patient || crosses(state.left.requests.len(), 1, NAP_REQUESTS),
+            TaskState::Sleeping => true,
         };
-        self.ring(state, wake);
+        self.wake_if(state, wake);
         ticket
     }
 
@@ -189,7 +189,7 @@ impl Outbox {
             return ticket;
         }
         state.left.outcomes.push((id, number, promise));
-        self.ring(state, true);
+        self.wake_if(state, true);
         ticket
     }
 
@@ -210,7 +210,7 @@ impl Outbox {
     pub(super) fn end(&self, ending: Ending) {
         let mut state = self.lock();
         state.ending = state.ending.max(ending);
-        self.ring(state, true);
+        self.wake_if(state, true);
     }
 
     pub(super) fn link(&self) -> Link {
@@ -259,13 +259,13 @@ impl Outbox {
 
     // The functions below are for the task.
 
-    /// Moves the queued work into `left`, which is empty before. If there is none, the mood becomes `idle`.
-    pub(super) fn take(&self, left: &mut QueuedWork, idle: Mood) -> (Ending, u64) {
+    /// Moves the queued work into `left`, which is empty before. If there is none, the task becomes `idle`.
+    pub(super) fn take(&self, left: &mut QueuedWork, idle: TaskState) -> (Ending, u64) {
         let mut state = self.lock();
         if state.left.is_empty() {
-            state.mood = idle;
+            state.task = idle;
         } else {
-            state.mood = Mood::Busy;
+            state.task = TaskState::Busy;
             std::mem::swap(left, &mut state.left);
         }
         (state.ending, state.next_id)
@@ -274,16 +274,16 @@ impl Outbox {
     /// A future that the task polls last before it sleeps.
     /// It is pending, and callers then wake the task as `idle` says. It is ready if work was queued since the task
     /// looked and no caller woke the task for it.
-    pub(super) fn sleeps(&self, idle: Mood) -> impl Future<Output = ()> {
+    pub(super) fn sleeps(&self, idle: TaskState) -> impl Future<Output = ()> {
         std::future::poll_fn(move |_| {
             let mut state = self.lock();
-            if state.mood != Mood::Busy {
+            if state.task != TaskState::Busy {
                 return Poll::Pending;
             }
             if !state.left.is_empty() {
                 return Poll::Ready(());
             }
-            state.mood = idle;
+            state.task = idle;
             Poll::Pending
         })
     }
@@ -318,7 +318,7 @@ impl Outbox {
     }
 }
 
-impl State {
+impl OutboxState {
     fn take_id(&mut self) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
@@ -342,19 +342,19 @@ impl Lender for Outbox {
         state.forgotten_leases.remove(&lessee.request);
         state.left.leases_ended.push((lessee.request, true));
         // A task that naps looks by itself.
-        let wake = state.mood == Mood::Sleeping;
-        self.ring(state, wake);
+        let wake = state.task == TaskState::Sleeping;
+        self.wake_if(state, wake);
     }
 
     fn give_back(&self, lessee: &Lessee, _: &[Key]) {
         let mut state = self.lock();
         state.forgotten_leases.remove(&lessee.request);
         state.left.leases_ended.push((lessee.request, false));
-        let wake = state.mood != Mood::Busy;
-        self.ring(state, wake);
+        let wake = state.task != TaskState::Busy;
+        self.wake_if(state, wake);
     }
 
-    /// Of a lost connection the client cannot know whether the server has given the draws to others by now.
+    /// After a lost connection the client cannot know whether the server has given the draws to others by now.
     fn tenure(&self, lessee: &Lessee) -> Tenure {
         let state = self.lock();
         match (state.forgotten_leases.contains(&lessee.request), state.link.connected) {
@@ -365,19 +365,19 @@ impl Lender for Outbox {
     }
 }
 
-impl<T> Desk<T> for Outbox {
+impl<T> RequestHolder<T> for Outbox {
     /// The task answers within a bound even if the server does not.
     fn withdraw(&self, id: u64) -> Option<T> {
         let mut state = self.lock();
         state.left.withdrawn.push(id);
-        let wake = state.mood != Mood::Busy;
-        self.ring(state, wake);
+        let wake = state.task != TaskState::Busy;
+        self.wake_if(state, wake);
         None
     }
 
     fn retry(&self) {
         let state = self.lock();
-        let wake = state.mood == Mood::Napping && !state.left.is_empty();
-        self.ring(state, wake);
+        let wake = state.task == TaskState::Napping && !state.left.is_empty();
+        self.wake_if(state, wake);
     }
 }

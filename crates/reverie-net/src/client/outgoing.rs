@@ -4,7 +4,7 @@ use super::engine::Engine;
 use crate::convert;
 use crate::proto::client_message::Body as Asked;
 use crate::proto::{self, ClientMessage, TracedRequest};
-use crate::way::client::Outlet;
+use crate::transport::client::Outlet;
 use bytes::Bytes;
 use reverie_core::Result;
 use tokio::time::Instant;
@@ -113,13 +113,13 @@ impl Engine {
             // This report, too, may be lost with its connection.
             self.has_leased |= self.reports_until.take().is_some();
         }
-        if !begins_again && self.answered.is_empty() && self.returned.is_empty() && below == self.told_below {
+        if !begins_again && self.answered.is_empty() && self.returned.is_empty() && below == self.reported_below {
             return None;
         }
         let encode = |numbers: Vec<u64>| convert::numbers::encode(&numbers);
         let answered = self.answered.drain(..).flat_map(|(first, count)| first..first + count);
         let ids = encode(answered.filter(|id| *id >= below).collect());
-        self.told_below = below;
+        self.reported_below = below;
         let returned = encode(self.returned.drain(..self.returned.len().min(RETURNED_AT_ONCE)).collect());
         let (before, open) = match begins_again {
             true => (self.taken_below, encode(self.inserts.ids().chain(self.requests.ids()).collect())),

@@ -12,8 +12,8 @@ use crate::endpoint::Options;
 use crate::grpc::connector::{Connect, Tcp};
 use crate::local::LocalOutlet;
 use crate::proto::{self, request::Body};
-use crate::way::Traffic;
-use crate::way::client::Outlet as _;
+use crate::transport::Traffic;
+use crate::transport::client::Outlet as _;
 use reverie_core::batch::Ragged;
 use reverie_core::chunk::Meter;
 use reverie_core::replay::Link;
@@ -63,7 +63,7 @@ impl Remote {
         let mut session = [0; 16];
         // Without random numbers, sessions of different processes could have the same name.
         getrandom::fill(&mut session)
-            .map_err(|error| Error::Unavailable(format!("the system gives no random numbers: {error}")))?;
+            .map_err(|error| Error::Unavailable(format!("the system returned no random numbers: {error}")))?;
         let runtime = runtime::handle()?;
         Self::on(options, &runtime, Arc::new(Tcp), session)
     }

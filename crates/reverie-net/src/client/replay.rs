@@ -238,7 +238,7 @@ impl Sink for Remote {
     fn wait_reason(&self, table: &str) -> Ticket<String> {
         match self.outbox.outage() {
             Some(outage) => {
-                Ticket::done(Ok(format!("{outage}; what was not confirmed is kept, and sent when it is back")))
+                Ticket::done(Ok(format!("{outage}; unconfirmed inserts are kept, and sent when the server is back")))
             }
             None => self.request(Body::Why(table.to_owned()), None, false, Answer::Sentence),
         }

@@ -76,7 +76,7 @@ impl Request {
         }
     }
 
-    /// What has arrived, but for leased draws, which the server is asked to take back: the caller must not have them as
+    /// The draws that have arrived, except for leased ones, which the server is asked to take back: the caller must not have them as
     /// well.
     fn final_batches(&mut self) -> Vec<Drawn> {
         let batches = std::mem::take(&mut self.batches);

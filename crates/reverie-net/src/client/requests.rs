@@ -21,7 +21,7 @@ pub(super) struct Requests {
     /// The least time by which the client checks a deadline later than the server.
     grace: Duration,
     answer_time: AnswerTime,
-    /// What the program acknowledges leased draws to.
+    /// Receives the program's acknowledgements of leased draws.
     lender: Weak<dyn Lender>,
     all: BTreeMap<u64, Request>,
     /// The requests that were not sent on this connection, in order.

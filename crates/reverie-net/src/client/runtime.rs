@@ -33,5 +33,5 @@ pub(crate) fn handle() -> Result<Handle> {
             return Ok(owned.runtime.handle().clone());
         }
     }
-    Err(Error::Unavailable(format!("clients in a chain of more than {FORKS} forks: use spawn")))
+    Err(Error::Unavailable(format!("clients work in a chain of at most {FORKS} forks: start processes with spawn")))
 }

@@ -3,13 +3,13 @@
 use super::connection::{talk, until};
 use super::dial::{Dial, Dialed, Halves};
 use super::engine::Engine;
-use super::outbox::Mood;
+use super::outbox::TaskState;
 use super::round_trip::RoundTrip;
 use crate::convert;
 use crate::grpc::client::Sending;
 use crate::local::LocalOutlet;
 use crate::proto;
-use crate::way::client::Outlet;
+use crate::transport::client::Outlet;
 use reverie_core::{Error, Result};
 use std::future::Future;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub(super) async fn run(mut engine: Engine, dial: Dial, seed: u64) {
 /// Sleeps until there is work; false if the client ends.
 async fn wait_for_work(engine: &mut Engine) -> bool {
     loop {
-        engine.absorb_all(Mood::Sleeping);
+        engine.absorb_all(TaskState::Sleeping);
         if engine.should_end() {
             return false;
         }
@@ -52,7 +52,7 @@ async fn wait_for_work(engine: &mut Engine) -> bool {
             return true;
         }
         let outbox = Arc::clone(&engine.outbox);
-        outbox.bell.notified().await;
+        outbox.wake.notified().await;
     }
 }
 
@@ -60,13 +60,13 @@ async fn wait_for_work(engine: &mut Engine) -> bool {
 fn lose(engine: &mut Engine, error: &Error) {
     engine.outbox.show(|link| link.connected = false);
     engine.lost(error);
-    engine.absorb_all(Mood::Busy);
+    engine.absorb_all(TaskState::Busy);
     if engine.should_end() {
         // The client was closed meanwhile: the loss needs no report.
         return;
     }
     if let Error::Unavailable(reason) = error {
-        tracing::warn!("the connection to {} is lost: {reason}", engine.outbox.address());
+        tracing::warn!("the connection to {} was lost: {reason}", engine.outbox.address());
     } else {
         tracing::warn!("the connection to {} is ended: {error}", engine.outbox.address());
         engine.fail_all(error);
@@ -123,7 +123,7 @@ impl Life {
         let is_forgotten = again && (restarted || !hello.resumed);
         if is_forgotten {
             // What the program has taken by now is its own.
-            engine.absorb_all(Mood::Busy);
+            engine.absorb_all(TaskState::Busy);
             // Before the program can see that there is a connection.
             engine.outbox.forget_leases(engine.requests.return_leased().into_iter());
         }
@@ -159,7 +159,7 @@ impl Life {
             (false, _) => tracing::info!("connected to {address} by {transport}: {reason}"),
             (true, false) => tracing::warn!("connected to {address} again, by {transport}"),
             (true, true) => tracing::warn!(
-                "connected to {address} again: the server was restarted; what was not confirmed is sent again"
+                "connected to {address} again: the server was restarted; unconfirmed inserts are sent again"
             ),
         }
         match halves {
@@ -175,7 +175,7 @@ async fn meanwhile<F: Future>(engine: &mut Engine, step: F) -> Option<F::Output>
     let outbox = Arc::clone(&engine.outbox);
     tokio::pin!(step);
     loop {
-        engine.absorb_all(Mood::Sleeping);
+        engine.absorb_all(TaskState::Sleeping);
         engine.expire();
         if engine.should_end() || engine.needs_no_connection() {
             return None;
@@ -183,7 +183,7 @@ async fn meanwhile<F: Future>(engine: &mut Engine, step: F) -> Option<F::Output>
         tokio::select! {
             biased;
             done = &mut step => return Some(done),
-            () = outbox.bell.notified() => {}
+            () = outbox.wake.notified() => {}
             () = until(engine.next_timer()) => {}
         }
     }
@@ -213,11 +213,13 @@ impl Engine {
     /// Ends the inserts in doubt: the server is the same, and has forgotten the session.
     fn forgotten(&mut self, address: &str) {
         let doubtful = self.inserts.forgotten(&Error::Unavailable(format!(
-            "{address} was out of reach for longer than it remembers a client: whether this insert, which it had not \
-             confirmed, is in its table is not known, and it was not sent again"
+            "{address} was unreachable for longer than its session timeout. The outcome of this insert is unknown. It was \
+             not sent again."
         )));
         if doubtful > 0 {
-            tracing::warn!("{address} has forgotten this client: the outcome of {doubtful} inserts is not known");
+            tracing::warn!(
+                "{address} was unreachable for longer than its session timeout: the outcome of {doubtful} inserts is unknown"
+            );
         }
     }
 

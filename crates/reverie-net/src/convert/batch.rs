@@ -26,7 +26,7 @@ pub fn decode_reading(message: Option<proto::Reading>) -> Result<(Option<Vec<Str
         Ok(proto::Ragged::Pad) => Ragged::Pad,
         Ok(proto::Ragged::Values) => Ragged::Values,
         Ok(proto::Ragged::PadCells) => Ragged::PadCells,
-        Err(_) => return Err(broken(format!("unequal lengths are to become {}, which is unknown", message.ragged))),
+        Err(_) => return Err(broken(format!("the mode {} for unequal lengths is unknown", message.ragged))),
     };
     Ok(((!message.columns.is_empty()).then_some(message.columns), ragged))
 }
@@ -47,7 +47,7 @@ pub fn decode_windows(message: proto::Windows) -> Result<Windows> {
         Ok(proto::Borders::Drop) => Borders::Drop,
         Ok(proto::Borders::Pad) => Borders::Pad,
         Ok(proto::Borders::Cross) => Borders::Cross,
-        Err(_) => return Err(broken(format!("windows with the borders {}, which are unknown", message.borders))),
+        Err(_) => return Err(broken(format!("the mode {} for the borders of windows is unknown", message.borders))),
     };
     Windows::new(u64::from(message.length), u64::from(message.burn_in), borders)
 }
@@ -88,14 +88,17 @@ pub fn decode_head(message: proto::BatchHead) -> Result<Head> {
     let num_columns = message.num_columns as usize;
     let outputs =
         message.outputs.into_iter().map(|output| decode_output(output, num_columns)).collect::<Result<Vec<_>>>()?;
-    let (columns, rest) = outputs
-        .split_at_checked(num_columns)
-        .filter(|_| structure.num_leaves() == num_columns)
-        .ok_or_else(|| broken(format!("a batch of {} arrays, {num_columns} of them columns", outputs.len())))?;
+    let (columns, rest) =
+        outputs.split_at_checked(num_columns).filter(|_| structure.num_leaves() == num_columns).ok_or_else(|| {
+            broken(format!(
+                "a batch of {} arrays cannot have {num_columns} columns, or its structure has another number of leaves",
+                outputs.len()
+            ))
+        })?;
     let in_order = columns.iter().all(|output| output.role == Role::Column)
         && rest.iter().all(|output| output.role != Role::Column);
     if !in_order {
-        return Err(broken("a batch whose columns are not the first of its arrays"));
+        return Err(broken("the columns of a batch are not the first of its arrays"));
     }
     Ok(Head { structure, num_columns, timestep: message.timestep, outputs })
 }
@@ -107,11 +110,14 @@ fn decode_output(message: proto::Output, num_columns: usize) -> Result<Output> {
     // Text elements are UCS-4.
     let unit = if dtype == reverie_core::spec::DType::Str { 4 } else { 1 };
     if dtype.size().is_some_and(|size| size != itemsize) || !itemsize.is_multiple_of(unit) {
-        return Err(broken(format!("array '{path}' has elements of {itemsize} bytes and the dtype {dtype}")));
+        return Err(broken(format!(
+            "array '{path}' has elements of {itemsize} bytes, which the dtype {dtype} cannot have"
+        )));
     }
     let of = match message.of {
         Some(of) if of as usize >= num_columns => {
-            return Err(broken(format!("array '{path}' speaks of array {of} of {num_columns}")));
+            let reason = format!("array '{path}' refers to array {of}, and the batch has {num_columns} columns");
+            return Err(broken(reason));
         }
         of => of.map(|of| of as usize),
     };
@@ -121,7 +127,7 @@ fn decode_output(message: proto::Output, num_columns: usize) -> Result<Output> {
         Ok(proto::Role::Lengths) => Role::Lengths(of),
         Ok(proto::Role::First) => Role::First,
         Ok(proto::Role::Start) => Role::Start,
-        Err(_) => return Err(broken(format!("array '{path}' has the role {}, which is unknown", message.role))),
+        Err(_) => return Err(broken(format!("array '{path}' has the unknown role {}", message.role))),
     };
     let shape = shape(&message.shape, itemsize, &path)?;
     Ok(Output { path, dtype, itemsize, shape, role })

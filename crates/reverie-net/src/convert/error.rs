@@ -39,7 +39,7 @@ pub fn encode(error: &Error) -> proto::ErrorDetail {
 /// Decodes an error. A kind that this version does not know is `Protocol`.
 pub fn decode(message: proto::ErrorDetail) -> Error {
     let Some(kind) = message.kind else {
-        return Error::Protocol("the peer refused, for a reason that this version does not know".to_owned());
+        return Error::Protocol("the peer refused, for a reason that this version of Reverie does not know".to_owned());
     };
     match kind {
         Kind::InvalidArgument(reason) => Error::InvalidArgument(reason),

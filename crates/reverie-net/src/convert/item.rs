@@ -68,7 +68,7 @@ pub fn decode_pattern(message: proto::PatternDef) -> Result<(u32, Pattern)> {
     let columns = message.columns.into_iter().map(decode_column).collect::<Result<Box<[_]>>>()?;
     let leaves = structure.num_leaves();
     if columns.is_empty() || columns.len() != leaves {
-        return Err(broken(format!("a form of {} columns for {leaves} leaves", columns.len())));
+        return Err(broken(format!("a form has {} columns for the {leaves} leaves of its structure", columns.len())));
     }
     Ok((message.pattern, Pattern { columns, structure, timestep: message.timestep, alike: message.alike }))
 }
@@ -78,7 +78,10 @@ fn decode_column(mut message: proto::PatternColumn) -> Result<PatternColumn> {
     let cells = match present(message.cells.take(), "cells")? {
         pattern_column::Cells::Range(proto::CellRange { start, step, len }) => {
             if step == 0 || len > MAX_CELLS {
-                return Err(broken(format!("column '{}': {len} cells, {step} apart", spec.path)));
+                return Err(broken(format!(
+                    "column '{}' is a range of {len} cells with the step {step}, which is invalid",
+                    spec.path
+                )));
             }
             Cells::Range { start, step, len }
         }

@@ -21,12 +21,12 @@ fn broken(what: impl Into<String>) -> Error {
 
 /// Requires a field of a message.
 fn present<T>(field: Option<T>, name: &str) -> Result<T> {
-    field.ok_or_else(|| broken(format!("a message without '{name}'")))
+    field.ok_or_else(|| broken(format!("a message lacks the field '{name}'")))
 }
 
 /// Decodes a shape whose bytes can be counted in any order of the axes: sizes of zero hide no overflow.
 fn shape(sizes: &[u64], itemsize: usize, path: &str) -> Result<Vec<usize>> {
-    let refuse = || broken(format!("column '{path}': the shape {sizes:?} fits no memory"));
+    let refuse = || broken(format!("column '{path}': the shape {sizes:?} is too large for the address space"));
     if sizes.len() > MAX_AXES {
         return Err(broken(format!("column '{path}' has {} axes, more than {MAX_AXES}", sizes.len())));
     }

@@ -74,7 +74,7 @@ fn decode_field(field: i32) -> Result<Field> {
         Ok(proto::Field::TimesSampled) => Field::TimesSampled,
         Ok(proto::Field::Version) => Field::Version,
         Ok(proto::Field::Age) => Field::Age,
-        Ok(proto::Field::None) | Err(_) => return Err(broken(format!("the field {field}, which is unknown"))),
+        Ok(proto::Field::None) | Err(_) => return Err(broken(format!("where: the field {field} is unknown"))),
     })
 }
 
@@ -98,7 +98,7 @@ fn decode_comparison(comparison: i32) -> Result<Comparison> {
         Ok(proto::Comparison::AtLeast) => Comparison::AtLeast,
         Ok(proto::Comparison::More) => Comparison::More,
         Ok(proto::Comparison::None) | Err(_) => {
-            return Err(broken(format!("the comparison {comparison}, which is unknown")));
+            return Err(broken(format!("where: the comparison {comparison} is unknown")));
         }
     })
 }

@@ -37,7 +37,7 @@ fn encode_node(node: Node) -> proto::Node {
 /// `Protocol`: more than [`MAX_DEPTH`] levels, too many nodes, missing or extra nodes, or duplicate names.
 pub fn decode(message: proto::Structure) -> Result<Structure> {
     if message.nodes.len() > MAX_NODES {
-        return Err(broken(format!("a structure of {} nodes, more than {MAX_NODES}", message.nodes.len())));
+        return Err(broken(format!("a structure has {} nodes; {MAX_NODES} are allowed", message.nodes.len())));
     }
     let nodes = message.nodes.into_iter().map(decode_node).collect::<Result<_>>()?;
     Structure::from_nodes(nodes, MAX_DEPTH).map_err(broken)
@@ -47,7 +47,7 @@ fn decode_node(node: proto::Node) -> Result<Node> {
     let key = |key: proto::FieldKey| match key.key {
         Some(field_key::Key::Number(number)) => Ok(Key::Int(number)),
         Some(field_key::Key::Text(text)) => Ok(Key::Str(text)),
-        None => Err(broken("a dictionary with a key that is nothing")),
+        None => Err(broken("a dictionary entry has no key")),
     };
     Ok(match node.kind {
         None => Node::Leaf,

@@ -74,7 +74,7 @@ fn encode_selector(options: &SelectorOptions) -> proto::Selector {
 fn decode_selector(message: proto::Selector) -> Result<SelectorOptions> {
     let number = u8::try_from(message.kind).ok();
     let selector = number.and_then(|number| SelectorOptions::from_parts(number, message.exponent));
-    selector.ok_or_else(|| broken(format!("the selector {}, which this version does not know", message.kind)))
+    selector.ok_or_else(|| broken(format!("the selector {} is unknown to this version", message.kind)))
 }
 
 fn encode_compression(compression: Compression) -> proto::Compression {
@@ -96,7 +96,7 @@ fn decode_compression(compression: i32) -> Result<Compression> {
         Ok(proto::Compression::Auto) => Compression::Auto,
         Ok(proto::Compression::AutoSpeed) => Compression::AutoSpeed,
         Ok(proto::Compression::AutoSize) => Compression::AutoSize,
-        Err(_) => return Err(broken(format!("the compression {compression}, which this version does not know"))),
+        Err(_) => return Err(broken(format!("the compression {compression} is unknown to this version"))),
     })
 }
 
@@ -136,14 +136,20 @@ pub fn decode_signature(message: proto::Signature) -> Result<Signature> {
         let dtype = dtype(&message.dtype, &message.path)?;
         let size = |size: &i64| match size {
             -1 => Ok(None),
-            size => usize::try_from(*size).map(Some).map_err(|_| broken(format!("an axis of the size {size}"))),
+            size => {
+                usize::try_from(*size).map(Some).map_err(|_| broken(format!("an axis has the invalid size {size}")))
+            }
         };
         let shape = message.shape.iter().map(size).collect::<Result<_>>()?;
         Ok(ColumnSignature { path: message.path, dtype, shape })
     };
     let columns = message.columns.into_iter().map(column).collect::<Result<Vec<_>>>()?;
     if columns.len() != structure.num_leaves() {
-        return Err(broken(format!("a signature of {} columns for {} leaves", columns.len(), structure.num_leaves())));
+        return Err(broken(format!(
+            "a signature has {} columns for the {} leaves of its structure",
+            columns.len(),
+            structure.num_leaves()
+        )));
     }
     Ok(Signature { columns, structure })
 }
@@ -199,7 +205,7 @@ pub fn decode_tally(message: proto::Tally) -> Result<Tally> {
         ration: message.ration,
         waiting_inserts: message.waiting_inserts,
         now: std::time::Duration::try_from_secs_f64(message.now)
-            .map_err(|_| broken(format!("a clock of {}", message.now)))?,
+            .map_err(|_| broken(format!("a clock shows the invalid time {}", message.now)))?,
     })
 }
 
@@ -322,7 +328,7 @@ pub fn decode_info(message: proto::TableInfo) -> Result<TableInfo> {
 
 /// Decodes a time: a finite, non-negative number of seconds.
 pub fn seconds(seconds: f64) -> Result<Duration> {
-    Duration::try_from_secs_f64(seconds).map_err(|_| broken(format!("a time of {seconds} seconds")))
+    Duration::try_from_secs_f64(seconds).map_err(|_| broken(format!("a duration of {seconds} seconds is invalid")))
 }
 
 /// Encodes which requests wait, and for what.

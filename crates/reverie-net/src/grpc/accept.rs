@@ -39,9 +39,9 @@ pub(crate) fn acceptor(tls: &Tls, protocol: &[u8]) -> Result<TlsAcceptor> {
 fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>> {
     let read = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
     let read = read.map_err(|error| invalid(what, error))?;
-    if read.is_empty() { Err(invalid(what, "there is no certificate in it")) } else { Ok(read) }
+    if read.is_empty() { Err(invalid(what, "it contains no certificate")) } else { Ok(read) }
 }
 
 fn invalid(what: &str, error: impl std::fmt::Display) -> Error {
-    Error::InvalidArgument(format!("{what}: {error}; PEM is wanted"))
+    Error::InvalidArgument(format!("{what}: {error}; it must be PEM"))
 }

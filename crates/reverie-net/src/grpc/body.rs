@@ -24,11 +24,11 @@ pub(super) struct Outgoing {
     /// Complete messages, and the head of the message that `data` belongs to.
     together: BytesMut,
     data: Pieces,
-    state: State,
+    state: BodyState,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum State {
+enum BodyState {
     Open,
     Trailers,
     Ended,
@@ -36,7 +36,7 @@ enum State {
 
 impl Outgoing {
     pub(super) fn new(queue: Arc<Queue>) -> Self {
-        Self { queue, together: BytesMut::new(), data: Pieces::default(), state: State::Open }
+        Self { queue, together: BytesMut::new(), data: Pieces::default(), state: BodyState::Open }
     }
 
     fn push(&mut self, queued: Queued) {
@@ -72,10 +72,10 @@ impl Body for Outgoing {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        while self.state == State::Open && !self.data.has_remaining() && self.together.len() < TOGETHER {
+        while self.state == BodyState::Open && !self.data.has_remaining() && self.together.len() < TOGETHER {
             match self.queue.poll_next(context) {
                 Poll::Ready(Next::Message(message)) => self.push(message),
-                Poll::Ready(Next::End) => self.state = State::Trailers,
+                Poll::Ready(Next::End) => self.state = BodyState::Trailers,
                 Poll::Ready(Next::Abandoned) => return Poll::Ready(Some(Err(Abandoned))),
                 Poll::Pending if self.together.is_empty() => return Poll::Pending,
                 Poll::Pending => break,
@@ -86,7 +86,7 @@ impl Body for Outgoing {
             pieces.append(std::mem::take(&mut self.data));
             return Poll::Ready(Some(Ok(Frame::data(pieces))));
         }
-        if std::mem::replace(&mut self.state, State::Ended) == State::Ended {
+        if std::mem::replace(&mut self.state, BodyState::Ended) == BodyState::Ended {
             return Poll::Ready(None);
         }
         let mut trailers = http::HeaderMap::new();
@@ -95,7 +95,7 @@ impl Body for Outgoing {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.state == State::Ended
+        self.state == BodyState::Ended
     }
 }
 

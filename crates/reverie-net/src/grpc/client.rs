@@ -12,8 +12,8 @@ use crate::endpoint::Options;
 use crate::proto::replay_client::ReplayClient;
 use crate::proto::{self, ClientMessage, MAX_MESSAGE_BYTES, PART_BYTES};
 use crate::token;
-use crate::way::Traffic;
-use crate::way::client::{Arrived, Inlet, Outlet};
+use crate::transport::Traffic;
+use crate::transport::client::{Arrived, Inlet, Outlet};
 use bytes::BytesMut;
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
@@ -214,7 +214,7 @@ fn error(address: &str, status: Status) -> Error {
     match status.code() {
         Code::Unauthenticated | Code::PermissionDenied => Error::Unauthenticated(text),
         Code::Unimplemented | Code::InvalidArgument | Code::OutOfRange | Code::FailedPrecondition => {
-            Error::Protocol(format!("{text}; is it a server of reverie that listens there?"))
+            Error::Protocol(format!("{text}; does a server of reverie listen there?"))
         }
         _ => Error::Unavailable(text),
     }

@@ -4,7 +4,7 @@ use super::begun::ALERT;
 use super::metered::Metered;
 use super::refusal::refusal;
 use super::write_through::write_through;
-use crate::way::Traffic;
+use crate::transport::Traffic;
 use reverie_core::Error;
 use std::future::Future;
 use std::io;

@@ -93,7 +93,7 @@ pub(super) fn prefix(arrived: &mut Pieces) -> Result<Option<usize>, String> {
     }
     let (compressed, len) = (arrived.get_u8() != 0, arrived.get_u32() as usize);
     if compressed {
-        return Err("a compressed message".to_owned());
+        return Err("a message is compressed, which this version cannot read".to_owned());
     }
     if len > MAX_MESSAGE_BYTES {
         return Err(format!("a message of {len} bytes; {MAX_MESSAGE_BYTES} are allowed"));

@@ -1,6 +1,6 @@
 //! A stream that counts its bytes.
 
-use crate::way::ByteCounts;
+use crate::transport::ByteCounts;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;

@@ -15,11 +15,11 @@ const OVERHEAD: u64 = 64;
 #[derive(Default)]
 pub(super) struct Queue {
     /// Guards the messages and the wakers; nothing is encoded, freed or woken under the lock.
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
 }
 
 #[derive(Default)]
-struct State {
+struct QueueState {
     messages: VecDeque<Queued>,
     /// Replies and the like, which go before batches.
     ahead: VecDeque<ServerMessage>,
@@ -47,7 +47,7 @@ pub(super) enum Queued {
     },
 }
 
-impl State {
+impl QueueState {
     fn next(&mut self) -> Option<Queued> {
         self.ahead.pop_front().map(Queued::Message).or_else(|| self.messages.pop_front())
     }
@@ -73,12 +73,12 @@ pub(super) enum Next {
 }
 
 impl Queue {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the state, and wakes the other end.
-    fn change(&self, change: impl FnOnce(&mut State) -> Option<Waker>) {
+    fn change(&self, change: impl FnOnce(&mut QueueState) -> Option<Waker>) {
         let waker = change(&mut self.state());
         if let Some(waker) = waker {
             waker.wake();

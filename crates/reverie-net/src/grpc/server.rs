@@ -124,7 +124,7 @@ impl Front {
         tokio::select! {
             () = self.greeted(io, &peer, &newcomer) => {}
             why = newcomer.is_over() => if let Some(more) = shared.refusals.allows() {
-                tracing::info!("a connection of {peer} is ended: {why}{more}");
+                tracing::info!("a connection of {peer} was ended: {why}{more}");
             }
         }
     }
@@ -136,7 +136,7 @@ impl Front {
         let Some(tls) = &self.tls else { return self.http2(io, peer, newcomer, false).await };
         let io = match Begun::read(io).await {
             Ok(io) => io,
-            Err(error) => return tracing::debug!(peer, %error, "a connection ended before it said anything"),
+            Err(error) => return tracing::debug!(peer, %error, "a connection closed before it sent any data"),
         };
         if io.is_http2() {
             self.log_refusal(peer, WANTS_TLS);
@@ -155,7 +155,7 @@ impl Front {
 
     fn log_refusal(&self, peer: &str, why: impl std::fmt::Display) {
         if let Some(more) = self.shared.refusals.allows() {
-            tracing::warn!("{peer} is refused: {why}{more}");
+            tracing::warn!("{peer} was refused: {why}{more}");
         }
     }
 

@@ -77,7 +77,7 @@ impl Replay for Service {
         request: Request<Streaming<ClientMessage>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
         let peer = peer(&request);
-        let body = Asked::take(&request).ok_or_else(|| Status::internal("a session came without its body"))?;
+        let body = Asked::take(&request).ok_or_else(|| Status::internal("a session has no request body"))?;
         let mut messages = Messages::new(body);
         let unfinished = messages.unfinished();
         let inbound = futures_util::stream::poll_fn(move |context| messages.poll_next(context));

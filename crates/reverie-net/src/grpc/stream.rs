@@ -7,7 +7,7 @@ use crate::bulk::BulkIn;
 use crate::pieces::Pieces;
 use crate::proto::bulk::Place;
 use crate::proto::{self, Bulk, ClientMessage, ServerMessage};
-use crate::way::server::Way;
+use crate::transport::server::Way;
 use bytes::Bytes;
 use futures_util::Stream;
 use reverie_core::{Error, Result};
@@ -116,11 +116,11 @@ impl Way for GrpcWay {
     }
 
     fn freed(&mut self, slots: &[u32]) -> Result<()> {
-        Err(Error::Protocol(format!("{} freed slots over gRPC, where none are lent", slots.len())))
+        Err(Error::Protocol(format!("{} slots were freed, and gRPC has no slots", slots.len())))
     }
 
     fn slot_wanted(&mut self, _size_bytes: u64) -> Result<()> {
-        Err(Error::Protocol("a slot was asked for over gRPC, where there are none".to_owned()))
+        Err(Error::Protocol("a slot was requested, and gRPC has no slots".to_owned()))
     }
 
     fn bulk<'a>(&'a mut self, bulk: &'a Bulk) -> Result<Box<dyn BulkIn + 'a>> {
@@ -128,7 +128,7 @@ impl Way for GrpcWay {
             None => Ok(Box::new(Bytes::new())),
             Some(Place::Inline(bytes)) => Ok(Box::new(bytes.clone())),
             Some(Place::Range(proto::SlotRange { slot, .. })) => {
-                Err(Error::Protocol(format!("bytes in slot {slot} over gRPC, where there are none")))
+                Err(Error::Protocol(format!("bytes are in slot {slot}, and gRPC has no slots")))
             }
         }
     }

@@ -67,7 +67,7 @@ fn roots(ca: Option<&[u8]>) -> Result<RootCertStore> {
         None => drop(roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs)),
     }
     if roots.is_empty() {
-        return Err(Error::InvalidArgument(format!("{what}: there is none")));
+        return Err(Error::InvalidArgument(format!("{what}: the file contains none")));
     }
     Ok(roots)
 }
@@ -76,5 +76,5 @@ fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>> 
     let refuse = |error: &dyn std::fmt::Display| Error::InvalidArgument(format!("{what}: {error}"));
     let found: Vec<_> =
         CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(|error| refuse(&error))?;
-    if found.is_empty() { Err(refuse(&"no certificate in it")) } else { Ok(found) }
+    if found.is_empty() { Err(refuse(&"it contains no certificate")) } else { Ok(found) }
 }

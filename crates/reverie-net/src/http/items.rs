@@ -27,7 +27,7 @@ impl Wanted {
     pub(super) fn parse(parameters: &HashMap<String, String>) -> Result<Self> {
         let wrong = |why: String| Err(Error::InvalidArgument(why));
         if let Some(unknown) = parameters.keys().find(|name| !["order", "limit", "key"].contains(&name.as_str())) {
-            return wrong(format!("there is no parameter '{unknown}'; there are order, limit and key"));
+            return wrong(format!("unknown parameter '{unknown}'; use order, limit or key"));
         }
         if let Some(key) = parameters.get("key") {
             if parameters.len() > 1 {
@@ -116,7 +116,7 @@ mod tests {
             (&[("limit", "many")], "got 'many'"),
             (&[("key", "1.5")], "whole number, got '1.5'"),
             (&[("key", "1"), ("limit", "1")], "leave out order and limit"),
-            (&[("orders", "newest")], "no parameter 'orders'"),
+            (&[("orders", "newest")], "unknown parameter 'orders'"),
         ] {
             let error = parse(parameters).unwrap_err();
             assert!(error.contains(word), "{error}");

@@ -6,7 +6,7 @@ use super::watched::Watched;
 use crate::proto::ServerInfo;
 use crate::server::spans::Counts;
 use crate::server::{FINITE, Histogram, Latencies, Shared, Transport, Verb};
-use crate::way::ByteCounts;
+use crate::transport::ByteCounts;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
@@ -61,7 +61,7 @@ struct TableSeries {
     info: TableInfo,
     waiting_inserts: u64,
     waiting_samples: u64,
-    /// Of inserts and of samples.
+    /// The times for inserts and for samples.
     blocked: (Blocked, Blocked),
 }
 

@@ -1,4 +1,4 @@
-//! What can be seen of a server from outside, over HTTP on a port of its own: metrics, health, JSON, and a page.
+//! A server's view for the outside, over HTTP on a port of its own: metrics, health, JSON, and a page.
 //!
 //! ```text
 //! connection -> routes -> metrics, formats -> figures -> tables

@@ -1,4 +1,4 @@
-//! The paths, and who may read them.
+//! The paths, and the access to them.
 
 use super::events::{Events, MOST_STREAMS};
 use super::formats::Format;
@@ -90,7 +90,7 @@ pub(super) fn router(app: &Arc<App>) -> Router {
         .route("/api/tables/{name}/items", get(items_of))
         .route("/api/events", get(events))
         .fallback(|| async { failed(StatusCode::NOT_FOUND, "there is nothing at this path; the page is at /") })
-        .method_not_allowed_fallback(|| async { failed(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered") })
+        .method_not_allowed_fallback(|| async { failed(StatusCode::METHOD_NOT_ALLOWED, "use GET") })
         .layer(from_fn_with_state(Arc::clone(app), checked))
         .with_state(Arc::clone(app))
 }

@@ -81,7 +81,7 @@ impl Server {
         runtime.spawn(Events::run(Arc::downgrade(&app.events)));
         runtime.spawn(serve(Listening::of(listener), router(&app), tls));
         if tls_is_missing(options) {
-            tracing::warn!(%address, "http without TLS: the token and all figures can be read on the way");
+            tracing::warn!(%address, "http without TLS: anybody on the network path can read the token and all figures");
         }
         Ok(Self { runtime: Mutex::new(Some(runtime)), address, watched })
     }

@@ -12,7 +12,7 @@ use crate::convert::item::decode_pattern;
 use crate::convert::numbers::words;
 use crate::proto;
 use cells::Layouts;
-use names::{Known, Names};
+use names::{NamedObject, Names};
 use reverie_core::Result;
 use reverie_core::chunk::Meter;
 use reverie_core::item::{Body, Form, Item};
@@ -159,11 +159,11 @@ impl Decoder {
             (run.items > 0).then_some((requests, skipped + u64::from(run.skipped), items.checked_add(more)?))
         });
         let Some((requests, skipped, _)) = counts.filter(|(.., items)| *items == count as u64) else {
-            return Err(broken(format!("requests of other items than the {count} that there are")));
+            return Err(broken(format!("the requests of a message do not cover its {count} items")));
         };
         let last = first_id.checked_add(requests + skipped);
         if last.is_none() || (first_id == 0 && requests > 0) {
-            return Err(broken(format!("{requests} requests from the number {first_id} on")));
+            return Err(broken(format!("{requests} requests cannot begin at number {first_id}")));
         }
         let mut reader = Reader {
             decoder: self,
@@ -249,9 +249,9 @@ impl Reader<'_> {
         let item = Item { body, pattern, anchor: row.anchor, episode, stream };
         self.looks += looks + item.further_episodes().len() as u64;
         if self.looks > MAX_LOOKS {
-            return Err(broken("a message whose items have more cells than a message may ask for"));
+            return Err(broken("the items of a message have more cells than are allowed"));
         }
-        item.check().map_err(|error| broken(format!("an item that no table takes: {error}")))?;
+        item.check().map_err(|error| broken(format!("an item is invalid: {error}")))?;
         let priority = match row.priority {
             max if max.is_nan() => Priority::Max,
             f64::NEG_INFINITY => Priority::Default,
@@ -276,8 +276,8 @@ impl Reader<'_> {
             return Ok((body.clone(), *bytes));
         }
         let (body, bytes) = match self.decoder.names.get(name) {
-            Some(Known::Chunk { chunk, .. }) => (Body::Chunk(Arc::clone(chunk)), 0),
-            Some(Known::Body { span, size_bytes }) => (Body::Span(Arc::clone(span)), *size_bytes),
+            Some(NamedObject::Chunk { chunk, .. }) => (Body::Chunk(Arc::clone(chunk)), 0),
+            Some(NamedObject::Body { span, size_bytes }) => (Body::Span(Arc::clone(span)), *size_bytes),
             None => return Err(broken(format!("the body {name} is not defined"))),
         };
         self.body = Some((name, body.clone(), bytes));

@@ -148,7 +148,7 @@ impl Encoder {
             }
         }
         if looks > MAX_LOOKS {
-            let reason = "items of too many cells in one request: insert fewer at a time";
+            let reason = "the items of one request have too many cells: insert fewer at a time";
             return Err(Error::InvalidArgument(reason.to_owned()));
         }
         let full = self.looks + looks > MAX_LOOKS;

@@ -3,8 +3,8 @@
 use crate::bulk::BulkOut;
 use crate::proto::ClientMessage;
 use crate::server::{Limits, Shared};
-use crate::way::Traffic;
-use crate::way::client::{Arrived, Inlet, Outlet};
+use crate::transport::Traffic;
+use crate::transport::client::{Arrived, Inlet, Outlet};
 use reverie_core::{Error, Result};
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -31,7 +31,7 @@ impl Place {
     pub(super) fn below(base: &Path) -> Result<Self> {
         let directory = base.join(format!("reverie-{}", geteuid().as_raw()));
         let failed = |error: io::Error| {
-            Error::InvalidArgument(format!("the directory {} cannot be made: {error}", directory.display()))
+            Error::InvalidArgument(format!("the directory {} cannot be created: {error}", directory.display()))
         };
         match DirBuilder::new().mode(0o700).create(&directory) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(failed(error)),
@@ -98,7 +98,7 @@ fn clean(directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
         if path.extension().is_some_and(|extension| extension == "sock") && is_dead(&path) {
-            tracing::debug!("{} was left behind by a server that is gone", path.display());
+            tracing::debug!("{} was left behind by a server that has ended", path.display());
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}

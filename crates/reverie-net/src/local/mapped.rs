@@ -67,23 +67,23 @@ impl Slots {
         let wrong = |why: &str| Error::Protocol(format!("slot {} of {} bytes {why}", slot.slot, slot.size_bytes));
         let index = slot.slot as usize;
         if index >= MAX_SLOTS {
-            return Err(wrong("is one too many"));
+            return Err(wrong("exceeds the number of slots"));
         }
         if slot.fresh {
             if self.lent(index) {
-                return Err(wrong("takes the place of one that is still lent"));
+                return Err(wrong("replaces one that is still in use"));
             }
-            let len = usize::try_from(slot.size_bytes).map_err(|_| wrong("fits no memory"))?;
+            let len = usize::try_from(slot.size_bytes).map_err(|_| wrong("is too large for the address space"))?;
             let mapping = Mapping::open(&descriptor()?, len)?;
             self.known.resize_with(self.known.len().max(index + 1), || None);
             self.known[index] = Some(Arc::new(Mapped { mapping, lent: AtomicBool::new(false) }));
         }
-        let mapped = self.known.get(index).cloned().flatten().ok_or_else(|| wrong("was never given"))?;
+        let mapped = self.known.get(index).cloned().flatten().ok_or_else(|| wrong("does not exist"))?;
         if mapped.mapping.len() as u64 != slot.size_bytes || size > slot.size_bytes {
-            return Err(wrong("is not of the size that it was given with, or that its batch needs"));
+            return Err(wrong("does not have the size that was announced or that its batch needs"));
         }
         if mapped.lent.swap(true, Ordering::Acquire) {
-            return Err(wrong("is still lent"));
+            return Err(wrong("is still in use"));
         }
         Ok(Box::new(Held { mapped, number: slot.slot, freed: Arc::clone(&self.freed) }))
     }
@@ -175,21 +175,21 @@ mod tests {
         let (_server, fd) = Mapping::create(SIZE).unwrap();
         let (_other, other) = Mapping::create(SIZE).unwrap();
         let _held = slots.hold(&slot(0, SIZE, true), 1, || Ok(fd)).unwrap();
-        violates(slots.hold(&slot(0, SIZE, false), 1, no_descriptor), "is still lent");
-        violates(slots.hold(&slot(0, SIZE, true), 1, || Ok(other)), "still lent");
+        violates(slots.hold(&slot(0, SIZE, false), 1, no_descriptor), "is still in use");
+        violates(slots.hold(&slot(0, SIZE, true), 1, || Ok(other)), "replaces one that is still in use");
     }
 
     #[test]
     fn slots_that_were_never_given_or_have_another_size_break_the_protocol() {
         let mut slots = Slots::new(Arc::default());
-        violates(slots.hold(&slot(0, SIZE, false), 1, no_descriptor), "was never given");
-        violates(slots.hold(&slot(u32::MAX, SIZE, true), 1, no_descriptor), "one too many");
+        violates(slots.hold(&slot(0, SIZE, false), 1, no_descriptor), "does not exist");
+        violates(slots.hold(&slot(u32::MAX, SIZE, true), 1, no_descriptor), "exceeds the number of slots");
         violates(slots.hold(&slot(0, SIZE, true), 1, no_descriptor), "without a descriptor");
         let (_server, fd) = Mapping::create(SIZE).unwrap();
         let fd = || Ok(fd.try_clone().unwrap());
         violates(slots.hold(&slot(0, 2 * SIZE, true), 1, fd), "whose descriptor has");
-        violates(slots.hold(&slot(0, SIZE, true), SIZE as u64 + 1, fd), "is not of the size");
-        violates(slots.hold(&slot(0, SIZE / 2, false), 1, no_descriptor), "is not of the size");
+        violates(slots.hold(&slot(0, SIZE, true), SIZE as u64 + 1, fd), "does not have the size");
+        violates(slots.hold(&slot(0, SIZE / 2, false), 1, no_descriptor), "does not have the size");
         assert!(slots.hold(&slot(0, SIZE, false), SIZE as u64, no_descriptor).is_ok());
     }
 

@@ -26,7 +26,7 @@ fn trusted(stream: &tokio::net::UnixStream) -> Result<i32, String> {
     if may_be_trusted(theirs, ours) {
         return Ok(peer.pid.as_raw_nonzero().get());
     }
-    Err(format!("its process is of the user {theirs}, ours of {ours}"))
+    Err(format!("its process belongs to user {theirs}, and this one to user {ours}"))
 }
 
 /// A peer that runs as root is trusted, as root can do what our user can; root trusts only root.

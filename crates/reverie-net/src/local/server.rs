@@ -11,8 +11,8 @@ use crate::log_limit::LogLimit;
 use crate::proto::server_message::Body;
 use crate::proto::{Bulk, ClientMessage, Consumed, MAX_MESSAGE_BYTES, ServerMessage, Slot, bulk};
 use crate::server::{Limits, Shared, Transport};
-use crate::way::ByteCounts;
-use crate::way::server::{Lent, Way};
+use crate::transport::ByteCounts;
+use crate::transport::server::{Lent, Way};
 use bytes::Bytes;
 use reverie_core::{Error, Result};
 use std::mem::MaybeUninit;
@@ -79,12 +79,12 @@ impl Listener {
                 Ok(Ok(way)) => return way,
                 Ok(Err(why)) => {
                     if let Some(more) = self.failures.allows() {
-                        tracing::warn!("a connection to {} was turned away: {why}{more}", self.path());
+                        tracing::warn!("a connection to {} was refused: {why}{more}", self.path());
                     }
                 }
                 Err(error) => {
                     if let Some(more) = self.failures.allows() {
-                        tracing::warn!("no connection could be taken on {}: {error}{more}", self.path());
+                        tracing::warn!("a connection to {} could not be accepted: {error}{more}", self.path());
                     }
                     tokio::time::sleep(BREATH).await;
                 }
@@ -186,7 +186,7 @@ impl LocalWay {
     fn queue(&mut self, message: &ServerMessage, descriptor: Option<std::os::fd::OwnedFd>) {
         if let (false, Err(error)) = (self.lost, self.writer.queue(message, descriptor)) {
             // Only a defect produces such a message; without it, the client would wait forever.
-            tracing::error!("the connection of {} is ended: {error}", self.peer);
+            tracing::error!("the connection of {} was ended: {error}", self.peer);
             self.lost = true;
             self.writer.close();
         }
@@ -283,10 +283,7 @@ impl Way for LocalWay {
     fn slot_wanted(&mut self, size_bytes: u64) -> Result<()> {
         let (slot, descriptor) = self.intake.wanted(size_bytes)?;
         if let (None, Some(more)) = (&descriptor, self.shortages.allows()) {
-            tracing::warn!(
-                "there is no shared memory left for inserts of {}: they go through the socket{more}",
-                self.peer
-            );
+            tracing::warn!("no shared memory is left for inserts of {}: they use the socket{more}", self.peer);
         }
         self.queue(&ServerMessage { body: Some(Body::InsertSlot(slot)) }, descriptor);
         Ok(())

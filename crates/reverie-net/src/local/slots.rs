@@ -59,7 +59,7 @@ impl Drop for Memory {
 }
 
 #[derive(Debug)]
-enum State {
+enum SlotsState {
     /// Its number can be reused.
     Retired,
     /// Not in use.
@@ -72,7 +72,7 @@ enum State {
 
 #[derive(Debug)]
 struct Entry {
-    state: State,
+    state: SlotsState,
     /// Its bytes, also while it is taken.
     size: usize,
     /// The descriptor, until the client was given it.
@@ -140,9 +140,9 @@ impl Slots {
             return None;
         };
         let memory = Memory { mapping, budget: Arc::clone(&self.budget) };
-        let entry = Entry { state: State::Taken, size, descriptor: Some(descriptor) };
+        let entry = Entry { state: SlotsState::Taken, size, descriptor: Some(descriptor) };
         inner.size_bytes += bytes;
-        let retired = inner.entries.iter().position(|entry| matches!(entry.state, State::Retired));
+        let retired = inner.entries.iter().position(|entry| matches!(entry.state, SlotsState::Retired));
         let number = retired.unwrap_or(inner.entries.len());
         match retired {
             Some(number) => inner.entries[number] = entry,
@@ -154,13 +154,13 @@ impl Slots {
     /// Takes back a slot that the client released. `Protocol` if it was not lent.
     pub(crate) fn freed(&self, number: u32) -> Result<()> {
         let mut inner = self.lock();
-        let entry = inner.entries.get_mut(number as usize).filter(|entry| matches!(entry.state, State::Lent(_)));
+        let entry = inner.entries.get_mut(number as usize).filter(|entry| matches!(entry.state, SlotsState::Lent(_)));
         let Some(entry) = entry else {
-            return Err(Error::Protocol(format!("slot {number} was freed, but it is not lent")));
+            return Err(Error::Protocol(format!("slot {number} was freed, but is not in use")));
         };
         self.lent.fetch_sub(entry.size as u64, Ordering::Relaxed);
-        if let State::Lent(memory) = std::mem::replace(&mut entry.state, State::Retired) {
-            entry.state = State::Free(memory);
+        if let SlotsState::Lent(memory) = std::mem::replace(&mut entry.state, SlotsState::Retired) {
+            entry.state = SlotsState::Free(memory);
             inner.free.push(number);
         }
         Ok(())
@@ -185,7 +185,7 @@ impl Slots {
 
 impl Inner {
     fn live(&self) -> usize {
-        self.entries.iter().filter(|entry| !matches!(entry.state, State::Retired)).count()
+        self.entries.iter().filter(|entry| !matches!(entry.state, SlotsState::Retired)).count()
     }
 
     /// The smallest free slot with enough room; among equals, the last freed.
@@ -194,8 +194,8 @@ impl Inner {
         let fitting = self.free.iter().enumerate().rev().filter(|(_, number)| size_of(number) >= size);
         let (index, _) = fitting.min_by_key(|(_, number)| size_of(number))?;
         let number = self.free.remove(index);
-        match std::mem::replace(&mut self.entries[number as usize].state, State::Taken) {
-            State::Free(memory) => Some((number, memory)),
+        match std::mem::replace(&mut self.entries[number as usize].state, SlotsState::Taken) {
+            SlotsState::Free(memory) => Some((number, memory)),
             _ => unreachable!("slot {number} is in the list of free ones"),
         }
     }
@@ -203,7 +203,7 @@ impl Inner {
     fn retire(&mut self, number: u32) {
         let entry = &mut self.entries[number as usize];
         self.size_bytes -= entry.size as u64;
-        if let State::Free(mut memory) = std::mem::replace(&mut entry.state, State::Retired) {
+        if let SlotsState::Free(mut memory) = std::mem::replace(&mut entry.state, SlotsState::Retired) {
             memory.mapping.discard();
         }
     }
@@ -223,7 +223,7 @@ impl Lease {
         let mut inner = self.slots.lock();
         let entry = &mut inner.entries[self.number as usize];
         if let Some(memory) = self.memory.take() {
-            entry.state = State::Lent(memory);
+            entry.state = SlotsState::Lent(memory);
             self.slots.lent.fetch_add(entry.size as u64, Ordering::Relaxed);
         }
         Slot { slot: self.number, size_bytes: entry.size as u64, fresh: entry.descriptor.is_some() }
@@ -234,7 +234,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         if let Some(memory) = self.memory.take() {
             let mut inner = self.slots.lock();
-            inner.entries[self.number as usize].state = State::Free(memory);
+            inner.entries[self.number as usize].state = SlotsState::Free(memory);
             inner.free.push(self.number);
         }
     }

@@ -102,7 +102,7 @@ impl Reader {
     /// The next message, if it was received completely.
     pub(crate) fn buffered<M: Incoming>(&mut self) -> Result<Option<M>> {
         if self.refused() {
-            return Err(Error::Protocol("a descriptor that no message speaks of".to_owned()));
+            return Err(Error::Protocol("an unexpected file descriptor".to_owned()));
         }
         if let Some((bytes, lacking)) = &mut self.long {
             let n = (*lacking).min(self.ready.len());
@@ -134,7 +134,7 @@ impl Reader {
 
     /// The descriptor of the last message. `Protocol` if none came with it.
     pub(crate) fn descriptor(&mut self) -> Result<OwnedFd> {
-        let missing = || Error::Protocol("a slot without a descriptor".to_owned());
+        let missing = || Error::Protocol("a slot arrived without its file descriptor".to_owned());
         self.descriptors.pop_front().ok_or_else(missing)
     }
 
@@ -204,7 +204,7 @@ fn receive(
         }
     }
     if message.flags.contains(ReturnFlags::CTRUNC) {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "more descriptors than a message may have"));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a message has too many file descriptors"));
     }
     Ok(message.bytes)
 }

@@ -8,8 +8,8 @@ use crate::proto::{
     Batch, Bulk, ClientMessage, Insert, Part, Request, ServerMessage, Slot, SlotRange, SlotWanted, bulk,
 };
 use crate::server::Limits;
-use crate::way::client::{Inlet, Outlet};
-use crate::way::server::Way;
+use crate::transport::client::{Inlet, Outlet};
+use crate::transport::server::Way;
 use prost::Message;
 use reverie_core::batch::Block as _;
 use reverie_core::{Error, Result};

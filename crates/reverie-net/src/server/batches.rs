@@ -9,7 +9,7 @@ use crate::convert;
 use crate::pieces::Pieces;
 use crate::proto::server_message::Body;
 use crate::proto::{self, PART_BYTES, ServerMessage, Slot};
-use crate::way::server::Way;
+use crate::transport::server::Way;
 use bytes::{Buf, Bytes};
 use reverie_core::Result;
 use reverie_core::batch::{INFO_ARRAYS, Layout, Lying, Pause, Plan, Planner, Split, Unpacking};
@@ -57,7 +57,7 @@ pub(super) struct Planned {
     layout: Layout,
     /// Set if the transport takes pieces and cells are large.
     split: Option<Arc<Split>>,
-    /// What has to be unpacked or read from the disk before.
+    /// The chunks that must be unpacked or read from the disk before.
     unpacking: Unpacking,
 }
 

@@ -125,10 +125,7 @@ impl Charge {
     /// The error for a session that may use no more.
     pub(super) fn refusal(&self) -> Error {
         Error::ResourceExhausted {
-            what: format!(
-                "a session that holds {} bytes of inserts that wait, of draws and of answers that were not received",
-                self.bytes()
-            ),
+            what: format!("a session with {} bytes of waiting inserts, draws and unreceived answers", self.bytes()),
             needed: self.charges.used(),
             budget: self.charges.total,
             hint: "keep fewer requests and inserts under way, or give the server more (memory=)".to_owned(),

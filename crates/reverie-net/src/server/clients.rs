@@ -1,4 +1,4 @@
-//! What is shown of each client: its connection, and what the server holds for it.
+//! The figures of each client: its connection, and the memory that the server holds for it.
 
 use super::latencies::Transport;
 use std::cmp::Reverse;

@@ -7,7 +7,7 @@ use super::pool::Leave;
 use super::samples::Answer;
 use super::shared::Shared;
 use crate::items::Decoder;
-use crate::way::server::Way;
+use crate::transport::server::Way;
 use reverie_core::sample::Draws;
 use reverie_core::{Error, Result};
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use super::batches::{Planned, fill_pausing};
 use super::later::Later;
 use super::pool::{Block, Leave, Pool};
 use crate::proto::Slot;
-use crate::way::server::Lent;
+use crate::transport::server::Lent;
 use bytes::Bytes;
 use reverie_core::sample::Draws;
 use reverie_core::{Error, Result};
@@ -24,9 +24,9 @@ const MOST_THREADS: usize = 32;
 pub(super) struct Turns {
     /// Permits to unpack a chunk, in the order of requests.
     chunks: Arc<Semaphore>,
-    /// Of batches that are unpacked: their threads wait for each other.
+    /// The turns of batches that are unpacked: their threads wait for each other.
     unpacking: Arc<Semaphore>,
-    /// Of batches that are copied: one for each processor.
+    /// The turns of batches that are copied: one for each processor.
     copying: Arc<Semaphore>,
 }
 
@@ -162,7 +162,7 @@ fn gather(
     mut room: Room,
 ) -> Result<Room> {
     let check = || match ended.is_ended.load(Ordering::Relaxed) {
-        true => Err(Error::Unavailable("the request is no longer waited for".to_owned())),
+        true => Err(Error::Unavailable("no caller waits for the request any more".to_owned())),
         false => Ok(()),
     };
     check()?;

@@ -48,7 +48,7 @@ impl Transport {
     /// Every transport, in declaration order.
     pub(crate) const ALL: [Transport; 2] = [Transport::Grpc, Transport::SharedMemory];
 
-    /// The name, as [`Way::transport`](crate::way::server::Way::transport) returns it.
+    /// The name, as [`Way::transport`](crate::transport::server::Way::transport) returns it.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Transport::Grpc => "grpc",

@@ -3,7 +3,7 @@
 //! ```text
 //! connection: admission -> welcome -> session -> inserts  -> table
 //!                                       |        requests -> samples -> batches -> pool or slot
-//!                                       +-- memory: outcomes, until the client acknowledges them
+//!                                       +-- outcomes, until the client acknowledges them
 //! ```
 
 mod later;
@@ -19,7 +19,7 @@ mod welcome;
 mod charges;
 mod checkpoints;
 mod inserts;
-mod memory;
+mod outcomes;
 mod session;
 
 mod batches;

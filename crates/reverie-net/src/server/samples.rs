@@ -241,7 +241,7 @@ pub(super) async fn draw(
     let windows = match sample.windows.map(convert::batch::decode_windows).transpose() {
         Ok(None) => None,
         Ok(Some(_)) if sample.at_once || sample.without_replacement => {
-            let reason = "windows are drawn with replacement, a whole batch at a time".to_owned();
+            let reason = "windows need draws with replacement, a whole batch at a time".to_owned();
             return Answer { error: Some(Error::InvalidArgument(reason)), ..answer };
         }
         // A client of several shards repeats a draw of an item too short for a window itself, at any of them.
@@ -328,7 +328,7 @@ async fn draw_all(table: &Arc<SharedTable>, request: SampleRequest, patience: &m
     match wait(table, ticket, patience, false).await {
         // Some draws met items that no window fits into, and are not repeated here.
         Ok(Ok(draws)) | Err((Ok(draws), _)) if draws.passed > 0 => {
-            let why = format!("{} draws met items too short for a window", draws.passed);
+            let why = format!("{} draws returned items that are too short for a window", draws.passed);
             (draws, Some(Error::Deadline(why)))
         }
         Ok(Ok(draws)) => (draws, None),

@@ -19,7 +19,7 @@ use super::delivery::Link;
 use super::inserts::Inserts;
 use super::latencies::{Stopwatch, Transport};
 use super::later::Later;
-use super::memory::{MOST_REMEMBERED, Memory, Outcome};
+use super::outcomes::{MOST_REMEMBERED, Outcome, Outcomes};
 use super::samples::Answer;
 use super::shared::{Busy, Credit, SessionId, Shared, Undrained};
 use super::spans::OpenSpans;
@@ -28,7 +28,7 @@ use crate::items::{Episodes, Released};
 use crate::proto::client_message::Body as Asked;
 use crate::proto::server_message::Body;
 use crate::proto::{self, ClientMessage, ServerMessage};
-use crate::way::server::Way;
+use crate::transport::server::Way;
 use futures_util::stream::FuturesUnordered;
 use reverie_core::table::{Arrivals, Keys, Lease, SharedTable};
 use reverie_core::{Error, Result};
@@ -61,11 +61,43 @@ impl Finished {
     }
 }
 
-/// Withdraws a waiting request.
+/// A waiting request, and how it is withdrawn.
 pub(super) struct Cancel {
-    pub(super) sender: oneshot::Sender<()>,
-    /// Of a request for draws.
+    /// `None` if it cannot be withdrawn, or was.
+    sender: Option<oneshot::Sender<()>>,
+    /// Set for a request for draws.
     pub(super) drawing: Option<Arc<Drawing>>,
+    /// True if executing the request again would have a second effect: it stays known until its reply is remembered.
+    pub(super) has_effect: bool,
+}
+
+impl Cancel {
+    /// For a request that leaves nothing behind when it is withdrawn.
+    pub(super) fn new(sender: oneshot::Sender<()>) -> Self {
+        Self { sender: Some(sender), drawing: None, has_effect: false }
+    }
+
+    /// For a request for draws.
+    pub(super) fn of_draws(sender: oneshot::Sender<()>, drawing: Arc<Drawing>) -> Self {
+        Self { drawing: Some(drawing), ..Self::new(sender) }
+    }
+
+    /// For a change that is done and waits for its commit.
+    pub(super) fn of_change(sender: oneshot::Sender<()>) -> Self {
+        Self { has_effect: true, ..Self::new(sender) }
+    }
+
+    /// For a request that finishes whether its client waits for it or not.
+    pub(super) fn never() -> Self {
+        Self { sender: None, drawing: None, has_effect: true }
+    }
+
+    /// Withdraws the request. If it finishes at this moment, its outcome follows.
+    pub(super) fn withdraw(&mut self) {
+        if let Some(sender) = self.sender.take() {
+            let _ = sender.send(());
+        }
+    }
 }
 
 /// A waiting request for draws.
@@ -95,9 +127,9 @@ pub(super) struct Session {
     pub(super) id: Option<SessionId>,
     arrivals: mpsc::Receiver<Box<dyn Way>>,
     pub(super) link: Option<Link>,
-    pub(super) memory: Memory,
+    pub(super) outcomes: Outcomes,
     pub(super) waiting: FuturesUnordered<Later<Finished>>,
-    /// The cancels of waiting requests, by number.
+    /// The waiting requests, by number.
     pub(super) cancels: HashMap<u64, Cancel>,
     /// Counts the connections: leased draws for an earlier one are not sent.
     pub(super) connection: u64,
@@ -113,7 +145,7 @@ pub(super) struct Session {
     pub(super) episodes: Arc<Episodes>,
     pub(super) credit: Credit,
     pub(super) charge: Charge,
-    /// What is shown of the client; of a session without a name it is shown nowhere.
+    /// The figures shown of the client; those of a session without a name are not shown.
     pub(super) figures: Arc<ClientFigures>,
     /// The spans of its requests that belong to a trace.
     pub(super) spans: OpenSpans,
@@ -152,7 +184,7 @@ impl Session {
             id,
             arrivals,
             link: None,
-            memory: Memory::restored(done, leases),
+            outcomes: Outcomes::restored(done, leases),
             waiting: FuturesUnordered::new(),
             cancels: HashMap::new(),
             connection: 0,
@@ -199,7 +231,7 @@ impl Session {
 
     /// True if nothing would be lost with the session.
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.ready.is_empty() && self.memory.len() == 0
+        self.waiting.is_empty() && self.ready.is_empty() && self.outcomes.len() == 0
     }
 
     fn receive(&mut self, message: ClientMessage) -> Result<()> {
@@ -212,9 +244,9 @@ impl Session {
         if let Some(received) = &message.received {
             let numbers = |bytes| convert::numbers::decode::<u64>(bytes, "numbers of requests");
             let ids = numbers(&received.ids)?;
-            self.memory.received(received.below, &ids);
+            self.outcomes.received(received.below, &ids);
             if received.before > 0 {
-                self.memory.received_but(received.before, &numbers(&received.open)?);
+                self.outcomes.received_but(received.before, &numbers(&received.open)?);
             }
             self.take_all_back(&numbers(&received.returned)?)?;
             if let Some(id) = &self.id {
@@ -229,13 +261,16 @@ impl Session {
         }
         match message.body {
             None => Ok(()),
-            Some(Asked::Hello(_) | Asked::Proof(_)) => Err(Error::Protocol("a second hello".to_owned())),
+            Some(Asked::Hello(_) | Asked::Proof(_)) => Err(Error::Protocol("a second hello arrived".to_owned())),
             Some(Asked::Insert(insert)) => self.insert(insert),
             Some(Asked::Request(request)) => self.request(request),
             Some(Asked::Cancel(proto::Cancel { id, insert })) => {
-                match self.cancels.remove(&id) {
-                    // If the request finishes at this moment, its outcome follows.
-                    Some(cancel) => _ = cancel.sender.send(()),
+                match self.cancels.get_mut(&id) {
+                    Some(cancel) if cancel.has_effect => cancel.withdraw(),
+                    Some(cancel) => {
+                        cancel.withdraw();
+                        self.cancels.remove(&id);
+                    }
                     None if insert && self.inserts.is_asked_for(id) => {}
                     None if insert => self.withdraw_insert(id),
                     None => self.withdraw_answer(id),
@@ -244,7 +279,7 @@ impl Session {
             }
             Some(Asked::Leave(proto::Leave {})) => {
                 self.end_consuming();
-                self.memory.end_leases();
+                self.outcomes.end_leases();
                 self.lose_link();
                 return Ok(());
             }
@@ -252,9 +287,9 @@ impl Session {
                 self.link.as_mut().map_or(Ok(()), |link| link.way.slot_wanted(wanted.size_bytes))
             }
         }?;
-        match self.memory.len() <= MOST_REMEMBERED {
+        match self.outcomes.len() <= MOST_REMEMBERED {
             true => Ok(()),
-            false => Err(Error::Protocol(format!("more than {MOST_REMEMBERED} outcomes that were never received"))),
+            false => Err(Error::Protocol(format!("more than {MOST_REMEMBERED} outcomes were never acknowledged"))),
         }
     }
 
@@ -282,7 +317,7 @@ impl Session {
     /// Sends a reply. `keep`: executing the request again would have a second effect.
     pub(super) fn reply(&mut self, reply: proto::Reply, keep: bool) {
         if keep {
-            self.memory.done(reply.id, Outcome::Reply(Box::new(reply.clone())));
+            self.outcomes.done(reply.id, Outcome::Reply(Box::new(reply.clone())));
         }
         self.end_span(&reply);
         self.send(Body::Reply(reply));

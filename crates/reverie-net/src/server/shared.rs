@@ -12,8 +12,8 @@ use crate::admission::Admission;
 use crate::log_limit::LogLimit;
 use crate::proto::{self, PROTOCOL};
 use crate::token::Token;
-use crate::way::ByteCounts;
-use crate::way::server::Way;
+use crate::transport::ByteCounts;
+use crate::transport::server::Way;
 use reverie_core::table::{Arrivals, Sender, Tables};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -26,10 +26,10 @@ use tokio::time::Instant;
 pub(super) type SessionId = Sender;
 
 /// The sessions by name.
-pub(super) type Sessions = HashMap<SessionId, Known>;
+pub(super) type Sessions = HashMap<SessionId, OpenSession>;
 
 /// A session, as others see it.
-pub(super) struct Known {
+pub(super) struct OpenSession {
     /// The channel for a new connection of it.
     pub(super) ways: mpsc::Sender<Box<dyn Way>>,
     pub(super) figures: Arc<ClientFigures>,
@@ -233,7 +233,7 @@ impl Shared {
         let draws = self.tables.end_held_leases();
         if draws > 0 {
             tracing::warn!(
-                "{draws} draws that clients held before the start are back: their clients did not reconnect"
+                "{draws} draws that clients held before the restart were returned to their tables: the clients did not reconnect"
             );
         }
     }

@@ -35,7 +35,7 @@ pub struct Wait {
 pub struct Span {
     /// The trace, and the client's span.
     pub context: TraceContext,
-    /// What was asked for.
+    /// The kind of request.
     pub verb: &'static str,
     /// The names of the tables, with commas; empty for requests that name no table of the server.
     pub tables: String,

@@ -5,7 +5,7 @@ mod held;
 mod logged;
 mod scripted;
 
-use super::memory::MOST_REMEMBERED;
+use super::outcomes::MOST_REMEMBERED;
 use super::{Limits, Shared};
 use crate::proto::client_message::Body as Asked;
 use crate::proto::server_message::Body;
@@ -168,7 +168,7 @@ async fn what_waits_in_a_session_that_panics_does_not_go_in_and_what_is_in_stays
     let sent = |number| Sent { sender: [3; 16], number };
     let change = |limiter| reverie_core::table::Change { limiter: Some(limiter), ..Default::default() };
     assert!(table.insert_sent(row(&shared.tables, 10), sent(1), Keys::new()).unwrap().is_done());
-    table.configure(change(Limiter::queue(1).unwrap())).unwrap();
+    table.configure(change(Limiter::new(1.0, 1, 0.0, 1.0).unwrap())).unwrap();
     let waits = table.insert_sent(row(&shared.tables, 10), sent(2), Keys::new()).unwrap();
     assert!(!waits.is_done());
     way.script().panics = true;
@@ -233,7 +233,7 @@ async fn outcomes_that_are_never_received_are_remembered_up_to_a_bound_and_recei
         settle().await;
         let last = way.script().queued.pop_back().unwrap().body;
         let is_ended =
-            matches!(&last, Some(Body::Goodbye(goodbye)) if format!("{goodbye:?}").contains("never received"));
+            matches!(&last, Some(Body::Goodbye(goodbye)) if format!("{goodbye:?}").contains("never acknowledged"));
         assert_eq!((is_ended, way.script().closed), (!receives, !receives), "{last:?}");
     }
 }

@@ -37,7 +37,7 @@ fn queue(name: &str, extensions: Vec<InsertOnSample>) -> TableOptions {
         sampler: SelectorOptions::Fifo,
         remover: SelectorOptions::Fifo,
         max_size: 10,
-        limiter: Limiter::queue(1).unwrap(),
+        limiter: Limiter::new(1.0, 1, 0.0, 1.0).unwrap(),
         max_times_sampled: 1,
         signature: None,
         max_bytes: None,

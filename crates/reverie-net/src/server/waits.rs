@@ -1,4 +1,4 @@
-//! What a request waits for: a label, and words.
+//! The reason why a request waits: a label, and words.
 
 use reverie_core::table::{InsertReason, SampleReason, SharedTable};
 use std::sync::Arc;

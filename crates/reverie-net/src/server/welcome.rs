@@ -2,7 +2,7 @@
 
 use super::clients::ClientFigures;
 use super::session::{Named, Session};
-use super::shared::{Known, SessionId, Shared};
+use super::shared::{OpenSession, SessionId, Shared};
 use crate::admission::Newcomer;
 use crate::convert;
 use crate::proto::client_message::Body as Asked;
@@ -10,7 +10,7 @@ use crate::proto::error_detail::Kind;
 use crate::proto::server_message::Body;
 use crate::proto::{self, ClientHello, ClientMessage, ErrorDetail, PROTOCOL, ServerMessage};
 use crate::token::{self, Exchange, NONCE_BYTES, Prover, Token};
-use crate::way::server::Way;
+use crate::transport::server::Way;
 use reverie_core::Error;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +41,9 @@ impl Shared {
             },
             Ok(Err(End::Lost)) => return way.close(),
             Ok(Err(End::Refused(refused))) => refused,
-            Err(_) => convert::error::encode(&Error::Protocol(format!("no hello within {} s", PATIENCE.as_secs()))),
+            Err(_) => {
+                convert::error::encode(&Error::Protocol(format!("no hello arrived within {} s", PATIENCE.as_secs())))
+            }
         };
         self.refuse(way, refused);
     }
@@ -55,7 +57,7 @@ impl Shared {
             match known.ways.try_send(way) {
                 Ok(()) => return Ok(()),
                 Err(TrySendError::Full(back)) => {
-                    return Err((Error::Unavailable("the session has too many new connections".to_owned()), back));
+                    return Err((Error::Unavailable("the session reconnects too often".to_owned()), back));
                 }
                 // The session ended just now.
                 Err(TrySendError::Closed(back)) => way = back,
@@ -68,14 +70,14 @@ impl Shared {
         let most = self.limits.max_connections.saturating_mul(4);
         if sessions.len() >= most {
             let why = format!(
-                "the server is full: it has {most} sessions, those counted that were lost and may come back; start it \
+                "the server is full: it has {most} sessions, including those of clients that may reconnect; start it \
                  with a larger max_connections= (reverie serve --max-connections)"
             );
             return Err((Error::Unavailable(why), way));
         }
         let (sender, ways) = mpsc::channel(4);
         let figures = Arc::new(ClientFigures::new());
-        sessions.insert(id, Known { ways: sender, figures: Arc::clone(&figures) });
+        sessions.insert(id, OpenSession { ways: sender, figures: Arc::clone(&figures) });
         let named = Named { id, arrivals: ways, figures };
         let arrivals = self.returned(&id, &sessions);
         drop(sessions);
@@ -100,7 +102,7 @@ impl Shared {
             return Err(End::Refused(ErrorDetail { kind: Some(Kind::Incompatible(reason)) }));
         }
         let len = session.len();
-        let wrong = |_| Error::Protocol(format!("a session's name of {len} bytes, not 16"));
+        let wrong = |_| Error::Protocol(format!("a session's name has {len} bytes; it must have 16"));
         let session: SessionId = session.try_into().map_err(wrong)?;
         if let (Some(token), false) = (&self.token, way.authenticated()) {
             challenge(way, token, &session, &nonce).await?;
@@ -116,7 +118,7 @@ impl Shared {
     fn refuse(&self, mut way: Box<dyn Way>, reason: ErrorDetail) {
         if let Some(more) = self.refusals.allows() {
             let why = convert::error::decode(reason.clone());
-            tracing::warn!("{} is refused: {why}{more}", way.peer());
+            tracing::warn!("{} was refused: {why}{more}", way.peer());
         }
         let goodbye = proto::Goodbye { reason: Some(reason), stopping: false };
         way.send(ServerMessage { body: Some(Body::Goodbye(goodbye)) });
@@ -126,7 +128,7 @@ impl Shared {
 
 /// Proves that this end knows the token, and asks the same of the other end. The token itself is never sent.
 async fn challenge(way: &mut dyn Way, token: &Token, session: &SessionId, theirs: &[u8]) -> Result<(), End> {
-    let wrong = |_| Error::Protocol(format!("a nonce of {} bytes, not {NONCE_BYTES}", theirs.len()));
+    let wrong = |_| Error::Protocol(format!("a nonce has {} bytes; it must have {NONCE_BYTES}", theirs.len()));
     let client_nonce: &[u8; NONCE_BYTES] = theirs.try_into().map_err(wrong)?;
     let server_nonce = token::nonce()?;
     let exchange = Exchange { session, client_nonce, server_nonce: &server_nonce };

@@ -32,7 +32,7 @@ pub(super) struct Ahead {
 #[derive(Default)]
 struct Queue {
     /// Held for a push or a pop.
-    state: Mutex<State>,
+    state: Mutex<AheadState>,
     changed: Condvar,
     /// Notified when the reader took a batch.
     taken: Notify,
@@ -41,7 +41,7 @@ struct Queue {
 }
 
 #[derive(Default)]
-struct State {
+struct AheadState {
     /// With the trace that each batch was drawn for.
     ready: VecDeque<(Result<Drawn>, Option<TraceContext>)>,
     /// That of the reader's call that last made room, or of the one that made the iterator.
@@ -52,12 +52,12 @@ struct State {
 }
 
 impl Queue {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, AheadState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until there is a batch or the end, at most for `timeout`.
-    fn wait(&self, timeout: Duration, until: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
+    fn wait(&self, timeout: Duration, until: impl Fn(&AheadState) -> bool) -> MutexGuard<'_, AheadState> {
         let waited = self.changed.wait_timeout_while(self.state(), timeout, |state| !until(state));
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
@@ -81,7 +81,7 @@ impl Drop for Ending {
     }
 }
 
-/// What the task works with.
+/// The data of the task.
 struct Work {
     group: Arc<Group>,
     queue: Arc<Queue>,
@@ -97,7 +97,7 @@ impl Ahead {
         let end = End::new(&group.runtime, None, &withdrawal);
         let work = Work { group: Arc::clone(group), queue: Arc::clone(&queue), schedule, reading, end };
         let task = group.runtime.spawn(async move {
-            let defect = "batches ahead ended by a defect in reverie, please report it; its panic is on stderr";
+            let defect = "the task that prefetches batches panicked, which is a defect in reverie; please report it with the panic on stderr";
             let mut ending =
                 Ending { queue: Arc::clone(&work.queue), outcome: Err(Error::Unavailable(defect.to_owned())) };
             ending.outcome = work.group.members.unless_closed(work.until_closed()).await;

@@ -18,7 +18,7 @@ const ANSWER: Duration = Duration::from_secs(1);
 pub(super) type Asked<T> = Vec<(usize, Arc<dyn Replay>, Ticket<T>)>;
 
 /// The outcome of each server that was asked.
-pub(super) type Outcomes<T> = Vec<(usize, Result<T>)>;
+pub(super) type ShardOutcomes<T> = Vec<(usize, Result<T>)>;
 
 /// The end of a request: its deadline, or its withdrawal.
 #[derive(Clone)]
@@ -89,7 +89,7 @@ impl End {
     /// Waits for the responses of all servers. One that does not arrive in time is a `Deadline` error.
     ///
     /// One after the other, as all were asked before: the caller is not woken for a response while it needs another.
-    pub(super) async fn all<T: Unpin>(&self, asked: Asked<T>) -> Outcomes<T> {
+    pub(super) async fn all<T: Unpin>(&self, asked: Asked<T>) -> ShardOutcomes<T> {
         let since = Instant::now();
         let until = self.answer().and_then(|timeout| since.checked_add(timeout));
         let mut outcomes = Vec::with_capacity(asked.len());

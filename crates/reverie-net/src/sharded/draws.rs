@@ -2,7 +2,7 @@
 
 use super::calls::End;
 use super::join::{Part, Reading, joined, probabilities};
-use super::model::{Kept, Split};
+use super::model::{KeptDraws, Split};
 use super::round::{Ask, Round, asks, fail, plain};
 use super::table::Table;
 use reverie_core::batch::Ragged;
@@ -42,7 +42,7 @@ enum Way {
     Runs,
 }
 
-/// What the rounds of a request have made.
+/// The draws that the rounds of a request have made.
 struct Progress {
     made: Vec<Part>,
     done: usize,
@@ -107,9 +107,9 @@ impl Draws<'_> {
         let mut progress = Progress { made: Vec::new(), done: 0, short: 0, outdated: 0, repeats: false };
         while progress.done < least {
             table.members().refuse_closed()?;
-            // From here on no ring is missed.
-            let mut bell = pin!(table.bell());
-            bell.as_mut().enable();
+            // From here on no wake-up is missed.
+            let mut wake = pin!(table.next_wake());
+            wake.as_mut().enable();
             let before = progress.done;
             match self.round(most - progress.done, way, &mut progress).await {
                 // A server does not answer, and is not lost: the draws of the others are kept.
@@ -129,7 +129,7 @@ impl Draws<'_> {
             }
             let queued = queued.get_or_insert_with(|| table.waits(since, most as u64));
             queued.has(progress.done as u64);
-            table.look(self.end, bell.as_mut()).await?;
+            table.wait_for_change(self.end, wake.as_mut()).await?;
         }
         Ok(Outcome { made: progress.made, why: None })
     }
@@ -249,7 +249,7 @@ impl Draws<'_> {
             true => table.model().keep(&split),
             false => None,
         };
-        let Some(Kept { mut counts, again, chances }) = kept else {
+        let Some(KeptDraws { mut counts, again, chances }) = kept else {
             // A server is gone, or empty by now: the draws are dropped, and made again at those that are left.
             drawn.iter().for_each(|(shard, drawn)| table.model().discard(*shard, drawn.len() as u64));
             return table.members().refuse_none();

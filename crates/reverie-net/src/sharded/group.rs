@@ -9,7 +9,7 @@ use reverie_core::replay::Replay;
 use reverie_core::sample::Allocate;
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
-use reverie_core::table::{Desk, TableOptions, Ticket, Withdrawal};
+use reverie_core::table::{RequestHolder, TableOptions, Ticket, Withdrawal};
 use reverie_core::{Error, Result};
 use std::collections::HashMap;
 use std::future::Future;
@@ -188,7 +188,7 @@ impl Sharded {
 /// Requests that no caller waits for are not withdrawn.
 struct Unawaited;
 
-impl<T> Desk<T> for Unawaited {
+impl<T> RequestHolder<T> for Unawaited {
     fn withdraw(&self, _: u64) -> Option<T> {
         None
     }

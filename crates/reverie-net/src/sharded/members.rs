@@ -4,7 +4,7 @@ mod lost;
 
 pub(super) use lost::LAST_LOOK;
 
-use super::calls::{Asked, End, Outcomes};
+use super::calls::{Asked, End, ShardOutcomes};
 use futures_util::future::BoxFuture;
 use reverie_core::replay::{Info, Replay};
 use reverie_core::table::{TableOptions, Ticket};
@@ -38,7 +38,7 @@ pub(super) trait Watcher: Send + Sync {
 pub(super) struct Members {
     members: Vec<Member>,
     /// Held for a look.
-    state: Mutex<Vec<Known>>,
+    state: Mutex<Vec<ShardState>>,
     watchers: Mutex<Vec<Weak<dyn Watcher>>>,
     turns: AtomicUsize,
     is_closed: AtomicBool,
@@ -51,9 +51,9 @@ struct Member {
     name: String,
 }
 
-/// What is known of a server.
+/// The state of a server.
 #[derive(Default)]
-struct Known {
+struct ShardState {
     is_lost: bool,
     /// It is being asked whether it can be reached.
     is_doubted: bool,
@@ -64,7 +64,7 @@ struct Known {
 
 impl Members {
     pub(super) fn new(shards: Vec<(Arc<dyn Replay>, String)>, runtime: &Handle) -> Self {
-        let state = shards.iter().map(|_| Known::default()).collect();
+        let state = shards.iter().map(|_| ShardState::default()).collect();
         let member = |(shard, (replay, address))| Member { replay, name: format!("shard {shard} ({address})") };
         let members: Vec<_> = shards.into_iter().enumerate().map(member).collect();
         // Clients begin at different servers.
@@ -81,7 +81,7 @@ impl Members {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, Vec<Known>> {
+    fn state(&self) -> MutexGuard<'_, Vec<ShardState>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -236,7 +236,7 @@ impl Members {
             refuse_unfit(&place, table)?;
             if found.is_some_and(|first| differ(first, table)) {
                 return Err(Error::InvalidArgument(format!(
-                    "{place} and that of the first shard have other samplers or limiters; make them alike"
+                    "{place} and that of the first shard have different samplers or limiters; make them equal"
                 )));
             }
             found = found.or(Some(table));
@@ -251,7 +251,7 @@ impl Members {
     }
 
     /// Takes note of the outcomes: leaves lost servers out. Any other error is the request's.
-    pub(super) fn note<T>(self: &Arc<Self>, outcomes: Outcomes<T>) -> Result<Vec<(usize, T)>> {
+    pub(super) fn note<T>(self: &Arc<Self>, outcomes: ShardOutcomes<T>) -> Result<Vec<(usize, T)>> {
         let (mut answers, mut failed) = (Vec::with_capacity(outcomes.len()), None);
         for (shard, outcome) in outcomes {
             match outcome {

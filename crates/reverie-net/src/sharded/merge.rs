@@ -1,6 +1,6 @@
 //! One answer of the answers of several servers: queries, figures, requests that wait.
 
-use super::calls::Outcomes;
+use super::calls::ShardOutcomes;
 use super::members::Members;
 use super::table::Table;
 use reverie_core::replay::{Info, Link, ShardInfo, Waits};
@@ -20,7 +20,7 @@ pub(super) fn one(sampled: Sampled) -> Result<Drawn> {
 }
 
 /// Answers with one batch each; an error that came with batches is the error of its answer.
-pub(super) fn whole(outcomes: Outcomes<Sampled>) -> Outcomes<Sampled> {
+pub(super) fn whole(outcomes: ShardOutcomes<Sampled>) -> ShardOutcomes<Sampled> {
     let whole = |sampled: Sampled| match sampled.error {
         Some(error) => Err(error),
         None => Ok(sampled),

@@ -30,4 +30,4 @@ mod round;
 mod table;
 
 pub use group::{Options, Shard, Sharded};
-pub use model::{Kept, Model, Split};
+pub use model::{KeptDraws, Model, Split};

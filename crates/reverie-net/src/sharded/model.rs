@@ -22,7 +22,7 @@ use reverie_core::table::Tally;
 use reverie_core::table::limiter::{Counters, Limiter, SampleBlock};
 use std::time::Duration;
 
-pub use split::{Kept, Split};
+pub use split::{KeptDraws, Split};
 
 /// The shards of one table.
 #[derive(Debug)]

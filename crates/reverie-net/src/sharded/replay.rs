@@ -339,5 +339,5 @@ impl Sink for Sharded {
 }
 
 fn not_one_table() -> Error {
-    Error::InvalidArgument("several shards are no shard of others".to_owned())
+    Error::InvalidArgument("a client of several shards cannot be one shard of another client".to_owned())
 }

@@ -20,9 +20,9 @@ use tokio::sync::{MutexGuard as Turn, Notify};
 use tokio::time::Instant;
 
 /// The longest wait for news of servers before they are asked again, so that a silent one is noticed.
-const LONGEST_LOOK: Duration = Duration::from_secs(10);
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
-/// What decides how a table is drawn from.
+/// The properties that decide how a table is drawn from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kind {
     /// This client has the limits over all servers.
@@ -45,8 +45,8 @@ pub(super) struct Table {
     turn: tokio::sync::Mutex<()>,
     /// True if the figures of the last responses are still valid.
     is_fresh: AtomicBool,
-    /// Rung when a server is lost or back, when limits change, and when the client is closed.
-    bell: Notify,
+    /// Notified when a server is lost or back, when limits change, and when the client is closed.
+    wake: Notify,
     /// Draws that wait, in order of arrival.
     waiting: Mutex<Vec<(u64, Instant, Waiting)>>,
     /// The start of this object's clock.
@@ -56,7 +56,7 @@ pub(super) struct Table {
 impl Watcher for Table {
     fn lost(&self, shard: usize) {
         self.model().lost(shard);
-        self.ring();
+        self.wake_draws();
     }
 
     fn join(&self, shard: usize) -> BoxFuture<'_, Result<()>> {
@@ -67,7 +67,7 @@ impl Watcher for Table {
             let tally = tokio::time::timeout(LAST_LOOK, replay.tally(&self.name, None)).await;
             let tally = tally.unwrap_or_else(|_| Err(Error::Unavailable(replay.no_response_reason(LAST_LOOK))))?;
             self.received(shard, tally, asked);
-            self.ring();
+            self.wake_draws();
             Ok(())
         }
         .boxed()
@@ -87,7 +87,7 @@ impl Table {
             model: Mutex::new(model),
             turn: tokio::sync::Mutex::default(),
             is_fresh: AtomicBool::new(false),
-            bell: Notify::new(),
+            wake: Notify::new(),
             waiting: Mutex::default(),
             began: Instant::now(),
         }
@@ -130,12 +130,12 @@ impl Table {
     }
 
     /// Wakes draws that wait.
-    pub(super) fn ring(&self) {
-        self.bell.notify_waiters();
+    pub(super) fn wake_draws(&self) {
+        self.wake.notify_waiters();
     }
 
-    pub(super) fn bell(&self) -> Notified<'_> {
-        self.bell.notified()
+    pub(super) fn next_wake(&self) -> Notified<'_> {
+        self.wake.notified()
     }
 
     /// Waits for the turn. Its holder waits only for responses, never for a limiter.
@@ -152,7 +152,7 @@ impl Table {
     pub(super) fn limit(&self, limiter: Limiter) {
         self.model().set_limiter(limiter);
         self.forget();
-        self.ring();
+        self.wake_draws();
     }
 
     /// Asks all servers for the first time, or after all tables were reset.
@@ -215,27 +215,27 @@ impl Table {
         }
     }
 
-    /// Waits until a server has changed since its last tally, so that a draw might succeed, or until the bell rings.
+    /// Waits until a server has changed since its last tally, so that a draw might succeed, or until draws are woken.
     ///
     /// At most ten seconds, and not past the end. Never leaves a server's answer unread that means that it is lost.
-    pub(super) async fn look(&self, end: &End, mut bell: Pin<&mut Notified<'_>>) -> Result<()> {
-        let limit = end.left().map_or(LONGEST_LOOK, |left| left.min(LONGEST_LOOK));
+    pub(super) async fn wait_for_change(&self, end: &End, mut wake: Pin<&mut Notified<'_>>) -> Result<()> {
+        let limit = end.left().map_or(LONGEST_WAIT, |left| left.min(LONGEST_WAIT));
         let seen: Vec<_> = {
             let model = self.model();
             let more = model.patience();
             let present = (0..model.len()).filter(|shard| model.is_present(*shard));
             present.filter_map(|shard| Some((shard, model.tally(shard)?.seen(more)))).collect()
         };
-        let look = |(shard, seen)| (shard, self.members.replay(shard).changed_tally(&self.name, seen, limit));
-        let mut looks: Vec<(usize, Ticket<Tally>)> = seen.into_iter().map(look).collect();
+        let change = |(shard, seen)| (shard, self.members.replay(shard).changed_tally(&self.name, seen, limit));
+        let mut pending: Vec<(usize, Ticket<Tally>)> = seen.into_iter().map(change).collect();
         let news = poll_fn(|context| {
-            // Each must know whom to wake.
-            let done = looks.iter().filter(|(_, ticket)| ticket.is_done_or_wakes(context.waker())).count();
-            let rung = bell.as_mut().poll(context).is_ready();
-            if done > 0 || rung { Poll::Ready(()) } else { Poll::Pending }
+            // Each must know the task that it wakes.
+            let done = pending.iter().filter(|(_, ticket)| ticket.is_done_or_wakes(context.waker())).count();
+            let woken = wake.as_mut().poll(context).is_ready();
+            if done > 0 || woken { Poll::Ready(()) } else { Poll::Pending }
         });
         end.within(Some(limit), news).await;
-        for (shard, mut ticket) in looks.drain(..) {
+        for (shard, mut ticket) in pending.drain(..) {
             // The next round asks these servers again, without concurrent draws, so that no older state is stored.
             match ticket.poll() {
                 Some(Err(error)) if self.members.missed(shard, &error) => {}
@@ -287,7 +287,7 @@ impl Table {
         text += &if waiting > 0 { format!(" {waiting} samples waiting") } else { " no samples waiting".to_owned() };
         text += &match model.blocked_sample() {
             Some(reason) => format!("; one would: {reason}."),
-            None => " samples can go on.".to_owned(),
+            None => ". Samples can go on.".to_owned(),
         };
         if self.kind.is_limited {
             let inserts: u64 = tallies.iter().map(|tally| tally.waiting_inserts).sum();

@@ -38,7 +38,7 @@ async fn a_batch_is_taken_whose_parts_come_in_order_and_are_its_bytes() {
 async fn a_part_that_is_not_the_next_of_its_batch_is_a_defect_of_the_peer() {
     for parts in [[(100, 124), (0, 100)], [(0, 100), (99, 125)], [(0, 100), (100, 125)]] {
         let Some(Error::Protocol(text)) = sampled(BYTES, &parts).await.error else { panic!("{parts:?} were taken") };
-        assert!(text.contains("not the next of its batch"), "{text}");
+        assert!(text.contains("is not the next one of its batch"), "{text}");
     }
 }
 
@@ -46,6 +46,6 @@ async fn a_part_that_is_not_the_next_of_its_batch_is_a_defect_of_the_peer() {
 async fn a_batch_of_more_or_fewer_bytes_than_its_arrays_is_a_defect_of_the_peer() {
     for bytes in [BYTES - 1, BYTES + 1] {
         let Some(Error::Protocol(text)) = sampled(bytes, &[]).await.error else { panic!("{bytes} bytes were taken") };
-        assert!(text.contains(&format!("a batch of {bytes} bytes whose arrays take {BYTES}")), "{text}");
+        assert!(text.contains(&format!("a batch has {bytes} bytes, and its arrays need {BYTES}")), "{text}");
     }
 }

@@ -268,7 +268,7 @@ async fn forgotten_by(meanwhile: impl FnOnce(&Fake)) {
     assert!(sent.next().unwrap().await.is_ok());
     for ticket in sent {
         let Err(Error::Unavailable(text)) = ticket.await else { panic!("its outcome is not known") };
-        assert!(text.contains(ADDRESS) && text.contains("not known"), "{text}");
+        assert!(text.contains(ADDRESS) && text.contains("is unknown"), "{text}");
     }
 }
 

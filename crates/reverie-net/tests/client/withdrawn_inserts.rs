@@ -171,5 +171,5 @@ async fn a_withdrawn_insert_whose_server_forgot_the_client_stays_of_unknown_outc
     let outcome = client.insert_outcome(number);
     fake.listen();
     let _talk = fake.session_with(false, true).await;
-    assert!(matches!(outcome.await, Err(Error::Unavailable(text)) if text.contains("not known")));
+    assert!(matches!(outcome.await, Err(Error::Unavailable(text)) if text.contains("is unknown")));
 }

@@ -30,11 +30,11 @@ fn a_structure_is_refused_that_is_too_deep_or_has_too_many_nodes_or_too_few() {
         proto::Structure { nodes }
     };
     assert!(structure::decode(nested(structure::MAX_DEPTH)).is_ok());
-    refused(structure::decode(nested(structure::MAX_DEPTH + 1)), "levels");
+    refused(structure::decode(nested(structure::MAX_DEPTH + 1)), "nested too deeply");
     refused(structure::decode(nested(1 << 17)), "nodes");
     refused(structure::decode(proto::Structure { nodes: vec![] }), "ends before");
     refused(structure::decode(proto::Structure { nodes: vec![node(Kind::Tuple(u32::MAX))] }), "ends before");
-    refused(structure::decode(proto::Structure { nodes: vec![node(Kind::List(0)); 2] }), "belong to nothing");
+    refused(structure::decode(proto::Structure { nodes: vec![node(Kind::List(0)); 2] }), "1 node without a parent");
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn a_structure_is_refused_where_two_fields_have_one_name() {
     };
     assert!(structure::decode(dict(vec![key("a"), key("b")])).is_ok());
     refused(structure::decode(dict(vec![key("a"), key("a")])), "\"a\"");
-    refused(structure::decode(dict(vec![key("a"), proto::FieldKey { key: None }])), "nothing");
+    refused(structure::decode(dict(vec![key("a"), proto::FieldKey { key: None }])), "has no key");
     let names = ["x", "x"].map(str::to_owned).to_vec();
     let record = node(Kind::Record(Box::new(proto::Record { names, ..Default::default() })));
     refused(structure::decode(proto::Structure { nodes: vec![record, leaf(), leaf()] }), "\"x\"");
@@ -62,8 +62,8 @@ fn a_column_is_refused_whose_cells_of_any_size_have_no_width_to_tell_it() {
     };
     assert!(item::decode_spec(of("int16", &[u64::MAX, 3])).is_ok_and(|spec| spec.is_variable()));
     refused(item::decode_spec(of("int16", &[u64::MAX, 0])), "cells of [1, 0] of any size");
-    refused(item::decode_spec(of("int16", &[3, u64::MAX])), "fits no memory");
-    refused(item::decode_spec(of("bytes", &[u64::MAX])), "fits no memory");
+    refused(item::decode_spec(of("int16", &[3, u64::MAX])), "too large for the address space");
+    refused(item::decode_spec(of("bytes", &[u64::MAX])), "too large for the address space");
 }
 
 fn sound_pattern() -> proto::PatternDef {
@@ -83,11 +83,14 @@ fn a_form_is_refused_that_no_batch_could_be_made_of() {
         (|column| column.spec = None, "spec"),
         (|column| column.cells = None, "cells"),
         (|column| column.spec.as_mut().unwrap().dtype = "object".to_owned(), "dtype"),
-        (|column| column.spec.as_mut().unwrap().shape = vec![1 << 40, 1 << 40], "fits no memory"),
-        (|column| column.spec.as_mut().unwrap().shape = vec![0, 1 << 40, 1 << 40], "fits no memory"),
+        (|column| column.spec.as_mut().unwrap().shape = vec![1 << 40, 1 << 40], "too large for the address space"),
+        (|column| column.spec.as_mut().unwrap().shape = vec![0, 1 << 40, 1 << 40], "too large for the address space"),
         (|column| column.spec.as_mut().unwrap().shape = vec![1; 65], "axes"),
-        (|column| column.cells = Some(Wire::Range(proto::CellRange { start: 0, step: 0, len: 1 })), "apart"),
-        (|column| column.cells = Some(Wire::Range(proto::CellRange { start: 0, step: 1, len: u32::MAX })), "apart"),
+        (|column| column.cells = Some(Wire::Range(proto::CellRange { start: 0, step: 0, len: 1 })), "which is invalid"),
+        (
+            |column| column.cells = Some(Wire::Range(proto::CellRange { start: 0, step: 1, len: u32::MAX })),
+            "which is invalid",
+        ),
         (|column| column.cells = Some(Wire::Range(proto::CellRange { start: 0, step: 1, len: 2 })), "squeezed: true"),
         (|column| column.cells = Some(Wire::List(proto::CellList::default())), "0 cells"),
         (|column| (column.squeeze, column.stack_axis) = (false, 3), "axis 3 of 2"),
@@ -107,11 +110,11 @@ fn the_head_of_a_batch_is_refused_whose_arrays_could_not_be_read() {
     let edits: [(Edit, &str); 8] = [
         (|head| head.outputs[0].itemsize = 3, "elements of 3 bytes"),
         (|head| head.outputs[0].dtype = "str".to_owned(), "elements of 2 bytes"),
-        (|head| head.outputs[0].role = 9, "role 9"),
-        (|head| head.outputs[0].role = 1, "columns are not the first"),
-        (|head| head.outputs[1].of = Some(1), "speaks of array 1"),
-        (|head| head.outputs[0].shape = vec![1 << 62, 4], "fits no memory"),
-        (|head| head.num_columns = 3, "2 arrays, 3"),
+        (|head| head.outputs[0].role = 9, "unknown role 9"),
+        (|head| head.outputs[0].role = 1, "columns of a batch are not the first"),
+        (|head| head.outputs[1].of = Some(1), "refers to array 1, and the batch has"),
+        (|head| head.outputs[0].shape = vec![1 << 62, 4], "too large for the address space"),
+        (|head| head.num_columns = 3, "2 arrays cannot have 3 columns"),
         (|head| head.structure = None, "structure"),
     ];
     let array = |role| Output { path: "a".to_owned(), dtype: DType::Int16, itemsize: 2, shape: vec![2], role };

@@ -93,7 +93,7 @@ fn signatures() -> impl Strategy<Value = Signature> {
 fn limiters() -> impl Strategy<Value = Limiter> {
     prop_oneof![
         (1_u64..50).prop_map(|size| Limiter::min_size(size).unwrap()),
-        (1_u64..50).prop_map(|size| Limiter::queue(size).unwrap()),
+        (1_u64..50).prop_map(|size| Limiter::new(1.0, 1, 0.0, size as f64).unwrap()),
         (0.1_f64..8.0, 1_u64..50)
             .prop_map(|(ratio, size)| { Limiter::new(ratio, size, f64::NEG_INFINITY, f64::INFINITY).unwrap() }),
     ]

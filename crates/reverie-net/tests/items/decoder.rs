@@ -126,14 +126,17 @@ fn layouts_that_cannot_be_or_want_memory_for_nothing_are_refused() {
     broken(|m| (layout(m).widths, layout(m).itemsizes) = (vec![], vec![]), "cannot be laid out");
     broken(|m| layout(m).itemsizes[0] = 3, "cannot be laid out");
     broken(|m| layout(m).itemsizes[0] = 0, "cannot be laid out");
-    broken(|m| layout(m).itemsizes.push(1), "unequal columns");
+    broken(|m| layout(m).itemsizes.push(1), "lists of different lengths");
     broken(
         |m| (layout(m).widths, layout(m).itemsizes, layout(m).capacity) = (vec![0], vec![0], u32::MAX),
-        "hardly any",
+        "almost no bytes",
     );
     exhausted(outcome(|m| layout(m).capacity = 1 << 29), "a chunk of steps");
     exhausted(outcome(|m| layout(m).widths = vec![u32::MAX - 3, 1]), "a chunk of steps");
-    broken(|m| (layout(m).widths, layout(m).itemsizes) = (vec![1 << 31; 99], vec![1; 98]), "unequal columns");
+    broken(
+        |m| (layout(m).widths, layout(m).itemsizes) = (vec![1 << 31; 99], vec![1; 98]),
+        "lists of different lengths",
+    );
 }
 
 #[test]
@@ -144,10 +147,10 @@ fn cells_that_leave_a_gap_do_not_fit_or_are_not_in_the_bulk_are_refused() {
     broken(|m| chunk(m).offset = 3, "bytes from");
     broken(|m| chunk(m).offset = u64::MAX, "bytes from");
     broken(|m| (chunk(m).cells, chunk(m).first) = (1, u32::MAX), "cells 4294967295");
-    broken(|m| chunk(m).lead = vec![0], "1 leads for 2 columns");
+    broken(|m| chunk(m).lead = vec![0], "'lead' has 1 entries for 2 columns");
     broken(|m| chunk(m).lead = vec![0, 1], "cells 1 to 5 of column 1");
     broken(|m| chunk(m).lead = vec![0, u32::MAX], "of column 1");
-    broken(|m| chunk(m).columns = vec![cells_of(2, 0, 1, &[])], "column 2 of 2");
+    broken(|m| chunk(m).columns = vec![cells_of(2, 0, 1, &[])], "column 2 does not exist, there are 2");
     broken(|m| chunk(m).columns = vec![cells_of(0, 0, 5, &[])], "bytes from");
     broken(|m| chunk(m).columns = vec![cells_of(1, 0, 7, &[])], "cells 0 to 7");
     broken(|m| chunk(m).columns = vec![cells_of(1, 1, 1, &[])], "cells 1 to 2");
@@ -184,7 +187,7 @@ fn packed_forms_that_are_none_or_lack_cells_are_refused() {
     refused(true, range(0, 39), "bytes from");
     refused(true, range(u64::MAX, u64::MAX), "bytes from");
     refused(true, range(0, 38), "damaged");
-    refused(false, range(0, 4), "packed, which it was not to be");
+    refused(false, range(0, 4), "packed, although its layout forbids that");
 
     // A chunk of one column: four cells are there, and the packed form has three.
     let layout = Arc::new(Layout::columnar(&[(64, 1)], 4));
@@ -232,17 +235,17 @@ fn items_are_refused_whose_cells_are_not_there_or_are_not_what_the_form_says() {
 #[test]
 fn requests_that_do_not_add_up_are_refused() {
     broken(|m| m.items = Bytes::from(vec![0; 33]), "33 bytes of items");
-    broken(|m| m.runs[0].items = 2, "other items than the 1");
-    broken(|m| m.runs.clear(), "other items than the 1");
-    broken(|m| m.runs.push(proto::InsertRun { table: 0, requests: u32::MAX, items: 0, skipped: 0 }), "other items");
+    broken(|m| m.runs[0].items = 2, "do not cover its 1 items");
+    broken(|m| m.runs.clear(), "do not cover its 1 items");
+    broken(|m| m.runs.push(proto::InsertRun { table: 0, requests: u32::MAX, items: 0, skipped: 0 }), "do not cover");
     broken(
         |m| m.runs.extend([proto::InsertRun { table: 0, requests: u32::MAX, items: u32::MAX, skipped: 0 }; 3]),
-        "other items",
+        "do not cover",
     );
-    broken(|m| m.first_id = u64::MAX, "from the number");
-    broken(|m| m.first_id = 0, "from the number");
-    broken(|m| (m.first_id, m.runs[0].skipped) = (u64::MAX - (1 << 31), u32::MAX), "from the number");
-    broken(|m| m.items = Bytes::new(), "other items than the 0");
+    broken(|m| m.first_id = u64::MAX, "cannot begin at number");
+    broken(|m| m.first_id = 0, "cannot begin at number");
+    broken(|m| (m.first_id, m.runs[0].skipped) = (u64::MAX - (1 << 31), u32::MAX), "cannot begin at number");
+    broken(|m| m.items = Bytes::new(), "do not cover its 0 items");
 }
 
 /// Makes the item one on the body.
@@ -312,7 +315,7 @@ fn a_message_whose_items_ask_for_too_many_looks_is_refused_before_they_are_taken
             let cells = proto::CellRange { start: 0, step: 2, len: MAX_CELLS };
             column(m).cells = Some(proto::pattern_column::Cells::Range(cells));
         },
-        "more cells than a message",
+        "more cells than are allowed",
     );
 }
 

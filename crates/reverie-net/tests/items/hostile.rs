@@ -230,16 +230,23 @@ fn inserts_with_garbled_bytes_are_refused_or_can_be_gathered() {
     let (sessions, mut random) = (sessions(), Random::new(2));
     let encoded: Vec<Vec<Vec<u8>>> =
         sessions.iter().map(|session| session.iter().map(|(message, _)| message.encode_to_vec()).collect()).collect();
-    for input in 0..45_000 {
+    let (mut undecoded, mut refused, inputs) = (0, 0, 45_000);
+    for input in 0..inputs {
         let which = input % sessions.len();
         let at = random.below(sessions[which].len());
         let mut bytes = encoded[which][at].clone();
         garble(&mut bytes, &mut random);
-        let Ok(message) = proto::Insert::decode(&bytes[..]) else { continue };
+        let Ok(message) = proto::Insert::decode(&bytes[..]) else {
+            undecoded += 1;
+            continue;
+        };
         let mut session = sessions[which][..=at].to_vec();
         session[at].0 = message;
-        feed(&session);
+        refused += usize::from(!feed(&session));
     }
+    let seen = format!("{undecoded} of {inputs} are no messages, {refused} are refused");
+    let taken = inputs - undecoded - refused;
+    assert!([undecoded, refused, taken].iter().all(|n| *n > inputs / 20), "{seen}");
 }
 
 #[test]
@@ -258,14 +265,16 @@ fn messages_with_garbled_bytes_decode_or_are_refused() {
     ]
     .map(|body| proto::ServerMessage { body: Some(body) }.encode_to_vec())
     .to_vec();
-    for _ in 0..45_000 {
+    let (mut decoded, inputs) = ([0, 0], 45_000);
+    for _ in 0..inputs {
         let mut bytes = clients[random.below(clients.len())].clone();
         garble(&mut bytes, &mut random);
-        let _ = proto::ClientMessage::decode(&bytes[..]);
+        decoded[0] += usize::from(proto::ClientMessage::decode(&bytes[..]).is_ok());
         let mut bytes = servers[random.below(servers.len())].clone();
         garble(&mut bytes, &mut random);
-        let _ = proto::ServerMessage::decode(&bytes[..]);
+        decoded[1] += usize::from(proto::ServerMessage::decode(&bytes[..]).is_ok());
     }
+    assert!(decoded.iter().all(|n| (inputs / 10..inputs * 9 / 10).contains(n)), "{decoded:?} of {inputs} decode");
 }
 
 fn head() -> proto::BatchHead {
@@ -280,7 +289,8 @@ fn head() -> proto::BatchHead {
 #[test]
 fn heads_of_batches_with_garbled_bytes_are_refused_or_their_arrays_can_be_laid_out() {
     let (bytes, mut random) = (head().encode_to_vec(), Random::new(4));
-    for _ in 0..40_000 {
+    let (mut laid_out, inputs) = (0, 40_000);
+    for _ in 0..inputs {
         let mut bytes = bytes.clone();
         garble(&mut bytes, &mut random);
         let Some(head) = proto::BatchHead::decode(&bytes[..]).ok().and_then(|head| decode_head(head).ok()) else {
@@ -290,5 +300,7 @@ fn heads_of_batches_with_garbled_bytes_are_refused_or_their_arrays_can_be_laid_o
         let within = layout.outputs.iter().zip(&head.outputs).all(|(range, output)| range.len() == output.bytes());
         assert!(within && layout.outputs.iter().all(|range| range.end <= layout.size_bytes));
         assert_eq!(head.structure.num_leaves(), head.num_columns);
+        laid_out += 1;
     }
+    assert!(laid_out > inputs / 100 && laid_out < inputs, "{laid_out} of {inputs} were laid out");
 }

@@ -116,6 +116,41 @@ async fn a_checkpoint_is_taken_off_the_session() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_checkpoint_that_is_cancelled_and_asked_for_again_is_taken_once() {
+    let (start, go) = std::sync::mpsc::channel::<()>();
+    let state = std::sync::Mutex::new((go, 0));
+    let checkpoint: Arc<dyn Fn() -> reverie_core::Result<String> + Send + Sync> = Arc::new(move || {
+        let (go, taken) = &mut *state.lock().unwrap();
+        go.recv().unwrap();
+        *taken += 1;
+        Ok(format!("/{taken}"))
+    });
+    let host = Host::with(vec![table("a")], reverie_net::server::Options { checkpoint: Some(checkpoint), ..options() });
+    let mut session = host.session(1).await;
+    let body = || request::Body::Checkpoint(proto::CheckpointRequest {});
+    let id = session.ask(body(), None);
+    session.send.send(message(Asked::Cancel(proto::Cancel { id, insert: false }))).unwrap();
+    session.ask_again(id, body(), None);
+    session.settle().await;
+    start.send(()).unwrap();
+    assert_eq!(session.reply(id).await, reply::Body::Checkpoint("/1".to_owned()));
+    let next = session.ask(body(), None);
+    // One for this request, and one for a second checkpoint of the first, which must not be.
+    (0..2).for_each(|_| start.send(()).unwrap());
+    assert_eq!(session.reply(next).await, reply::Body::Checkpoint("/2".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_server_without_tables_answers_that_nothing_becomes_durable() {
+    let host = Host::without_tables();
+    let mut session = host.session(1).await;
+    for later in [false, true] {
+        let id = session.ask(request::Body::Durable(proto::Durable { later }), None);
+        assert!(matches!(session.refusal(id).await, Kind::InvalidArgument(_)));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_script_sends_one_request_without_a_session() {
     let host = Host::new(vec![table("a")]);
     host.fill("a", [4.0]);

@@ -4,7 +4,7 @@ use crate::resume::{again, until};
 use crate::support::*;
 use reverie_core::chunk::Chunk;
 use reverie_core::error::Result;
-use reverie_core::table::{Desk, Durable, JournalInfo, Promise, Ticket};
+use reverie_core::table::{Durable, JournalInfo, Promise, RequestHolder, Ticket};
 use reverie_net::proto::client_message::Body as Asked;
 use reverie_net::proto::error_detail::Kind;
 use reverie_net::proto::server_message::Body;
@@ -19,7 +19,7 @@ struct Full(Mutex<Vec<Promise<()>>>);
 /// Its barriers end with its tables.
 struct Stays;
 
-impl Desk<()> for Stays {
+impl RequestHolder<()> for Stays {
     fn withdraw(&self, _: u64) -> Option<()> {
         None
     }
@@ -100,6 +100,17 @@ async fn a_change_that_is_withdrawn_before_its_commit_is_answered_by_a_deadline_
     let id = session.ask(request::Body::Reset("a".to_owned()), None);
     session.send.send(message(Asked::Cancel(proto::Cancel { id, insert: false }))).unwrap();
     assert_eq!(not_committed(session.refusal(id).await), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_change_that_is_withdrawn_before_its_commit_and_asked_for_again_is_done_once() {
+    let (host, journal) = Full::host(vec![table("a")], Limits::default());
+    let mut session = host.session(1).await;
+    let id = session.ask(request::Body::Reset("a".to_owned()), None);
+    session.send.send(message(Asked::Cancel(proto::Cancel { id, insert: false }))).unwrap();
+    session.ask_again(id, request::Body::Reset("a".to_owned()), None);
+    session.settle().await;
+    assert_eq!(journal.num_barriers(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -1,5 +1,4 @@
 use crate::support::*;
-use reverie_core::table::limiter::Limiter;
 use reverie_core::table::{Change, Keys, Priority, Sent};
 use reverie_net::proto::client_message::Body as Asked;
 use reverie_net::proto::{self, reply, request};
@@ -330,7 +329,7 @@ async fn an_insert_that_was_left_behind_when_it_was_in_its_table_in_part_continu
     session.send_insert(whole(7));
     session.settle().await;
     let table = host.tables.get("a").unwrap();
-    table.configure(Change { limiter: Some(Limiter::queue(9).unwrap()), ..Change::default() }).unwrap();
+    table.configure(Change { limiter: Some(queue_limiter(9)), ..Change::default() }).unwrap();
     assert_eq!(session.inserted(id, 1).await.len(), 3);
     assert_eq!(host.size("a"), 3);
 }

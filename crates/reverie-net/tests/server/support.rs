@@ -47,8 +47,13 @@ pub fn table(name: &str) -> TableOptions {
 }
 
 /// Each item once, in order.
+/// Inserts wait while so many items are not sampled yet.
+pub fn queue_limiter(size: u64) -> Limiter {
+    Limiter::new(1.0, 1, 0.0, size as f64).unwrap()
+}
+
 pub fn queue(name: &str, max_size: u64) -> TableOptions {
-    TableOptions { max_times_sampled: 1, limiter: Limiter::queue(max_size).unwrap(), ..table(name) }
+    TableOptions { max_times_sampled: 1, limiter: queue_limiter(max_size), ..table(name) }
 }
 
 pub fn limited(limits: Limits) -> Options {
@@ -81,7 +86,17 @@ impl Host {
 
     pub fn with(tables: Vec<TableOptions>, options: Options) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let tables = Arc::new(Tables::new(tables, None, &clock, 7).unwrap());
+        Self::of(Tables::new(tables, None, &clock, 7).unwrap(), options)
+    }
+
+    /// Without tables, as for a page that shows runs of other processes.
+    pub fn without_tables() -> Self {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        Self::of(Tables::none(&clock).unwrap(), options())
+    }
+
+    fn of(tables: Tables, options: Options) -> Self {
+        let tables = Arc::new(tables);
         let server = Server::start(Arc::clone(&tables), options).unwrap();
         Self { tables, server }
     }

@@ -1,10 +1,10 @@
 //! Servers that fall silent, are lost, emptied or replaced at the worst moment, on a clock of the test's own.
 
-use crate::support::{Host, allocate, alone, joined, table};
+use crate::support::{Host, allocate, alone, joined, ratio_limiter, table};
 use reverie_core::batch::Options;
 use reverie_core::replay::Replay;
 use reverie_core::sample::{Drawn, SampleRequest, Sampled, Schedule};
-use reverie_core::table::limiter::{ErrorBuffer, Limiter};
+use reverie_core::table::limiter::Limiter;
 use reverie_core::table::{Comparison, Condition, Field, Query, TableOptions, Updates};
 use reverie_core::{Error, Result};
 use reverie_net::sharded::Sharded;
@@ -55,7 +55,7 @@ async fn soon<T>(future: impl Future<Output = T>) -> T {
 }
 
 fn ratio() -> Limiter {
-    Limiter::sample_to_insert_ratio(4.0, 1, ErrorBuffer::Around(40.0)).unwrap()
+    ratio_limiter(4.0, 1, 40.0)
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,11 +1,11 @@
 //! Draws and changes over several servers, on a clock of the test's own.
 
-use crate::support::{Host, allocate, alone, joined, table};
+use crate::support::{Host, allocate, alone, joined, ratio_limiter, table};
 use reverie_core::Error;
 use reverie_core::batch::Options;
 use reverie_core::replay::Replay;
 use reverie_core::sample::{Drawn, Draws, SampleRequest, Sampled, Schedule};
-use reverie_core::table::limiter::{ErrorBuffer, Limiter};
+use reverie_core::table::limiter::Limiter;
 use reverie_core::table::{Change, Updates};
 use reverie_net::sharded;
 use std::collections::HashSet;
@@ -39,7 +39,7 @@ fn shards(draws: &Draws) -> HashSet<u8> {
 }
 
 fn ratio() -> Limiter {
-    Limiter::sample_to_insert_ratio(4.0, 1, ErrorBuffer::Around(40.0)).unwrap()
+    ratio_limiter(4.0, 1, 40.0)
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,9 +1,9 @@
 //! One limiter over several shards: how many inserts each may admit, while it holds for their sum and no writer stalls.
 
-use crate::support::{shards, tally};
+use crate::support::{ratio_limiter, shards, tally};
 use proptest::prelude::*;
 use reverie_core::table::Tally;
-use reverie_core::table::limiter::{Counters, ErrorBuffer, Limiter};
+use reverie_core::table::limiter::{Counters, Limiter};
 use reverie_core::table::selector::Mass;
 use reverie_net::sharded::Model;
 
@@ -179,7 +179,7 @@ fn play(world: &mut World, step: &Step) {
 fn limiters() -> impl Strategy<Value = Limiter> {
     (0.3_f64..9.0, 1_u64..40, 1.0_f64..6.0).prop_map(|(spi, min_size, slack)| {
         let error = spi.max(1.0) * slack + 1.0;
-        Limiter::sample_to_insert_ratio(spi, min_size, ErrorBuffer::Around(error)).unwrap()
+        ratio_limiter(spi, min_size, error)
     })
 }
 
@@ -248,7 +248,7 @@ proptest! {
 #[test]
 fn a_limiter_for_each_shard_would_stall_where_rations_do_not() {
     // The twin of the test above: masses 90/10, inserts in turns, draws in order.
-    let limiter = Limiter::sample_to_insert_ratio(4.0, 5, ErrorBuffer::Around(40.0)).unwrap();
+    let limiter = ratio_limiter(4.0, 5, 40.0);
     let mut each = [Counters::default(); 2];
     let mut by_mass = shards(&[tally(9.0, 0, 1), tally(1.0, 0, 1)]);
     let (mut turn, mut still, mut next) = (0, 0, None);

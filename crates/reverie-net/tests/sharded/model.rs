@@ -3,7 +3,7 @@
 use crate::support::{shards, tally};
 use reverie_core::table::Tally;
 use reverie_core::table::limiter::{Counters, Limiter};
-use reverie_net::sharded::{Kept, Model};
+use reverie_net::sharded::{KeptDraws, Model};
 
 #[test]
 fn shards_are_chosen_by_their_mass() {
@@ -51,7 +51,7 @@ fn corrected(then: &[Tally], now: &[Tally], draws: u64, keeps: bool) -> Vec<f64>
         then.iter().enumerate().for_each(|(shard, tally)| of.received(shard, *tally));
         let split = of.split(50).unwrap();
         now.iter().enumerate().for_each(|(shard, tally)| of.received(shard, *tally));
-        let Kept { counts: kept, again, .. } = of.keep(&split).unwrap();
+        let KeptDraws { counts: kept, again, .. } = of.keep(&split).unwrap();
         assert_eq!(kept.iter().chain(&again).sum::<u64>(), 50);
         let given =
             if keeps { kept.iter().zip(&again).map(|(kept, again)| kept + again).collect() } else { split.counts };

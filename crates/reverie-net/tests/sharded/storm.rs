@@ -1,12 +1,12 @@
 //! Servers that fail in random ways under random requests: every request ends, and all is well afterwards.
 
-use crate::support::{Host, alone, joined, table};
+use crate::support::{Host, alone, joined, ratio_limiter, table};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{RngCore, SeedableRng};
 use reverie_core::batch::Options;
 use reverie_core::replay::Replay;
 use reverie_core::sample::{Drawn, SampleRequest, Sampled};
-use reverie_core::table::limiter::{ErrorBuffer, Limiter};
+use reverie_core::table::limiter::Limiter;
 use reverie_core::table::{Query, Updates};
 use reverie_core::{Error, Result};
 use reverie_net::sharded::Sharded;
@@ -138,6 +138,6 @@ async fn every_request_ends_whatever_happens_to_servers_and_all_are_back_afterwa
 #[tokio::test(start_paused = true)]
 async fn every_request_ends_under_limits_too() {
     for seed in 0..20 {
-        rage(seed, Some(Limiter::sample_to_insert_ratio(4.0, 1, ErrorBuffer::Around(40.0)).unwrap())).await;
+        rage(seed, Some(ratio_limiter(4.0, 1, 40.0))).await;
     }
 }

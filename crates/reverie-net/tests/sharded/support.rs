@@ -11,8 +11,8 @@ use reverie_core::spec::{ColumnSpec, DType, Schema, Signature, Structure};
 use reverie_core::table::limiter::{Counters, Limiter};
 use reverie_core::table::selector::{Mass, SelectorOptions};
 use reverie_core::table::{
-    Change, Condition, Desk, Inserts, Keys, Priority, Query, Seen, TableOptions, Tables, Tally, Ticket, Updated,
-    Updates,
+    Change, Condition, Inserts, Keys, Priority, Query, RequestHolder, Seen, TableOptions, Tables, Tally, Ticket,
+    Updated, Updates,
 };
 use reverie_core::{Error, Result};
 use reverie_net::sharded::{self, Model, Shard, Sharded};
@@ -26,6 +26,12 @@ pub fn tally(total: f64, zeros: u64, size: u64) -> Tally {
     let counters = Counters { inserts: size, samples: 0, deletes: 0 };
     let smallest_probability = (size > 0).then_some(1.0 / size.max(1) as f64);
     Tally { incarnation: 1, size, mass: Mass { total, zeros }, smallest_probability, counters, ..Tally::default() }
+}
+
+/// So many samples for each insert, with a deviation of `error` to either side of the start.
+pub fn ratio_limiter(samples_per_insert: f64, min_size: u64, error: f64) -> Limiter {
+    let start = samples_per_insert * min_size as f64;
+    Limiter::new(samples_per_insert, min_size, start - error, start + error).unwrap()
 }
 
 /// The model of shards with these tallies, and a limiter that never delays.
@@ -68,7 +74,7 @@ pub type BeforeDraws = Box<dyn FnOnce(&Tables) + Send>;
 
 struct Silent;
 
-impl<T> Desk<T> for Silent {
+impl<T> RequestHolder<T> for Silent {
     fn withdraw(&self, _: u64) -> Option<T> {
         None
     }

@@ -177,7 +177,7 @@ impl World {
     fn begin_life(&self) -> Arc<Tables> {
         let mut lives = self.lives.lock().unwrap();
         let clock: Arc<dyn Clock> = Arc::new(TokioClock(tokio::time::Instant::now()));
-        let shut = TableOptions { limiter: Limiter::queue(3).unwrap(), ..table("shut") };
+        let shut = TableOptions { limiter: Limiter::new(1.0, 1, 0.0, 3.0).unwrap(), ..table("shut") };
         let tables = vec![table("replay"), queue("queue"), shut];
         let tables = Arc::new(Tables::new(tables, None, &clock, self.seed + lives.len() as u64).unwrap());
         self.go_on(&tables);
@@ -400,7 +400,7 @@ fn table(name: &str) -> TableOptions {
 }
 
 fn queue(name: &str) -> TableOptions {
-    let limiter = Limiter::queue(20).unwrap();
+    let limiter = Limiter::new(1.0, 1, 0.0, 20.0).unwrap();
     TableOptions { sampler: SelectorOptions::Fifo, max_size: 20, max_times_sampled: 1, limiter, ..table(name) }
 }
 

@@ -212,7 +212,7 @@ impl Slab {
         Self::take(len).map(|slab| Box::new(slab) as _)
     }
 
-    /// What [`Slab::memory`] returned.
+    /// The memory that [`Slab::memory`] returned.
     pub fn from_memory(memory: Box<dyn Memory>) -> Self {
         let memory: Box<dyn Any> = memory;
         *memory.downcast().expect("memory that `Slab::memory` returned")

@@ -3,7 +3,7 @@
 use super::files::Files;
 use super::ledger::held;
 use super::movable::Memory;
-use super::mover::{AT_ONCE, Parts, State};
+use super::mover::{AT_ONCE, MoverState, Parts};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ impl Parts {
     ///
     /// Returns how long to wait before the next; `None` if there is none.
     pub(super) fn compact(&self, memory: &dyn Memory) -> Option<Duration> {
-        let is_full = matches!(*held(&self.state), State::Full(_));
+        let is_full = matches!(*held(&self.state), MoverState::Full(_));
         let mut written = held(&self.files);
         written.files.remove_unused();
         if written.sparse.is_none() {
@@ -45,13 +45,13 @@ impl Parts {
                 Ok((to, at)) => written.store(&to, at, records),
                 // Its other chunks stay where they are, and the file is found again later.
                 Err(error) => {
-                    self.set(State::Fails(error));
+                    self.set(MoverState::Fails(error));
                     return None;
                 }
             }
         }
         if chunks.is_empty() {
-            Files::give_up(&file);
+            Files::exclude_from_compaction(&file);
             drop(file);
             written.files.remove_unused();
         } else {

@@ -16,7 +16,7 @@ const SHARE: u64 = 64;
 const SUFFIX: &str = ".chunks";
 /// The number of the next file of this process.
 static NEXT: AtomicU64 = AtomicU64::new(0);
-/// Who holds it uses the folder.
+/// The process that holds it uses the folder.
 const LOCK: &str = "LOCK";
 
 /// One file.
@@ -30,7 +30,7 @@ pub(super) struct File {
     /// Bytes that were written.
     length: AtomicU64,
     /// It was compacted before, and some chunk could not be read.
-    given_up: AtomicBool,
+    not_compacted: AtomicBool,
     /// It is a segment of checkpoints or of a journal, which remove it.
     is_segment: bool,
     ledger: Arc<Ledger>,
@@ -53,8 +53,8 @@ impl std::fmt::Debug for File {
 impl File {
     /// A segment of that number.
     pub(super) fn segment(number: u64, path: PathBuf, input: Box<dyn Input>, ledger: Arc<Ledger>) -> Self {
-        let (live, length, given_up) = (0.into(), 0.into(), false.into());
-        Self { number, path, input: Some(input), live, length, given_up, is_segment: true, ledger }
+        let (live, length, not_compacted) = (0.into(), 0.into(), false.into());
+        Self { number, path, input: Some(input), live, length, not_compacted, is_segment: true, ledger }
     }
 }
 
@@ -137,7 +137,7 @@ impl Files {
         let lock = disk.lock(&folder.join(LOCK)).map_err(storage("lock", folder))?;
         let Some(lock) = lock else {
             let path = folder.display().to_string();
-            let reason = "another server has it; give each server a folder of its own".to_owned();
+            let reason = "another server uses it; give each server a folder of its own".to_owned();
             return Err(Error::Storage { path, action: "use".into(), reason });
         };
         for name in disk.list(folder).map_err(storage("list", folder))? {
@@ -179,7 +179,7 @@ impl Files {
                     input: Some(input?),
                     live: 0.into(),
                     length: 0.into(),
-                    given_up: false.into(),
+                    not_compacted: false.into(),
                     is_segment: false,
                     ledger: Arc::clone(&self.ledger),
                 });
@@ -235,7 +235,7 @@ impl Files {
     pub(super) fn emptiest(&self, most: f64) -> Option<Arc<File>> {
         let files = self.full.iter().filter_map(Weak::upgrade);
         let share = |file: &File| file.live.load(Relaxed) as f64 / file.length.load(Relaxed).max(1) as f64;
-        let shares = files.filter(|file| !file.given_up.load(Relaxed)).map(|file| (share(&file), file));
+        let shares = files.filter(|file| !file.not_compacted.load(Relaxed)).map(|file| (share(&file), file));
         shares.filter(|(share, _)| *share <= most).min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, file)| file)
     }
 
@@ -245,9 +245,9 @@ impl Files {
         full || self.open.as_ref().is_some_and(|(_, file)| file.number == number)
     }
 
-    /// Gives a file up: it is not compacted again.
-    pub(super) fn give_up(file: &File) {
-        file.given_up.store(true, Relaxed);
+    /// Excludes a file from further compactions: some of its chunks could not be read.
+    pub(super) fn exclude_from_compaction(file: &File) {
+        file.not_compacted.store(true, Relaxed);
     }
 }
 

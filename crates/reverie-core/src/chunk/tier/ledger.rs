@@ -1,4 +1,4 @@
-//! What is on the disk, and the signal that wakes the mover.
+//! The bytes on the disk, and the signal that wakes the mover.
 
 use crate::disk::Input;
 use std::path::PathBuf;

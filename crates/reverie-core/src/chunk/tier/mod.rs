@@ -27,7 +27,7 @@ use crate::disk::{Disk, Input};
 use crate::error::{Error, Result};
 use files::{Files, Place};
 use ledger::{Ledger, held};
-use mover::{Parts, State, Written};
+use mover::{MoverState, Parts, Written};
 use queue::Queue;
 use segments::Shared;
 use std::collections::HashMap;
@@ -110,8 +110,8 @@ impl Tier {
     pub(super) fn enlist(&self, chunk: Weak<dyn Movable>, memory: u64) {
         self.parts.queue.push(chunk);
         let mut state = held(&self.parts.state);
-        if let State::NothingToMove = *state {
-            *state = State::Moves;
+        if let MoverState::NothingToMove = *state {
+            *state = MoverState::Moves;
         }
         drop(state);
         self.grown(memory);
@@ -142,7 +142,7 @@ impl Tier {
     /// False if no chunk that is written to the end may be moved, since `disk_bytes` are used up, almost all of them by
     /// chunks of items.
     pub(crate) fn may_free(&self) -> bool {
-        !matches!(*held(&self.parts.state), State::Full(_)) || self.parts.ledger.may_find_room()
+        !matches!(*held(&self.parts.state), MoverState::Full(_)) || self.parts.ledger.may_find_room()
     }
 
     /// Ends the mover, removes the files and releases the folder. Chunks on the disk can still be read.
@@ -180,10 +180,12 @@ impl Tier {
     /// Why no chunk can be moved now, in words; `None` if one can.
     pub(crate) fn trouble(&self) -> Option<String> {
         match &*held(&self.parts.state) {
-            State::Moves => None,
-            State::NothingToMove => Some("all chunks that are not being written are on the disk already".to_owned()),
-            State::Full(used) => Some(format!("the files have {used} bytes, and disk_bytes allows no more")),
-            State::Fails(error) => Some(format!("the disk refused a chunk, and is tried again each second: {error}")),
+            MoverState::Moves => None,
+            MoverState::NothingToMove => Some("all complete chunks are on the disk already".to_owned()),
+            MoverState::Full(used) => Some(format!("the files have {used} bytes, which is all that disk_bytes allows")),
+            MoverState::Fails(error) => {
+                Some(format!("writing a chunk failed, and is tried again each second: {error}"))
+            }
         }
     }
 }

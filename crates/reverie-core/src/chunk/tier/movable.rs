@@ -1,4 +1,4 @@
-//! What the disk tier moves, and for what.
+//! The chunks that the disk tier moves.
 
 use super::record::Record;
 use super::stored::Stored;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// A chunk as the disk tier sees it.
 pub(in crate::chunk) trait Movable: Send + Sync {
-    /// What tells it from other chunks that live.
+    /// A number that distinguishes it from other live chunks.
     fn address(&self) -> usize;
 
     /// The number of its cells of all columns.

@@ -33,7 +33,7 @@ pub(super) struct Parts {
     pub(super) shared: Shared,
     pub(super) moved: AtomicU64,
     pub(super) compacted: AtomicU64,
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<MoverState>,
 }
 
 /// The files, and what is in them.
@@ -52,7 +52,7 @@ type Members = Vec<Weak<dyn Movable>>;
 
 /// Why the last attempt moved nothing.
 #[derive(Clone, Debug, Default)]
-pub(super) enum State {
+pub(super) enum MoverState {
     /// It moved some, or none had to move.
     #[default]
     Moves,
@@ -78,7 +78,7 @@ impl Parts {
         // When the next file may be compacted.
         let mut next: Option<Duration> = None;
         loop {
-            let fails = matches!(*held(&self.state), State::Fails(_));
+            let fails = matches!(*held(&self.state), MoverState::Fails(_));
             let left = next.map(|next| next.saturating_sub(clock.now()));
             if !(if fails { self.ledger.pause(RETRY) } else { self.ledger.wait(left) }) {
                 return;
@@ -103,20 +103,20 @@ impl Parts {
     pub(super) fn relieve(&self, memory: &dyn Memory, most: u64) {
         while let Some(excess) = memory.used().checked_sub(most).filter(|excess| *excess > 0) {
             let state = self.move_some(excess);
-            let moves = matches!(state, State::Moves);
+            let moves = matches!(state, MoverState::Moves);
             self.set(state);
             memory.freed();
             if !moves {
                 return;
             }
         }
-        self.set(State::Moves);
+        self.set(MoverState::Moves);
     }
 
-    pub(super) fn set(&self, state: State) {
-        let is_full = matches!(state, State::Full(_));
+    pub(super) fn set(&self, state: MoverState) {
+        let is_full = matches!(state, MoverState::Full(_));
         let mut present = held(&self.state);
-        if is_full && !matches!(*present, State::Full(_)) {
+        if is_full && !matches!(*present, MoverState::Full(_)) {
             // The mover finds out, in whatever thread this is.
             self.ledger.changes.fetch_add(1, Relaxed);
             self.ledger.wake();
@@ -126,7 +126,7 @@ impl Parts {
     }
 
     /// Moves some chunks, of about `excess` bytes at most, those that were not read lately first.
-    fn move_some(&self, excess: u64) -> State {
+    fn move_some(&self, excess: u64) -> MoverState {
         let mut guard = held(&self.files);
         let written = &mut *guard;
         written.files.remove_unused();
@@ -146,18 +146,19 @@ impl Parts {
             }
         }
         if records.is_empty() {
-            return if in_segments > 0 { State::Moves } else { State::NothingToMove };
+            return if in_segments > 0 { MoverState::Moves } else { MoverState::NothingToMove };
         }
         let used = self.ledger.used.load(Relaxed);
         // A file's worth is left for compaction.
         let needed = used + bytes.len() as u64 + self.ledger.file_bytes;
         let fits = self.options.disk_bytes.is_none_or(|most| needed <= most);
-        let outcome = if fits { written.files.write(&bytes).map_err(State::Fails) } else { Err(State::Full(used)) };
+        let outcome =
+            if fits { written.files.write(&bytes).map_err(MoverState::Fails) } else { Err(MoverState::Full(used)) };
         match outcome {
             Ok((file, at)) => {
                 self.moved.fetch_add(records.len() as u64, Relaxed);
                 written.store(&file, at, records);
-                State::Moves
+                MoverState::Moves
             }
             Err(state) => {
                 // Chunks later in the queue may be in segments: moving those writes nothing. The others stay in the queue.
@@ -174,7 +175,7 @@ impl Parts {
                     }
                 }
                 left.iter().for_each(|chunk| self.queue.put_back(chunk));
-                if in_segments > 0 { State::Moves } else { state }
+                if in_segments > 0 { MoverState::Moves } else { state }
             }
         }
     }

@@ -37,7 +37,7 @@ pub struct TierInfo {
     pub memory_bytes: u64,
     /// Bytes of the chunks on the disk.
     pub stored: u64,
-    /// Of these, bytes in the segments of checkpoints and of the journal.
+    /// The part of these bytes in segments of checkpoints and of the journal.
     pub shared: u64,
     /// Chunks on the disk.
     pub chunks: u64,

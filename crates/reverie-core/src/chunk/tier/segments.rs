@@ -55,11 +55,11 @@ pub(crate) trait Segments: Send + Sync {
 pub(super) struct Shared {
     ledger: Arc<Ledger>,
     /// Guards what is open. Segments are opened under it.
-    state: Mutex<State>,
+    state: Mutex<SegmentsState>,
 }
 
 #[derive(Default)]
-struct State {
+struct SegmentsState {
     of: Option<Weak<dyn Segments>>,
     open: HashMap<u64, Weak<File>>,
 }
@@ -73,7 +73,7 @@ impl Shared {
     ///
     /// Chunks that are read from earlier segments stay there.
     pub(super) fn set(&self, segments: Weak<dyn Segments>) {
-        *held(&self.state) = State { of: Some(segments), open: HashMap::new() };
+        *held(&self.state) = SegmentsState { of: Some(segments), open: HashMap::new() };
     }
 
     /// True if chunks may be in segments.

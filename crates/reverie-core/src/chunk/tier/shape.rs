@@ -22,7 +22,7 @@ pub(super) struct Column {
     pub(super) first_crc: u32,
 }
 
-/// What chunks of equal columns share.
+/// The data that chunks of equal columns share.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::chunk) struct Shape {
     pub(super) columns: Box<[Column]>,

@@ -29,7 +29,7 @@ enum Crcs {
     Many(Box<[u32]>),
 }
 
-/// What only some chunks have.
+/// The fields that only some chunks have.
 #[derive(Clone, Debug, Default)]
 struct Rest {
     /// The bits of the columns that have cells without a value, in order.
@@ -41,7 +41,7 @@ struct Rest {
 /// How a chunk is checked that was not read yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::chunk) struct Unread {
-    /// Of its record, but for the first four bytes.
+    /// The checksum of its record without the first four bytes.
     pub(in crate::chunk) crc: u32,
     /// Bytes of the record before those of the chunk.
     pub(in crate::chunk) before: u32,
@@ -126,7 +126,7 @@ impl Stored {
         saved_bytes(self.columns())
     }
 
-    /// What checks the first read of a chunk that was never in memory.
+    /// The data that checks the first read of a chunk that was never in memory.
     fn first_read(&self) -> Option<&(Unread, OnceLock<Box<[u32]>>)> {
         self.rest.as_ref()?.unread.as_ref()
     }

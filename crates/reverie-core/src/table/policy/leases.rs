@@ -13,7 +13,7 @@ pub(super) struct Leases {
     pub(super) by_key: HashMap<Key, Leased, BuildHasherDefault<Spread>>,
     /// Leased draws of present items and of used-up ones.
     pub(super) draws: u64,
-    /// Of these, draws of items that are gone: they count as made, because nothing can be drawn in their place.
+    /// The draws among these of items that are gone: they count as made, because nothing can be drawn in their place.
     pub(super) gone: u64,
     /// Items that are used up: their slots are taken, and no selector has them.
     pub(super) used_up: u64,

@@ -8,7 +8,7 @@
 use crate::error::Counted;
 
 pub use crate::table::types::blocks::{InsertBlock, SampleBlock};
-pub use crate::table::types::limiter::{Counters, ErrorBuffer, Limiter};
+pub use crate::table::types::limiter::{Counters, Limiter};
 
 /// No table reaches a count above this, and larger counts are no longer exact as an f64.
 const MANY: f64 = (1_u64 << 53) as f64;

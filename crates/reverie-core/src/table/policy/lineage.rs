@@ -8,7 +8,7 @@ const NONE: u32 = u32::MAX;
 
 /// The neighbours of a slot's item.
 #[derive(Clone, Copy, Debug)]
-struct Link {
+struct StreamLink {
     before: u32,
     behind: u32,
 }
@@ -17,7 +17,7 @@ struct Link {
 #[derive(Debug, Default)]
 pub(super) struct Lineage {
     /// By slot; meaningless if the slot is free or its item has no stream.
-    links: Vec<Link>,
+    links: Vec<StreamLink>,
     /// The newest item of each stream that has items.
     newest: HashMap<u32, u32, BuildHasherDefault<Spread>>,
 }
@@ -29,10 +29,10 @@ impl Lineage {
             return;
         }
         if self.links.len() <= slot as usize {
-            self.links.resize(slot as usize + 1, Link { before: NONE, behind: NONE });
+            self.links.resize(slot as usize + 1, StreamLink { before: NONE, behind: NONE });
         }
         let before = self.newest.insert(stream, slot).unwrap_or(NONE);
-        self.links[slot as usize] = Link { before, behind: NONE };
+        self.links[slot as usize] = StreamLink { before, behind: NONE };
         if before != NONE {
             self.links[before as usize].behind = slot;
         }
@@ -48,7 +48,7 @@ impl Lineage {
         while before != NONE && age(before) > own {
             (before, behind) = (self.links[before as usize].before, before);
         }
-        self.links[slot as usize] = Link { before, behind };
+        self.links[slot as usize] = StreamLink { before, behind };
         if before != NONE {
             self.links[before as usize].behind = slot;
         }
@@ -63,7 +63,7 @@ impl Lineage {
         if stream == 0 {
             return;
         }
-        let Link { before, behind } = self.links[slot as usize];
+        let StreamLink { before, behind } = self.links[slot as usize];
         if before != NONE {
             self.links[before as usize].behind = behind;
         }
@@ -84,7 +84,7 @@ impl Lineage {
         self.link(slot, stream, |link| link.behind)
     }
 
-    fn link(&self, slot: u32, stream: u32, which: impl Fn(&Link) -> u32) -> Option<u32> {
+    fn link(&self, slot: u32, stream: u32, which: impl Fn(&StreamLink) -> u32) -> Option<u32> {
         let found = self.links.get(slot as usize).filter(|_| stream != 0).map(which)?;
         (found != NONE).then_some(found)
     }

@@ -70,9 +70,9 @@ pub struct Table {
     configured: bool,
     /// The last form that matched the signature or the layout: items of one writer share it.
     accepted: Option<Form>,
-    /// Of a table without a signature.
+    /// For a table without a signature.
     layout: Layout,
-    /// Of a table with one.
+    /// For a table with a signature.
     open_cells: OpenCells,
     picks: Vec<Pick>,
     /// Chooses where windows begin.

@@ -1,4 +1,4 @@
-//! What changed at a table since a journal asked last: the present state of the slots that changed.
+//! The changes of a table since a journal asked last: the present state of the slots that changed.
 
 use super::info::Stats;
 use super::inserts::Keys;
@@ -31,7 +31,7 @@ pub struct TableDelta {
     pub counts: Vec<Counts>,
     /// The requests that hold draws of items, by slot, where that changed.
     pub leases: Vec<(u32, Vec<Lessee>)>,
-    /// What changed of the inserts that may be retried, in order.
+    /// The changes of the inserts that may be retried, in order.
     pub senders: Vec<SenderChange>,
 }
 

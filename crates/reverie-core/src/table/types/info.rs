@@ -75,7 +75,7 @@ mod ages {
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<[u64; AGE_BUCKETS], D::Error> {
-        let wrong = |_| D::Error::custom(format_args!("a histogram without {AGE_BUCKETS} ages"));
+        let wrong = |_| D::Error::custom(format_args!("the histogram of ages must have {AGE_BUCKETS} entries"));
         Vec::deserialize(from)?.try_into().map_err(wrong)
     }
 }

@@ -1,6 +1,6 @@
 //! The limits of a table and its counters. `policy/limiter.rs` decides what the limits allow.
 
-use crate::error::{Counted, Error, Result};
+use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 /// What happened to a table since its start or reset.
@@ -19,15 +19,6 @@ impl Counters {
     pub fn size(&self) -> u64 {
         self.inserts - self.deletes
     }
-}
-
-/// The allowed deviation from a ratio, see [`Limiter::sample_to_insert_ratio`].
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum ErrorBuffer {
-    /// This far to either side of `samples_per_insert * min_size_to_sample`.
-    Around(f64),
-    /// `min_diff` and `max_diff` themselves.
-    Range(f64, f64),
 }
 
 /// The limits of one table. Immutable; two limiters are equal if all four numbers are.
@@ -89,61 +80,6 @@ impl Limiter {
     /// Samples wait until the table holds `min_size_to_sample` items (at least 1); nothing else waits.
     pub fn min_size(min_size_to_sample: u64) -> Result<Self> {
         Self::new(1.0, min_size_to_sample, f64::MIN, f64::MAX)
-    }
-
-    /// Keeps `samples / inserts` near `samples_per_insert` once the table holds `min_size_to_sample` items.
-    ///
-    /// In addition to what [`new`](Self::new) refuses, refuses a buffer narrower than twice the larger of 1 and
-    /// `samples_per_insert` (neither side could take a whole step), and a buffer whose lower end is above
-    /// `samples_per_insert * min_size_to_sample` (sampling could never begin).
-    pub fn sample_to_insert_ratio(
-        samples_per_insert: f64,
-        min_size_to_sample: u64,
-        buffer: ErrorBuffer,
-    ) -> Result<Self> {
-        let start = samples_per_insert * min_size_to_sample as f64;
-        let (min_diff, max_diff) = match buffer {
-            ErrorBuffer::Around(error) if error.is_nan() => {
-                return refuse(format!("error_buffer must be a number, got {error}"));
-            }
-            ErrorBuffer::Around(error) if error < 0.0 => {
-                return refuse(format!("error_buffer must not be negative, got {error}"));
-            }
-            ErrorBuffer::Around(error) => (start - error, start + error),
-            ErrorBuffer::Range(min_diff, max_diff) => (min_diff, max_diff),
-        };
-        let limiter = Self::new(samples_per_insert, min_size_to_sample, min_diff, max_diff)?;
-        let least = 2.0 * samples_per_insert.max(1.0);
-        if max_diff - min_diff < least {
-            return refuse(format!(
-                "error_buffer is too small: it allows differences from {min_diff} to {max_diff}, which must be at \
-                 least 2 * max(1, samples_per_insert) = {least} apart, or inserts and samples block each other"
-            ));
-        }
-        if min_diff > start {
-            return refuse(format!(
-                "error_buffer starts at {min_diff}, above samples_per_insert * min_size_to_sample = {start}: a table \
-                 with min_size_to_sample = {} could not be sampled; lower the start of error_buffer or raise \
-                 min_size_to_sample",
-                Counted(min_size_to_sample, "item")
-            ));
-        }
-        Ok(limiter)
-    }
-
-    /// Inserts wait while `size` items (at least 1) are not sampled yet; every insert allows one sample.
-    ///
-    /// A table that removes sampled items and samples the oldest item first is then a queue.
-    pub fn queue(size: u64) -> Result<Self> {
-        if size < 1 {
-            return refuse(format!("the size of a queue or stack must be at least 1, got {size}"));
-        }
-        Self::new(1.0, 1, 0.0, size as f64)
-    }
-
-    /// The same limits as [`queue`](Self::queue), for a table that samples the newest item first.
-    pub fn stack(size: u64) -> Result<Self> {
-        Self::queue(size)
     }
 
     /// Samples wait for the first item; inserts wait for a [ration](crate::table::Table::grant).

@@ -117,9 +117,10 @@ impl TryFrom<(u8, f64)> for SelectorOptions {
 
     /// As [`SelectorOptions::from_parts`]; also refuses an exponent that is not finite or that the selector has not.
     fn try_from((number, exponent): (u8, f64)) -> Result<Self, String> {
-        let options = Self::from_parts(number, exponent).ok_or_else(|| format!("a selector of kind {number}"))?;
+        let options =
+            Self::from_parts(number, exponent).ok_or_else(|| format!("a selector of the unknown kind {number}"))?;
         if options.parts().1.to_bits() != exponent.to_bits() {
-            return Err(format!("the exponent {exponent} of a selector that has none"));
+            return Err(format!("a selector that has no exponent was given {exponent}"));
         }
         options.validate().map(|()| options).map_err(|error| error.to_string())
     }

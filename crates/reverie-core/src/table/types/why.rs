@@ -26,7 +26,7 @@ pub enum InsertReason {
         needed: u64,
         /// Bytes allowed.
         budget: u64,
-        /// Of `held`, what no move to the disk frees, if it leaves too little for the item.
+        /// The part of `held` that no move to the disk frees, if it leaves too little for the item.
         unmovable: Option<Unmovable>,
         /// Why no chunk can move now; `None` if chunks move.
         trouble: Option<String>,
@@ -122,8 +122,8 @@ pub(in crate::table) struct Starved {
 /// A limit of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::table) enum Limit {
-    /// Of all bytes of the server's tables.
+    /// The limit on all bytes of the server's tables.
     Total,
-    /// Of those in memory, the others being on the disk.
+    /// The limit on the bytes in memory; the others are on the disk.
     Memory,
 }

@@ -73,7 +73,7 @@ impl Budget {
     /// True if this many inserts, with this many bytes of chunks, evict items, and the tables exceed `max_bytes` by no more
     /// than the largest item for each other table.
     ///
-    /// What an eviction frees is not known before it: the item may be smaller, or another table may hold its chunks. Other
+    /// The bytes that an eviction frees are unknown before it: the item may be smaller, or another table may hold its chunks. Other
     /// tables may be about to evict for what they took in.
     pub(super) fn makes_room(&self, table: &Table, items: u64, bytes: u64) -> bool {
         let others = self.tables.get().map_or(0, |tables| tables.len() as u64 - 1);
@@ -209,11 +209,11 @@ fn chunks<'a>(items: impl Iterator<Item = &'a Item>) -> SmallVec<[&'a Arc<Chunk>
 
 /// The bytes of items' chunks, each chunk once.
 struct New {
-    /// Of the chunks that no table holds yet.
+    /// The bytes of the chunks that no table holds yet.
     bytes: u64,
     /// The same in memory.
     memory: u64,
-    /// Of all.
+    /// The bytes of all chunks.
     most: u64,
 }
 
@@ -233,9 +233,9 @@ impl New {
 
 /// The memory of the chunks that no table holds yet, once all that can have moved to the disk.
 struct Least {
-    /// Of those that are still being written.
+    /// The memory of chunks that are still being written.
     open: u64,
-    /// Of the others.
+    /// The memory of the other chunks.
     sealed: u64,
 }
 

@@ -42,12 +42,12 @@ type Work<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 
 struct Driven<T> {
     /// Held while the future is polled.
-    state: Mutex<State<T>>,
+    state: Mutex<DrivenState<T>>,
     wakes: Arc<Wakes>,
     withdrawal: Withdrawal,
 }
 
-struct State<T> {
+struct DrivenState<T> {
     work: Option<Work<T>>,
     outcome: Option<Result<T>>,
 }
@@ -156,7 +156,7 @@ impl<T: Send + 'static> Ticket<T> {
     /// The future is polled here once, so that it makes its first requests, and then by the thread or task that waits
     /// for the ticket. It must end soon, with the part that is done, once the withdrawal is made.
     pub fn driven(future: impl Future<Output = Result<T>> + Send + 'static, withdrawal: Withdrawal) -> Self {
-        let state = State { work: Some(Box::pin(future) as Work<T>), outcome: None };
+        let state = DrivenState { work: Some(Box::pin(future) as Work<T>), outcome: None };
         let wakes = Wakes { state: Mutex::new(WakeState { woken: true, waker: None }), woken: Condvar::new() };
         let mut driven = Driven { state: Mutex::new(state), wakes: Arc::new(wakes), withdrawal };
         match driven.poll() {
@@ -169,11 +169,11 @@ impl<T: Send + 'static> Ticket<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::Desk;
+    use crate::table::RequestHolder;
 
     struct Silent;
 
-    impl Desk<u32> for Silent {
+    impl RequestHolder<u32> for Silent {
         fn withdraw(&self, _: u64) -> Option<u32> {
             None
         }

@@ -1,4 +1,5 @@
-//! What a table needs of a journal: when what was done outlives the process. And the requests that wait for that.
+//! The part of a journal that a table uses: it reports when changes outlive the process. And the requests that wait for
+//! that.
 
 use super::ticket::{Pending, Ticket};
 use crate::chunk::Chunk;
@@ -244,7 +245,7 @@ mod tests {
     use super::*;
     use crate::key::Key;
     use crate::table::waiting::promise::Promise;
-    use crate::table::waiting::ticket::Desk;
+    use crate::table::waiting::ticket::RequestHolder;
 
     /// A journal that has written nothing yet.
     struct NeverWrites;
@@ -279,7 +280,7 @@ mod tests {
         }
     }
 
-    impl Desk<()> for NeverWrites {
+    impl RequestHolder<()> for NeverWrites {
         fn withdraw(&self, _: u64) -> Option<()> {
             None
         }
@@ -291,7 +292,7 @@ mod tests {
         promise: Mutex<Option<Promise<Keys>>>,
     }
 
-    impl Desk<Keys> for Table {
+    impl RequestHolder<Keys> for Table {
         fn withdraw(&self, _: u64) -> Option<Keys> {
             if self.part.is_none()
                 && let Some(promise) = lock(&self.promise).take()

@@ -32,7 +32,7 @@ impl PendingInsert {
     }
 
     /// Fails the insert after it was taken out of the queue; its remaining items are not inserted.
-    pub(super) fn give_up(self, reason: Error) {
+    pub(super) fn fail(self, reason: Error) {
         if let Some(copy) = &self.copy {
             copy.end(false);
         }

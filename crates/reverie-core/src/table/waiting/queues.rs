@@ -7,7 +7,7 @@ use super::after::After;
 use super::budget::Budget;
 use super::copies::Copy;
 use super::insert_queue::InsertQueue;
-use super::sample_queue::{PendingLook, SampleQueue};
+use super::sample_queue::{PendingTally, SampleQueue};
 use super::senders::Senders;
 use crate::error::{Error, Result};
 use crate::item::Item;
@@ -23,12 +23,12 @@ use crate::table::types::why::{Limit, Starved};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::time::Duration;
 
-pub(super) struct State {
+pub(super) struct TableState {
     pub(super) table: Table,
     pub(super) inserts: InsertQueue,
     pub(super) samples: SampleQueue,
     /// Requests that wait for the table to change, in no order.
-    pub(super) looks: Vec<PendingLook>,
+    pub(super) pending_tallies: Vec<PendingTally>,
     /// The inserted part of inserts that may be retried.
     pub(super) senders: Senders,
     pub(super) next_id: u64,
@@ -48,9 +48,9 @@ pub(super) struct State {
 /// The work that remains after a hold of the lock, for the thread that held it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rest {
-    /// See [`State::driven`].
+    /// See [`TableState::driven`].
     pub(super) draws: bool,
-    /// See [`State::moved`].
+    /// See [`TableState::moved`].
     pub(super) moves: bool,
 }
 
@@ -72,7 +72,7 @@ const INSERTS_AT_ONCE: usize = 1 << 12;
 /// One operation in this many is timed, and counts this many times: reading a clock costs as much as an insert.
 pub(super) const MEASURED_EVERY: u32 = 64;
 
-impl State {
+impl TableState {
     /// Refuses items that the table can never take; leaves the table as it was.
     pub(super) fn check(&mut self, name: &str, items: &[(Item, Priority)]) -> Result<()> {
         let had_layout = self.table.has_layout();
@@ -279,15 +279,15 @@ impl State {
     }
 
     /// Completes the requests that waited for the table to change.
-    pub(super) fn serve_looks(&mut self, now: Duration, after: &mut After) {
-        if self.looks.is_empty() {
+    pub(super) fn serve_pending_tallies(&mut self, now: Duration, after: &mut After) {
+        if self.pending_tallies.is_empty() {
             return;
         }
         let waiting = self.inserts.items();
-        for at in (0..self.looks.len()).rev() {
-            if self.table.differs(&self.looks[at].seen, waiting) {
-                let look = self.looks.swap_remove(at);
-                after.tallies.push((look.cell, self.tally(now)));
+        for at in (0..self.pending_tallies.len()).rev() {
+            if self.table.differs(&self.pending_tallies[at].seen, waiting) {
+                let pending = self.pending_tallies.swap_remove(at);
+                after.tallies.push((pending.cell, self.tally(now)));
             }
         }
     }

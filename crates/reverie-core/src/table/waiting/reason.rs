@@ -28,7 +28,7 @@ impl fmt::Display for InsertReason {
                 match (unmovable, trouble) {
                     (Some(unmovable), _) => write!(
                         f,
-                        "{unmovable}, so that moving others makes too little room; samples that consume items or deletes \
+                        "{unmovable}, so moving other chunks makes too little room; samples that consume items or deletes \
                          free some"
                     ),
                     (None, None) => f.write_str("older chunks are moving to the disk"),

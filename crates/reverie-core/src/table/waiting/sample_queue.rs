@@ -34,7 +34,7 @@ impl PendingSample {
 }
 
 /// A request of a client that draws from several shards, waiting for a change of this one.
-pub(super) struct PendingLook {
+pub(super) struct PendingTally {
     pub(super) id: u64,
     pub(super) seen: Seen,
     pub(super) cell: Arc<OutcomeCell<Tally>>,

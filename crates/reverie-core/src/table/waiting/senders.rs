@@ -12,13 +12,13 @@ use std::collections::{HashMap, VecDeque};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Origin {
     sent: Sent,
-    /// See [`Known::since`].
+    /// See [`SenderRecord::since`].
     since: u64,
 }
 
 /// A sender, until it is forgotten.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct SenderRecord {
     /// Distinguishes it from a forgotten sender of the same name, of which inserts may still wait.
     since: u64,
     /// The inserted ones by number, in order. `None` if the sender received the outcome.
@@ -30,7 +30,7 @@ pub(super) struct Known {
 /// Received outcomes that may stand among others before they are all removed.
 const FEW: usize = 64;
 
-impl Known {
+impl SenderRecord {
     /// The inserts whose outcome was not received.
     pub(super) fn arrivals(&self) -> Arrivals {
         self.arrivals.iter().filter_map(|(number, keys)| Some((*number, keys.clone()?))).collect()
@@ -52,10 +52,10 @@ impl Known {
 /// The senders of one table.
 #[derive(Debug, Default)]
 pub(super) struct Senders {
-    pub(super) all: HashMap<Sender, Known>,
+    pub(super) all: HashMap<Sender, SenderRecord>,
     /// The number of senders ever known.
     count: u64,
-    /// What changed since [`Senders::take_changes`], if a journal asks for it.
+    /// The changes since [`Senders::take_changes`], if a journal asks for them.
     changes: Option<Vec<SenderChange>>,
 }
 
@@ -82,7 +82,7 @@ impl Senders {
     }
 
     /// Forgets a sender; the caller drops what was known of it outside the lock.
-    pub(super) fn forget(&mut self, sender: &Sender) -> Option<Known> {
+    pub(super) fn forget(&mut self, sender: &Sender) -> Option<SenderRecord> {
         let known = self.all.remove(sender)?;
         self.note(|| SenderChange::Forgotten(*sender));
         Some(known)
@@ -92,7 +92,7 @@ impl Senders {
     pub(super) fn origin(&mut self, sent: Sent) -> Origin {
         let known = self.all.entry(sent.sender).or_insert_with(|| {
             self.count += 1;
-            Known { since: self.count, arrivals: VecDeque::new(), received: 0 }
+            SenderRecord { since: self.count, arrivals: VecDeque::new(), received: 0 }
         });
         Origin { sent, since: known.since }
     }
@@ -107,7 +107,7 @@ impl Senders {
     pub(super) fn arrived(&mut self, origin: Origin, keys: &Keys) {
         let Some(sent) = self.known(origin) else { return };
         self.note(|| SenderChange::Arrived(sent.sender, sent.number, keys.clone()));
-        let Some(Known { arrivals, received, .. }) = self.all.get_mut(&sent.sender) else { return };
+        let Some(SenderRecord { arrivals, received, .. }) = self.all.get_mut(&sent.sender) else { return };
         let keys = Some(keys.clone());
         match arrivals.back() {
             // A checkpoint had a part of this insert.
@@ -153,7 +153,7 @@ impl Senders {
         for (sender, arrivals) in from {
             self.count += 1;
             let arrivals = arrivals.into_iter().map(|(number, keys)| (number, Some(keys))).collect();
-            self.all.insert(sender, Known { since: self.count, arrivals, received: 0 });
+            self.all.insert(sender, SenderRecord { since: self.count, arrivals, received: 0 });
         }
     }
 }
@@ -177,7 +177,7 @@ mod tests {
         for number in (1..=1000).rev().filter(|number| number % 3 > 0).chain([5, 999, 999, 2000]) {
             senders.received(&sender, 0, &[number]);
             rest.retain(|one| *one != number);
-            let Known { arrivals, received, .. } = &senders.all[&sender];
+            let SenderRecord { arrivals, received, .. } = &senders.all[&sender];
             assert_eq!((arrivals.len() - received, *received <= FEW.max(arrivals.len())), (rest.len(), true));
         }
         assert_eq!(known(&senders), rest.iter().map(|number| (*number, keys(*number))).collect::<Vec<_>>());

@@ -21,7 +21,7 @@ use super::copies::Copying;
 use super::durable::Durable;
 use super::insert_queue::{InsertQueue, PendingInsert};
 use super::promise::OutcomeCell;
-use super::queues::{DRAWS_AT_ONCE, MEASURED_EVERY, Rest, State};
+use super::queues::{DRAWS_AT_ONCE, MEASURED_EVERY, Rest, TableState};
 use super::sample_queue::{PendingSample, SampleQueue};
 use super::senders::Senders;
 use super::ticket::Ticket;
@@ -53,7 +53,7 @@ pub struct SharedTable {
     /// Guards the table and both queues. Only decisions run under it.
     ///
     /// Never under it: copying or decoding bytes, waiting, waking, dropping items, taking any other lock.
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<TableState>,
 }
 
 /// Lets other threads take over when the waking thread panicked.
@@ -83,11 +83,11 @@ impl SharedTable {
         let mut incarnations = Xoshiro256PlusPlus::seed_from_u64(seed);
         let name = options.name.clone();
         let table = Table::new(options, incarnations.next_u64())?;
-        let state = State {
+        let state = TableState {
             table,
             inserts: InsertQueue::default(),
             samples: SampleQueue::new(),
-            looks: Vec::new(),
+            pending_tallies: Vec::new(),
             senders: Senders::default(),
             next_id: 0,
             incarnations,
@@ -110,7 +110,7 @@ impl SharedTable {
     }
 
     /// Takes the lock for one decision, serves the requests that can continue after it, and finishes outside.
-    pub(super) fn decide<R>(&self, decision: impl FnOnce(&mut State, Duration) -> R) -> R {
+    pub(super) fn decide<R>(&self, decision: impl FnOnce(&mut TableState, Duration) -> R) -> R {
         let (result, freed, starves) = self.decide_alone(decision);
         if let Some(budget) = self.budget.as_ref().filter(|budget| freed || starves || budget.is_starving()) {
             budget.settle();
@@ -119,7 +119,7 @@ impl SharedTable {
     }
 
     /// The same at this table only; returns whether items left it, and whether an insert waits for bytes.
-    pub(super) fn decide_alone<R>(&self, decision: impl FnOnce(&mut State, Duration) -> R) -> (R, bool, bool) {
+    pub(super) fn decide_alone<R>(&self, decision: impl FnOnce(&mut TableState, Duration) -> R) -> (R, bool, bool) {
         let (result, mut freed, mut starves, mut rest) = self.hold(decision);
         // Very many draws, items that must leave, or inserts that may continue: this thread continues, and releases the
         // lock in between.
@@ -134,7 +134,7 @@ impl SharedTable {
     }
 
     /// One hold of the lock; returns the remaining work, which the caller must continue.
-    fn hold<R>(&self, decision: impl FnOnce(&mut State, Duration) -> R) -> (R, bool, bool, Rest) {
+    fn hold<R>(&self, decision: impl FnOnce(&mut TableState, Duration) -> R) -> (R, bool, bool, Rest) {
         let now = self.clock.now();
         let mut after = After::default();
         let mut state = lock(&self.state);
@@ -146,7 +146,7 @@ impl SharedTable {
         state.driven |= rest.draws;
         state.moved |= rest.moves;
         state.note_blocked(now, budget);
-        state.serve_looks(now, &mut after);
+        state.serve_pending_tallies(now, &mut after);
         let mut freed = state.table.has_dropped();
         if freed {
             (after.items, after.emptied) = state.table.take_dropped();
@@ -298,7 +298,7 @@ impl SharedTable {
     /// Fails every waiting request, and refuses later ones. Idempotent.
     pub fn close(&self) {
         let now = self.clock.now();
-        let (inserts, samples, looks) = {
+        let (inserts, samples, pending_tallies) = {
             let mut state = lock(&self.state);
             let _deciding = Deciding::new();
             state.closed = true;
@@ -308,19 +308,19 @@ impl SharedTable {
             let waiting = (
                 std::mem::take(&mut state.inserts),
                 std::mem::take(&mut state.samples),
-                std::mem::take(&mut state.looks),
+                std::mem::take(&mut state.pending_tallies),
             );
             state.note_blocked(now, None);
             waiting
         };
         let closed = || Error::Closed { name: self.name.clone() };
-        inserts.into_all().for_each(|pending| pending.give_up(closed()));
+        inserts.into_all().for_each(|pending| pending.fail(closed()));
         for pending in samples {
             Arc::clone(&pending.cell).fill(Err(closed()));
             // Its leased draws are returned.
             drop(pending.into_draws());
         }
-        looks.iter().for_each(|pending| pending.cell.fill(Err(closed())));
+        pending_tallies.iter().for_each(|pending| pending.cell.fill(Err(closed())));
     }
 
     /// True if sampling removes items: an item whose draw is lost may exist nowhere else.

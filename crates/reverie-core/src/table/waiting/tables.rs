@@ -2,7 +2,7 @@
 
 use super::budget::{Budget, Holder};
 use super::held::HeldLeases;
-use super::queues::State;
+use super::queues::TableState;
 use super::shared::SharedTable;
 use super::ticket::Ticket;
 use crate::append::Sink;
@@ -199,17 +199,17 @@ impl Tables {
     /// All tables are locked together while references to their pages are taken. This is the only place that holds
     /// several tables' locks, always taken in the tables' order.
     pub fn cut(&self) -> Result<Cuts> {
-        self.cut_where(State::open)
+        self.cut_where(TableState::open)
     }
 
     /// A cut of closed tables as they were when they were closed. Fails while one is open.
     ///
     /// Nothing is inserted or acknowledged any more.
     pub fn last_cut(&self) -> Result<Cuts> {
-        self.cut_where(State::shut)
+        self.cut_where(TableState::shut)
     }
 
-    fn cut_where(&self, fits: impl Fn(&State, &str) -> Result<()>) -> Result<Cuts> {
+    fn cut_where(&self, fits: impl Fn(&TableState, &str) -> Result<()>) -> Result<Cuts> {
         let mut states = Vec::with_capacity(self.tables.len());
         let mut started = None;
         for table in &self.tables {
@@ -217,7 +217,7 @@ impl Tables {
             started.get_or_insert_with(|| self.clock.now());
         }
         self.tables.iter().zip(&states).try_for_each(|(table, state)| fits(state, table.name()))?;
-        let cut = |state: &mut State| {
+        let cut = |state: &mut TableState| {
             // A journal continues after the cut, which has no leases.
             state.table.note_all_leases();
             TableCut { sent: state.arrivals(), ..state.table.snapshot() }

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 /// The holder of waiting requests: a table, or a connection to a server that has it.
-pub trait Desk<T>: Send + Sync {
+pub trait RequestHolder<T>: Send + Sync {
     /// Withdraws a request and returns its completed part; `None` if its outcome is in its cell or will soon be.
     ///
     /// After `None`, the implementation must not let the caller wait for long.
@@ -24,10 +24,10 @@ pub trait Desk<T>: Send + Sync {
 /// Dropping it lets an insert continue unobserved, and withdraws a sample: draws already made for it are discarded.
 /// [`Ticket::cancel`] returns them.
 pub struct Ticket<T> {
-    state: State<T>,
+    state: TicketState<T>,
 }
 
-enum State<T> {
+enum TicketState<T> {
     Done(Result<T>),
     Waiting(Waiting<T>),
     Pending(Box<dyn Pending<T>>),
@@ -35,13 +35,13 @@ enum State<T> {
 }
 
 struct Waiting<T> {
-    desk: Arc<dyn Desk<T>>,
+    holder: Arc<dyn RequestHolder<T>>,
     id: u64,
     cell: Arc<OutcomeCell<T>>,
     withdraw_on_drop: bool,
 }
 
-/// A request that something else than a [`Desk`] completes.
+/// A request that something else than a [`RequestHolder`] completes.
 pub(super) trait Pending<T>: Send + Sync {
     fn poll(&mut self) -> Option<Result<T>>;
     fn is_done(&self) -> bool;
@@ -105,37 +105,42 @@ impl<T> Ticket<T> {
     {
         let mut ticket = self;
         let state = match ticket.poll() {
-            Some(outcome) => State::Done(outcome.map(map)),
-            None => State::Pending(Box::new(Mapped { ticket, map })),
+            Some(outcome) => TicketState::Done(outcome.map(map)),
+            None => TicketState::Pending(Box::new(Mapped { ticket, map })),
         };
         Ticket { state }
     }
 
     pub(super) fn pending(pending: Box<dyn Pending<T>>) -> Self {
-        Self { state: State::Pending(pending) }
+        Self { state: TicketState::Pending(pending) }
     }
 
     /// A ticket whose outcome is known.
     pub fn done(outcome: Result<T>) -> Self {
-        Self { state: State::Done(outcome) }
+        Self { state: TicketState::Done(outcome) }
     }
 
-    pub(super) fn waiting(desk: Arc<dyn Desk<T>>, id: u64, cell: Arc<OutcomeCell<T>>, withdraw_on_drop: bool) -> Self {
-        Self { state: State::Waiting(Waiting { desk, id, cell, withdraw_on_drop }) }
+    pub(super) fn waiting(
+        holder: Arc<dyn RequestHolder<T>>,
+        id: u64,
+        cell: Arc<OutcomeCell<T>>,
+        withdraw_on_drop: bool,
+    ) -> Self {
+        Self { state: TicketState::Waiting(Waiting { holder, id, cell, withdraw_on_drop }) }
     }
 
     /// A ticket that waits for its promise to be filled.
     ///
-    /// A withdrawal calls `desk` with this number. With `withdraw_on_drop`, dropping the waiting ticket withdraws it,
+    /// A withdrawal calls `holder` with this number. With `withdraw_on_drop`, dropping the waiting ticket withdraws it,
     /// too.
-    pub fn promised(desk: Arc<dyn Desk<T>>, id: u64, withdraw_on_drop: bool) -> (Self, Promise<T>) {
+    pub fn promised(holder: Arc<dyn RequestHolder<T>>, id: u64, withdraw_on_drop: bool) -> (Self, Promise<T>) {
         let cell = OutcomeCell::new();
-        (Self::waiting(desk, id, Arc::clone(&cell), withdraw_on_drop), Promise::of(cell))
+        (Self::waiting(holder, id, Arc::clone(&cell), withdraw_on_drop), Promise::of(cell))
     }
 
     /// The same ticket, whose request is withdrawn when it is dropped.
     pub fn withdrawn_on_drop(mut self) -> Self {
-        if let State::Waiting(waiting) = &mut self.state {
+        if let TicketState::Waiting(waiting) = &mut self.state {
             waiting.withdraw_on_drop = true;
         }
         self
@@ -144,70 +149,70 @@ impl<T> Ticket<T> {
     /// True if [`Ticket::poll`] would return an outcome.
     pub fn is_done(&self) -> bool {
         match &self.state {
-            State::Done(_) => true,
-            State::Waiting(waiting) => waiting.cell.is_filled(),
-            State::Pending(pending) => pending.is_done(),
-            State::Taken => false,
+            TicketState::Done(_) => true,
+            TicketState::Waiting(waiting) => waiting.cell.is_filled(),
+            TicketState::Pending(pending) => pending.is_done(),
+            TicketState::Taken => false,
         }
     }
 
     /// The outcome, if there is one; never blocks. It is returned once.
     pub fn poll(&mut self) -> Option<Result<T>> {
-        match std::mem::replace(&mut self.state, State::Taken) {
-            State::Done(outcome) => Some(outcome),
-            State::Waiting(waiting) => match waiting.cell.take() {
+        match std::mem::replace(&mut self.state, TicketState::Taken) {
+            TicketState::Done(outcome) => Some(outcome),
+            TicketState::Waiting(waiting) => match waiting.cell.take() {
                 Some(outcome) => Some(outcome),
                 None => {
-                    self.state = State::Waiting(waiting);
+                    self.state = TicketState::Waiting(waiting);
                     None
                 }
             },
-            State::Pending(mut pending) => {
+            TicketState::Pending(mut pending) => {
                 let outcome = pending.poll();
                 if outcome.is_none() {
-                    self.state = State::Pending(pending);
+                    self.state = TicketState::Pending(pending);
                 }
                 outcome
             }
-            State::Taken => None,
+            TicketState::Taken => None,
         }
     }
 
     /// True if the outcome is in the ticket itself: after a withdrawal, what its holder had done until then.
     pub(super) fn is_known(&self) -> bool {
-        matches!(self.state, State::Done(_))
+        matches!(self.state, TicketState::Done(_))
     }
 
     /// True if [`Ticket::poll`] would return an outcome; if not, `waker` is woken when it would.
     pub fn is_done_or_wakes(&self, waker: &Waker) -> bool {
         match &self.state {
-            State::Done(_) => true,
-            State::Waiting(waiting) => waiting.cell.is_filled_or_wakes(waker),
-            State::Pending(pending) => pending.is_done_or_wakes(waker),
-            State::Taken => false,
+            TicketState::Done(_) => true,
+            TicketState::Waiting(waiting) => waiting.cell.is_filled_or_wakes(waker),
+            TicketState::Pending(pending) => pending.is_done_or_wakes(waker),
+            TicketState::Taken => false,
         }
     }
 
     /// Parks this thread until the outcome is set, at most for `timeout`; does not take the outcome. May return early.
     pub fn park(&self, timeout: Duration) {
         match &self.state {
-            State::Waiting(waiting) => waiting.cell.park(timeout),
-            State::Pending(pending) => pending.park(timeout),
-            State::Done(_) | State::Taken => {}
+            TicketState::Waiting(waiting) => waiting.cell.park(timeout),
+            TicketState::Pending(pending) => pending.park(timeout),
+            TicketState::Done(_) | TicketState::Taken => {}
         }
     }
 
     /// True if all is done at the table, and only the journal has not written it: a short wait then makes that commit.
     pub fn needs_commit(&self) -> bool {
-        matches!(&self.state, State::Pending(pending) if pending.needs_commit())
+        matches!(&self.state, TicketState::Pending(pending) if pending.needs_commit())
     }
 
-    /// A caller waits: checks again whether the request can continue. See [`Desk::retry`].
+    /// A caller waits: checks again whether the request can continue. See [`RequestHolder::retry`].
     pub fn nudge(&self) {
         match &self.state {
-            State::Waiting(waiting) => waiting.desk.retry(),
-            State::Pending(pending) => pending.nudge(),
-            State::Done(_) | State::Taken => {}
+            TicketState::Waiting(waiting) => waiting.holder.retry(),
+            TicketState::Pending(pending) => pending.nudge(),
+            TicketState::Done(_) | TicketState::Taken => {}
         }
     }
 
@@ -227,13 +232,13 @@ impl<T> Ticket<T> {
     /// Its completed part becomes its outcome, now or when its holder completes it.
     pub fn withdraw(&mut self) {
         match &mut self.state {
-            State::Waiting(waiting) => {
-                if let Some(partial) = waiting.desk.withdraw(waiting.id) {
-                    self.state = State::Done(Ok(partial));
+            TicketState::Waiting(waiting) => {
+                if let Some(partial) = waiting.holder.withdraw(waiting.id) {
+                    self.state = TicketState::Done(Ok(partial));
                 }
             }
-            State::Pending(pending) => pending.withdraw(),
-            State::Done(_) | State::Taken => {}
+            TicketState::Pending(pending) => pending.withdraw(),
+            TicketState::Done(_) | TicketState::Taken => {}
         }
     }
 
@@ -244,12 +249,12 @@ impl<T> Ticket<T> {
     where
         T: Default,
     {
-        match std::mem::replace(&mut self.state, State::Taken) {
-            State::Pending(pending) => return pending.cancel(),
+        match std::mem::replace(&mut self.state, TicketState::Taken) {
+            TicketState::Pending(pending) => return pending.cancel(),
             state => self.state = state,
         }
         self.withdraw();
-        if let State::Waiting(waiting) = &self.state {
+        if let TicketState::Waiting(waiting) = &self.state {
             // Its outcome was put into the cell or is about to be.
             waiting.cell.park_until_filled();
         }
@@ -259,10 +264,10 @@ impl<T> Ticket<T> {
 
 impl<T> Drop for Ticket<T> {
     fn drop(&mut self) {
-        if let State::Waiting(waiting) = &self.state
+        if let TicketState::Waiting(waiting) = &self.state
             && waiting.withdraw_on_drop
         {
-            waiting.desk.withdraw(waiting.id);
+            waiting.holder.withdraw(waiting.id);
         }
     }
 }
@@ -287,7 +292,7 @@ mod tests {
 
     struct Silent;
 
-    impl Desk<u32> for Silent {
+    impl RequestHolder<u32> for Silent {
         fn withdraw(&self, _id: u64) -> Option<u32> {
             None
         }
@@ -314,7 +319,7 @@ mod tests {
     #[test]
     fn the_outcome_of_a_mapped_ticket_is_mapped_whether_it_is_there_or_arrives_or_is_a_part_of_what_was_wanted() {
         struct Partial;
-        impl Desk<u32> for Partial {
+        impl RequestHolder<u32> for Partial {
             fn withdraw(&self, id: u64) -> Option<u32> {
                 Some(id as u32)
             }

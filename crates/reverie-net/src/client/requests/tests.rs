@@ -3,12 +3,12 @@
 use super::*;
 use crate::client::outbox::Outbox;
 use proto::request::Body;
-use reverie_core::table::{Desk, Ticket};
+use reverie_core::table::{RequestHolder, Ticket};
 use std::sync::Arc;
 
 struct NothingToWithdraw;
 
-impl Desk<()> for NothingToWithdraw {
+impl RequestHolder<()> for NothingToWithdraw {
     fn withdraw(&self, _: u64) -> Option<()> {
         None
     }

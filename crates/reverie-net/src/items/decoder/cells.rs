@@ -28,7 +28,7 @@ impl Layouts {
             return Ok(Arc::clone(layout));
         }
         if message.widths.len() != message.itemsizes.len() {
-            return Err(broken("a layout of unequal columns"));
+            return Err(broken("a layout has lists of different lengths"));
         }
         let cells = message.widths.iter().zip(&message.itemsizes);
         let cells = cells.map(|(width, itemsize)| (*width as usize, *itemsize as usize)).collect::<Vec<_>>();
@@ -37,7 +37,7 @@ impl Layouts {
         // Cells of zero bytes need no bytes to be sent: the bits for their values are limited in proportion.
         let cells: usize = cells.iter().map(|(width, _)| width * layout.capacity()).sum();
         if layout.size_bytes() - cells > cells + FREE_BYTES + 128 * layout.num_columns() {
-            return Err(broken(format!("a chunk of {} steps that have hardly any bytes", layout.capacity())));
+            return Err(broken(format!("a chunk has {} steps with almost no bytes", layout.capacity())));
         }
         if layout.size_bytes() as u64 > limits.max_chunk_bytes {
             return Err(Error::ResourceExhausted {
@@ -70,11 +70,11 @@ pub(super) fn take(
     let layout = message.layout.as_ref().map(|layout| layouts.get(layout, limits)).transpose()?;
     if let Some((chunk, writer)) = names.chunk_mut(name)? {
         if layout.is_some_and(|layout| layout != *chunk.layout()) {
-            return Err(broken(format!("the chunk {name} is defined twice, with different layouts")));
+            return Err(broken(format!("chunk {name} is defined twice, with different layouts")));
         }
         return grow(name, writer, message, bulk);
     }
-    let layout = layout.ok_or_else(|| broken(format!("the chunk {name} is not defined")))?;
+    let layout = layout.ok_or_else(|| broken(format!("chunk {name} is not defined")))?;
     let packable = message.layout.as_ref().is_some_and(|layout| layout.packable);
     if let (Some(packed), true) = (&message.packed, packable) {
         let bytes = packed_bytes(packed, bulk)?;
@@ -110,10 +110,10 @@ fn grow(name: u64, open: &mut Option<ChunkWriter>, message: &proto::ChunkCells, 
     };
     let bytes = packed_bytes(packed, bulk)?;
     if !writer.chunk().is_packable() {
-        return Err(broken(format!("the chunk {name} is packed, which it was not to be")));
+        return Err(broken(format!("chunk {name} is packed, although its layout forbids that")));
     }
     let writer = open.take().expect("it is open");
-    writer.seal_packed(bytes).map_err(|error| broken(format!("the chunk {name}: {error}")))?;
+    writer.seal_packed(bytes).map_err(|error| broken(format!("chunk {name}: {error}")))?;
     Ok(())
 }
 
@@ -135,7 +135,7 @@ fn overlap(name: u64, writer: &ChunkWriter, column: usize, first: u64, cells: u3
     let have = writer.len(column) as u64;
     let end = first.saturating_add(u64::from(cells));
     if first > have || end > writer.layout().capacity() as u64 {
-        return Err(broken(format!("the chunk {name}: cells {first} to {end} of column {column}, which has {have}")));
+        return Err(broken(format!("chunk {name}: cells {first} to {end} of column {column}, which has {have}")));
     }
     Ok((have - first).min(u64::from(cells)) as u32)
 }
@@ -144,7 +144,7 @@ fn push_rows(name: u64, writer: &mut ChunkWriter, message: &proto::ChunkCells, b
     let (layout, cells) = (Arc::clone(writer.layout()), message.cells);
     let columns = layout.num_columns();
     if !message.lead.is_empty() && message.lead.len() != columns {
-        return Err(broken(format!("the chunk {name}: {} leads for {columns} columns", message.lead.len())));
+        return Err(broken(format!("chunk {name}: 'lead' has {} entries for {columns} columns", message.lead.len())));
     }
     let mut offset = message.offset;
     for column in 0..columns {
@@ -169,7 +169,10 @@ fn push_column(name: u64, writer: &mut ChunkWriter, cells: &proto::ColumnCells, 
     let (column, n) = (cells.column as usize, cells.cells);
     let layout = Arc::clone(writer.layout());
     if column >= layout.num_columns() {
-        return Err(broken(format!("the chunk {name}: column {column} of {}", layout.num_columns())));
+        return Err(broken(format!(
+            "chunk {name}: column {column} does not exist, there are {}",
+            layout.num_columns()
+        )));
     }
     let width = layout.width(column) as u64;
     check_range(bulk, cells.offset, width.checked_mul(u64::from(n)))?;
@@ -180,7 +183,7 @@ fn push_column(name: u64, writer: &mut ChunkWriter, cells: &proto::ColumnCells, 
         return Ok(());
     }
     if cells.holes.len() != n.div_ceil(8) as usize {
-        return Err(broken(format!("the chunk {name}: {} bytes of holes for {n} cells", cells.holes.len())));
+        return Err(broken(format!("chunk {name}: {} bytes of holes for {n} cells", cells.holes.len())));
     }
     let hole = |cell: u32| cells.holes[cell as usize / 8] & (1 << (cell % 8)) != 0;
     let mut at = skip;

@@ -10,13 +10,13 @@ const KEPT: usize = 1 << 16;
 /// The episodes and streams of a session by its client's numbers: kept across its connections.
 #[derive(Debug, Default)]
 pub struct Episodes {
-    episodes: Mutex<Known>,
-    streams: Mutex<Known>,
+    episodes: Mutex<Renumbered>,
+    streams: Mutex<Renumbered>,
 }
 
 /// The lock is held for a lookup and an insertion.
 #[derive(Debug, Default)]
-struct Known {
+struct Renumbered {
     numbers: HashMap<u32, u32>,
     order: VecDeque<u32>,
 }
@@ -38,7 +38,7 @@ impl Episodes {
     }
 }
 
-impl Known {
+impl Renumbered {
     fn size_bytes(&self) -> u64 {
         // A map has eight places for seven entries at most, and a byte for each place.
         let entry = size_of::<(u32, u32)>() + 1;
@@ -46,11 +46,11 @@ impl Known {
     }
 }
 
-fn lock(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
+fn lock(known: &Mutex<Renumbered>) -> MutexGuard<'_, Renumbered> {
     known.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn number(known: &Mutex<Known>, theirs: u32, next: fn() -> u32) -> u32 {
+fn number(known: &Mutex<Renumbered>, theirs: u32, next: fn() -> u32) -> u32 {
     if theirs == 0 {
         return 0;
     }

@@ -1,4 +1,4 @@
-//! What a connection may use, and the errors for what exceeds it or breaks a rule.
+//! The limits of a connection, and the errors for a peer that exceeds them or breaks a rule.
 
 use crate::proto;
 use reverie_core::Error;
@@ -33,7 +33,7 @@ pub(super) fn broken(what: impl Into<String>) -> Error {
 
 pub(super) fn too_many(what: &str, limit: usize) -> Error {
     Error::ResourceExhausted {
-        what: format!("a connection that names more than {limit} {what}"),
+        what: format!("a connection with more than {limit} {what}"),
         needed: limit as u64 + 1,
         budget: limit as u64,
         hint: "confirm inserts, and write with fewer writers over one client".to_owned(),

@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// Positions in a body at most: no sum of them overflows.
 const MAX_POSITION: i64 = 1 << 40;
 
-pub(super) enum Known {
+pub(super) enum NamedObject {
     Chunk {
         chunk: Arc<Chunk>,
         /// Present while cells may still arrive.
@@ -27,7 +27,7 @@ pub(super) enum Known {
 }
 
 pub(super) struct Names {
-    known: HashMap<u64, Known>,
+    known: HashMap<u64, NamedObject>,
     limits: Limits,
     /// Bytes of bodies and forms.
     others: u64,
@@ -72,15 +72,15 @@ impl Names {
         }
     }
 
-    pub(super) fn get(&self, name: u64) -> Option<&Known> {
+    pub(super) fn get(&self, name: u64) -> Option<&NamedObject> {
         self.known.get(&name)
     }
 
     pub(super) fn chunk_mut(&mut self, name: u64) -> Result<Option<(&Arc<Chunk>, &mut Option<ChunkWriter>)>> {
         match self.known.get_mut(&name) {
             None => Ok(None),
-            Some(Known::Chunk { chunk, writer }) => Ok(Some((chunk, writer))),
-            Some(Known::Body { .. }) => Err(broken(format!("{name} is a body, not a chunk"))),
+            Some(NamedObject::Chunk { chunk, writer }) => Ok(Some((chunk, writer))),
+            Some(NamedObject::Body { .. }) => Err(broken(format!("name {name} is a body, not a chunk"))),
         }
     }
 
@@ -167,7 +167,7 @@ impl Names {
             return Ok(());
         }
         Err(Error::ResourceExhausted {
-            what: "a connection whose chunks no table holds".to_owned(),
+            what: "a connection with chunks that no table holds".to_owned(),
             needed,
             budget,
             hint: "confirm inserts more often, or cut shorter chunks (max_chunk_length)".to_owned(),
@@ -175,7 +175,7 @@ impl Names {
     }
 
     pub(super) fn add_chunk(&mut self, name: u64, chunk: Arc<Chunk>, writer: Option<ChunkWriter>) {
-        self.known.insert(name, Known::Chunk { chunk, writer });
+        self.known.insert(name, NamedObject::Chunk { chunk, writer });
         self.loose.push(name);
         self.pace.added();
     }
@@ -199,7 +199,7 @@ impl Names {
         self.hold(size_bytes)?;
         let parts = definition.parts.iter().map(|part| self.part(part)).collect::<Result<Vec<_>>>()?;
         let episodes = theirs.iter().map(|episode| episodes.episode(u32::from_le_bytes(*episode))).collect();
-        self.known.insert(name, Known::Body { span: Arc::new(Span { parts, episodes }), size_bytes });
+        self.known.insert(name, NamedObject::Body { span: Arc::new(Span { parts, episodes }), size_bytes });
         Ok(())
     }
 
@@ -209,10 +209,10 @@ impl Names {
         let in_order = starts.windows(2).all(|pair| pair[0] < pair[1])
             && starts.iter().all(|start| (-MAX_POSITION..=MAX_POSITION).contains(start));
         if chunks.is_empty() || starts.len() != chunks.len() + 1 || !in_order {
-            return Err(broken(format!("a body of {} chunks at {starts:?}", chunks.len())));
+            return Err(broken(format!("a body of {} chunks has the invalid starts {starts:?}", chunks.len())));
         }
         let chunk = |name: &[u8; 8]| match self.known.get(&u64::from_le_bytes(*name)) {
-            Some(Known::Chunk { chunk, .. }) => Ok(Arc::clone(chunk)),
+            Some(NamedObject::Chunk { chunk, .. }) => Ok(Arc::clone(chunk)),
             _ => Err(broken(format!("the chunk {} of a body is not defined", u64::from_le_bytes(*name)))),
         };
         Ok(Part { chunks: chunks.iter().map(chunk).collect::<Result<_>>()?, starts: starts.into() })
@@ -231,8 +231,8 @@ impl Names {
     /// Releases a chunk or body; an unknown number is ignored.
     pub(super) fn release(&mut self, name: u64) {
         match self.known.remove(&name) {
-            Some(Known::Body { size_bytes, .. }) => self.give_back(size_bytes),
-            Some(Known::Chunk { chunk, writer }) => {
+            Some(NamedObject::Body { size_bytes, .. }) => self.give_back(size_bytes),
+            Some(NamedObject::Chunk { chunk, writer }) => {
                 drop(writer);
                 self.released.push(chunk);
             }
@@ -243,7 +243,7 @@ impl Names {
     /// Releases all; returns the chunks of items that wait.
     pub(super) fn release_all(mut self) -> Released {
         for known in std::mem::take(&mut self.known).into_values() {
-            if let Known::Chunk { chunk, writer } = known {
+            if let NamedObject::Chunk { chunk, writer } = known {
                 drop(writer);
                 self.released.push(chunk);
             }
@@ -256,9 +256,9 @@ impl Names {
     }
 }
 
-fn held(known: &Known) -> u64 {
+fn held(known: &NamedObject) -> u64 {
     match known {
-        Known::Chunk { chunk, .. } if !chunk.in_tables() => chunk.size_bytes() + layout_bytes(chunk.layout()),
+        NamedObject::Chunk { chunk, .. } if !chunk.in_tables() => chunk.size_bytes() + layout_bytes(chunk.layout()),
         _ => 0,
     }
 }

@@ -23,7 +23,7 @@ type Counts = SmallVec<[u32; 8]>;
 /// For each column the first cell and the number of cells.
 type Columns = SmallVec<[(u32, u32); 8]>;
 
-struct Known {
+struct KnownChunk {
     number: u64,
     /// The weak reference keeps the address from being reused.
     chunk: Weak<Chunk>,
@@ -56,7 +56,7 @@ enum What {
 /// The chunks by their address.
 #[derive(Default)]
 pub(super) struct Chunks {
-    known: ByAddress<Known>,
+    known: ByAddress<KnownChunk>,
     /// All addresses, the least recently checked first.
     turns: VecDeque<usize>,
     /// Chunks named since the last check.
@@ -164,7 +164,7 @@ impl Chunks {
     fn name(&mut self, chunk: &Arc<Chunk>, named: &mut u64) -> Result<()> {
         let columns = chunk.layout().num_columns();
         if HEAD_BYTES + layout_bytes(chunk) + columns_bytes(chunk) > MAX_ENTRY_BYTES {
-            let reason = format!("steps of {columns} columns are more than a message can describe: use fewer columns");
+            let reason = format!("steps of {columns} columns are too many for one message: use fewer columns");
             return Err(Error::InvalidArgument(reason));
         }
         if chunk.raw_bytes() > MAX_CHUNK_BYTES {
@@ -176,7 +176,7 @@ impl Chunks {
             });
         }
         *named += 1;
-        let known = Known {
+        let known = KnownChunk {
             number: *named,
             chunk: Arc::downgrade(chunk),
             held: chunk.is_packable().then(|| Arc::clone(chunk)),
@@ -319,7 +319,7 @@ fn put_cells(
     proto::ChunkCells { first, cells, offset, lead, ..message }
 }
 
-impl Known {
+impl KnownChunk {
     /// The layout, if it was not sent.
     fn define(&mut self, chunk: &Chunk) -> Option<Box<proto::ChunkLayout>> {
         let first = !std::mem::replace(&mut self.defined, true);

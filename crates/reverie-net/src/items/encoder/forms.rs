@@ -14,7 +14,7 @@ const KEPT: usize = 4096;
 /// Bytes of the lists of cells in one form at most.
 const MAX_LISTED_BYTES: usize = 16 << 20;
 
-struct Known {
+struct KnownForm {
     /// Held so that its address is not reused.
     form: Form,
     number: u32,
@@ -25,7 +25,7 @@ struct Known {
 /// The forms by their address.
 #[derive(Default)]
 pub(super) struct Forms {
-    known: ByAddress<Known>,
+    known: ByAddress<KnownForm>,
     /// The number of defined forms, and of uses of forms.
     defined: u32,
     used: u64,
@@ -83,7 +83,7 @@ impl Forms {
                 *head_bytes += size;
                 *bytes += size + cells;
                 definitions.push(definition);
-                let known = Known { form: form.clone(), number: self.defined, looks: looks(form), used: 0 };
+                let known = KnownForm { form: form.clone(), number: self.defined, looks: looks(form), used: 0 };
                 self.known.entry(address).or_insert(known)
             }
         };

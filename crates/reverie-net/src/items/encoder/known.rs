@@ -1,4 +1,4 @@
-//! What a connection knows by its address, and what became of a pushed request.
+//! The objects that a connection knows by their address, and the outcome of a push.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

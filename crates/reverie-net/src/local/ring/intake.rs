@@ -42,7 +42,7 @@ impl Intake {
     /// client has not used the previous slot.
     pub(crate) fn wanted(&mut self, size: u64) -> Result<(Slot, Option<OwnedFd>)> {
         if self.next.is_some() {
-            return Err(Error::Protocol("an insert slot was asked for while another is not used yet".to_owned()));
+            return Err(Error::Protocol("an insert slot was requested while another one is still unused".to_owned()));
         }
         let size = size.min(self.limit).max(SMALLEST as u64).checked_next_power_of_two().unwrap_or(u64::MAX);
         let none = (Slot::default(), None);
@@ -65,7 +65,7 @@ impl Intake {
             let before = std::mem::replace(&mut self.current, self.next.take());
             self.forget(before);
         }
-        let wrong = || Error::Protocol(format!("bytes at {} of slot {} that cannot be there", range.start, range.slot));
+        let wrong = || Error::Protocol(format!("bytes at {} of slot {} are outside the slot", range.start, range.slot));
         let ring = self.current.as_mut().filter(|ring| ring.number == range.slot).ok_or_else(wrong)?;
         let size = ring.mapping.len() as u64;
         let end = range.start.checked_add(range.size_bytes).ok_or_else(wrong)?;

@@ -21,7 +21,7 @@ impl Session {
         let (sender, cancel) = oneshot::channel();
         let id = reply.id;
         self.spans.waits(id, waits::journal());
-        self.cancels.insert(id, Cancel { sender, drawing: None });
+        self.cancels.insert(id, Cancel::of_change(sender));
         self.waiting.push(Box::pin(async move {
             let durable = tokio::select! {
                 biased;

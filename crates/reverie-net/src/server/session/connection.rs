@@ -7,7 +7,7 @@ use crate::proto::server_message::Body;
 use crate::proto::{self, PROTOCOL, ServerMessage};
 use crate::server::delivery::Link;
 use crate::server::latencies::Transport;
-use crate::way::server::Way;
+use crate::transport::server::Way;
 use reverie_core::Error;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

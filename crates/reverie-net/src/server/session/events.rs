@@ -4,7 +4,7 @@ use super::{Finished, Session};
 use crate::proto::ClientMessage;
 use crate::server::gathering::Room;
 use crate::server::pool::Leave;
-use crate::way::server::Way;
+use crate::transport::server::Way;
 use futures_util::StreamExt;
 use reverie_core::{Error, Result};
 use std::task::{Context, Poll};
@@ -71,10 +71,10 @@ impl Session {
                 }
                 Event::Message(Some(Err(error))) => self.say_goodbye(error, false),
                 Event::Message(None) => self.lose_link(),
-                Event::TooMuch(error) => return self.give_up(error),
+                Event::TooMuch(error) => return self.end_session(error),
             }
             if let Err(error) = self.weigh() {
-                return self.give_up(error);
+                return self.end_session(error);
             }
             if self.link.is_none() && (self.id.is_none() || self.is_empty()) {
                 return false;
@@ -122,11 +122,11 @@ impl Session {
         } else if stopping && self.waiting.is_empty() && self.ready.is_empty() {
             // A last checkpoint must not contain draws that the client has.
             let by = self.acknowledged_by.get_or_insert_with(|| Box::pin(tokio::time::sleep(ACKNOWLEDGED_WITHIN)));
-            if !self.memory.has_leases() || by.as_mut().poll(context).is_ready() {
+            if !self.outcomes.has_leases() || by.as_mut().poll(context).is_ready() {
                 return Poll::Ready(Event::Stop);
             }
         }
-        if stopping && !self.memory.has_leases() {
+        if stopping && !self.outcomes.has_leases() {
             return Poll::Pending;
         }
         if self.id.is_none() && self.waiting.is_empty() && self.ready.is_empty() && self.asked {

@@ -1,7 +1,7 @@
 //! Inserts: from messages to items, from items to tables, and keys back.
 
 use super::super::latencies::{Stopwatch, Verb};
-use super::super::memory::Known;
+use super::super::outcomes::RequestStatus;
 use super::super::samples::{Patience, wait};
 use super::super::session::{Cancel, Finished, Session};
 use super::super::waits;
@@ -78,34 +78,36 @@ impl Session {
         }
         let Arrived { id, table: number, mut items, size_bytes, waiting_bytes } = arrived;
         let mut before = Keys::new();
-        match self.memory.look_up(id) {
-            Known::Received => return Ok(()),
-            Known::Keys(keys) if keys.len() < items.len() => {
+        match self.outcomes.look_up(id) {
+            RequestStatus::Received => return Ok(()),
+            RequestStatus::Keys(keys) if keys.len() < items.len() => {
                 // A checkpoint contains the first of them.
                 before = keys.clone();
                 items.drain(..before.len());
-                self.memory.go_on(id)?;
+                self.outcomes.go_on(id)?;
             }
-            Known::Keys(keys) => {
+            RequestStatus::Keys(keys) => {
                 let keys = keys.clone();
                 self.send_inserted(id, &[keys]);
                 return Ok(());
             }
-            Known::Other => {
+            RequestStatus::Other => {
                 return match self.send_again(id) {
                     true => Ok(()),
-                    false => Err(Error::Protocol(format!("request {id} was no insert"))),
+                    false => {
+                        Err(Error::Protocol(format!("request {id} was sent before as something else than an insert")))
+                    }
                 };
             }
-            Known::No if self.cancels.contains_key(&id) => {
+            RequestStatus::New if self.cancels.contains_key(&id) => {
                 return self.inserts.came_again(id, size_bytes);
             }
-            Known::No => {}
+            RequestStatus::New => {}
         }
         self.keep_to_credit();
         let table = match self.shared.tables.iter().nth(number as usize) {
             Some(table) => Arc::clone(table),
-            None => return Err(Error::Protocol(format!("an insert into table number {number}"))),
+            None => return Err(Error::Protocol(format!("an insert into table number {number}, which does not exist"))),
         };
         self.begin_insert_span(id, &table);
         let inserted = match self.id {
@@ -138,9 +140,8 @@ impl Session {
     /// it later, and the insert is new here.
     fn keep_to_credit(&mut self) {
         for id in self.inserts.leave_behind(self.credit.granted()) {
-            if let Some(cancel) = self.cancels.remove(&id) {
-                // If the receiver is gone, the insert is done.
-                let _ = cancel.sender.send(());
+            if let Some(mut cancel) = self.cancels.remove(&id) {
+                cancel.withdraw();
             }
         }
     }
@@ -160,7 +161,7 @@ impl Session {
         // Without a session no client asks for it again.
         let ticket = if self.id.is_none() { ticket.withdrawn_on_drop() } else { ticket };
         let (sender, cancel) = oneshot::channel();
-        self.cancels.insert(id, Cancel { sender, drawing: None });
+        self.cancels.insert(id, Cancel::new(sender));
         self.waiting.push(Box::pin(async move {
             let mut patience = Patience::new(None, cancel);
             match wait(&table, ticket, &mut patience, true).await {
@@ -180,7 +181,7 @@ impl Session {
                 self.spans.abandon(id, "the client did not send it again on a new connection");
                 // Its client gets no reply, as above. If it sends the insert again, the rest goes in.
                 if !keys.is_empty() {
-                    self.memory.inserted(id, vec![keys]);
+                    self.outcomes.inserted(id, vec![keys]);
                 }
             }
             (Err(Error::NotCommitted { keys, .. }), _) if left => {
@@ -209,14 +210,14 @@ impl Session {
 
     /// Answers the withdrawal of an insert that does not wait here: it is done, was refused, or never arrived.
     pub(super) fn withdraw_insert(&mut self, id: u64) {
-        let keys = match self.memory.look_up(id) {
-            Known::Keys(keys) => keys.iter().map(|key| key.get()).collect(),
-            Known::Other => {
+        let keys = match self.outcomes.look_up(id) {
+            RequestStatus::Keys(keys) => keys.iter().map(|key| key.get()).collect(),
+            RequestStatus::Other => {
                 self.send_again(id);
                 return;
             }
-            Known::Received => return,
-            Known::No => Vec::new(),
+            RequestStatus::Received => return,
+            RequestStatus::New => Vec::new(),
         };
         let deadline = proto::Deadline { why: "the insert was withdrawn".to_owned(), keys, not_committed: false };
         let error = proto::ErrorDetail { kind: Some(proto::error_detail::Kind::Deadline(deadline)) };
@@ -240,7 +241,7 @@ impl Session {
         self.send_inserted(run.first, &run.keys);
         self.spans.end_all(run.first, run.keys.len() as u64);
         self.note_done(run.stopwatch, run.keys.len() as u64);
-        self.memory.inserted(run.first, std::mem::take(&mut run.keys));
+        self.outcomes.inserted(run.first, std::mem::take(&mut run.keys));
     }
 
     fn send_inserted(&mut self, first_id: u64, keys: &[Keys]) {

@@ -1,7 +1,7 @@
 //! Answers with leased draws: their owner while they are made, sent and not acknowledged yet.
 
 use super::super::delivery::Link;
-use super::super::memory::Outcome;
+use super::super::outcomes::Outcome;
 use super::super::samples::Answer;
 use super::super::session::{Cancel, Drawing, Session};
 use crate::proto;
@@ -25,14 +25,14 @@ impl Session {
     pub(super) fn await_acknowledgement(&mut self, mut answer: Answer) {
         self.asked_bytes -= std::mem::take(&mut answer.asked_bytes);
         if answer.is_leased() {
-            self.memory.done(answer.id, Outcome::Draws(Box::new(answer.whole_again())));
+            self.outcomes.done(answer.id, Outcome::Draws(Box::new(answer.whole_again())));
         }
     }
 
     /// Takes back the draws of these requests. `Protocol` if they are too many for one message.
     pub(super) fn take_all_back(&mut self, ids: &[u64]) -> Result<()> {
         if ids.len() > RETURNED_AT_ONCE {
-            let reason = format!("{} requests returned in one message; {RETURNED_AT_ONCE} are allowed", ids.len());
+            let reason = format!("{} requests were returned in one message; {RETURNED_AT_ONCE} are allowed", ids.len());
             return Err(Error::Protocol(reason));
         }
         ids.iter().for_each(|id| self.take_back(*id));
@@ -45,7 +45,7 @@ impl Session {
         let consumes = |cancel: &Cancel| cancel.drawing.as_ref().is_some_and(|drawing| drawing.consumes());
         let consuming = self.cancels.extract_if(|_, cancel| consumes(cancel));
         // A request that finishes at this moment ignores this; see `finished`.
-        consuming.for_each(|(_, cancel)| _ = cancel.sender.send(()));
+        consuming.for_each(|(_, mut cancel)| cancel.withdraw());
         self.link.iter_mut().for_each(Link::forget_planned);
         std::mem::take(&mut self.ready).into_iter().for_each(|answer| self.discard(answer));
     }
@@ -68,9 +68,9 @@ impl Session {
 
     /// Takes back the draws of a request, in whatever state it is.
     fn take_back(&mut self, id: u64) {
-        if let Some(cancel) = self.cancels.remove(&id) {
+        if let Some(mut cancel) = self.cancels.remove(&id) {
             self.unwanted.insert(id);
-            let _ = cancel.sender.send(());
+            cancel.withdraw();
         }
         if self.ready.front().is_some_and(|answer| answer.id == id) {
             self.link.iter_mut().for_each(Link::forget_planned);
@@ -80,7 +80,7 @@ impl Session {
             self.ready.remove(at).into_iter().for_each(|answer| self.discard(answer));
         }
         // Dropping the outcome ends its lease.
-        self.memory.take(id);
+        self.outcomes.take(id);
         self.spans.abandon(id, "the client did not wait for it");
         let done = proto::reply::Body::Done(proto::Done {});
         let reply = proto::Reply { id, body: Some(done) };

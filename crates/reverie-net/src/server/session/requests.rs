@@ -2,7 +2,7 @@
 
 use super::super::batches::heavy;
 use super::super::latencies::{Stopwatch, Verb};
-use super::super::memory::{Known, Outcome};
+use super::super::outcomes::{Outcome, RequestStatus};
 use super::super::reading::Reading;
 use super::super::samples::{Answer, DRAW_BYTES, Patience, cost, draw, wait};
 use super::super::session::{Cancel, Drawing, Finished, Session};
@@ -28,22 +28,24 @@ impl Session {
     /// Executes a request, or lets it wait. `Protocol` if it breaks a rule.
     pub(super) fn request(&mut self, request: proto::Request) -> Result<()> {
         let id = request.id;
-        match self.memory.look_up(id) {
-            Known::Received => return Ok(()),
-            Known::Keys(_) => return Err(Error::Protocol(format!("request {id} was an insert"))),
-            Known::Other => {
+        match self.outcomes.look_up(id) {
+            RequestStatus::Received => return Ok(()),
+            RequestStatus::Keys(_) => {
+                return Err(Error::Protocol(format!("request {id} was sent before as an insert")));
+            }
+            RequestStatus::Other => {
                 if self.send_again(id) {
                     return Ok(());
                 }
             }
-            Known::No => {}
+            RequestStatus::New => {}
         }
         if self.cancels.contains_key(&id) || self.ready.iter().any(|answer| answer.id == id) {
             return Ok(());
         }
         let most = self.shared.limits.max_pending_requests;
         if self.waiting.len() + self.ready.len() - self.inserts.waiting() >= most {
-            return Err(Error::Protocol(format!("more than {most} requests that wait")));
+            return Err(Error::Protocol(format!("more than {most} requests wait")));
         }
         self.begin_span(&request);
         let timeout = match timeout(request.timeout) {
@@ -55,7 +57,7 @@ impl Session {
         };
         let stopwatch = Stopwatch::now(request.body.as_ref().map_or(Verb::Other, verb));
         match request.body {
-            None => self.reply(refusal(id, &Error::InvalidArgument("a request without a body".to_owned())), false),
+            None => self.reply(refusal(id, &Error::InvalidArgument("the request has no body".to_owned())), false),
             Some(request::Body::Sample(sample)) => self.sample(id, sample, timeout, stopwatch),
             Some(request::Body::Get(get)) => match self.get(id, get) {
                 Ok((answer, asked)) => self.answer_with(answer, asked, stopwatch),
@@ -67,7 +69,7 @@ impl Session {
             },
             Some(request::Body::Checkpoint(_)) => self.checkpoint(id, stopwatch),
             Some(request::Body::Durable(proto::Durable { later })) => self.durable(id, later, timeout, stopwatch),
-            Some(request::Body::Grant(grant)) if grant.unlike.is_some() => self.look(id, grant, timeout),
+            Some(request::Body::Grant(grant)) if grant.unlike.is_some() => self.changed_tally(id, grant, timeout),
             Some(body) => {
                 let table = changed_table(&body).and_then(|name| self.shared.tables.get(name).ok().cloned());
                 let (done, keep) = self.at_once(body);
@@ -87,7 +89,7 @@ impl Session {
     /// Sends the remembered outcome of a request again. False if the request must be executed again: the draws that it
     /// held before the server was restarted are undone.
     pub(super) fn send_again(&mut self, id: u64) -> bool {
-        match self.memory.take(id) {
+        match self.outcomes.take(id) {
             Some(Outcome::Reply(reply)) => self.reply(*reply, true),
             Some(Outcome::Draws(answer)) => self.answer(*answer),
             Some(Outcome::Held(_)) => return false,
@@ -122,7 +124,7 @@ impl Session {
             self.spans.waits(id, waits::sample(&traced, self.shared.tables.journal().is_some()));
         }
         let drawing = Arc::new(drawing);
-        self.cancels.insert(id, Cancel { sender, drawing: Some(Arc::clone(&drawing)) });
+        self.cancels.insert(id, Cancel::of_draws(sender, Arc::clone(&drawing)));
         let drawn = drawn.map(move |answer| {
             Finished::Draws(Answer { asked_bytes: asked, stopwatch: Some(stopwatch), ..answer }, drawing)
         });
@@ -140,7 +142,7 @@ impl Session {
         if needed <= budget {
             return Ok(());
         }
-        let others = if self.asked_bytes == 0 { "" } else { " behind those that are under way" };
+        let others = if self.asked_bytes == 0 { "" } else { " in addition to those under way" };
         Err(Error::ResourceExhausted {
             what: format!("a request for {draws} draws{others}"),
             needed,
@@ -156,7 +158,7 @@ impl Session {
     }
 
     /// Answers a grant when the table differs from what the client has seen.
-    fn look(&mut self, id: u64, grant: proto::Grant, timeout: Option<Duration>) {
+    fn changed_tally(&mut self, id: u64, grant: proto::Grant, timeout: Option<Duration>) {
         let seen = grant.unlike.as_ref().map(convert::table::decode_seen).unwrap_or_default();
         let asked = self.shared.tables.get(&grant.table).and_then(|table| {
             let ration = grant.ration.map(|ration| (grant.incarnation, ration));
@@ -174,7 +176,7 @@ impl Session {
             return self.reply(reply_with(tally), false);
         }
         let (sender, cancel) = oneshot::channel();
-        self.cancels.insert(id, Cancel { sender, drawing: None });
+        self.cancels.insert(id, Cancel::new(sender));
         self.waiting.push(Box::pin(async move {
             let mut patience = Patience::new(timeout, cancel);
             // The table's state at the deadline is an answer, too.
@@ -204,7 +206,7 @@ impl Session {
         let (needed, budget) = ((draws.len() * INFO_BYTES) as u64, self.shared.limits.session_batch_bytes);
         if needed > budget {
             return Err(Error::ResourceExhausted {
-                what: format!("what is known of {} items", draws.len()),
+                what: format!("information about {} items", draws.len()),
                 needed,
                 budget,
                 hint: "ask for fewer with limit=".to_owned(),
@@ -220,8 +222,7 @@ impl Session {
             let error = Error::InvalidArgument("this server has no checkpointer; give it one at its start".to_owned());
             return self.reply(refusal(id, &error), false);
         };
-        let (sender, _) = oneshot::channel();
-        self.cancels.insert(id, Cancel { sender, drawing: None });
+        self.cancels.insert(id, Cancel::never());
         let taken = checkpoints.ask();
         self.waiting.push(Box::pin(async move {
             let reply = match taken.await {
@@ -235,9 +236,12 @@ impl Session {
     /// Answers once the journal is on the disk.
     fn durable(&mut self, id: u64, later: bool, timeout: Option<Duration>, stopwatch: Stopwatch) {
         let ticket = self.shared.tables.durable(!later);
-        let Some(table) = self.shared.tables.iter().next().cloned() else { return };
+        let Some(table) = self.shared.tables.iter().next().cloned() else {
+            let reason = "this server has no tables, and so nothing that could become durable".to_owned();
+            return self.reply(refusal(id, &Error::InvalidArgument(reason)), false);
+        };
         let (sender, cancel) = oneshot::channel();
-        self.cancels.insert(id, Cancel { sender, drawing: None });
+        self.cancels.insert(id, Cancel::new(sender));
         self.spans.waits(id, waits::journal());
         let shared = Arc::clone(&self.shared);
         self.waiting.push(Box::pin(async move {
@@ -300,7 +304,7 @@ impl Session {
             | request::Body::Get(_)
             | request::Body::Query(_)
             | request::Body::Durable(_)
-            | request::Body::Checkpoint(_) => (Err(Error::Protocol("a request that waits".to_owned())), false),
+            | request::Body::Checkpoint(_) => (Err(Error::Protocol("this request must wait".to_owned())), false),
         }
     }
 

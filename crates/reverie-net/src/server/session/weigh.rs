@@ -36,11 +36,11 @@ impl Session {
 
     /// The bytes without chunks.
     fn own_bytes(&self) -> u64 {
-        self.memory.size_bytes() + self.inserts.held_bytes() + self.episodes.size_bytes() + self.asked_bytes
+        self.outcomes.size_bytes() + self.inserts.held_bytes() + self.episodes.size_bytes() + self.asked_bytes
     }
 
     /// Ends a session that uses too much, and drops all that it holds.
-    pub(super) fn give_up(&mut self, error: Error) -> bool {
+    pub(super) fn end_session(&mut self, error: Error) -> bool {
         self.say_goodbye(error, false);
         if let Some(id) = self.id.filter(|_| !self.is_empty()) {
             self.shared.forget_outcomes(id);

@@ -6,7 +6,7 @@ use crate::proto::client_message::Body as Asked;
 use crate::proto::server_message::Body;
 use crate::proto::{self, Bulk, ClientMessage, ServerMessage, request};
 use crate::token::NONCE_BYTES;
-use crate::way::server::Way;
+use crate::transport::server::Way;
 use reverie_core::append::{Cells, RowWriter, Sink};
 use reverie_core::chunk::Compression;
 use reverie_core::clock::{Clock, ManualClock};

@@ -56,7 +56,7 @@ impl Members {
             return;
         }
         let (left, all) = (self.present().len(), self.len());
-        tracing::warn!("{} is lost, {left} of {all} go on: {error}", self.name(shard));
+        tracing::warn!("{} is lost, {left} of {all} remain: {error}", self.name(shard));
         let members = Arc::downgrade(self);
         self.runtime.spawn(async move { look(&members, shard).await });
     }
@@ -106,7 +106,7 @@ async fn look(members: &Weak<Members>, shard: usize) {
             // Once for each reason: it may be started again with the tables of the others.
             if refused != error.to_string() {
                 refused = error.to_string();
-                tracing::error!("{} stays out: {refused}", found.name(shard));
+                tracing::error!("{} is not used: {refused}", found.name(shard));
             }
             continue;
         }

@@ -18,7 +18,7 @@ pub struct Split {
 
 /// The correction of draws that were distributed by earlier masses.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Kept {
+pub struct KeptDraws {
     /// How many of each shard's draws are kept; the later ones are discarded.
     pub counts: Vec<u64>,
     /// How many replacement draws each shard makes.
@@ -44,7 +44,7 @@ impl Model {
     ///
     /// Draws of one shard must be independent of each other: the last are discarded. `None` if no reachable shard has
     /// an item.
-    pub fn keep(&mut self, split: &Split) -> Option<Kept> {
+    pub fn keep(&mut self, split: &Split) -> Option<KeptDraws> {
         let chances = self.chances()?;
         let rose: Vec<f64> = chances.iter().zip(&split.chances).map(|(now, then)| (now - then).max(0.0)).collect();
         let mut counts = split.counts.clone();
@@ -60,7 +60,7 @@ impl Model {
         // By rounding, a chance may fall although none rose.
         let by = if rose.iter().any(|rose| *rose > 0.0) { &rose } else { &chances };
         let again = spread(&mut self.random, gone, by);
-        Some(Kept { counts, again, chances })
+        Some(KeptDraws { counts, again, chances })
     }
 
     /// Draws without replacement as from one table.

@@ -8,7 +8,7 @@ const FAN_OUT: usize = 4;
 const ABSENT: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
-struct Node {
+struct HeapNode {
     /// The priority, negated if the largest comes first.
     rank: f64,
     /// Counts insertions and updates; among equal ranks, the smallest stamp comes first.
@@ -16,7 +16,7 @@ struct Node {
     slot: u32,
 }
 
-impl Node {
+impl HeapNode {
     #[inline]
     fn before(&self, other: &Self) -> bool {
         self.rank < other.rank || (self.rank == other.rank && self.stamp < other.stamp)
@@ -31,7 +31,7 @@ impl Node {
 pub struct Heap {
     /// 1 if the smallest priority comes first, -1 if the largest does.
     sign: f64,
-    nodes: Vec<Node>,
+    nodes: Vec<HeapNode>,
     /// The index in `nodes` of each slot.
     positions: Vec<u32>,
     next_stamp: u64,
@@ -48,9 +48,9 @@ impl Heap {
         Self { sign: 1.0, ..Self::max() }
     }
 
-    fn stamped(&mut self, slot: u32, priority: f64) -> Node {
+    fn stamped(&mut self, slot: u32, priority: f64) -> HeapNode {
         self.next_stamp += 1;
-        Node { rank: self.sign * priority, stamp: self.next_stamp, slot }
+        HeapNode { rank: self.sign * priority, stamp: self.next_stamp, slot }
     }
 
     fn position(&self, slot: u32) -> usize {
@@ -59,12 +59,12 @@ impl Heap {
         position as usize
     }
 
-    fn put(&mut self, position: usize, node: Node) {
+    fn put(&mut self, position: usize, node: HeapNode) {
         self.nodes[position] = node;
         self.positions[node.slot as usize] = position as u32;
     }
 
-    fn add(&mut self, node: Node) {
+    fn add(&mut self, node: HeapNode) {
         let slot = node.slot as usize;
         if self.positions.len() <= slot {
             self.positions.resize(slot + 1, ABSENT);
@@ -75,7 +75,7 @@ impl Heap {
     }
 
     /// Puts `node` at `position` or above, and moves the nodes that it passes down.
-    fn rise(&mut self, mut position: usize, node: Node) {
+    fn rise(&mut self, mut position: usize, node: HeapNode) {
         while position > 0 {
             let parent = (position - 1) / FAN_OUT;
             if !node.before(&self.nodes[parent]) {
@@ -88,7 +88,7 @@ impl Heap {
     }
 
     /// Puts `node` at `position` or below, and moves the nodes that it passes up.
-    fn sink(&mut self, mut position: usize, node: Node) {
+    fn sink(&mut self, mut position: usize, node: HeapNode) {
         loop {
             let first = position * FAN_OUT + 1;
             let children = first..(first + FAN_OUT).min(self.nodes.len());
@@ -105,7 +105,7 @@ impl Heap {
     }
 
     /// Puts `node` in its place, starting at `position`, and overwrites the node there.
-    fn settle(&mut self, position: usize, node: Node) {
+    fn settle(&mut self, position: usize, node: HeapNode) {
         if position > 0 && node.before(&self.nodes[(position - 1) / FAN_OUT]) {
             self.rise(position, node);
         } else {
@@ -131,7 +131,7 @@ impl Selector for Heap {
     }
 
     fn put_back(&mut self, slot: u32, priority: f64, place: u64, _age: &dyn Fn(u32) -> u64) {
-        self.add(Node { rank: self.sign * priority, stamp: place, slot });
+        self.add(HeapNode { rank: self.sign * priority, stamp: place, slot });
     }
 
     fn update(&mut self, slot: u32, priority: f64) {

@@ -3,17 +3,17 @@
 const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
-struct Link {
+struct OrderLink {
     older: u32,
     newer: u32,
 }
 
-const ABSENT: Link = Link { older: NONE, newer: NONE };
+const ABSENT: OrderLink = OrderLink { older: NONE, newer: NONE };
 
 /// Slots in the order in which they were pushed; 8 bytes a slot, every call O(1).
 #[derive(Clone, Debug)]
 pub(super) struct Linked {
-    links: Vec<Link>,
+    links: Vec<OrderLink>,
     oldest: u32,
     newest: u32,
     len: usize,
@@ -46,7 +46,7 @@ impl Linked {
         if self.links.len() <= slot as usize {
             self.links.resize(slot as usize + 1, ABSENT);
         }
-        self.links[slot as usize] = Link { older: self.newest, newer: NONE };
+        self.links[slot as usize] = OrderLink { older: self.newest, newer: NONE };
         match self.newest {
             NONE => self.oldest = slot,
             newest => self.links[newest as usize].newer = slot,
@@ -74,7 +74,7 @@ impl Linked {
         if self.links.len() <= slot as usize {
             self.links.resize(slot as usize + 1, ABSENT);
         }
-        self.links[slot as usize] = Link { older, newer };
+        self.links[slot as usize] = OrderLink { older, newer };
         match older {
             NONE => self.oldest = slot,
             older => self.links[older as usize].newer = slot,
@@ -88,7 +88,7 @@ impl Linked {
 
     pub(super) fn remove(&mut self, slot: u32) {
         debug_assert!(self.contains(slot), "slot {slot} is not present");
-        let Link { older, newer } = std::mem::replace(&mut self.links[slot as usize], ABSENT);
+        let OrderLink { older, newer } = std::mem::replace(&mut self.links[slot as usize], ABSENT);
         match older {
             NONE => self.oldest = newer,
             older => self.links[older as usize].newer = newer,

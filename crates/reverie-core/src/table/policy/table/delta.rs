@@ -1,4 +1,4 @@
-//! What changed at a table since a journal asked last.
+//! The changes of a table since a journal asked last.
 
 use super::Table;
 use crate::table::policy::slots::changed::Changed;

@@ -70,7 +70,7 @@ impl Table {
         let name = &self.options.name;
         let refuse = |reason: String| Err(Error::InvalidArgument(format!("table '{name}': {reason}")));
         if self.slots.allocated() > 0 || self.counters != Counters::default() {
-            return refuse("a checkpoint is restored into a table that nothing was inserted into yet".to_owned());
+            return refuse("a checkpoint can be restored only before the first insert".to_owned());
         }
         if from.shard != self.options.shard && !from.rows.is_empty() {
             let (theirs, ours) = (from.shard, self.options.shard);
@@ -78,7 +78,7 @@ impl Table {
         }
         let (size, rows) = (from.counters.inserts.checked_sub(from.counters.deletes), from.rows.len() as u64);
         if size != Some(rows) || from.rows.iter().any(|row| row.slot as usize >= Key::MAX_SLOTS) {
-            return refuse(format!("the checkpoint has {rows} items, and counters or slots that say otherwise"));
+            return refuse(format!("the checkpoint has {rows} items, which its counters or slots contradict"));
         }
         let mut accepted = None;
         for row in &from.rows {

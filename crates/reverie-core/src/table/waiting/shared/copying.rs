@@ -10,7 +10,7 @@ use crate::table::waiting::budget::Budget;
 use crate::table::waiting::copies::{Copy, CopyTarget, Copying};
 use crate::table::waiting::insert_queue::PendingInsert;
 use crate::table::waiting::promise::OutcomeCell;
-use crate::table::waiting::queues::State;
+use crate::table::waiting::queues::TableState;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -100,7 +100,7 @@ impl CopyTarget for SharedTable {
     }
 }
 
-impl State {
+impl TableState {
     /// Inserts or queues copies. Returns those that were refused, to be dropped without the lock.
     fn offer<'a>(
         &mut self,

@@ -9,7 +9,7 @@ use crate::table::types::blocked::Blocked;
 use crate::table::types::info::TableInfo;
 use crate::table::types::tally::{Seen, Tally};
 use crate::table::waiting::promise::OutcomeCell;
-use crate::table::waiting::sample_queue::PendingLook;
+use crate::table::waiting::sample_queue::PendingTally;
 use crate::table::waiting::ticket::Ticket;
 
 impl SharedTable {
@@ -97,7 +97,7 @@ impl SharedTable {
                 return Ok(Ticket::done(Ok(state.tally(now))));
             }
             let (id, cell) = (state.take_id(), OutcomeCell::new());
-            state.looks.push(PendingLook { id, seen, cell: Arc::clone(&cell) });
+            state.pending_tallies.push(PendingTally { id, seen, cell: Arc::clone(&cell) });
             Ok(Ticket::waiting(self.clone(), id, cell, true))
         })
     }

@@ -27,7 +27,7 @@ impl Lender for SharedTable {
         self.decide(|state, _| state.table.acknowledge(lessee, keys));
     }
 
-    /// Of a closed table the draws may be in a last checkpoint, for the next server.
+    /// The draws of a closed table may be in a last checkpoint, for the next server.
     fn tenure(&self, _: &Lessee) -> Tenure {
         if lock(&self.state).closed { Tenure::Ended } else { Tenure::Held }
     }

@@ -39,7 +39,7 @@ impl Holder for SharedTable {
             };
             let Some((pending, refusal)) = refused else { return any };
             any = true;
-            pending.give_up(refusal);
+            pending.fail(refusal);
             self.decide_alone(|_, _| ());
         }
     }

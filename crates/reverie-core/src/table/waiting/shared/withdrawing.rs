@@ -6,9 +6,9 @@ use crate::sync::lock;
 use crate::table::types::inserts::Keys;
 use crate::table::types::tally::Tally;
 use crate::table::waiting::sample_queue::PendingSample;
-use crate::table::waiting::ticket::Desk;
+use crate::table::waiting::ticket::RequestHolder;
 
-impl Desk<Keys> for SharedTable {
+impl RequestHolder<Keys> for SharedTable {
     fn withdraw(&self, id: u64) -> Option<Keys> {
         let withdrawn = self.decide(|state, _| state.inserts.remove(id));
         withdrawn.map(|pending| pending.keys)
@@ -19,7 +19,7 @@ impl Desk<Keys> for SharedTable {
     }
 }
 
-impl Desk<Draws> for SharedTable {
+impl RequestHolder<Draws> for SharedTable {
     fn withdraw(&self, id: u64) -> Option<Draws> {
         let withdrawn = self.decide(|state, _| {
             let index = state.samples.iter().position(|pending| pending.id == id)?;
@@ -29,12 +29,12 @@ impl Desk<Draws> for SharedTable {
     }
 }
 
-impl Desk<Tally> for SharedTable {
+impl RequestHolder<Tally> for SharedTable {
     fn withdraw(&self, id: u64) -> Option<Tally> {
         let now = self.clock.now();
         let mut state = lock(&self.state);
-        let index = state.looks.iter().position(|pending| pending.id == id)?;
-        state.looks.swap_remove(index);
+        let index = state.pending_tallies.iter().position(|pending| pending.id == id)?;
+        state.pending_tallies.swap_remove(index);
         Some(state.tally(now))
     }
 }

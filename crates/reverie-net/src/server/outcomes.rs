@@ -36,7 +36,7 @@ impl Outcome {
 
 /// Finished requests, by number, until the client reports that it received their outcomes.
 #[derive(Default)]
-pub(super) struct Memory {
+pub(super) struct Outcomes {
     /// The outcomes of all requests below were received.
     below: u64,
     /// The largest number seen.
@@ -74,33 +74,33 @@ impl Outcome {
 }
 
 /// The state of a request, looked up by its number.
-pub(super) enum Known<'a> {
-    /// Nothing: the request is new, or waits.
-    No,
+pub(super) enum RequestStatus<'a> {
+    /// The request is new, or waits.
+    New,
     /// Its outcome was received.
     Received,
     /// The keys of an insert.
     Keys(&'a Keys),
-    /// Another outcome: see [`Memory::take`].
+    /// Another outcome: see [`Outcomes::take`].
     Other,
 }
 
-impl Memory {
-    /// The memory of a session from before the start of its server: inserts that are done, and leased draws by request.
+impl Outcomes {
+    /// The outcomes of a session from before the start of its server: inserts that are done, and leased draws by request.
     pub(super) fn restored(done: Arrivals, leases: Vec<(u64, Lease)>) -> Self {
-        let mut memory = Self::default();
+        let mut outcomes = Self::default();
         let mut held = BTreeMap::<u64, Lease>::new();
         // A request may have drawn from several tables.
         leases.into_iter().for_each(|(id, lease)| held.entry(id).or_default().join(lease));
         for (id, lease) in held {
-            memory.highest = memory.highest.max(id);
-            memory.done(id, Outcome::Held(lease));
+            outcomes.highest = outcomes.highest.max(id);
+            outcomes.done(id, Outcome::Held(lease));
         }
         for (id, keys) in done {
-            memory.highest = memory.highest.max(id);
-            memory.inserted(id, vec![keys]);
+            outcomes.highest = outcomes.highest.max(id);
+            outcomes.inserted(id, vec![keys]);
         }
-        memory
+        outcomes
     }
 
     /// Removes the entry of an insert that is in its table in part, and now continues. `Protocol` if the insert was
@@ -117,22 +117,22 @@ impl Memory {
     }
 
     /// Looks up a number, and notes that it was seen.
-    pub(super) fn look_up(&mut self, id: u64) -> Known<'_> {
+    pub(super) fn look_up(&mut self, id: u64) -> RequestStatus<'_> {
         if id > self.highest {
             self.highest = id;
-            return Known::No;
+            return RequestStatus::New;
         }
         if id < self.below {
-            return Known::Received;
+            return RequestStatus::Received;
         }
         if let Some((first, run)) = self.inserts.range(..=id).next_back() {
             match run.keys.get((id - first) as usize) {
-                Some(Some(keys)) => return Known::Keys(keys),
-                Some(None) => return Known::Received,
+                Some(Some(keys)) => return RequestStatus::Keys(keys),
+                Some(None) => return RequestStatus::Received,
                 None => {}
             }
         }
-        if self.others.contains_key(&id) { Known::Other } else { Known::No }
+        if self.others.contains_key(&id) { RequestStatus::Other } else { RequestStatus::New }
     }
 
     /// Stores the keys of requests `first`, `first + 1`, ..., which are in their tables.
@@ -264,108 +264,114 @@ mod tests {
         ids.map(|id| Keys::from_iter([Key::from(id as i64)])).collect()
     }
 
-    fn key(memory: &mut Memory, id: u64) -> Option<i64> {
-        match memory.look_up(id) {
-            Known::Keys(keys) => Some(keys[0].get()),
+    fn key(outcomes: &mut Outcomes, id: u64) -> Option<i64> {
+        match outcomes.look_up(id) {
+            RequestStatus::Keys(keys) => Some(keys[0].get()),
             _ => None,
         }
     }
 
     #[test]
     fn an_outcome_is_known_until_it_was_received() {
-        let mut memory = Memory::default();
-        assert!((1..=20).all(|id| matches!(memory.look_up(id), Known::No)));
-        memory.inserted(3, keys(3..8));
-        memory.inserted(10, keys(10..12));
-        memory.done(9, Outcome::Reply(Box::default()));
-        assert_eq!((key(&mut memory, 3), key(&mut memory, 7), key(&mut memory, 11)), (Some(3), Some(7), Some(11)));
-        assert!(matches!(memory.look_up(8), Known::No) && matches!(memory.look_up(12), Known::No));
-        assert!(matches!(memory.look_up(9), Known::Other));
-        memory.received(5, &[9, 11]);
-        assert!([1, 3, 4, 11].iter().all(|id| matches!(memory.look_up(*id), Known::Received)));
-        assert_eq!((key(&mut memory, 5), key(&mut memory, 10), memory.len()), (Some(5), Some(10), 4));
-        assert!(memory.size_bytes() > 0);
-        memory.received(12, &[]);
-        assert_eq!((memory.len(), memory.size_bytes()), (0, 0));
-        assert!(memory.inserts.is_empty() && memory.others.is_empty());
+        let mut outcomes = Outcomes::default();
+        assert!((1..=20).all(|id| matches!(outcomes.look_up(id), RequestStatus::New)));
+        outcomes.inserted(3, keys(3..8));
+        outcomes.inserted(10, keys(10..12));
+        outcomes.done(9, Outcome::Reply(Box::default()));
+        assert_eq!(
+            (key(&mut outcomes, 3), key(&mut outcomes, 7), key(&mut outcomes, 11)),
+            (Some(3), Some(7), Some(11))
+        );
+        assert!(
+            matches!(outcomes.look_up(8), RequestStatus::New) && matches!(outcomes.look_up(12), RequestStatus::New)
+        );
+        assert!(matches!(outcomes.look_up(9), RequestStatus::Other));
+        outcomes.received(5, &[9, 11]);
+        assert!([1, 3, 4, 11].iter().all(|id| matches!(outcomes.look_up(*id), RequestStatus::Received)));
+        assert_eq!((key(&mut outcomes, 5), key(&mut outcomes, 10), outcomes.len()), (Some(5), Some(10), 4));
+        assert!(outcomes.size_bytes() > 0);
+        outcomes.received(12, &[]);
+        assert_eq!((outcomes.len(), outcomes.size_bytes()), (0, 0));
+        assert!(outcomes.inserts.is_empty() && outcomes.others.is_empty());
     }
 
     #[test]
     fn all_but_the_open_ones_are_received_at_once() {
-        let mut memory = Memory::default();
-        (1..=9).for_each(|id| _ = memory.look_up(id));
-        (2..=6).for_each(|id| memory.done(id, Outcome::Reply(Box::default())));
-        memory.received_but(6, &[3, 5]);
-        let known =
-            |memory: &mut Memory| (1..=9).filter(|id| matches!(memory.look_up(*id), Known::Other)).collect::<Vec<_>>();
-        assert_eq!((known(&mut memory), memory.len()), (vec![3, 5, 6], 3));
+        let mut outcomes = Outcomes::default();
+        (1..=9).for_each(|id| _ = outcomes.look_up(id));
+        (2..=6).for_each(|id| outcomes.done(id, Outcome::Reply(Box::default())));
+        outcomes.received_but(6, &[3, 5]);
+        let known = |outcomes: &mut Outcomes| {
+            (1..=9).filter(|id| matches!(outcomes.look_up(*id), RequestStatus::Other)).collect::<Vec<_>>()
+        };
+        assert_eq!((known(&mut outcomes), outcomes.len()), (vec![3, 5, 6], 3));
     }
 
     #[test]
     fn an_insert_that_was_confirmed_with_others_cannot_continue() {
-        let mut memory = Memory::default();
-        assert!((1..=9).all(|id| matches!(memory.look_up(id), Known::No)));
-        memory.inserted(3, keys(3..5));
-        memory.inserted(7, keys(7..8));
-        assert!([3, 4, 5].iter().all(|id| matches!(memory.go_on(*id), Err(Error::Protocol(_)))));
-        memory.go_on(7).unwrap();
-        assert!(matches!(memory.look_up(7), Known::No));
+        let mut outcomes = Outcomes::default();
+        assert!((1..=9).all(|id| matches!(outcomes.look_up(id), RequestStatus::New)));
+        outcomes.inserted(3, keys(3..5));
+        outcomes.inserted(7, keys(7..8));
+        assert!([3, 4, 5].iter().all(|id| matches!(outcomes.go_on(*id), Err(Error::Protocol(_)))));
+        outcomes.go_on(7).unwrap();
+        assert!(matches!(outcomes.look_up(7), RequestStatus::New));
     }
 
     #[test]
     fn keys_that_are_received_one_by_one_are_looked_at_once() {
-        let mut memory = Memory::default();
-        (1..=100).for_each(|id| _ = memory.look_up(id));
-        memory.inserted(1, keys(1..101));
+        let mut outcomes = Outcomes::default();
+        (1..=100).for_each(|id| _ = outcomes.look_up(id));
+        outcomes.inserted(1, keys(1..101));
         for below in 2..=100 {
-            memory.received(below, &[]);
-            assert_eq!((memory.inserts[&1].behind, memory.len()), (below as usize - 1, 101 - below as usize));
+            outcomes.received(below, &[]);
+            assert_eq!((outcomes.inserts[&1].behind, outcomes.len()), (below as usize - 1, 101 - below as usize));
         }
         // The run does not look further back than where it was, and is removed with its last key.
-        memory.received(101, &[]);
-        assert_eq!((memory.inserts.len(), memory.len(), memory.size_bytes()), (0, 0, 0));
+        outcomes.received(101, &[]);
+        assert_eq!((outcomes.inserts.len(), outcomes.len(), outcomes.size_bytes()), (0, 0, 0));
     }
 
     proptest! {
         #[test]
         fn runs_know_what_a_plain_list_of_keys_knows(steps in prop::collection::vec((0_u8..4, 1_u64..40, 1_u64..9), 1..60)) {
-            let (mut memory, mut model) = (Memory::default(), BTreeMap::<u64, ()>::new());
+            let (mut outcomes, mut model) = (Outcomes::default(), BTreeMap::<u64, ()>::new());
             let (mut next, mut below) = (1, 0);
             for (step, number, count) in steps {
                 match step {
                     0 => {
                         // Every other run leaves a gap to the one before it.
                         next += number % 2;
-                        (next..next + count).for_each(|id| _ = memory.look_up(id));
-                        memory.inserted(next, keys(next..next + count));
+                        (next..next + count).for_each(|id| _ = outcomes.look_up(id));
+                        outcomes.inserted(next, keys(next..next + count));
                         model.extend((next..next + count).map(|id| (id, ())));
                         next += count;
                     }
                     1 => {
                         below = below.max(number.min(next));
-                        memory.received(below, &[]);
+                        outcomes.received(below, &[]);
                         model = model.split_off(&below);
                     }
                     _ => {
                         let ids = [number, number + count];
-                        memory.received(0, &ids);
+                        outcomes.received(0, &ids);
                         ids.iter().for_each(|id| _ = model.remove(id));
                     }
                 }
-                let known: Vec<u64> = (1..next).filter(|id| key(&mut memory, *id) == Some(*id as i64)).collect();
+                let known: Vec<u64> = (1..next).filter(|id| key(&mut outcomes, *id) == Some(*id as i64)).collect();
                 prop_assert_eq!(&known, &model.keys().copied().collect::<Vec<_>>());
-                prop_assert_eq!(memory.len(), model.len());
-                prop_assert_eq!(memory.size_bytes() == 0, model.is_empty());
+                prop_assert_eq!(outcomes.len(), model.len());
+                prop_assert_eq!(outcomes.size_bytes() == 0, model.is_empty());
             }
         }
     }
 
     #[test]
     fn receiving_by_number_leaves_nothing_behind() {
-        let mut memory = Memory::default();
-        memory.inserted(1, keys(1..4));
-        memory.received(0, &[2, 1, 3, 3, 77]);
-        assert!(memory.inserts.is_empty());
-        assert_eq!((memory.len(), memory.size_bytes()), (0, 0));
+        let mut outcomes = Outcomes::default();
+        outcomes.inserted(1, keys(1..4));
+        outcomes.received(0, &[2, 1, 3, 3, 77]);
+        assert!(outcomes.inserts.is_empty());
+        assert_eq!((outcomes.len(), outcomes.size_bytes()), (0, 0));
     }
 }

@@ -29,8 +29,8 @@ pub trait Outlet: Send + 'static {
     fn send(&mut self, message: ClientMessage) -> Result<()>;
 
     /// True if the client should wait for [`Outlet::ready`] although it has nothing to send.
-    /// Bytes of earlier messages, or slots to return, may wait. Code outside of the task that makes it true must ring
-    /// the bell.
+    /// Bytes of earlier messages, or slots to return, may wait. Code outside of the task that makes it true must wake
+    /// the task.
     fn is_pressed(&self) -> bool {
         false
     }

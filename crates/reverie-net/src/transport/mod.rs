@@ -15,7 +15,7 @@ pub struct ByteCounts {
     pub received: AtomicU64,
 }
 
-/// What is known of a client's connections.
+/// The state of a client's connections.
 #[derive(Debug, Default)]
 pub struct Traffic {
     /// The bytes of all of them.
