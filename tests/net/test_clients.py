@@ -45,7 +45,9 @@ def test_a_server_that_offers_no_shared_memory_is_reached_over_grpc_which_says_w
         info = connect(address).info()
         assert info.transport == "grpc"
         assert "shared memory is not available: the server has no Unix socket" in info.reason
-        with pytest.raises(ValueError, match=r"shared memory is not available for .*; use transport='auto', which falls back to gRPC"):
+        with pytest.raises(
+            ValueError, match=r"shared memory is not available for .*; use transport='auto', which falls back to gRPC"
+        ):
             connect(address, transport="shared-memory").info()
 
 

@@ -233,7 +233,9 @@ def test_inserts_that_wait_at_a_stop_go_into_the_next_server(network, own_host, 
     while len(client.why("t").inserts) == 0 or client.info().tables["t"].num_inserts < 10:
         pass
     own_host.stop(number)
-    with pytest.raises(reverie.DeadlineExceededError, match="unconfirmed inserts are kept, and sent when the server is back"):
+    with pytest.raises(
+        reverie.DeadlineExceededError, match="unconfirmed inserts are kept, and sent when the server is back"
+    ):
         client.flush(timeout=0.5)
     with own_host.serve([fifo()], port=int(address.rpartition(":")[2])):
         client.flush(timeout=200)

@@ -206,7 +206,9 @@ def test_a_writer_keeps_what_its_lost_shard_did_not_confirm_and_sends_it_when_th
         assert [of.present for of in client.info().shards] == [True, False]
         for _ in range(3):
             write()
-        with pytest.raises(DeadlineExceededError, match="unconfirmed inserts are kept, and sent when the server is back"):
+        with pytest.raises(
+            DeadlineExceededError, match="unconfirmed inserts are kept, and sent when the server is back"
+        ):
             writer.flush(timeout=0.1)
         assert writer.num_in_flight == 3
         again = Host()

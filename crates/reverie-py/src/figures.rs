@@ -69,7 +69,7 @@ fn server_dict<'py>(
     dict.set_item("max_memory", info.max_memory)?;
     dict.set_item("journal", info.journal.as_ref().map(|journal| journal_dict(py, journal)).transpose()?)?;
     dict.set_item("disk", info.disk.as_ref().map(|disk| disk_dict(py, disk)).transpose()?)?;
-    dict.set_item("unheard_errors", errors)?;
+    dict.set_item("unawaited_errors", errors)?;
     if let Some(link) = link {
         let link = link_dict(py, link)?;
         link.set_item("max_connections", info.max_connections)?;

@@ -130,7 +130,6 @@ class TableCalls(_native.Client):
         link = figures.pop("link", {"transport": "in-process", "reason": reason})
         shards, of_tables = figures.pop("shards", ()), figures.pop("tables")
         journal, disk = figures.pop("journal"), figures.pop("disk")
-        unawaited_errors = figures.pop("unheard_errors", 0)
         options = [of_table.pop("options", None) for of_table in of_tables.values()]
         tables = self._own or tuple(Table._described(of_table) for of_table in options if of_table is not None)
         return Info(
@@ -142,7 +141,6 @@ class TableCalls(_native.Client):
                 ShardInfo(client.server_address, present, None if own is None else client._made(own), of_shard)
                 for client, (present, own, of_shard) in zip(self._shards, shards, strict=True)
             ),
-            unawaited_errors=unawaited_errors,
             **figures,
             **link,
         )
