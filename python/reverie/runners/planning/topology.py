@@ -246,7 +246,7 @@ def plan(
     _require_parameter_shards(topology)
     _check_prefetch(topology)
     if runner == "local":
-        require_turns(agent.name, agent.make_tables(env, config, seed=seed_of(seed, 0)))
+        require_turns(agent.name, topology.needs, agent.make_tables(env, config, seed=seed_of(seed, 0)))
     if num_shards > 1:
         _check_shards(agent, topology)
     if check_memory:
