@@ -256,14 +256,46 @@ def test_a_second_ctrl_c_and_one_without_a_folder_end_the_run_at_once(tmp_path):
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_ctrl_c_after_the_last_step_is_not_lost(tmp_path):
-    def on_event(event):
-        if isinstance(event, runners.Finished):
-            signal.raise_signal(signal.SIGINT)
+def after(kind, error=None):
+    """Presses Ctrl-C at an event of this kind, and then raises an error."""
 
+    def on_event(event):
+        if isinstance(event, kind):
+            signal.raise_signal(signal.SIGINT)
+            if error is not None:
+                raise error
+
+    return on_event
+
+
+def test_a_ctrl_c_after_the_last_step_has_the_result(tmp_path):
     with pytest.raises(KeyboardInterrupt) as caught:
-        train("dqn", "CartPole-v1", **SHORT, folder=tmp_path, on_event=on_event)
-    assert "the run had reached its end" in caught.value.__notes__[0]
+        train("dqn", "CartPole-v1", **SHORT, folder=tmp_path, on_event=after(runners.Finished))
+    assert caught.value.result.env_steps >= 150
+    (note,) = caught.value.__notes__
+    assert note.endswith("`.result` of this interrupt, and train(resume=True) with this folder returns it")
+    again = train("dqn", "CartPole-v1", folder=tmp_path, resume=True)
+    assert again.evaluation == caught.value.result.evaluation
+
+
+def test_the_note_of_a_ctrl_c_promises_no_checkpoint_that_was_not_written(tmp_path, full_disk):
+    with pytest.raises(KeyboardInterrupt) as caught:
+        train("dqn", "CartPole-v1", **SHORT, folder=tmp_path, on_event=after(runners.Finished))
+    assert caught.value.result.env_steps >= 150
+    assert caught.value.__notes__[0].endswith("of this interrupt; no checkpoint has it")
+    with pytest.raises(KeyboardInterrupt) as caught:
+        train("dqn", "CartPole-v1", **SHORT, folder=tmp_path, overwrite=True, on_event=after(Started))
+    assert caught.value.__notes__[0].endswith("nothing was saved")
+
+
+def test_an_error_after_a_ctrl_c_does_not_hide_it(tmp_path):
+    lost = RuntimeError("no connection")
+    with pytest.raises(KeyboardInterrupt) as caught:
+        train("dqn", "CartPole-v1", **SHORT, folder=tmp_path, on_event=after(Started, lost))
+    assert caught.value.__cause__ is lost
+    assert caught.value.__notes__ == ["the run ended with RuntimeError: no connection"]
+    with pytest.raises(ZeroDivisionError):
+        train("dqn", "CartPole-v1", **SHORT, folder=tmp_path, overwrite=True, on_event=lambda event: 1 / 0)
 
 
 def test_a_programs_own_handler_and_other_threads_are_left_alone(tmp_path):

@@ -87,8 +87,8 @@ def train(
     (its events), and `checkpoints/`, in which a checkpoint is written every `checkpoint_every` environment steps and at
     the end. All commands take the folder. A folder that cannot be written raises OSError before anything starts. Ctrl-C
     saves a checkpoint and then raises KeyboardInterrupt, with a note that names the checkpoint, if this is the main
-    thread and the program has not changed Python's handler; a second Ctrl-C raises it at once. With an earlier run in
-    that folder:
+    thread and the program has not changed Python's handler; a second Ctrl-C raises it at once. After the last step the
+    KeyboardInterrupt has the run's result, as `.result`. With an earlier run in that folder:
 
     - `resume=True` continues its newest checkpoint. If there is none, a new run begins; `resume="must"` raises.
     - `resume` as a path continues that checkpoint, or the newest one of that run's folder.
@@ -199,12 +199,12 @@ def train(
     replaced = earlier_runs.to_replace(place) if overwrite and place is not None else None
     files = None if place is None else RunFiles(place, written, replaced)
     try:
-        with saving_at_interrupts(place, should_stop or (lambda: False)) as stop:
+        with saving_at_interrupts(place, should_stop or (lambda: False)) as interruptible:
             checked = CheckedRun(
                 agent=trained,
                 topology=topology,
-                on_event=Reporting(callbacks if files is None else (files, *callbacks)),
-                should_stop=stop,
+                on_event=Reporting((interruptible.on_event, *([] if files is None else [files]), *callbacks)),
+                should_stop=interruptible.should_stop,
                 stop_when_confirmed=stop_when_confirmed,
                 checkpoint_folder=checkpoint_folder,
                 resume=checkpoint,
@@ -214,7 +214,8 @@ def train(
                 page=page,
             )
             result = begin(checked)
-        return result if trained is agent else replace(result, agent=agent)
+            interruptible.result = result = result if trained is agent else replace(result, agent=agent)
+        return result
     except ParameterError as error:
         if checkpoint is None:
             raise
