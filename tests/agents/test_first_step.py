@@ -1,6 +1,8 @@
 """Environments that do not follow Gymnasium's interface are refused at their first reset or step."""
 
+import copy
 import dataclasses
+import pickle
 
 import gymnasium
 import numpy as np
@@ -117,6 +119,35 @@ def test_errors_of_the_environment_itself_pass_as_they_are(played):
     made.reset(seed=1)
     with pytest.raises(ValueError, match=r"^no such joint$"):
         made.step(0)
+
+
+class Copying(Played):
+    """Keeps a copy of itself at each reset and step, as a search does, and is pickled in between."""
+
+    def reset(self, *, seed=None, options=None):
+        self.seed_of_reset = seed
+        self.start = copy.deepcopy(self)
+        self.pickled = pickle.dumps(self)
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        self.model = copy.deepcopy(self)
+        return super().step(action)
+
+
+def test_copies_that_an_environment_makes_of_itself_in_its_first_calls_are_independent():
+    gymnasium.register("ReverieCopying-v0", Copying)
+    try:
+        made = make_one("ReverieCopying-v0")
+    finally:
+        del gymnasium.registry["ReverieCopying-v0"]
+    own = made.unwrapped
+    made.reset(seed=1)
+    made.step(0)
+    for copied in (own.start, own.model, pickle.loads(own.pickled)):
+        copied.reset(seed=2)
+        assert (copied.seed_of_reset, own.seed_of_reset) == (2, 1)
+    assert pickle.loads(pickle.dumps(made)).unwrapped.seed_of_reset == 1
 
 
 def small_run(agent, **changes):
