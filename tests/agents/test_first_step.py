@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 from reverie import agents
 from reverie.agents.env_settings import EnvSettings
 from reverie.agents.environments import UnsupportedEnvironmentError, describe, make_one, make_vector
-from reverie.runners import EnvironmentRestarted, train
+from reverie.runners import EnvironmentRestarted, Evaluator, train
 
 GOOD = np.zeros(2, np.float32)
 
@@ -162,6 +162,13 @@ def test_a_run_ends_at_a_mistake_of_the_environment_without_a_restart(played):
     with pytest.raises(UnsupportedEnvironmentError, match="the reward None"):
         train(dqn, env_id, on_event=events.append, **small_run(dqn))
     assert not any(isinstance(event, EnvironmentRestarted) for event in events)
+
+
+@pytest.mark.parametrize("changes", [{"kind": OldReset}, {"then": (GOOD, None, False, False, {})}])
+def test_an_evaluation_does_not_take_a_mistake_of_the_environment_for_a_crash(played, changes):
+    evaluator = Evaluator(played(**changes), 2)
+    with pytest.raises(UnsupportedEnvironmentError):
+        evaluator.evaluate(lambda observations: np.zeros(len(observations), np.int64), [1, 2])
 
 
 def test_a_description_takes_no_step(played):
