@@ -346,6 +346,61 @@ def test_a_result_is_pickled_and_its_policy_is_that_of_its_last_weights(tmp_path
     assert (again.policy(observations) == result.policy(observations)).all()
 
 
+AGENT = """
+import dataclasses
+from reverie.agents.dqn import agent as dqn
+
+agent = dataclasses.replace(dqn, name="mine")
+"""
+
+
+def test_a_policy_of_an_agent_of_another_module_is_saved_with_its_reference(tmp_path, monkeypatch):
+    (tmp_path / "module_of_mine.py").write_text(AGENT)
+    monkeypatch.syspath_prepend(tmp_path)
+    result = train("module_of_mine:agent", "CartPole-v1", **SHORT, folder=tmp_path / "run")
+    again = train("module_of_mine:agent", "CartPole-v1", folder=tmp_path / "run", resume=True)
+    for one in (result, again, pickle.loads(pickle.dumps(result))):
+        assert one.policy.reference == "module_of_mine:agent"
+    path = result.policy.save(tmp_path / "policy.safetensors")
+    assert reverie.load_policy(path, agent="module_of_mine:agent").run == result.policy.run
+    with pytest.raises(ValueError, match=r"name it \(agent='module_of_mine:agent'"):
+        reverie.load_policy(path)
+
+
+def test_a_damaged_log_of_a_finished_run_is_reported_and_the_result_returned(tmp_path, caplog):
+    result = train("dqn", "CartPole-v1", **SHORT, folder=tmp_path)
+    log = tmp_path / "log.jsonl"
+    log.write_text("damaged\n" + log.read_text())
+    before, events = log.read_bytes(), []
+    with caplog.at_level(logging.WARNING, "reverie"):
+        again = train("dqn", "CartPole-v1", folder=tmp_path, resume=True, on_event=events.append)
+    assert again.evaluation == result.evaluation
+    (lost,) = events
+    assert (lost.name, lost.env_steps) == (str(log), result.env_steps)
+    assert "is not JSON in line 1" in lost.reason
+    assert len(caplog.records) == 1
+    assert log.read_bytes() == before
+
+
+def test_a_run_of_another_agent_is_refused_before_its_settings_are_read(tmp_path):
+    with pytest.raises(ZeroDivisionError):
+        train("dqn", "CartPole-v1", **SHORT, folder=tmp_path, on_event=after_start)
+    with pytest.raises(RunExistsError, match="holds a run of dqn on CartPole-v1"):
+        train("ppo", "CartPole-v1", folder=tmp_path, resume=True)
+
+
+def after_start(event):
+    if not isinstance(event, Started):
+        raise ZeroDivisionError
+
+
+def test_a_preset_that_is_given_is_not_read_again(tmp_path):
+    preset = dataclasses.replace(DQN.load_preset("CartPole-v1"), path=tmp_path / "gone.toml")
+    assert train("dqn", "CartPole-v1", preset=preset, **SHORT).topology.preset == tmp_path / "gone.toml"
+    with pytest.raises(TypeError, match="preset has settings of the type DqnConfig, and ppo takes a PpoConfig"):
+        train("ppo", "CartPole-v1", preset=preset)
+
+
 def test_the_name_at_the_top_names_the_extra_that_is_missing(monkeypatch):
     from reverie import training
 
