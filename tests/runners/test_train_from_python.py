@@ -21,7 +21,7 @@ from reverie.agents import presets
 from reverie.agents.core import RunSettings
 from reverie.agents.env_settings import EnvSettings
 from reverie.runners import CheckpointError, NotSaved, Progress, Saved, Started, StoppedError, checkpoints, train
-from reverie.runners.checkpoints import RunExistsError, checkpoint_files
+from reverie.runners.checkpoints import RunExistsError, checkpoint_files, run_files
 from reverie.runners.reports import logs, scalar_logs
 from reverie.runners.reports.problems import Reporting
 
@@ -147,10 +147,11 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_starts(tmp_p
     with pytest.raises(NotADirectoryError, match="the run's folder cannot be written: not a directory"):
         train("dqn", "CartPole-v1", **SHORT, folder=file / "run", on_event=events.append)
 
-    def refuse(path, *arguments, **options):
-        raise PermissionError(13, "Permission denied", str(path))
+    def refuse(dir):
+        assert dir == tmp_path, "the folder is to be made there"
+        raise PermissionError(13, "Permission denied", str(dir))
 
-    monkeypatch.setattr(Path, "mkdir", refuse)
+    monkeypatch.setattr(run_files.tempfile, "TemporaryFile", refuse)
     with pytest.raises(PermissionError, match="the run's folder cannot be written: permission denied"):
         train("dqn", "CartPole-v1", **SHORT, folder=tmp_path / "run", on_event=events.append)
     assert events == []
@@ -203,7 +204,7 @@ def test_a_log_that_no_longer_writes_is_reported_once(caplog):
     lost = runners.LogNotWritten(1, "my log", "No space left on device")
     assert events == [lost, Saved(1, Path("a")), Saved(2, Path("a"))]
     (record,) = caplog.records
-    assert record.getMessage() == "my log is no longer written: No space left on device; training continues"
+    assert record.getMessage() == "my log is no longer written: No space left on device; the run does not depend on it"
 
 
 def test_several_callbacks_and_logs_with_paths_as_text_get_every_event(tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from reverie.agents import presets
@@ -78,23 +77,12 @@ class RunFiles:
 
 
 def _require_writable(folder: Path) -> None:
-    """Raise OSError if the run's files cannot be written to the folder; it is left as it was, or missing."""
-    made = []
-    for one in (folder, *folder.parents):
-        if one.exists():
-            break
-        made.append(one)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
+    """Raise OSError if the run's files cannot be written to the folder, or to where it is to be made; makes none."""
+    with tempfile.TemporaryFile(dir=next(one for one in (folder, *folder.absolute().parents) if one.exists())):
+        pass
+    if (folder / logs.LOG).exists():
+        with (folder / logs.LOG).open("ab"):
             pass
-        if (folder / logs.LOG).exists():
-            with (folder / logs.LOG).open("ab"):
-                pass
-    finally:
-        for one in made:
-            with suppress(OSError):  # it was not made, or another program has put a file there
-                one.rmdir()
 
 
 def _remove_pictures(folder: Path) -> None:
