@@ -37,7 +37,7 @@ class RunFiles:
             _require_writable(folder)
         except OSError as error:
             text = f"the run's folder cannot be written: {(error.strerror or str(error)).lower()}"
-            raise OSError(error.errno, text, error.filename or str(folder)) from error
+            raise OSError(error.errno, text, str(folder)) from error
         self.name = str(folder / logs.LOG)
 
     @property
