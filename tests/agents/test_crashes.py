@@ -180,13 +180,22 @@ def test_a_reset_that_raises_after_a_restart_is_repeated_and_counts_as_a_crash(c
 
 def test_a_first_reset_that_raises_names_the_environment_and_its_seed(crashing):
     env_id, kind = crashing
+    resumed, _ = actor_of("dqn", env_id)
+    state = resumed.state_dict()
 
     def failing(self, **options):
         raise OSError("no simulator")
 
     kind.reset = failing
-    with pytest.raises(EnvironmentCrashedError, match=r"raised at step 0 from seed \d+: OSError: no simulator"):
+    with pytest.raises(
+        EnvironmentCrashedError, match=r"raised at step 0 from seed \d+: OSError: no simulator"
+    ) as caught:
         actor_of("dqn", env_id)
+    with pytest.raises(EnvironmentCrashedError) as again:
+        resumed.load_state_dict(state)
+    for one in (caught, again):
+        assert one.type is EnvironmentCrashedError
+        assert isinstance(one.value.__cause__, OSError)
 
 
 def test_an_evaluation_is_repeated_as_often_as_the_setting_says(crashing):

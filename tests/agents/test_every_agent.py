@@ -279,6 +279,25 @@ def test_settings_given_as_text_replace_those_of_the_preset():
     assert presets.override(preset, ["importance_normalise=table"]).config.importance_normalise == "table"
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NamedAsOthers(type(agents.find("dqn").load_preset("CartPole-v1").config)):
+    """Settings of an agent of another package, two of which have names of `[environment]`."""
+
+    network: str = "small"
+    max_env_restarts: int = 1
+
+
+def test_a_setting_of_the_agent_comes_before_one_of_the_environment_with_its_name():
+    preset = agents.find("dqn").load_preset("CartPole-v1")
+    preset = dataclasses.replace(preset, config=NamedAsOthers(**vars(preset.config)))
+    for changed in (
+        presets.override(preset, ["network=big", "max_env_restarts=5"]),
+        presets.changed(preset, {"network": "big", "max_env_restarts": 5}),
+    ):
+        assert (changed.config.network, changed.config.max_env_restarts) == ("big", 5)
+        assert changed.environment == preset.environment
+
+
 @pytest.mark.parametrize(
     ("setting", "message"),
     [

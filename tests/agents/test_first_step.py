@@ -1,6 +1,8 @@
 """Environments that do not follow Gymnasium's interface are refused at their first reset or step."""
 
+import copy
 import dataclasses
+import pickle
 
 import gymnasium
 import numpy as np
@@ -11,7 +13,7 @@ pytest.importorskip("torch")
 from reverie import agents
 from reverie.agents.env_settings import EnvSettings
 from reverie.agents.environments import UnsupportedEnvironmentError, describe, make_one, make_vector
-from reverie.runners import EnvironmentRestarted, train
+from reverie.runners import EnvironmentRestarted, Evaluator, train
 
 GOOD = np.zeros(2, np.float32)
 
@@ -119,6 +121,35 @@ def test_errors_of_the_environment_itself_pass_as_they_are(played):
         made.step(0)
 
 
+class Copying(Played):
+    """Keeps a copy of itself at each reset and step, as a search does, and is pickled in between."""
+
+    def reset(self, *, seed=None, options=None):
+        self.seed_of_reset = seed
+        self.start = copy.deepcopy(self)
+        self.pickled = pickle.dumps(self)
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        self.model = copy.deepcopy(self)
+        return super().step(action)
+
+
+def test_copies_that_an_environment_makes_of_itself_in_its_first_calls_are_independent():
+    gymnasium.register("ReverieCopying-v0", Copying)
+    try:
+        made = make_one("ReverieCopying-v0")
+    finally:
+        del gymnasium.registry["ReverieCopying-v0"]
+    own = made.unwrapped
+    made.reset(seed=1)
+    made.step(0)
+    for copied in (own.start, own.model, pickle.loads(own.pickled)):
+        copied.reset(seed=2)
+        assert (copied.seed_of_reset, own.seed_of_reset) == (2, 1)
+    assert pickle.loads(pickle.dumps(made)).unwrapped.seed_of_reset == 1
+
+
 def small_run(agent, **changes):
     preset = agent.load_preset("CartPole-v1")
     run = dataclasses.replace(preset.run, max_env_steps=60, evaluate_every=60, screening_episodes=1, target_return=None)
@@ -131,6 +162,13 @@ def test_a_run_ends_at_a_mistake_of_the_environment_without_a_restart(played):
     with pytest.raises(UnsupportedEnvironmentError, match="the reward None"):
         train(dqn, env_id, on_event=events.append, **small_run(dqn))
     assert not any(isinstance(event, EnvironmentRestarted) for event in events)
+
+
+@pytest.mark.parametrize("changes", [{"kind": OldReset}, {"then": (GOOD, None, False, False, {})}])
+def test_an_evaluation_does_not_take_a_mistake_of_the_environment_for_a_crash(played, changes):
+    evaluator = Evaluator(played(**changes), 2)
+    with pytest.raises(UnsupportedEnvironmentError):
+        evaluator.evaluate(lambda observations: np.zeros(len(observations), np.int64), [1, 2])
 
 
 def test_a_description_takes_no_step(played):

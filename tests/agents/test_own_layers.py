@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
+gymnasium = pytest.importorskip("gymnasium")
 
 import reverie  # noqa: E402
 from reverie import agents  # noqa: E402
@@ -16,6 +17,41 @@ from reverie.agents.inputs import front, split  # noqa: E402
 from reverie.agents.layers import initialised  # noqa: E402
 from reverie.agents.own_layers import sample_observations  # noqa: E402
 from reverie.runners import plan, train  # noqa: E402
+
+
+class Counted(gymnasium.Env):
+    """Observations are whole numbers from `low` to 15, as floating-point ones."""
+
+    low = 0.0
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self):
+        self.observation_space = gymnasium.spaces.Box(self.low, 15.0, (4,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.full(4, self.low, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        return np.full(4, 15.0, np.float32), 1.0, self.steps == 9, False, {}
+
+
+gymnasium.register("ReverieCounted-v0", Counted)
+
+
+class Embedded(torch.nn.Module):
+    """Reads observations as indices; `mixed` looks at other rows of the batch, too."""
+
+    def __init__(self, spec, size=16, mixed=False):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(size, 8)
+        self._mixed = mixed
+
+    def forward(self, observations):
+        features = self.embedding(observations.long()).flatten(1)
+        return features - features.mean(0) if self._mixed else features
 
 
 def no_layers(spec):
@@ -171,6 +207,27 @@ def test_a_dropout_that_drops_nothing_is_no_layer_that_draws():
     before = torch.get_rng_state()
     assert front(describe("CartPole-v1", EnvSettings(network=f"{__name__}:Dropping(rate=0.0)")))[1] == 16
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("size", [16, 1])
+def test_layers_may_read_numbers_as_indices(size):
+    spec = describe("ReverieCounted-v0", EnvSettings(network=f"{__name__}:Embedded(size={size})"))
+    assert front(spec)[1] == 32
+    mixed = describe("ReverieCounted-v0", EnvSettings(network=f"{__name__}:Embedded(mixed=True)"))
+    with pytest.raises(ValueError, match="together than of each alone"):
+        front(mixed)
+
+
+def test_layers_that_read_indices_are_trained():
+    result = reverie.train(
+        "dqn",
+        "ReverieCounted-v0",
+        network=f"{__name__}:Embedded",
+        max_env_steps=60,
+        learning_starts=20,
+        target_return=None,
+    )
+    assert result.env_steps >= 60
 
 
 @pytest.mark.parametrize("name", agents.BUILT_IN)

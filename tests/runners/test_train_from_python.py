@@ -21,7 +21,7 @@ from reverie.agents import presets
 from reverie.agents.core import RunSettings
 from reverie.agents.env_settings import EnvSettings
 from reverie.runners import CheckpointError, NotSaved, Progress, Saved, Started, StoppedError, checkpoints, train
-from reverie.runners.checkpoints import RunExistsError, checkpoint_files
+from reverie.runners.checkpoints import RunExistsError, checkpoint_files, run_files
 from reverie.runners.reports import logs, scalar_logs
 from reverie.runners.reports.problems import Reporting
 
@@ -147,10 +147,11 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_starts(tmp_p
     with pytest.raises(NotADirectoryError, match="the run's folder cannot be written: not a directory"):
         train("dqn", "CartPole-v1", **SHORT, folder=file / "run", on_event=events.append)
 
-    def refuse(path, *arguments, **options):
-        raise PermissionError(13, "Permission denied", str(path))
+    def refuse(dir):
+        assert dir == tmp_path, "the folder is to be made there"
+        raise PermissionError(13, "Permission denied", str(dir))
 
-    monkeypatch.setattr(Path, "mkdir", refuse)
+    monkeypatch.setattr(run_files.tempfile, "TemporaryFile", refuse)
     with pytest.raises(PermissionError, match="the run's folder cannot be written: permission denied"):
         train("dqn", "CartPole-v1", **SHORT, folder=tmp_path / "run", on_event=events.append)
     assert events == []
@@ -203,7 +204,7 @@ def test_a_log_that_no_longer_writes_is_reported_once(caplog):
     lost = runners.LogNotWritten(1, "my log", "No space left on device")
     assert events == [lost, Saved(1, Path("a")), Saved(2, Path("a"))]
     (record,) = caplog.records
-    assert record.getMessage() == "my log is no longer written: No space left on device; training continues"
+    assert record.getMessage() == "my log is no longer written: No space left on device; the run does not depend on it"
 
 
 def test_several_callbacks_and_logs_with_paths_as_text_get_every_event(tmp_path):
@@ -256,14 +257,46 @@ def test_a_second_ctrl_c_and_one_without_a_folder_end_the_run_at_once(tmp_path):
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_ctrl_c_after_the_last_step_is_not_lost(tmp_path):
-    def on_event(event):
-        if isinstance(event, runners.Finished):
-            signal.raise_signal(signal.SIGINT)
+def after(kind, error=None):
+    """Presses Ctrl-C at an event of this kind, and then raises an error."""
 
+    def on_event(event):
+        if isinstance(event, kind):
+            signal.raise_signal(signal.SIGINT)
+            if error is not None:
+                raise error
+
+    return on_event
+
+
+def test_a_ctrl_c_after_the_last_step_has_the_result(tmp_path):
     with pytest.raises(KeyboardInterrupt) as caught:
-        train("dqn", "CartPole-v1", **SHORT, folder=tmp_path, on_event=on_event)
-    assert "the run had reached its end" in caught.value.__notes__[0]
+        train("dqn", "CartPole-v1", **SHORT, folder=tmp_path, on_event=after(runners.Finished))
+    assert caught.value.result.env_steps >= 150
+    (note,) = caught.value.__notes__
+    assert note.endswith("`.result` of this interrupt, and train(resume=True) with this folder returns it")
+    again = train("dqn", "CartPole-v1", folder=tmp_path, resume=True)
+    assert again.evaluation == caught.value.result.evaluation
+
+
+def test_the_note_of_a_ctrl_c_promises_no_checkpoint_that_was_not_written(tmp_path, full_disk):
+    with pytest.raises(KeyboardInterrupt) as caught:
+        train("dqn", "CartPole-v1", **SHORT, folder=tmp_path, on_event=after(runners.Finished))
+    assert caught.value.result.env_steps >= 150
+    assert caught.value.__notes__[0].endswith("of this interrupt; no checkpoint has it")
+    with pytest.raises(KeyboardInterrupt) as caught:
+        train("dqn", "CartPole-v1", **SHORT, folder=tmp_path, overwrite=True, on_event=after(Started))
+    assert caught.value.__notes__[0].endswith("nothing was saved")
+
+
+def test_an_error_after_a_ctrl_c_does_not_hide_it(tmp_path):
+    lost = RuntimeError("no connection")
+    with pytest.raises(KeyboardInterrupt) as caught:
+        train("dqn", "CartPole-v1", **SHORT, folder=tmp_path, on_event=after(Started, lost))
+    assert caught.value.__cause__ is lost
+    assert caught.value.__notes__ == ["the run ended with RuntimeError: no connection"]
+    with pytest.raises(ZeroDivisionError):
+        train("dqn", "CartPole-v1", **SHORT, folder=tmp_path, overwrite=True, on_event=lambda event: 1 / 0)
 
 
 def test_a_programs_own_handler_and_other_threads_are_left_alone(tmp_path):
@@ -312,6 +345,61 @@ def test_a_result_is_pickled_and_its_policy_is_that_of_its_last_weights(tmp_path
     assert copy.agent is not None
     again = train("dqn", "CartPole-v1", folder=tmp_path, resume=True)
     assert (again.policy(observations) == result.policy(observations)).all()
+
+
+AGENT = """
+import dataclasses
+from reverie.agents.dqn import agent as dqn
+
+agent = dataclasses.replace(dqn, name="mine")
+"""
+
+
+def test_a_policy_of_an_agent_of_another_module_is_saved_with_its_reference(tmp_path, monkeypatch):
+    (tmp_path / "module_of_mine.py").write_text(AGENT)
+    monkeypatch.syspath_prepend(tmp_path)
+    result = train("module_of_mine:agent", "CartPole-v1", **SHORT, folder=tmp_path / "run")
+    again = train("module_of_mine:agent", "CartPole-v1", folder=tmp_path / "run", resume=True)
+    for one in (result, again, pickle.loads(pickle.dumps(result))):
+        assert one.policy.reference == "module_of_mine:agent"
+    path = result.policy.save(tmp_path / "policy.safetensors")
+    assert reverie.load_policy(path, agent="module_of_mine:agent").run == result.policy.run
+    with pytest.raises(ValueError, match=r"name it \(agent='module_of_mine:agent'"):
+        reverie.load_policy(path)
+
+
+def test_a_damaged_log_of_a_finished_run_is_reported_and_the_result_returned(tmp_path, caplog):
+    result = train("dqn", "CartPole-v1", **SHORT, folder=tmp_path)
+    log = tmp_path / "log.jsonl"
+    log.write_text("damaged\n" + log.read_text())
+    before, events = log.read_bytes(), []
+    with caplog.at_level(logging.WARNING, "reverie"):
+        again = train("dqn", "CartPole-v1", folder=tmp_path, resume=True, on_event=events.append)
+    assert again.evaluation == result.evaluation
+    (lost,) = events
+    assert (lost.name, lost.env_steps) == (str(log), result.env_steps)
+    assert "is not JSON in line 1" in lost.reason
+    assert len(caplog.records) == 1
+    assert log.read_bytes() == before
+
+
+def test_a_run_of_another_agent_is_refused_before_its_settings_are_read(tmp_path):
+    with pytest.raises(ZeroDivisionError):
+        train("dqn", "CartPole-v1", **SHORT, folder=tmp_path, on_event=after_start)
+    with pytest.raises(RunExistsError, match="holds a run of dqn on CartPole-v1"):
+        train("ppo", "CartPole-v1", folder=tmp_path, resume=True)
+
+
+def after_start(event):
+    if not isinstance(event, Started):
+        raise ZeroDivisionError
+
+
+def test_a_preset_that_is_given_is_not_read_again(tmp_path):
+    preset = dataclasses.replace(DQN.load_preset("CartPole-v1"), path=tmp_path / "gone.toml")
+    assert train("dqn", "CartPole-v1", preset=preset, **SHORT).topology.preset == tmp_path / "gone.toml"
+    with pytest.raises(TypeError, match="preset has settings of the type DqnConfig, and ppo takes a PpoConfig"):
+        train("ppo", "CartPole-v1", preset=preset)
 
 
 def test_the_name_at_the_top_names_the_extra_that_is_missing(monkeypatch):

@@ -26,17 +26,13 @@ from reverie.agents.environments import EnvSpec, make_vector
 from reverie.agents.hindsight import Hindsight, Step, goal_functions
 from reverie.agents.inputs import reward_deviation
 from reverie.agents.replay import HindsightSettings, ReplaySettings
-from reverie.agents.step_checks import StepChecks
+from reverie.agents.step_checks import InvalidStepError, StepChecks
 from reverie.errors import DeadlineExceededError
 
 CRASHES_IN_A_ROW = 5
 """At this number of crashes without an episode's end in between, an actor raises `EnvironmentCrashedError`."""
 
 Stepped = tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_], NDArray[np.bool_]]
-
-
-class _ResetError(EnvironmentCrashedError):
-    """A reset of the environments raised."""
 
 
 class EnvActor(ABC):
@@ -82,7 +78,8 @@ class EnvActor(ABC):
         except UnsupportedEnvironmentError:
             raise
         except Exception as error:
-            raise _ResetError(Crash(self._spec.env_id, seed, 0, f"{type(error).__name__}: {error}"), 1) from error
+            crash = Crash(self._spec.env_id, seed, 0, f"{type(error).__name__}: {error}")
+            raise EnvironmentCrashedError(crash, 1) from error
         self._resets = np.zeros(self.num_envs, dtype=bool)
         """Environments whose next step is a reset and not a step of an episode."""
         self._begins = np.ones(self.num_envs, dtype=bool)
@@ -129,7 +126,9 @@ class EnvActor(ABC):
             try:
                 self._begin(int(self._rng.integers(2**31)))
                 return
-            except _ResetError as again:
+            except InvalidStepError:
+                raise
+            except EnvironmentCrashedError as again:  # of a reset
                 crash, error = again.crash, again
 
     def _count_crash(self, crash: Crash, error: Exception) -> None:

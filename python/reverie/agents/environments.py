@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -335,7 +336,7 @@ def _with_arrays(env_id: str, settings: EnvSettings, *, render: bool = False) ->
         ) from error
     leaves = _leaves(env_id, env)
     if not isinstance(env, OneOfVector):
-        env = FirstStepChecked(env, env_id, leaves)
+        env = FirstStepChecked(env, env_id, leaves, partial(_wrapped, env_id, settings))
     shape, dtype = row_form(leaves)
     space = env.observation_space
     kept = isinstance(space, spaces.Box) and space.shape == shape and np.dtype(space.dtype) == dtype

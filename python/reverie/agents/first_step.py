@@ -6,8 +6,8 @@ Later ones are not looked at: an environment that does not follow the interface 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import gymnasium
@@ -23,24 +23,30 @@ STEP = "(observation, reward, terminated, truncated, info)"
 class FirstStepChecked(gymnasium.Wrapper[Any, Any, Any, Any]):
     """An environment whose first reset and step raise `UnsupportedEnvironmentError` for what agents cannot use.
 
-    `leaves` are those of its observation space.
+    `leaves` are those of its observation space. `make` makes the environment again: if a wrapper, such as Gymnasium's
+    time limit, cannot read what the environment returns, another one is asked for it without its wrappers.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], env_id: str, leaves: tuple[Leaf, ...]) -> None:
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        env_id: str,
+        leaves: tuple[Leaf, ...],
+        make: Callable[[], gymnasium.Env[Any, Any]],
+    ) -> None:
         super().__init__(env)
-        self._env_id, self._leaves = env_id, leaves
+        self._env_id, self._leaves, self._make = env_id, leaves, make
         self._is_reset = self._has_stepped = False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin a new episode."""
         if self._is_reset:
             return self.env.reset(seed=seed, options=options)
-        with _recording(self.env.unwrapped, "reset") as inner:
-            try:
-                returned: Any = self.env.reset(seed=seed, options=options)
-            except (TypeError, ValueError) as error:
-                self._explain_reset(seed, inner, error)
-                raise
+        try:
+            returned: Any = self.env.reset(seed=seed, options=options)
+        except (TypeError, ValueError) as error:
+            self._explain_reset(seed, error)
+            raise
         observation, _ = self._parts("reset", returned, RESET)
         self._check_observation("reset", observation)
         self._is_reset = True
@@ -50,13 +56,12 @@ class FirstStepChecked(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Take one step."""
         if self._has_stepped:
             return self.env.step(action)
-        with _recording(self.env.unwrapped, "step") as inner:
-            try:
-                returned: Any = self.env.step(action)
-            except (TypeError, ValueError):
-                for one in inner:  # that a wrapper could not read, such as Gymnasium's time limit
-                    self._parts("step", one, STEP)
-                raise
+        try:
+            returned: Any = self.env.step(action)
+        except (TypeError, ValueError):
+            for one in self._returned_without_wrappers(None)[1:]:
+                self._parts("step", one, STEP)
+            raise
         observation, reward, terminated, truncated, _ = self._parts("step", returned, STEP)
         self._check_observation("step", observation)
         if not _is_number(reward):
@@ -67,9 +72,9 @@ class FirstStepChecked(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._has_stepped = True
         return returned  # type: ignore[no-any-return]
 
-    def _explain_reset(self, seed: int | None, inner: list[Any], error: Exception) -> None:
+    def _explain_reset(self, seed: int | None, error: Exception) -> None:
         """Raise the error for users if the reset has another form than Gymnasium's."""
-        for one in inner:  # that a wrapper could not read
+        for one in self._returned_without_wrappers(seed)[:1]:
             self._parts("reset", one, RESET)
         try:
             inspect.signature(type(self.env.unwrapped).reset).bind(self.env.unwrapped, seed=seed, options=None)
@@ -78,6 +83,18 @@ class FirstStepChecked(gymnasium.Wrapper[Any, Any, Any, Any]):
                 f"reset of {self._env_id} takes no seed and options, as in the interface of gym before 0.26: define"
                 f" reset(self, *, seed=None, options=None), which returns {RESET}"
             ) from error
+
+    def _returned_without_wrappers(self, seed: int | None) -> list[Any]:
+        """What the reset and a step of another such environment return, until one raises."""
+        returned: list[Any] = []
+        try:
+            with closing(self._make()) as another:
+                own: Any = another.unwrapped
+                returned.append(own.reset(seed=seed, options=None))
+                returned.append(own.step(own.action_space.sample()))
+        except Exception:  # the error of the environment in use is the one to report
+            return returned
+        return returned
 
     def _parts(self, method: str, returned: Any, form: str) -> tuple[Any, ...]:
         count = form.count(",") + 1
@@ -106,28 +123,6 @@ class FirstStepChecked(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def _error(self, method: str, what: str) -> UnsupportedEnvironmentError:
         return UnsupportedEnvironmentError(f"{method} of {self._env_id} returns {what}")
-
-
-@contextmanager
-def _recording(env: Any, method: str) -> Iterator[list[Any]]:
-    """A context in which the results of a method of the environment itself are recorded, before any wrapper."""
-    results: list[Any] = []
-    own = getattr(env, method)
-
-    def recorded(*args: Any, **options: Any) -> Any:
-        result = own(*args, **options)
-        results.append(result)
-        return result
-
-    before = vars(env).get(method)
-    setattr(env, method, recorded)
-    try:
-        yield results
-    finally:
-        if before is None:
-            delattr(env, method)
-        else:
-            setattr(env, method, before)
 
 
 def _is_number(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -78,7 +79,7 @@ class OwnLayers(InitialisesItself):
 
     def _features(self) -> int:
         """The number of features. Raises `NetworkError` for layers that a run cannot use."""
-        seen = sample_observations(self._spec, ROWS)
+        seen = self._readable()
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             features = self._read(seen)
             before = torch.default_generator.get_state()
@@ -98,6 +99,23 @@ class OwnLayers(InitialisesItself):
                 " alone: rows of a batch are independent, and no sequence (agents with lstm_units read sequences)"
             )
         return features.shape[1]
+
+    def _readable(self) -> Tensor:
+        """Observations that the layers read. The spec has no bounds of numbers, and layers may need them, as indices.
+
+        Raises `NetworkError` if they read none.
+        """
+        seen = sample_observations(self._spec, ROWS)
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            try:
+                self._read(seen)
+            except NetworkError:
+                for other in (sample_observations(self._spec, ROWS, counts=True), torch.zeros_like(seen)):
+                    with suppress(NetworkError):
+                        self._read(other)
+                        return other
+                raise
+        return seen
 
     def _read(self, seen: Tensor) -> Tensor:
         reference = self._spec.settings.network
@@ -130,22 +148,25 @@ def _drawing(layers: nn.Module) -> str:
     return f" ({names[0]})" if names else ""
 
 
-def sample_observations(spec: EnvSpec, rows: int) -> Tensor:
-    """Observations `[rows, ...]` of the spec's shape and dtype, drawn at random, the same at each call."""
+def sample_observations(spec: EnvSpec, rows: int, *, counts: bool = False) -> Tensor:
+    """Observations `[rows, ...]` of the spec's shape and dtype, drawn at random, the same at each call.
+
+    Floating-point numbers are normally distributed; with `counts` each is 0 or 1.
+    """
     rng, lead = np.random.default_rng(0), (rows, spec.frames_per_stack)
-    parts = [_sample(rng, leaf, (*lead, *leaf.shape)) for leaf in spec.parts]
+    parts = [_sample(rng, leaf, (*lead, *leaf.shape), counts) for leaf in spec.parts]
     packed = pack(spec.parts, parts).reshape(rows, *spec.obs_shape)
     return torch.as_tensor(np.ascontiguousarray(packed), dtype=DTYPES[spec.obs_dtype], device="cpu")
 
 
-def _sample(rng: np.random.Generator, leaf: Leaf, shape: tuple[int, ...]) -> NDArray[Any]:
+def _sample(rng: np.random.Generator, leaf: Leaf, shape: tuple[int, ...], counts: bool) -> NDArray[Any]:
     dtype = np.dtype(leaf.dtype)
     if leaf.kind == "category":
         starts = np.array(leaf.starts or (0,) * len(leaf.sizes)).reshape(leaf.shape)
         return starts + rng.integers(np.array(leaf.sizes).reshape(leaf.shape), size=shape)
     if leaf.kind == "image" and dtype == np.uint8:
         return rng.integers(leaf.largest + 1, size=shape).astype(dtype)
-    if dtype.kind == "f":
+    if dtype.kind == "f" and not counts:
         return rng.standard_normal(shape).astype(dtype)
     return rng.integers(2, size=shape).astype(dtype)
 

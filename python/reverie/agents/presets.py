@@ -236,7 +236,8 @@ def toml(value: Any) -> str:
 def override(preset: Preset, settings: Sequence[str]) -> Preset:
     """The preset with some settings changed, each given as `name=value` with a TOML value.
 
-    A name may be from `[agent]`, `[run]` or `[environment]`; no two of them have the same name. Raises `PresetError`.
+    A name may be from `[agent]`, `[run]` or `[environment]`; one that several of them have is that of the first, as of
+    an agent of another package that has a setting `network`. Raises `PresetError`.
     """
     values = {}
     for setting in settings:
@@ -267,7 +268,7 @@ def _changed(preset: Preset, settings: Mapping[str, Any], given: str, other_name
         if not tables:
             known = [*(one for names in hints.values() for one in names), *other_names]
             raise PresetError(preset.path, f"has no setting {name!r}{_nearest(name, known)}")
-        (table,) = tables
+        table = tables[0]
         changes[table][name] = _convert(preset.path, table, name, hints[table][name], value)
     try:
         return dataclasses.replace(

@@ -27,8 +27,9 @@ from reverie.runners.planning.devices import warn_of_precision
 from reverie.runners.planning.folders import has_journal
 from reverie.runners.planning.nodes import Node
 from reverie.runners.planning.page_address import page_address
-from reverie.runners.planning.topology import RunnerName, Topology, plan, require_settings
-from reverie.runners.reports.events import Result
+from reverie.runners.planning.topology import RunnerName, plan, require_settings
+from reverie.runners.reports import logs
+from reverie.runners.reports.events import Event, LogNotWritten, Result
 from reverie.runners.reports.problems import OnEvent, Reporting, callbacks_of
 
 
@@ -87,14 +88,14 @@ def train(
     (its events), and `checkpoints/`, in which a checkpoint is written every `checkpoint_every` environment steps and at
     the end. All commands take the folder. A folder that cannot be written raises OSError before anything starts. Ctrl-C
     saves a checkpoint and then raises KeyboardInterrupt, with a note that names the checkpoint, if this is the main
-    thread and the program has not changed Python's handler; a second Ctrl-C raises it at once. With an earlier run in
-    that folder:
+    thread and the program has not changed Python's handler; a second Ctrl-C raises it at once. After the last step the
+    KeyboardInterrupt has the run's result, as `.result`. With an earlier run in that folder:
 
     - `resume=True` continues its newest checkpoint. If there is none, a new run begins; `resume="must"` raises.
     - `resume` as a path continues that checkpoint, or the newest one of that run's folder.
     - A resumed run that has finished, and has nothing left to train with these settings, returns its result again:
-      nothing starts, and no event is reported. More steps, a target that it does not reach, or
-      `stop_when_confirmed=False` before the last step let it train on.
+      nothing starts, and no event is reported except `LogNotWritten` for a damaged log. More steps, a target that it
+      does not reach, or `stop_when_confirmed=False` before the last step let it train on.
     - `overwrite=True` removes its checkpoints, tables, plot and TensorBoard's files as soon as the new run has started.
     - Without either, `RunExistsError` is raised.
 
@@ -137,6 +138,7 @@ def train(
     """
     if address is not None and runner != "ray":
         raise ValueError(f"address is {address!r}, which only the runner 'ray' uses, and runner is {runner!r}")
+    reference = agent if isinstance(agent, str) else ""
     agent = _agent(agent)
     callbacks = callbacks_of(on_event)
     _checks.functions(should_stop=should_stop)
@@ -148,16 +150,15 @@ def train(
         raise ValueError("init_from begins a run and resume continues one: leave one of them out, or set resume=True")
     if earlier.checkpoint is not None:
         checkpoints.require_agent(earlier.checkpoint, agent)
+    if place is not None and earlier.checkpoint is None and not overwrite:
+        _refuse_other_run(place, agent.name, id_of(env_id), _checks.integer("seed", seed))
     found = _settings(agent, env_id, earlier, preset, config, run, environment, settings)
     nodes, begin = _runner(runner, address)
     topology = plan(
         agent,
         env_id,
         seed=seed,
-        preset=found.path,
-        config=found.config,
-        run=found.run,
-        environment=found.environment,
+        preset=found,
         num_shards=num_shards,
         runner=runner,
         nodes=nodes,
@@ -166,8 +167,6 @@ def train(
     warn_of_precision(topology.config, topology.run, runner)
     page = None if http is None else page_address(http, runner)
     topology = replace(topology, folder=place)
-    if place is not None and earlier.checkpoint is None and not overwrite:
-        _refuse_other_run(place, topology)
     trained = agent
     if init_from is not None and earlier.checkpoint is None:
         from reverie.runners.checkpoints.warm_start import warm_started  # needs safetensors
@@ -187,10 +186,10 @@ def train(
         state = checkpoints.load_run(checkpoint, agent, topology)
     written = replace(found, config=topology.config, run=topology.run, environment=topology.env.settings)
     if state is not None and checkpoints.is_finished(state, topology, stop_when_confirmed=stop_when_confirmed):
-        result = checkpoints.result_of(agent, topology, state)
+        result = replace(checkpoints.result_of(agent, topology, state), reference=reference)
         if place is not None:
             with closing(RunFiles(place, written, None)) as log:
-                log.complete(result)
+                _complete(log, result, Reporting(callbacks))
         return result
     checkpoint_folder = None if place is None else place / CHECKPOINTS
     replays = checkpoints.place_replays(checkpoint_folder, checkpoint, topology, state)
@@ -199,12 +198,12 @@ def train(
     replaced = earlier_runs.to_replace(place) if overwrite and place is not None else None
     files = None if place is None else RunFiles(place, written, replaced)
     try:
-        with saving_at_interrupts(place, should_stop or (lambda: False)) as stop:
+        with saving_at_interrupts(place, should_stop or (lambda: False)) as interruptible:
             checked = CheckedRun(
                 agent=trained,
                 topology=topology,
-                on_event=Reporting(callbacks if files is None else (files, *callbacks)),
-                should_stop=stop,
+                on_event=Reporting((interruptible.on_event, *([] if files is None else [files]), *callbacks)),
+                should_stop=interruptible.should_stop,
                 stop_when_confirmed=stop_when_confirmed,
                 checkpoint_folder=checkpoint_folder,
                 resume=checkpoint,
@@ -214,7 +213,8 @@ def train(
                 page=page,
             )
             result = begin(checked)
-        return result if trained is agent else replace(result, agent=agent)
+            interruptible.result = result = replace(result, agent=agent, reference=reference)
+        return result
     except ParameterError as error:
         if checkpoint is None:
             raise
@@ -263,9 +263,17 @@ def _settings(
     return presets.changed(found, settings, own)
 
 
-def _refuse_other_run(folder: Path, topology: Topology) -> None:
+def _complete(files: RunFiles, result: Result, report: Callable[[Event], None]) -> None:
+    """Give the log of a finished run its result; a log that cannot be read or written is reported."""
+    try:
+        files.complete(result)
+    except (logs.LogError, OSError) as error:
+        report(LogNotWritten(result.env_steps, files.name, str(error)))
+
+
+def _refuse_other_run(folder: Path, agent: str, env_id: str, seed: int) -> None:
     """Raise `RunExistsError` for the log of another run, which has no checkpoint yet."""
-    other = checkpoints.other_run(folder, topology.agent, topology.env.env_id, topology.seed)
+    other = checkpoints.other_run(folder, agent, env_id, seed)
     if other:
         raise RunExistsError(folder, f"{other}: set another folder")
 

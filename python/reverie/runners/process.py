@@ -27,7 +27,18 @@ from typing import Any
 from reverie.parameters import FileChannel
 from reverie.runners.checked_run import CheckedRun
 from reverie.runners.links.message_sockets import RoleSocket, SupervisorSocket, socket_pair
-from reverie.runners.links.messages import Command, Died, Endpoint, Failed, Ready, Report, RoleName, Serving, Setup
+from reverie.runners.links.messages import (
+    Command,
+    Died,
+    Endpoint,
+    Failed,
+    Kind,
+    Ready,
+    Report,
+    RoleName,
+    Serving,
+    Setup,
+)
 from reverie.runners.links.parameter_connections import SocketAddresses, SocketServer
 from reverie.runners.links.replay_storage import ReplayStorage
 from reverie.runners.links.run_folder import RunFolder, remove
@@ -40,9 +51,9 @@ from reverie.runners.supervision.launch import launch
 assert sys.platform == "linux"  # elsewhere `launch` refuses this runner: there are no pidfds
 
 KILL_SECONDS = 60.0
-NOT_IMPORTED = (
-    "its process could not import the program that trains, whose error is on stderr; each process imports it, so a"
-    ' program that trains must do so under `if __name__ == "__main__":`'
+NOT_BEGUN = (
+    "its process ended with exit code 1 before it began; its error is on stderr; a likely cause: each process imports"
+    ' the program that trains, which must do so under `if __name__ == "__main__":`'
 )
 """Why a process ends with exit code 1 before it runs its role: `multiprocessing` imports the main module first."""
 
@@ -78,6 +89,8 @@ class Processes:
         """Processes that were killed and may still be ending."""
         self._waiting: dict[RoleName, Setup] = {}
         """Roles to fork once the fork server is ready."""
+        self._begun: set[Kind] = set()
+        """Kinds of roles that have been ready: their processes can import the program."""
         self._fork_server_ready = threading.Event()
         self._problem: BaseException | None = None
         threading.Thread(target=self._start_fork_server, name="fork server", daemon=True).start()
@@ -170,11 +183,12 @@ class Processes:
                 continue
             reports, closed = running.pipe.receive()
             running.has_reported |= bool(reports)
+            self._begun |= {name.kind for report in reports if isinstance(report, Ready)}
             received += [(name, report) for report in reports]
             if closed or running.pidfd in ready:
                 reason = self._remove_ended(name)
-                if running.process.exitcode == 1 and not running.has_reported:
-                    received.append((name, Failed("", NOT_IMPORTED, "", transient=False)))
+                if running.process.exitcode == 1 and not running.has_reported and name.kind not in self._begun:
+                    received.append((name, Failed("", NOT_BEGUN, "", transient=False)))
                 received.append((name, Died(reason)))
         return received
 

@@ -195,3 +195,26 @@ def test_what_a_crash_left_of_a_checkpoint_is_replaced_with_it(tmp_path):
     assert run(tmp_path, overwrite=True) == 0
     shutil.rmtree(checkpoints.find(tmp_path))
     assert checkpoint_files.all_in(tmp_path / "checkpoints") == []
+
+
+def refuse(*arguments, **options):
+    raise RuntimeError("no such layer")
+
+
+@pytest.mark.parametrize("settings", [{}, {"replay_journal": "run"}])
+def test_a_run_that_ends_before_it_starts_leaves_a_folder_that_is_begun_or_replaced(tmp_path, monkeypatch, settings):
+    before = dataclasses.replace(agents.find("dqn"), make_learner=refuse)
+    given = {"run": dataclasses.replace(SHORT, **settings), "folder": tmp_path / "a" / "b"}
+    with pytest.raises(RuntimeError, match="no such layer"):
+        train(before, "CartPole-v1", **given)
+    assert (tmp_path / "a").exists() is bool(settings), "only a journal has begun"
+    with pytest.raises(RuntimeError, match="no such layer"):
+        train(before, "CartPole-v1", **given, overwrite=True)
+    assert train(agents.find("dqn"), "CartPole-v1", **given, overwrite=True).env_steps >= 300
+
+
+def test_a_finished_run_of_elsewhere_leaves_nothing_in_another_folder(tmp_path):
+    run(tmp_path / "a")
+    assert train("dqn", "CartPole-v1", folder=tmp_path / "b", resume=tmp_path / "a").env_steps >= 300
+    assert not (tmp_path / "b").exists()
+    assert run(tmp_path / "b") == 0

@@ -326,7 +326,8 @@ def test_a_table_that_never_makes_the_learner_wait_is_refused_in_one_process():
     def agent_with(limiter, **more):
         def tables(spec, config, *, seed):
             made = Table("replay", selectors.Uniform(seed=seed), selectors.Fifo(), 500, limiter, **more)
-            return [made]
+            own = Table("own", selectors.Uniform(seed=seed), selectors.Fifo(), 10, rate_limiters.MinSize(1))
+            return [made, own]  # turns are decided by the first
 
         return dataclasses.replace(apex_dqn, make_tables=tables)
 

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -88,6 +89,38 @@ def test_an_error_in_a_role_ends_the_run_at_once_with_its_traceback(broken_agent
     assert of_kind(events, RoleRestarted) == []
 
 
+def test_a_role_that_exits_ends_the_run_with_the_place_of_its_exit(broken_agent, monkeypatch):
+    monkeypatch.setattr(role_group, "SHORT_LIFE_SECONDS", 3000.0)  # of which a slow start is a part
+    monkeypatch.setattr(role_group, "SHORT_LIVES", 2)
+    agent = broken_agent("agent_that_leaves", "raise SystemExit('no licence is free')")
+    with pytest.raises(RoleError, match=r"it ended 2 times .*: SystemExit: no licence is free$") as caught:
+        train_run(agent, "CartPole-v1", runner="process", run=SHORT)
+    assert caught.value.error == "SystemExit"
+    assert inspect.getfile(agent.make_actor) in caught.value.traceback
+
+
+def test_a_later_process_that_ends_with_1_before_it_reports_is_restarted(broken_agent, tmp_path):
+    began = str(tmp_path / "began")
+    agent = broken_agent("agent_that_ends_later", f"open({began!r}, 'w').close(); os._exit(3)")
+    text = Path(inspect.getfile(agent.make_actor)).read_text()
+    first, rest = text.split("    actor = ", 1)
+    (tmp_path / "agent_that_ends_at_once.py").write_text(
+        f"{first}    if os.path.exists({began!r}):\n        os._exit(1)\n    actor = {rest}"
+    )
+    seen = []
+    with pytest.raises(StoppedError):
+        train_run(
+            __import__("agent_that_ends_at_once").agent,
+            "CartPole-v1",
+            runner="process",
+            run=ENDLESS,
+            on_event=seen.append,
+            should_stop=lambda: len(of_kind(seen, RoleRestarted)) >= 2,
+        )
+    reasons = [event.reason for event in of_kind(seen, RoleRestarted)[:2]]
+    assert reasons == ["it ended with exit code 3", "it ended with exit code 1"]
+
+
 def test_a_role_that_stalls_within_a_message_is_named_and_blocks_no_other(broken_agent, tmp_path):
     body = """from reverie.runners.links import message_sockets
         import signal
@@ -144,7 +177,7 @@ def test_a_program_without_a_main_guard_ends_with_what_it_lacks(tmp_path):
     )
     last = printed.splitlines()[-1]
     assert "RoleError: " in last
-    assert "could not import the program that trains" in last
+    assert "its process ended with exit code 1 before it began; its error is on stderr; a likely cause: " in last
     assert 'if __name__ == "__main__":' in last
 
 

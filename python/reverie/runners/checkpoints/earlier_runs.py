@@ -117,13 +117,20 @@ def is_replaceable(folder: Path) -> bool:
     """Whether the folder is missing, empty, or that of a run. Raises `CheckpointError` as `to_replace` does."""
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return True
-    if to_replace(folder):
+    if to_replace(folder) or _has_only_tables(folder):
         return True
     try:
         logs.read(folder)
     except (logs.LogError, OSError):
         return False
     return True
+
+
+def _has_only_tables(folder: Path) -> bool:
+    """Whether the folder has nothing but tables: those of a run with a journal that has not started."""
+    place = folder / CHECKPOINTS
+    tables = replays_in(place)
+    return bool(tables) and [*folder.iterdir()] == [place] and {*place.iterdir()} == {*tables}
 
 
 def to_replace(folder: Path) -> list[Path]:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from reverie import _checks
 from reverie.agents.agent import Agent
-from reverie.agents.core import CompilePlan, RunSettings, TableNeeds, seed_of
+from reverie.agents.core import CompilePlan, Preset, RunSettings, TableNeeds, seed_of
 from reverie.agents.env_settings import EnvSettings
 from reverie.agents.environments import EnvSpec, describe, id_of
 from reverie.runners.planning.annealing import annealing_note
@@ -187,7 +187,7 @@ def plan(
     env_id: str | Callable[..., Any],
     *,
     seed: int = 0,
-    preset: Path | str | None = None,
+    preset: Preset | Path | str | None = None,
     config: Any = None,
     run: RunSettings | None = None,
     environment: EnvSettings | None = None,
@@ -199,7 +199,8 @@ def plan(
 ) -> Topology:
     """Plan a run without starting anything.
 
-    `config`, `run` and `environment` replace those of the preset. Folders in `run` are made absolute. The run must fit
+    `preset` is a file, the name of one of the agent's presets, or a `Preset`. `config`, `run` and `environment` replace
+    those of the preset. Folders in `run` are made absolute. The run must fit
     `available_bytes` (by default the memory that this process may still take). With the runner "ray" each node of
     `nodes` must have room for the roles that are placed on it; without `nodes`, memory is not checked here, since the
     cluster need not exist yet: a run on Ray asks it. `check_memory=False` skips both checks.
@@ -212,7 +213,7 @@ def plan(
         raise TypeError(f"agent is {agent!r}, and must be an Agent: reverie.agents.find gives it by name")
     seed, num_shards = _checks.integer("seed", seed), _checks.count("num_shards", num_shards, 1)
     env_id = id_of(env_id)
-    found = agent.load_preset(env_id, None if preset is None else _checks.path("preset", preset))
+    found = _preset_of(agent, env_id, preset)
     require_settings("environment", environment, found.environment, "a run")
     env = describe(env_id, found.environment if environment is None else environment)
     agent.check(env)
@@ -246,12 +247,24 @@ def plan(
     _require_parameter_shards(topology)
     _check_prefetch(topology)
     if runner == "local":
-        require_turns(agent.name, agent.make_tables(env, config, seed=seed_of(seed, 0)))
+        require_turns(agent.name, topology.needs, agent.make_tables(env, config, seed=seed_of(seed, 0)))
     if num_shards > 1:
         _check_shards(agent, topology)
     if check_memory:
         require_memory(topology, available_bytes, nodes)
     return topology
+
+
+def _preset_of(agent: Agent, env_id: str, preset: Preset | Path | str | None) -> Preset:
+    """The agent's preset: the one that is given, which is not read again, or that of a file."""
+    if not isinstance(preset, Preset):
+        return agent.load_preset(env_id, None if preset is None else _checks.path("preset", preset))
+    if not isinstance(preset.config, agent.config):
+        raise TypeError(
+            f"preset has settings of the type {type(preset.config).__name__}, and {agent.name} takes a"
+            f" {agent.config.__name__}: give a preset of this agent"
+        )
+    return preset
 
 
 def _batches_on_their_way(topology: Topology) -> dict[str, int]:

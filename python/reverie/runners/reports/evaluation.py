@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from reverie import _checks
 from reverie.agents.core import Crash, EnvironmentCrashedError
+from reverie.agents.env_errors import UnsupportedEnvironmentError
 from reverie.agents.environments import EnvSpec, make_one
 from reverie.agents.episodes import Episodes
 
@@ -73,7 +74,7 @@ class Evaluator:
         may raise, which ends the evaluation.
 
         Raises ValueError for no seeds, and `EnvironmentCrashedError` if an environment raises, with the episode's seed
-        and step (0: its reset); all environments are made again then.
+        and step (0: its reset); all environments are made again then. An `UnsupportedEnvironmentError` passes.
         """
         seeds, together = tuple(seeds), len(self._envs)
         if not seeds:
@@ -91,6 +92,8 @@ class Evaluator:
         for env, seed in zip(list(self._envs), seeds, strict=False):
             try:
                 observations.append(env.reset(seed=seed)[0])
+            except UnsupportedEnvironmentError:
+                raise
             except Exception as error:
                 raise self._crashed(seed, 0, error) from error
         returns = [0.0] * len(seeds)
@@ -103,6 +106,8 @@ class Evaluator:
             for i, action in zip(running, actions, strict=True):
                 try:
                     observations[i], reward, terminated, truncated, _ = self._envs[i].step(action)
+                except UnsupportedEnvironmentError:
+                    raise
                 except Exception as error:
                     raise self._crashed(seeds[i], steps, error) from error
                 returns[i] += float(reward)

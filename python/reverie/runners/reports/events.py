@@ -88,6 +88,8 @@ class Result:
     """Seconds by activity; the rest of `seconds` is the loop itself."""
     weights: Weights
     agent: Agent
+    reference: str = ""
+    """The text by which `train` was given the agent, such as `module:agent`; empty for an `Agent`."""
 
     @cached_property
     def policy(self) -> TrainedPolicy:
@@ -101,7 +103,7 @@ class Result:
         run = TrainingRun(topology.seed, self.env_steps, self.weights.version, topology.run.target_return)
         return TrainedPolicy(
             agent=self.agent,
-            reference=self.agent.name,
+            reference=self.reference or self.agent.name,
             spec=topology.env,
             config=topology.config,
             run=run,

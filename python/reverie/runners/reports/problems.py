@@ -31,7 +31,7 @@ def problem_of(event: Event) -> str:
         case Saved(env_steps, _, not_removed) if not_removed:
             return f"what the checkpoint at {env_steps:,} steps replaces was not removed: {not_removed}"
         case LogNotWritten(_, name, reason):
-            return f"{name} is no longer written: {reason}; training continues"
+            return f"{name} is no longer written: {reason}; the run does not depend on it"
         case RoleRestarted(env_steps, role, reason, resumed_from):
             return f"{role} ended ({reason}) and was restarted from {resumed_from} ({env_steps:,} steps)"
         case ShardMoved(env_steps, role, before, now, followed_by):

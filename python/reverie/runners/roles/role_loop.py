@@ -63,6 +63,9 @@ def run_role(setup: Setup, link: Link) -> None:
         _loop(role, link)
     except Exception as error:
         link.send(Failed(type(error).__name__, str(error), traceback.format_exc(), _is_transient(error, setup)))
+    except SystemExit as error:  # as an environment may raise it; another process may not meet it
+        link.send(Failed("SystemExit", str(error), traceback.format_exc(), transient=True))
+        raise
     finally:
         if role is not None:
             role.close()
