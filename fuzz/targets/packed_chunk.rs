@@ -1,4 +1,6 @@
 //! See `src/packed_chunk.rs`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| _ = reverie_fuzz::packed_chunk::check(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| {
+    reverie_fuzz::packed_chunk::check(input);
+});

@@ -132,7 +132,7 @@ def test_tables_that_cannot_be_shards_are_refused(sharded, prioritized, options,
 
 def test_shards_that_differ_or_lack_the_table_are_refused(sharded, prioritized):
     client = sharded([prioritized(), prioritized(sampler=s.Uniform())])
-    with pytest.raises(ValueError, match="other samplers"):
+    with pytest.raises(ValueError, match="different samplers"):
         client.sample_batch("t", 1)
     with pytest.raises(UnknownTableError, match="'other'"):
         client.sample_batch("other", 1)

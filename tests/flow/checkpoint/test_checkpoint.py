@@ -423,7 +423,7 @@ def test_checkpointers_are_options_that_pickle_by_value_and_have_their_ported_im
 
 def test_a_caller_may_stop_waiting_for_a_checkpoint_and_it_is_still_written(begin, until, tmp_path):
     client = begin(keep=2).client()
-    with pytest.raises(reverie.DeadlineExceededError, match=r"checkpoint: the timeout passed; .* it goes on"):
+    with pytest.raises(reverie.DeadlineExceededError, match=r"checkpoint: the timeout passed; .* it continues"):
         client.checkpoint(timeout=0)
     # The next one is another: one waits for the other, whichever began.
     client.checkpoint(timeout=200.0)

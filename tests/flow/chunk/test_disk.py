@@ -116,7 +116,7 @@ def test_the_files_go_with_the_server_and_the_folder_can_be_used_again(tmp_path)
     with reverie.Server([table], disk=tmp_path, memory_bytes=MEMORY, listen=False) as server:
         filled(server.client())
         assert any(name.endswith(".chunks") for name in os.listdir(tmp_path))
-        with pytest.raises(reverie.StorageError, match="another server has it"):
+        with pytest.raises(reverie.StorageError, match="another server uses it"):
             reverie.Server([Table.queue("q", 10)], disk=tmp_path, memory_bytes=MEMORY, listen=False)
     assert not any(name.endswith(".chunks") for name in os.listdir(tmp_path))
     reverie.Server([Table.queue("q", 10)], disk=tmp_path, memory_bytes=MEMORY, listen=False).stop()
