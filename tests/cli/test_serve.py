@@ -311,7 +311,7 @@ def test_top_ends_with_1_and_a_line_when_its_server_dies(served):
             top.kill()
     assert top.returncode == 1
     lost, line = reported.splitlines()
-    assert f"the connection to {hello['address']} is lost" in lost
+    assert f"the connection to {hello['address']} was lost" in lost
     assert line.startswith(f"reverie: info: the timeout passed; {hello['address']} could not be reached for ")
 
 
