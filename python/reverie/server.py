@@ -327,7 +327,7 @@ class Server:
     def _end(self, checkpoint: bool) -> str | None:
         for port in [port for port, server in _LISTENING.items() if server is self]:
             del _LISTENING[port]
-        checkpoints, path = self._checkpoints, None
+        checkpoints, saved = self._checkpoints, list[str]()
         # Last in, first out; an error or Ctrl-C in one of them leaves none of the others out.
         with contextlib.ExitStack() as ending:
             # The log lines since the last call: perhaps no later call comes that would write them.
@@ -340,12 +340,12 @@ class Server:
                 return None
             ending.callback(checkpoints.release)
             ending.callback(checkpoints.end_journal)
+            if checkpoint:
+                ending.callback(lambda: saved.append(str(checkpoints.save_last()["path"])))
             with contextlib.ExitStack() as closing:
                 closing.callback(self._native.close)
                 checkpoints.stop()
-            if checkpoint:
-                path = str(checkpoints.save_last()["path"])
-        return path
+        return saved[0] if saved else None
 
     def wait(self, timeout: float | None = None) -> bool:
         """Blocks until `stop` is called, or until Ctrl-C raises KeyboardInterrupt.
@@ -355,7 +355,11 @@ class Server:
 
         Returns:
             True where the server was stopped, False where the timeout passed.
+
+        Raises:
+            ForkedError: in a forked child.
         """
+        self._process.check()
         seconds = math.inf if timeout is None else _checks.number("timeout", timeout)
         if not seconds >= 0:
             raise ValueError(f"timeout must be None or at least 0 seconds, got {timeout}")
@@ -372,7 +376,8 @@ class Server:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
+        if self._process.is_here():  # a forked child that leaves the block ends with its own exit
+            self.stop()
 
     def __reduce__(self) -> tuple[object, ...]:
         raise TypeError("a server lives in its process and cannot be pickled; make it in the process that serves")

@@ -5,8 +5,10 @@ import signal
 import threading
 import weakref
 
+import numpy as np
 import pytest
 
+import reverie
 from reverie.datasets.chain import Dataset
 from reverie.datasets.sending import Sender
 
@@ -81,3 +83,20 @@ def test_a_child_drops_a_reader_whose_lock_another_thread_held():
     assert outcome == "no error"
     readers.pop().close()
     assert sender() is None
+
+
+def test_a_child_that_leaves_a_block_of_its_parents_ends_with_its_own_exit():
+    with reverie.Server([reverie.Table.queue("q", 10)], listen=False) as server:
+        client = server.client()
+        client.insert_batch("q", {"x": np.arange(4)})
+        with client.batches("q", 2, prefetch=1) as batches:
+            next(batches)
+
+            def leave(entered):
+                with entered:
+                    raise SystemExit(3)
+
+            assert in_child(lambda: leave(batches)) == "SystemExit: 3"
+            assert in_child(lambda: leave(server)) == "SystemExit: 3"
+            assert in_child(server.wait).startswith("ForkedError: this server lives in the parent process")
+            assert len(next(batches)) == 2

@@ -11,6 +11,7 @@ from typing import Any, Literal, cast, final, get_args
 import numpy as np
 
 from reverie import _checks, _native
+from reverie._forks import OwnerProcess
 from reverie.datasets.sending import Send, Sender
 from reverie.datasets.shares import Annealed, annealed_shares
 from reverie.errors import ClosedError
@@ -84,6 +85,7 @@ class Batches(Iterator[Batch]):
         self.leftover = []
         self.tables, mixture = _parts(tables, batch_size, seed)
         self._client = client
+        self._process = OwnerProcess("iterator of batches")
         self._timeout = timeout
         self._convert = convert
         self._left = max_samples
@@ -191,7 +193,8 @@ class Batches(Iterator[Batch]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if self._process.is_here():  # a forked child that leaves the block ends with its own exit
+            self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("an iterator of batches belongs to its process and cannot be pickled; make it where it is used")

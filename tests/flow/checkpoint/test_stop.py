@@ -89,6 +89,20 @@ def test_a_stop_within_a_stop_as_of_a_signal_handler_returns(tmp_path):
     assert inner == [None]
 
 
+def test_ctrl_c_while_a_server_stops_leaves_it_its_last_checkpoint(tmp_path):
+    server = Server(tables(), checkpointer=checkpointers.DefaultCheckpointer(tmp_path / "saved"), listen=False)
+    fill(server)
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    Checkpoints(server, "stop", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        server.stop(checkpoint=True)
+    with Server(tables(), checkpointer=checkpointers.DefaultCheckpointer(tmp_path / "saved"), listen=False) as again:
+        assert again.client().info().tables["t"].current_size == 5
+
+
 @pytest.mark.parametrize("call", ["stop", "save_last", "end_journal"])
 def test_an_error_in_a_stop_leaves_no_folder_held(journaled, call):
     server = journaled()
