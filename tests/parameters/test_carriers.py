@@ -142,6 +142,28 @@ def test_a_file_is_replaced_by_one_publisher_at_a_time_and_read_meanwhile(tmp_pa
     assert channel.subscriber().latest().arrays["w"][0] == 3
 
 
+def test_a_child_that_was_forked_while_a_publisher_held_the_lock_does_not_keep_it(tmp_path, monkeypatch):
+    channel, replace, children = FileChannel(tmp_path / "weights"), os.replace, []
+    reading, writing = os.pipe()
+
+    def forking(*paths):
+        children.append(os.fork())
+        if children[-1] == 0:
+            os.close(writing)
+            os.read(reading, 1)  # until the parent has published
+            os._exit(0)
+        replace(*paths)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", forking)
+        channel.publisher(0).publish(arrays(1))
+    channel.publisher(1).publish(arrays(2), timeout=0)
+    os.close(writing)
+    os.close(reading)
+    os.waitpid(children[0], 0)
+    assert channel.subscriber().latest().arrays["w"][0] == 2
+
+
 def test_a_file_that_cannot_be_written_is_named(tmp_path):
     publisher = FileChannel(tmp_path / "missing" / "weights").publisher()
     with pytest.raises(FileNotFoundError, match=r"missing/weights\.0"):

@@ -83,14 +83,18 @@ class _FileCarrier(Carrier):
     def _locked(self, deadline: float) -> Iterator[None]:
         """A context in which no other publisher replaces the file. DeadlineExceededError if one still does then."""
         path = self._path.with_name(f"{self._path.name}.lock")
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        # A lock of POSIX needs no right to write, so another user's file serves as well.
+        handle = os.open(path, (os.O_RDWR if sys.platform == "win32" else os.O_RDONLY) | os.O_CREAT, 0o666)
         try:
             while not _lock(handle):
                 if time.monotonic() >= deadline:
                     why = f"another publisher holds the lock {path}"
                     raise DeadlineExceededError(f"{self.where} was not replaced in time: {why}", why=why)
                 time.sleep(LOCK_SECONDS)
-            yield
+            try:
+                yield
+            finally:
+                _unlock(handle)  # a child that was forked meanwhile has the file open, too
         finally:
             os.close(handle)
 
@@ -159,6 +163,17 @@ def _lock(handle: int) -> bool:
         except BlockingIOError:
             return False
     return True
+
+
+def _unlock(handle: int) -> None:
+    if sys.platform == "win32":
+        import msvcrt
+
+        msvcrt.locking(handle, msvcrt.LK_UNLCK, 1)
+    else:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_UN)
 
 
 def _write(file: BinaryIO, version: Version, arrays: Arrays) -> None:
