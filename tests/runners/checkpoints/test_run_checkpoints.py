@@ -226,6 +226,18 @@ def test_one_folder_that_cannot_be_removed_keeps_no_other_one(tmp_path, monkeypa
     assert sorted(tmp_path.iterdir()) == paths[2:]
 
 
+def test_of_a_folder_that_was_moved_elsewhere_and_linked_the_link_is_removed(tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "table").write_text("items")
+    link = tmp_path / "run" / "replay-1"
+    link.parent.mkdir()
+    link.symlink_to(elsewhere)
+    checkpoint_files.remove([link])
+    assert not list(link.parent.iterdir())
+    assert (elsewhere / "table").read_text() == "items"
+
+
 def test_a_preset_that_was_written_reads_as_it_was(tmp_path):
     for name in agents.BUILT_IN:
         agent = agents.find(name)

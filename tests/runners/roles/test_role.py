@@ -108,7 +108,7 @@ class Line:
         ("actor", UnknownTableError("another server has the port of the shard"), True),
         ("learner", UnknownKeyError("the shard began without its items"), True),
         ("learner", SignatureError("a batch of another layout"), False),
-        ("learner", ResourceExhaustedError("a batch larger than the limit"), False),
+        ("learner", ResourceExhaustedError("the server's memory is used up by others"), True),
         ("actor", InternalError("a defect"), False),
         ("shard", DamagedError("a checkpoint that is not what was written"), False),
     ],

@@ -117,18 +117,26 @@ def remove(folders: Sequence[Path]) -> None:
         removed = one.with_name(f"{REMOVED}{_name_of(one)}")
         try:
             if one != removed:
-                shutil.rmtree(removed, ignore_errors=True)
+                _delete(removed)
                 one.rename(removed)
             renamed[removed] = None
         except OSError as error:
             errors.append(error)
     for one in renamed:
         try:
-            shutil.rmtree(one)
+            _delete(one)
         except OSError as error:
             errors.append(error)
     if errors:
         raise errors[0]
+
+
+def _delete(folder: Path) -> None:
+    """Delete a folder, if there is one. Of a link to a folder elsewhere only the link."""
+    if folder.is_symlink():
+        folder.unlink()
+    elif folder.exists():
+        shutil.rmtree(folder)
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from reverie.errors import (
     ClosedError,
     DeadlineExceededError,
     ProtocolError,
+    ResourceExhaustedError,
     StorageError,
     UnauthenticatedError,
     UnavailableError,
@@ -42,6 +43,8 @@ TRANSIENT = (
     ProtocolError,
     UnauthenticatedError,
     UnknownTableError,
+    # The memory of a server or of the machine was used up, perhaps by others.
+    ResourceExhaustedError,
     # A file system of the network may be back at the next start.
     StorageError,
 )
