@@ -130,6 +130,7 @@ def test_events_report_the_run_in_order():
     assert isinstance(events[0], Started)
     assert isinstance(events[-1], Finished)
     assert events[-1].result is result
+    assert events[-1].result.policy(np.zeros(4, np.float32)) in (0, 1)
     evaluated = [e.point for e in events if isinstance(e, Evaluated)]
     assert tuple(evaluated) == result.curve
     steps = [e.env_steps for e in events if isinstance(e, Progress)]

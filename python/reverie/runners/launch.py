@@ -29,7 +29,7 @@ from reverie.runners.planning.nodes import Node
 from reverie.runners.planning.page_address import page_address
 from reverie.runners.planning.topology import RunnerName, plan, require_settings
 from reverie.runners.reports import logs
-from reverie.runners.reports.events import Event, LogNotWritten, Result
+from reverie.runners.reports.events import Event, Finished, LogNotWritten, Result
 from reverie.runners.reports.problems import OnEvent, Reporting, callbacks_of
 
 
@@ -199,10 +199,12 @@ def train(
     files = None if place is None else RunFiles(place, written, replaced)
     try:
         with saving_at_interrupts(place, should_stop or (lambda: False)) as interruptible:
+            reporting = Reporting((interruptible.on_event, *([] if files is None else [files]), *callbacks))
+            ending = _Ending(agent, reference, reporting)
             checked = CheckedRun(
                 agent=trained,
                 topology=topology,
-                on_event=Reporting((interruptible.on_event, *([] if files is None else [files]), *callbacks)),
+                on_event=ending,
                 should_stop=interruptible.should_stop,
                 stop_when_confirmed=stop_when_confirmed,
                 checkpoint_folder=checkpoint_folder,
@@ -212,8 +214,7 @@ def train(
                 check_memory=check_memory,
                 page=page,
             )
-            result = begin(checked)
-            interruptible.result = result = replace(result, agent=agent, reference=reference)
+            interruptible.result = result = ending.complete(begin(checked))
         return result
     except ParameterError as error:
         if checkpoint is None:
@@ -222,6 +223,22 @@ def train(
     finally:
         if files is not None:
             files.close()
+
+
+class _Ending:
+    """Completes the result of a run, once: it has the agent that `train` was given, not one with a warm start."""
+
+    def __init__(self, agent: Agent, reference: str, on_event: Callable[[Event], None]) -> None:
+        self._agent, self._reference, self._on_event = agent, reference, on_event
+        self._result: Result | None = None
+
+    def __call__(self, event: Event) -> None:
+        self._on_event(Finished(self.complete(event.result)) if isinstance(event, Finished) else event)
+
+    def complete(self, result: Result) -> Result:
+        """The result, the same one at every call."""
+        self._result = self._result or replace(result, agent=self._agent, reference=self._reference)
+        return self._result
 
 
 def _agent(agent: Agent | str) -> Agent:
