@@ -20,7 +20,7 @@ def in_child(call):
     if child == 0:
         text = "no error"
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(10)
+        signal.alarm(300)
         try:
             call()
         except BaseException as error:
