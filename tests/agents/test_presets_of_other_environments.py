@@ -13,6 +13,7 @@ from reverie import agents
 from reverie.agents import presets
 from reverie.agents.env_settings import EnvSettings
 from reverie.agents.environments import UnsupportedEnvironmentError, describe, make_one
+from reverie.agents.wrappers import ActionsFromZero
 from reverie.runners import Evaluator, plan, train
 
 DQN, GORILA, APEX, SAC = (agents.find(name) for name in ("dqn", "gorila", "apex-dqn", "sac"))
@@ -245,7 +246,7 @@ def test_invalid_settings_of_environments_are_refused_by_name():
         EnvSettings(time_limit=0)
     with pytest.raises(ValueError, match="wrappers is 'a:b', and must be a list"):
         EnvSettings(wrappers="a:b")
-    with pytest.raises(presets.PresetError, match=r"\[environment\] wrappers is 3, and must be a list of words"):
+    with pytest.raises(presets.PresetError, match=r"\[environment\] wrappers is 3, and must be a list of names"):
         presets.override(DQN.load_preset("CartPole-v1"), ["wrappers=3"])
     with pytest.raises(TypeError, match="environment is a dict"):
         plan(DQN, "CartPole-v1", environment={"time_limit": 3})
@@ -299,3 +300,65 @@ def test_a_run_without_a_target_trains_to_its_last_step_and_a_wrapper_reaches_ac
             folder=tmp_path,
             resume=True,
         )
+
+
+class Shifted(Grid):
+    """Choices 1 and 2 of an observation of numbers; the reward is the choice."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (4,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2, start=1)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(4, np.float32), {}
+
+    def step(self, action):
+        assert action in (1, 2)
+        return np.zeros(4, np.float32), float(action), True, False, {}
+
+
+class AsGrid(gymnasium.ObservationWrapper):
+    """Four numbers as an image."""
+
+    observation_space = gymnasium.spaces.Box(0, 1, (10, 10, 4), bool)
+
+    def observation(self, observation):
+        return np.zeros((10, 10, 4), bool)
+
+
+FROM_ZERO = "reverie.agents.wrappers:ActionsFromZero"
+gymnasium.register("ReverieShiftedChoices-v0", Shifted)
+
+
+@pytest.mark.parametrize("wrapper", [FROM_ZERO, ActionsFromZero])
+def test_the_wrapper_that_a_refusal_names_lets_an_environment_without_a_preset_be_learnt(wrapper):
+    short = {"max_env_steps": 60, "evaluate_every": 30, "learning_starts": 20, "hidden": (8,)}
+    with pytest.raises(UnsupportedEnvironmentError, match="name the wrapper"):
+        train("dqn", "ReverieShiftedChoices-v0", **short)
+    for given in ({"wrappers": [wrapper]}, {"environment": EnvSettings(wrappers=(wrapper,))}):
+        result = train("dqn", "ReverieShiftedChoices-v0", **short, **given)
+        assert result.evaluation.mean_return in (1.0, 2.0)
+        assert result.topology.env.settings.wrappers == (FROM_ZERO,)
+
+
+def test_the_kind_of_an_environment_is_that_of_its_wrapped_observations():
+    wrappers = (FROM_ZERO, f"{__name__}:AsGrid")
+    found = PPO.load_preset("ReverieShiftedChoices-v0", environment={"wrappers": wrappers})
+    assert found.path.stem == "images"
+    assert found.environment.wrappers == wrappers
+    only = PPO.load_preset("ReverieShiftedChoices-v0", environment={"wrappers": (FROM_ZERO,)})
+    assert only.path.stem == "discrete"
+    assert plan(PPO, "ReverieShiftedChoices-v0", environment=EnvSettings(wrappers=wrappers)).preset == found.path
+
+
+def test_changed_settings_of_the_environment_are_in_a_preset_however_it_is_found():
+    own = DQN.load_preset("CartPole-v1", environment={"time_limit": 7})
+    named = DQN.load_preset("Acrobot-v1", "CartPole-v1", {"time_limit": 7})
+    nearest = GORILA.load_preset("Acrobot-v1", environment={"time_limit": 7})
+    assert [one.environment for one in (own, named, nearest)] == [EnvSettings(time_limit=7)] * 3
+    with pytest.raises(presets.PresetError, match=r"\[environment\] time_limit is 'long', and must be an int"):
+        GORILA.load_preset("Acrobot-v1", environment={"time_limit": "long"})
+
+
+def test_the_note_names_the_environment_for_evaluations_whose_threshold_is_the_target():
+    found = GORILA.load_preset("MountainCar-v0", environment={"evaluation_env": "MountainCar-v0(goal_velocity=0.01)"})
+    assert found.note.endswith("; its target is that of MountainCar-v0(goal_velocity=0.01), -110")

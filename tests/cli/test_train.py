@@ -185,6 +185,18 @@ def test_an_environment_without_a_preset_has_its_own_target_and_the_command_repo
     assert "time_limit 90" in result.stdout
 
 
+def test_settings_of_the_environment_hold_before_its_preset_is_chosen(reverie):
+    wrapped = ["--set", 'wrappers=["gymnasium.wrappers:RecordEpisodeStatistics", "reverie.agents.wrappers:Nothing"]']
+    result = reverie("train", "dqn", "--env", "MountainCar-v0", *wrapped, "--dry-run")
+    assert result.exit_code == 2
+    assert "wrapper 'reverie.agents.wrappers:Nothing' cannot be imported" in result.stderr
+    evaluation = ["--set", "evaluation_env=MountainCar-v0(goal_velocity=0.01)"]
+    result = reverie("train", "gorila", "--env", "MountainCar-v0", *evaluation, "--dry-run")
+    assert result.exit_code == 0, result.stderr
+    assert "its target is that of MountainCar-v0(goal_velocity=0.01), -110" in result.stdout + result.stderr
+    assert "evaluation_env 'MountainCar-v0(goal_velocity=0.01)'" in result.stdout
+
+
 def test_an_environment_in_the_working_folder_is_found_and_its_errors_have_their_line(reverie, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [one for one in sys.path if one])
     (tmp_path / "envs_of_this_folder.py").write_text(

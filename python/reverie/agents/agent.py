@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 from reverie.agents import presets
@@ -132,7 +133,9 @@ class Agent:
                 " statistics: leave it out, or train dqn"
             )
 
-    def load_preset(self, env_id: str, path: Path | None = None) -> Preset:
+    def load_preset(
+        self, env_id: str, path: Path | None = None, environment: Mapping[str, Any] = MappingProxyType({})
+    ) -> Preset:
         """The preset of an environment, or the one in the file `path`. Raises `PresetError`.
 
         A `path` can also be a name: "paper" is the agent's other preset `presets/paper/ENV.toml`, and "CartPole-v1" its
@@ -140,8 +143,11 @@ class Agent:
         settings of another one of its kind. The target of another environment is never taken: the preset's `note` tells
         which one is. Raises what `environments.describe` raises for an environment that has no preset and cannot be
         made.
+
+        `environment` has changed settings of the preset's table `[environment]`, by name. An environment without a
+        preset is made with them to see its kind.
         """
-        return presets.for_environment(self.presets, self.config, env_id, path)
+        return presets.for_environment(self.presets, self.config, env_id, path, environment)
 
     def layout(self, config: Any) -> tuple[int, int]:
         """The number of actors, and of environments per actor."""

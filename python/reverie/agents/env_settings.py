@@ -13,7 +13,7 @@ from reverie.agents.settings import Settings
 
 @dataclass(frozen=True, kw_only=True)
 class EnvSettings(Settings):
-    """How environments are made, the same in actors and evaluators. Part of checkpoints and of a policy's file."""
+    """How environments are made, in actors and evaluators. Part of checkpoints and of a policy's file."""
 
     wrappers: tuple[str, ...] = ()
     """Wrappers, the innermost first, each as `module:name` or with literal arguments: `module:name(size=3)`. Each is
@@ -31,22 +31,29 @@ class EnvSettings(Settings):
     max_env_restarts: int | None = None
     """How often an actor may make its environments again after one raised: 0 ends the run at the first error. None has
     no bound but five in a row without an episode's end in between."""
+    evaluation_env: str = ""
+    """The environment that evaluators play: an id, or a factory of vectors. Its spaces must be those of the run's own.
+    Its threshold is the target of a run whose preset has none for its environment. Empty: the run's own."""
+    evaluation_wrappers: tuple[str, ...] | None = None
+    """Wrappers of evaluators in the place of `wrappers`, such as none for returns without shaped rewards. None: the
+    same."""
     network: str = ""
     """A factory as `module:name` of the layers in front of the agent's own: called with the `EnvSpec`, it returns a
     `torch.nn.Module` that computes features `[B, F]` of observations `[B, ...]`. In Python a function may be given."""
 
     def __post_init__(self) -> None:
-        wrappers: object = self.wrappers  # in Python a list, and classes in it, may be given
-        if not isinstance(wrappers, tuple | list):
-            raise ValueError(f"wrappers is {wrappers!r}, and must be a list")
-        try:
-            object.__setattr__(self, "wrappers", tuple(reference_of(one) for one in wrappers))
-        except PartError as error:
-            raise ValueError(f"wrappers: {error}") from error
+        self._keep_names("wrappers")
+        if self.evaluation_wrappers is not None:
+            self._keep_names("evaluation_wrappers")
         try:
             object.__setattr__(self, "network", reference_of(self.network) if self.network else "")
         except PartError as error:
             raise ValueError(f"network: {error}") from error
+        if callable(self.evaluation_env):
+            try:
+                object.__setattr__(self, "evaluation_env", reference_of(self.evaluation_env))
+            except PartError as error:
+                raise ValueError(f"evaluation_env: {error}") from error
         super().__post_init__()
         if self.network and (self.normalise_observations or self.normalise_rewards):
             raise ValueError(
@@ -58,6 +65,21 @@ class EnvSettings(Settings):
             checks.at_least_one(self, "frame_stack")
         if self.max_env_restarts is not None:
             checks.not_negative(self, "max_env_restarts")
+
+    def _keep_names(self, setting: str) -> None:
+        """Replace the classes and functions of a list, which may be given in Python, by their names."""
+        given: object = getattr(self, setting)
+        if not isinstance(given, tuple | list):
+            raise ValueError(f"{setting} is {given!r}, and must be a list of names, each module:name")
+        try:
+            object.__setattr__(self, setting, tuple(reference_of(one) for one in given))
+        except PartError as error:
+            raise ValueError(f"{setting}: {error}") from error
+
+    def for_evaluation(self) -> EnvSettings:
+        """The settings of the environments that evaluators make."""
+        wrappers = self.wrappers if self.evaluation_wrappers is None else self.evaluation_wrappers
+        return dataclasses.replace(self, wrappers=wrappers, evaluation_env="", evaluation_wrappers=None)
 
     def changed(self) -> dict[str, Any]:
         """The settings that differ from the defaults."""

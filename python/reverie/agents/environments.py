@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,84 +19,12 @@ from reverie.agents.env_errors import UnknownEnvironmentError as UnknownEnvironm
 from reverie.agents.env_errors import UnsupportedEnvironmentError as UnsupportedEnvironmentError
 from reverie.agents.env_ids import id_and_options, without_options
 from reverie.agents.env_settings import DEFAULTS, EnvSettings
+from reverie.agents.env_spec import EnvSpec as EnvSpec
 from reverie.agents.error_places import place_of
 from reverie.agents.first_step import FirstStepChecked
 from reverie.agents.named_parts import PartError, load_part, reference_of, resolve
 from reverie.agents.observations import AsRows, Leaf, UnsupportedSpaceError, leaves_of, row_form
 from reverie.agents.vectors import FrameVector, OneOfVector, OwnVector, VectorFactory, source_of
-
-
-@dataclass(frozen=True)
-class EnvSpec:
-    """The properties of an environment that an agent needs before it makes one."""
-
-    env_id: str
-    obs_shape: tuple[int, ...]
-    obs_dtype: str
-    num_actions: int | None
-    """None if the actions are not discrete; `action_space` describes them."""
-    action_space: str
-    reward_threshold: float | None
-    """The return at which Gymnasium counts the environment as solved."""
-    action_low: tuple[float, ...] = ()
-    """Bounds of continuous actions of shape `[A]`; empty for any others."""
-    action_high: tuple[float, ...] = ()
-    frame_stack: int | None = None
-    """Number of frames that observations stack along the first axis; environments return only the newest frame."""
-    reward_bound: float | None = None
-    """Rewards are clipped to `[-reward_bound, reward_bound]` for learning; returns use unclipped rewards."""
-    settings: EnvSettings = DEFAULTS
-    """How the environment is made."""
-    leaves: tuple[Leaf, ...] = ()
-    """The arrays of an observation, as `observations` names and stores them; empty for one vector, and for Atari's
-    frames."""
-    action_sizes: tuple[int, ...] = ()
-    """The number of choices for each part of an action (MultiDiscrete, MultiBinary); empty for other actions. Then
-    `num_actions` is their product."""
-
-    @property
-    def parts(self) -> tuple[Leaf, ...]:
-        """The arrays of an observation without its stack of frames: at least one."""
-        if self.leaves:
-            return self.leaves
-        stacked = self.frame_stack is not None
-        shape = self.obs_shape[1:] if stacked else self.obs_shape
-        return (Leaf((), "image" if stacked and len(shape) == 2 else "numbers", shape, self.obs_dtype),)
-
-    @property
-    def frames_per_stack(self) -> int:
-        """Frames that an observation stacks; 1 without stacks."""
-        return self.frame_stack or 1
-
-    @property
-    def num_inputs(self) -> int:
-        """Numbers in an observation."""
-        return math.prod(self.obs_shape)
-
-    @property
-    def has_images(self) -> bool:
-        """Whether observations are images."""
-        return any(leaf.kind == "image" for leaf in self.parts)
-
-    @property
-    def obs_bytes(self) -> int:
-        """Bytes of an observation."""
-        return self.num_inputs * np.dtype(self.obs_dtype).itemsize
-
-    @property
-    def stored_bytes(self) -> int:
-        """Bytes of a step's observations in a table, each frame stored once: an upper estimate."""
-        return 2 * self.obs_bytes if self.frame_stack is None else self.obs_bytes // self.frame_stack
-
-    @property
-    def action_size(self) -> int:
-        """Numbers in a continuous action; 0 for discrete ones."""
-        return len(self.action_low)
-
-    @property
-    def action_bytes(self) -> int:
-        """Bytes of an action in a table: float32 for every number, int64 for a discrete one."""
-        return 4 * self.action_size or 8 * max(1, len(self.action_sizes))
 
 
 def describe(env: str | VectorFactory, settings: EnvSettings | None = None) -> EnvSpec:
@@ -107,12 +35,33 @@ def describe(env: str | VectorFactory, settings: EnvSettings | None = None) -> E
 
     Raises `UnknownEnvironmentError` if the id is unknown, has no version or a missing one, or names a module that
     cannot be imported; `UnsupportedEnvironmentError` if a package that the environment needs is missing, if making it
-    raises, or if no agent here supports its observations or actions; and TypeError for an `env` of another type.
+    raises, if no agent here supports its observations or actions, or if those of the environment for evaluations, which
+    is made too, differ; and TypeError for an `env` of another type.
     """
     settings = DEFAULTS if settings is None else settings
+    env_id = id_of(env)
+    spec = _described(env_id, settings)
+    if not settings.evaluation_env and settings.evaluation_wrappers is None:
+        return spec
+    evaluated = _described(settings.evaluation_env or env_id, settings.for_evaluation())
+    _require_same_spaces(spec, evaluated)
+    return replace(spec, reward_threshold=evaluated.reward_threshold)
+
+
+def _require_same_spaces(spec: EnvSpec, evaluated: EnvSpec) -> None:
+    """Raise `UnsupportedEnvironmentError` if a policy of `spec` cannot play the environment for evaluations."""
+    name = spec.difference(evaluated)
+    if name is not None:
+        raise UnsupportedEnvironmentError(
+            f"{name} of {evaluated.env_id} for evaluations is {getattr(evaluated, name)}, and {getattr(spec, name)} in"
+            f" {spec.env_id}, where actors learn: change evaluation_env or evaluation_wrappers, so that both have the"
+            " same spaces"
+        )
+
+
+def _described(env_id: str, settings: EnvSettings) -> EnvSpec:
     from reverie.agents import atari
 
-    env_id = id_of(env)
     name = without_options(env_id)
     env_plugins.register_for(name)
     versioned = {known: known.rpartition("-v") for known in gymnasium.registry}

@@ -28,6 +28,7 @@ from reverie.agents.agent import Agent
 from reverie.agents.environments import EnvSpec
 from reverie.agents.observations import row_form
 from reverie.agents.policies import PolicyError, TrainedPolicy, TrainingRun
+from reverie.agents.settings import converted, words_of
 
 SUFFIX = ".safetensors"
 FORMAT = 2
@@ -183,26 +184,15 @@ def _record(path: Path, section: str, record: type[Record], values: Any) -> Reco
 
 
 def _value(path: Path, section: str, name: str, hint: Any, value: Any) -> Any:
-    if value is None and hint in (int | None, float | None):
-        return None
-    if hint in (int, int | None) and type(value) is int:
-        return value
-    if hint in (float, float | None) and type(value) in (int, float):
-        return float(value)
-    if hint in (str, bool) and type(value) is hint:
-        return value
     if dataclasses.is_dataclass(hint):
         return _record(path, f"{section}.{name}", hint, value)  # type: ignore[arg-type]
     (items, *_), is_list = get_args(hint) or (None,), isinstance(value, list)
     if dataclasses.is_dataclass(items) and is_list:
         return tuple(_record(path, f"{section}.{name}", items, one) for one in value)  # type: ignore[arg-type]
-    if hint == tuple[str, ...] and is_list and all(type(one) is str for one in value):
-        return tuple(value)
-    if hint == tuple[int, ...] and isinstance(value, list) and all(type(one) is int for one in value):
-        return tuple(value)
-    if hint == tuple[float, ...] and isinstance(value, list) and all(type(one) in (int, float) for one in value):
-        return tuple(map(float, value))
-    raise _wrong(path, section, name, value, getattr(hint, "__name__", None) if isinstance(hint, type) else str(hint))
+    try:
+        return converted(name, hint, value)
+    except TypeError as error:
+        raise _wrong(path, section, name, value, words_of(hint)) from error
 
 
 def _check_spec(path: Path, spec: EnvSpec) -> None:

@@ -12,6 +12,7 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar, get_type_hints
 
 from reverie._picklable import Picklable
@@ -68,8 +69,14 @@ def load(path: Path, config_class: type[Any]) -> Preset:
     )
 
 
-def for_environment(folder: Path, config_class: type[Any], env_id: str, path: Path | None = None) -> Preset:
-    """The preset of an environment in an agent's folder, or the one that `path` names.
+def for_environment(
+    folder: Path,
+    config_class: type[Any],
+    env_id: str,
+    path: Path | None = None,
+    environment: Mapping[str, Any] = MappingProxyType({}),
+) -> Preset:
+    """The preset of an environment in an agent's folder, or the one that `path` names, with changes of `[environment]`.
 
     An environment without one takes the agent's defaults for its kind, if the folder has them, else the settings of
     another environment of its kind. The target of another environment is never taken: it becomes Gymnasium's threshold,
@@ -78,14 +85,14 @@ def for_environment(folder: Path, config_class: type[Any], env_id: str, path: Pa
     """
     if path is not None:
         named = _named(folder, env_id, Path(path))
-        preset = load(named, config_class)
+        preset = _with_changes(load(named, config_class), environment)
         if named.name == _file(folder, env_id).name or not named.resolve().is_relative_to(folder.resolve()):
             return preset
         return _with_own_target(preset, _words(named), describe(env_id, preset.environment))
     own = _file(folder, env_id)
     if own.is_file():
-        return load(own, config_class)
-    spec = describe(env_id)
+        return _with_changes(load(own, config_class), environment)
+    spec = describe(env_id, _environment(folder, EnvSettings(), environment))
     defaults = folder / DEFAULTS / f"{kind_of(spec)}.toml"
     if defaults.is_file() and not any(_are_related(one, spec.env_id) for one in _environments(folder)):
         found = load(defaults, config_class)
@@ -94,7 +101,20 @@ def for_environment(folder: Path, config_class: type[Any], env_id: str, path: Pa
     else:
         nearest = _file(folder, _nearest_of_kind(folder, spec))
         preset = _with_own_target(load(nearest, config_class), _words(nearest), spec)
+    preset = _with_changes(preset, environment)
     return dataclasses.replace(preset, config=_with_less_replay(preset.config, spec))
+
+
+def _with_changes(preset: Preset, environment: Mapping[str, Any]) -> Preset:
+    return dataclasses.replace(preset, environment=_environment(preset.path, preset.environment, environment))
+
+
+def _environment(path: Path, settings: EnvSettings, changes: Mapping[str, Any]) -> EnvSettings:
+    """The settings with these changes, which may have classes and functions where settings have their names."""
+    try:
+        return dataclasses.replace(settings, **changes)
+    except (TypeError, ValueError) as error:
+        raise PresetError(path, f"[environment] {error}") from error
 
 
 def kind_of(spec: EnvSpec) -> str:
@@ -119,8 +139,9 @@ def _fitting(settings: EnvSettings, spec: EnvSpec) -> EnvSettings:
 
 
 def _with_own_target(preset: Preset, what: str, spec: EnvSpec) -> Preset:
-    target = spec.reward_threshold
-    aim = "it has no target and trains to its last step" if target is None else f"its target is its own, {target:g}"
+    target, other = spec.reward_threshold, spec.settings.evaluation_env
+    whose = f"that of {other}" if other else "its own"
+    aim = "it has no target and trains to its last step" if target is None else f"its target is {whose}, {target:g}"
     note = f"{spec.env_id} takes {what}; {aim}"
     return dataclasses.replace(preset, run=dataclasses.replace(preset.run, target_return=target), note=note)
 
@@ -239,13 +260,29 @@ def override(preset: Preset, settings: Sequence[str]) -> Preset:
     A name may be from `[agent]`, `[run]` or `[environment]`; one that several of them have is that of the first, as of
     an agent of another package that has a setting `network`. Raises `PresetError`.
     """
+    return _changed(preset, parsed(settings, preset.path), ", ".join(settings))
+
+
+def parsed(settings: Sequence[str], path: Path) -> dict[str, Any]:
+    """The values by name of settings in the form of `override`. Raises `PresetError`, with `path`, for another form."""
     values = {}
     for setting in settings:
         name, equals, text = (part.strip() for part in setting.partition("="))
         if not equals:
-            raise PresetError(preset.path, f"{setting!r} is not a setting; write name=value")
+            raise PresetError(path, f"{setting!r} is not a setting; write name=value")
         values[name] = _value(text)
-    return _changed(preset, values, ", ".join(settings))
+    return values
+
+
+def of_environment(settings: Mapping[str, Any], config_class: type[Any]) -> dict[str, Any]:
+    """Those of the settings, by name, that `override` would change in `[environment]`."""
+    return {name: value for name, value in settings.items() if _table_of(name, config_class) == "environment"}
+
+
+def _table_of(name: str, config_class: type[Any]) -> str | None:
+    """The table that has a setting of this name, the first one of several; None without one."""
+    classes = {"agent": config_class, "run": RunSettings, "environment": EnvSettings}
+    return next((table for table, one in classes.items() if name in get_type_hints(one)), None)
 
 
 def changed(preset: Preset, settings: Mapping[str, Any], other_names: Sequence[str] = ()) -> Preset:
@@ -264,18 +301,20 @@ def _changed(preset: Preset, settings: Mapping[str, Any], given: str, other_name
     classes = {"agent": type(preset.config), "run": RunSettings, "environment": EnvSettings}
     hints = {table: get_type_hints(settings_class) for table, settings_class in classes.items()}
     for name, value in settings.items():
-        tables = [table for table, known in hints.items() if name in known]
-        if not tables:
+        table = _table_of(name, type(preset.config))
+        if table is None:
             known = [*(one for names in hints.values() for one in names), *other_names]
             raise PresetError(preset.path, f"has no setting {name!r}{_nearest(name, known)}")
-        table = tables[0]
-        changes[table][name] = _convert(preset.path, table, name, hints[table][name], value)
+        if table != "environment":
+            value = _convert(preset.path, table, name, hints[table][name], value)
+        changes[table][name] = value
+    environment = _environment(preset.path, preset.environment, changes["environment"])
     try:
         return dataclasses.replace(
             preset,
             config=dataclasses.replace(preset.config, **changes["agent"]),
             run=dataclasses.replace(preset.run, **changes["run"]),
-            environment=dataclasses.replace(preset.environment, **changes["environment"]),
+            environment=environment,
         )
     except ValueError as error:
         raise PresetError(preset.path, f"with {given}: {error}") from error

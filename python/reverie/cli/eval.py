@@ -70,12 +70,12 @@ def evaluate(
         _check_environment(policy.spec)
     except (ValueError, OSError, ImportError) as error:
         refuse(error)
-    env_id, run = policy.spec.env_id, policy.run
+    env_id, played, run = policy.spec.env_id, policy.spec.for_evaluation().env_id, policy.run
     target = "no target" if run.target_return is None else f"target {run.target_return:g}"
     with exits.errors_reported("no result"), closing(Evaluator(policy.spec, episodes)) as evaluator:
         evaluation = evaluator.evaluate(policy, range(first_seed, first_seed + episodes))
     print(
-        f"{policy.agent.name} on {env_id} after {run.env_steps:,} environment steps: mean return"
+        f"{policy.agent.name} on {played} after {run.env_steps:,} environment steps: mean return"
         f" {evaluation.mean_return:.1f} over {episodes} greedy episodes ({min(evaluation.returns):.1f} to"
         f" {max(evaluation.returns):.1f}; {target})",
         file=stream,
@@ -113,9 +113,9 @@ def _check_environment(trained: EnvSpec) -> None:
     from reverie.agents.environments import describe
 
     here = describe(trained.env_id, trained.settings)
-    for name in ("obs_shape", "obs_dtype", "leaves", "num_actions", "action_sizes", "action_low", "action_high"):
-        if getattr(here, name) != getattr(trained, name):
-            raise ValueError(
-                f"{trained.env_id} has {name} {getattr(here, name)} here, and the policy was trained with"
-                f" {getattr(trained, name)}: install the version of the environment that it was trained in"
-            )
+    name = here.difference(trained)
+    if name is not None:
+        raise ValueError(
+            f"{trained.env_id} has {name} {getattr(here, name)} here, and the policy was trained with"
+            f" {getattr(trained, name)}: install the version of the environment that it was trained in"
+        )

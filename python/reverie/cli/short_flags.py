@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from reverie.cli.common import refuse
 
 if TYPE_CHECKING:
+    from reverie.agents.core import Preset
     from reverie.cli.train_request import TrainRequest
 
 SHORT_FLAGS = {
@@ -31,13 +33,25 @@ SHORT_FLAGS = {
 """The setting of each short flag, by the name of its parameter."""
 
 
-def changed_settings(request: TrainRequest, agent: Any, preset: Any) -> list[str]:
-    """The changed settings in the form of `presets.override`: `--set`, then the short flags that were given.
+def changed_preset(request: TrainRequest, agent: Any, path: Path | None) -> Preset:
+    """The preset of a run, that of the file `path` if there is one, with `--set` and the short flags that were given.
 
-    `preset` is the preset to change. A flag for which the agent has no setting ends the command, as does a missing
-    device.
+    A flag for which the agent has no setting ends the command, as does a missing device. Raises what
+    `Agent.load_preset` raises.
     """
-    known = {**get_type_hints(type(preset.config)), **get_type_hints(type(preset.run))}
+    from reverie.agents import presets
+
+    settings = _changed_settings(request, agent)
+    changes = presets.parsed(settings, agent.presets)
+    preset = agent.load_preset(request.env, path, presets.of_environment(changes, agent.config))
+    return presets.override(preset, settings)
+
+
+def _changed_settings(request: TrainRequest, agent: Any) -> list[str]:
+    """The changed settings in the form of `presets.override`."""
+    from reverie.agents.run_settings import RunSettings
+
+    known = {**get_type_hints(agent.config), **get_type_hints(RunSettings)}
     found = list(request.settings)
     for parameter, value in request.short_flags.items():
         setting = SHORT_FLAGS[parameter]

@@ -125,7 +125,6 @@ def _page(request: TrainRequest, requests: Sequence[TrainRequest]) -> AbstractCo
 
 def find_finished(request: TrainRequest) -> dict[str, Any] | None:
     """The result of a run that a resumed sweep or search finds finished; None if it is unfinished or not begun."""
-    from reverie.agents import presets
     from reverie.runners import checkpoints
     from reverie.runners.reports import logs
 
@@ -134,8 +133,7 @@ def find_finished(request: TrainRequest) -> dict[str, Any] | None:
     try:
         log = logs.read(request.out)
         agent = agents.find(request.agent)
-        preset = agent.load_preset(request.env, request.config or (own if own.is_file() else None))
-        run = presets.override(preset, short_flags.changed_settings(request, agent, preset)).run
+        run = short_flags.changed_preset(request, agent, request.config or (own if own.is_file() else None)).run
     except ValueError:  # no log yet, or invalid settings, which the run itself reports
         return None
     end = log.finished

@@ -107,13 +107,11 @@ def nodes(request: TrainRequest) -> list[Node] | None:
 
 def lay_out(request: TrainRequest, config: Path | None) -> tuple[Topology, Preset, Agent]:
     """The plan of the run with the preset `config`, its settings and its agent; errors end the command."""
-    from reverie.agents import presets
     from reverie.runners import plan
 
     try:
         agent = agents.find(request.agent)
-        preset = agent.load_preset(request.env, config)
-        preset = presets.override(preset, short_flags.changed_settings(request, agent, preset))
+        preset = short_flags.changed_preset(request, agent, config)
         topology = plan(
             agent,
             request.env,

@@ -45,7 +45,7 @@ def record(spec: EnvSpec, policy: Callable[[NDArray[Any]], NDArray[Any]], seed: 
     from reverie.agents.episodes import Episodes
 
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # nothing is shown: no display is needed
-    env = make_one(spec, render=True)
+    env = make_one(spec.for_evaluation(), render=True)
     episode = Episodes(policy, 1)
     writer, frames, total, over = None, 0, 0.0, False
     try:

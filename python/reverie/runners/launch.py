@@ -15,7 +15,7 @@ from reverie import _checks, agents
 from reverie.agents import presets
 from reverie.agents.agent import Agent
 from reverie.agents.core import Preset, RunSettings
-from reverie.agents.env_settings import EnvSettings
+from reverie.agents.env_settings import DEFAULTS, EnvSettings
 from reverie.agents.environments import id_of
 from reverie.agents.named_parameters import ParameterError
 from reverie.pages import Page
@@ -260,12 +260,13 @@ def _settings(
     settings: dict[str, Any],
 ) -> Preset:
     """The settings of a run: of a preset, of the run that it continues, or the agent's own, each with these changes."""
+    require_settings("environment", environment, DEFAULTS, "a run")
     if isinstance(preset, Preset):
         found = preset
     else:
         path = earlier.preset if preset is None else _checks.path("preset", preset)
-        found = agent.load_preset(id_of(env_id), path)
-    require_settings("environment", environment, found.environment, "a run")
+        changes = {} if environment is None else vars(environment)
+        found = agent.load_preset(id_of(env_id), path, {**changes, **presets.of_environment(settings, agent.config)})
     require_settings("config", config, found.config, agent.name)
     require_settings("run", run, found.run, "a run")
     found = replace(

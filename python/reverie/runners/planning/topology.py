@@ -11,7 +11,7 @@ from typing import Any, Literal
 from reverie import _checks
 from reverie.agents.agent import Agent
 from reverie.agents.core import CompilePlan, Preset, RunSettings, TableNeeds, seed_of
-from reverie.agents.env_settings import EnvSettings
+from reverie.agents.env_settings import DEFAULTS, EnvSettings
 from reverie.agents.environments import EnvSpec, describe, id_of
 from reverie.runners.planning.annealing import annealing_note
 from reverie.runners.planning.compiling import compile_plan
@@ -213,8 +213,8 @@ def plan(
         raise TypeError(f"agent is {agent!r}, and must be an Agent: reverie.agents.find gives it by name")
     seed, num_shards = _checks.integer("seed", seed), _checks.count("num_shards", num_shards, 1)
     env_id = id_of(env_id)
-    found = _preset_of(agent, env_id, preset)
-    require_settings("environment", environment, found.environment, "a run")
+    require_settings("environment", environment, DEFAULTS, "a run")
+    found = _preset_of(agent, env_id, preset, environment)
     env = describe(env_id, found.environment if environment is None else environment)
     agent.check(env)
     require_settings("config", config, found.config, agent.name)
@@ -255,10 +255,13 @@ def plan(
     return topology
 
 
-def _preset_of(agent: Agent, env_id: str, preset: Preset | Path | str | None) -> Preset:
+def _preset_of(
+    agent: Agent, env_id: str, preset: Preset | Path | str | None, environment: EnvSettings | None
+) -> Preset:
     """The agent's preset: the one that is given, which is not read again, or that of a file."""
     if not isinstance(preset, Preset):
-        return agent.load_preset(env_id, None if preset is None else _checks.path("preset", preset))
+        path = None if preset is None else _checks.path("preset", preset)
+        return agent.load_preset(env_id, path, {} if environment is None else vars(environment))
     if not isinstance(preset.config, agent.config):
         raise TypeError(
             f"preset has settings of the type {type(preset.config).__name__}, and {agent.name} takes a"

@@ -51,6 +51,9 @@ class Evaluator:
     def __init__(self, env: EnvSpec | str, num_envs: int) -> None:
         """`env` is a description (`Topology.env`, `TrainedPolicy.spec`), or the id of an environment as it is.
 
+        Of a description it makes the environment for evaluations: `EnvSettings.evaluation_env`, with the wrappers
+        `evaluation_wrappers`, if they are set.
+
         Raises TypeError for an environment: the evaluator makes its own, `num_envs` of them.
         """
         if not isinstance(env, EnvSpec | str):
@@ -58,8 +61,8 @@ class Evaluator:
                 f"env is {env!r}, and an Evaluator makes its environments itself: give the id of an environment, or the"
                 " `spec` of a policy"
             )
-        self._env = env
-        self._envs = [make_one(env) for _ in range(_checks.count("num_envs", num_envs, 1))]
+        self._env = env.for_evaluation() if isinstance(env, EnvSpec) else env
+        self._envs = [make_one(self._env) for _ in range(_checks.count("num_envs", num_envs, 1))]
 
     def evaluate(
         self,

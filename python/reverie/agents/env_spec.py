@@ -1,0 +1,106 @@
+"""`EnvSpec`: the properties of an environment that an agent needs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from reverie.agents.env_settings import DEFAULTS, EnvSettings
+from reverie.agents.observations import Leaf
+
+_SPACES = (
+    "obs_shape",
+    "obs_dtype",
+    "leaves",
+    "frame_stack",
+    "num_actions",
+    "action_sizes",
+    "action_low",
+    "action_high",
+)
+"""The properties of an `EnvSpec` that a policy depends on."""
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """The properties of an environment that an agent needs before it makes one."""
+
+    env_id: str
+    obs_shape: tuple[int, ...]
+    obs_dtype: str
+    num_actions: int | None
+    """None if the actions are not discrete; `action_space` describes them."""
+    action_space: str
+    reward_threshold: float | None
+    """The return at which Gymnasium counts the environment as solved."""
+    action_low: tuple[float, ...] = ()
+    """Bounds of continuous actions of shape `[A]`; empty for any others."""
+    action_high: tuple[float, ...] = ()
+    frame_stack: int | None = None
+    """Number of frames that observations stack along the first axis; environments return only the newest frame."""
+    reward_bound: float | None = None
+    """Rewards are clipped to `[-reward_bound, reward_bound]` for learning; returns use unclipped rewards."""
+    settings: EnvSettings = DEFAULTS
+    """How the environment is made."""
+    leaves: tuple[Leaf, ...] = ()
+    """The arrays of an observation, as `observations` names and stores them; empty for one vector, and for Atari's
+    frames."""
+    action_sizes: tuple[int, ...] = ()
+    """The number of choices for each part of an action (MultiDiscrete, MultiBinary); empty for other actions. Then
+    `num_actions` is their product."""
+
+    @property
+    def parts(self) -> tuple[Leaf, ...]:
+        """The arrays of an observation without its stack of frames: at least one."""
+        if self.leaves:
+            return self.leaves
+        stacked = self.frame_stack is not None
+        shape = self.obs_shape[1:] if stacked else self.obs_shape
+        return (Leaf((), "image" if stacked and len(shape) == 2 else "numbers", shape, self.obs_dtype),)
+
+    @property
+    def frames_per_stack(self) -> int:
+        """Frames that an observation stacks; 1 without stacks."""
+        return self.frame_stack or 1
+
+    @property
+    def num_inputs(self) -> int:
+        """Numbers in an observation."""
+        return math.prod(self.obs_shape)
+
+    @property
+    def has_images(self) -> bool:
+        """Whether observations are images."""
+        return any(leaf.kind == "image" for leaf in self.parts)
+
+    @property
+    def obs_bytes(self) -> int:
+        """Bytes of an observation."""
+        return self.num_inputs * np.dtype(self.obs_dtype).itemsize
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of a step's observations in a table, each frame stored once: an upper estimate."""
+        return 2 * self.obs_bytes if self.frame_stack is None else self.obs_bytes // self.frame_stack
+
+    @property
+    def action_size(self) -> int:
+        """Numbers in a continuous action; 0 for discrete ones."""
+        return len(self.action_low)
+
+    @property
+    def action_bytes(self) -> int:
+        """Bytes of an action in a table: float32 for every number, int64 for a discrete one."""
+        return 4 * self.action_size or 8 * max(1, len(self.action_sizes))
+
+    def for_evaluation(self) -> EnvSpec:
+        """The description of the environments that evaluators make, whose spaces are the same."""
+        return replace(
+            self, env_id=self.settings.evaluation_env or self.env_id, settings=self.settings.for_evaluation()
+        )
+
+    def difference(self, other: EnvSpec) -> str | None:
+        """The name of the first property of observations or actions that differs, or None if a policy fits both."""
+        return next((name for name in _SPACES if getattr(self, name) != getattr(other, name)), None)
