@@ -139,7 +139,9 @@ def test_an_invalid_session_timeout_is_refused_by_name(uniform):
         reverie.Server([uniform()], session_timeout=-1.0)
 
 
-def test_draws_of_a_killed_client_return_though_a_child_that_it_forked_lives_on(own_host, connect, fifo, until):
+def test_draws_of_a_killed_client_return_though_a_child_that_it_forked_lives_on(
+    network, own_host, connect, fifo, until
+):
     with own_host.serve([fifo()], session_timeout=0.05) as address:
         client = connect(address, transport="grpc")
         client.insert_batch("t", np.arange(3))
@@ -147,7 +149,7 @@ def test_draws_of_a_killed_client_return_though_a_child_that_it_forked_lives_on(
         dead = os.fork()
         if dead == 0:
             with contextlib.suppress(BaseException):
-                mine = reverie.Client(address, transport="shared-memory")
+                mine = reverie.Client(address, transport=network)
                 waiting = threading.Thread(target=lambda: mine.sample_batch("t", 100), daemon=True)
                 waiting.start()
                 until(lambda: mine.why("t").num_leased == 3)

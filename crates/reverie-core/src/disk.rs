@@ -1,6 +1,7 @@
 //! The file operations that checkpoints, journals and chunks on the disk need, and the machine's own file system.
 
 use crate::error::{Error, Result};
+use crate::inherited::Listed;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -116,9 +117,11 @@ impl Disk for Folder {
 
 /// A lock on a file, until it is dropped.
 ///
-/// A forked child has a descriptor of the same open file: to close ours does not end the lock. For the same reason the
-/// child must not end it.
+/// A forked child has a descriptor of the same open file until it closes it: to close ours does not end the lock. For the
+/// same reason the child must not end it.
 struct FileLock {
+    /// Before the file, which is closed after it.
+    _listed: Listed,
     file: File,
     process: u32,
 }
@@ -127,7 +130,7 @@ impl FileLock {
     /// `None` if another holder has it.
     fn take(file: File) -> io::Result<Option<Self>> {
         match file.try_lock() {
-            Ok(()) => Ok(Some(Self { file, process: std::process::id() })),
+            Ok(()) => Ok(Some(Self { _listed: Listed::of(&file), file, process: std::process::id() })),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(error),
         }

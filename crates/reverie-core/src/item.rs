@@ -333,6 +333,11 @@ impl Item {
         };
         one.into_iter().chain(many.iter().flat_map(|part| part.chunks.iter()))
     }
+
+    /// The bytes of the chunks that the item keeps alive.
+    pub fn size_bytes(&self) -> u64 {
+        self.chunks().map(|chunk| chunk.size_bytes()).sum()
+    }
 }
 
 #[cfg(test)]

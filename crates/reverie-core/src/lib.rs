@@ -16,6 +16,8 @@
 pub mod clock;
 mod key;
 pub mod error;
+#[allow(unsafe_code)]
+pub mod inherited;
 mod disk;
 pub mod spec;
 mod prefetch;

@@ -24,6 +24,10 @@ mod uninit;
 #[allow(unsafe_code)]
 mod mapping;
 
+// Streams of bytes.
+mod write_through;
+mod own_stream;
+
 // Messages, and the transfer of items.
 pub mod convert;
 pub mod items;

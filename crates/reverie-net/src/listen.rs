@@ -3,9 +3,11 @@
 use crate::grpc::server::Front;
 use crate::local::Listener;
 use crate::open_files::{Room, make_room};
+use crate::own_stream::OwnStream;
 use crate::server::spans::Spans;
 use crate::server::{Limits, Options, Shared};
 use crate::token;
+use reverie_core::inherited::Listed;
 use reverie_core::table::Tables;
 use reverie_core::{Error, Result};
 use std::net::SocketAddr;
@@ -182,18 +184,20 @@ pub(crate) fn check_safe(address: SocketAddr, token: Option<&str>, has_tls: bool
     Ok(())
 }
 
-/// A listening socket that frees its port when it is dropped.
+/// A listening socket that frees its port when it is dropped, and when this process ends.
 ///
-/// A forked child has a descriptor of the same socket: to close ours does not end the listening. For the same reason
-/// the child must not end it.
+/// A forked child has a descriptor of the same socket until it closes it: to close ours does not end the listening. For
+/// the same reason the child must not end it.
 pub(crate) struct Listening {
+    /// Before the socket, which is closed after it.
+    _listed: Listed,
     pub(crate) socket: TcpListener,
     process: u32,
 }
 
 impl Listening {
     pub(crate) fn of(socket: TcpListener) -> Self {
-        Self { socket, process: std::process::id() }
+        Self { _listed: Listed::of(&socket), socket, process: std::process::id() }
     }
 }
 
@@ -207,12 +211,12 @@ impl Drop for Listening {
 }
 
 /// The connections of a listener, each with its peer's name.
-fn incoming(listener: Listening) -> impl futures_util::Stream<Item = std::io::Result<(tokio::net::TcpStream, String)>> {
+fn incoming(listener: Listening) -> impl futures_util::Stream<Item = std::io::Result<(OwnStream, String)>> {
     futures_util::stream::unfold(listener, |listener| async {
         let accepted = listener.socket.accept().await.map(|(stream, peer)| {
             // Fails only if the connection is lost already, which reading will report.
             let _ = stream.set_nodelay(true);
-            (stream, peer.to_string())
+            (OwnStream::new(stream), peer.to_string())
         });
         Some((accepted, listener))
     })

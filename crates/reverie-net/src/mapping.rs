@@ -1,5 +1,4 @@
-//! Memory shared by two processes, the registration of a socket's descriptor, and the end of an inherited one: `unsafe`, and
-//! of Linux alone.
+//! Memory shared by two processes, and the registration of a socket's descriptor: `unsafe`, and of Linux alone.
 //!
 //! A mapping is made from a memfd that can neither shrink nor grow (both ends check the seals), so that touching it
 //! never faults, whatever the peer does. The peer may still change the bytes at any moment. So nothing here returns a
@@ -12,7 +11,7 @@ use reverie_core::{Error, Result};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::ptr::NonNull;
 use tokio::io::unix::AsyncFd;
@@ -137,12 +136,6 @@ impl Mapping {
         // SAFETY: the range is this mapping; its bytes may change at any time in any case.
         let _ = unsafe { madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxRemove) };
     }
-}
-
-/// Closes a descriptor that a forked child has inherited, and that no object of the child owns.
-pub(crate) fn close(inherited: RawFd) {
-    // SAFETY: open since the fork, and the objects that own it belong to the parent: the child never drops them.
-    unsafe { rustix::io::close(inherited) }
 }
 
 /// A socket that tasks can wait for. Needs a tokio runtime.

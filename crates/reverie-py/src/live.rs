@@ -11,7 +11,7 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 #[pyfunction]
 fn _after_fork() {
     FORKS.fetch_add(1, Ordering::Relaxed);
-    reverie_net::local::close_inherited();
+    reverie_core::inherited::close_inherited();
 }
 
 /// An engine object behind a Python handle, usable only in the process that created it.

@@ -2,7 +2,7 @@
 
 use super::support::disk::FakeDisk;
 use super::support::saving::{KEEP, NOW, busy, contents, draw, insert, restore, save, store, write_steps};
-use super::support::{Rows, f64_of, options, queue, tables};
+use super::support::{Rows, bounded_tables, f64_of, options, queue, row_of, tables};
 use reverie_core::append::next_episode;
 use reverie_core::checkpoint::{Difference, Store, load, verify};
 use reverie_core::chunk::Compression;
@@ -53,6 +53,22 @@ fn a_table_restored_as_a_queue_awaits_one_draw_of_each_item_that_it_holds() {
         assert_eq!(draw(&after, "t", 4).len(), 4);
         assert!(ticket.is_done() && table.insert(rows.inserts(&[21.0, 22.0, 23.0])).unwrap().is_done());
     }
+}
+
+#[test]
+fn a_restored_item_counts_as_the_largest_of_its_table_at_the_servers_limit() {
+    let all = vec![options("a", 1), options("b", 5)];
+    let (before, _) = tables(all.clone());
+    assert!(before.get("a").unwrap().insert(row_of(&before, 90_000)).unwrap().is_done());
+    let disk = FakeDisk::default();
+    let saved = save(&store(&disk, KEEP), &before);
+    let (after, _) = bounded_tables(all, Some(100_000));
+    load(&disk, &saved.path, after.bytes().0).unwrap().restore(&after, NOW).unwrap();
+    let full = after.get("b").unwrap();
+    for bytes in [10, 9_000] {
+        (0..5).for_each(|_| assert!(full.insert(row_of(&after, bytes)).unwrap().is_done()));
+    }
+    assert!(after.bytes().0.table_bytes() > 130_000);
 }
 
 #[test]

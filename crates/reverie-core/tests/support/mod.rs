@@ -97,6 +97,15 @@ impl Rows {
     }
 }
 
+/// Inserts of one row of so many bytes, in a chunk of its own.
+pub fn row_of(tables: &Arc<Tables>, bytes: usize) -> Inserts {
+    let sink: Arc<dyn Sink> = tables.clone();
+    let mut rows = RowWriter::new(sink, Compression::None, false);
+    let content = vec![7_u8; bytes];
+    let items = rows.append(&leaf(DType::UInt8, &[bytes]), &[Cells { itemsize: 1, bytes: &content }], 1).unwrap();
+    items.into_iter().map(|item| (item, Priority::Value(1.0))).collect()
+}
+
 /// The bytes of one cell of an item's column.
 pub fn cell(item: &Item, column: usize, index: usize) -> Vec<u8> {
     let pattern = &item.pattern.columns[column];

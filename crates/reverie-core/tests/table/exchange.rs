@@ -1,29 +1,18 @@
 //! Tables that evict an item for each insert, at their server's limit of bytes.
 
-use super::support::{bounded_tables, leaf, options, queue};
-use reverie_core::append::{Cells, RowWriter, Sink};
-use reverie_core::chunk::Compression;
+use super::support::{bounded_tables, options, queue, row_of};
 use reverie_core::error::Error;
+use reverie_core::item::Key;
 use reverie_core::sample::SampleRequest;
-use reverie_core::spec::DType;
-use reverie_core::table::{Change, Inserts, Lessee, Priority, Tables};
+use reverie_core::table::{Change, Lessee, Tables};
 use std::sync::Arc;
 
 const LIMIT: u64 = 100_000;
 /// Bytes of an item; a chunk has a little for its header more.
 const ITEM: usize = 9_000;
 
-/// Inserts of one row of so many bytes.
-fn row(tables: &Arc<Tables>, bytes: usize) -> Inserts {
-    let sink: Arc<dyn Sink> = tables.clone();
-    let mut rows = RowWriter::new(sink, Compression::None, false);
-    let content = vec![7_u8; bytes];
-    let items = rows.append(&leaf(DType::UInt8, &[bytes]), &[Cells { itemsize: 1, bytes: &content }], 1).unwrap();
-    items.into_iter().map(|item| (item, Priority::Value(1.0))).collect()
-}
-
 fn insert(tables: &Arc<Tables>, table: &str, bytes: usize) -> Result<(), Error> {
-    let mut ticket = tables.get(table).unwrap().insert(row(tables, bytes))?;
+    let mut ticket = tables.get(table).unwrap().insert(row_of(tables, bytes))?;
     ticket.poll().expect("it is done or refused at once").map(|_| ())
 }
 
@@ -66,12 +55,51 @@ fn a_table_goes_on_at_its_size_when_another_has_exceeded_the_limit() {
     assert!(held(&tables) < LIMIT + 5 * ITEM as u64, "two items each: {}", held(&tables));
 }
 
+/// A large item, which then leaves its table in one of these ways.
+#[derive(Clone, Copy, Debug)]
+enum Leaves {
+    Evicted,
+    Reset,
+    Deleted,
+    Stays,
+}
+
+/// The bytes at which three full tables stop to grow, after one of them had a large item.
+fn held_at_the_end(leaves: Leaves) -> u64 {
+    let (tables, _) = bounded_tables(["a", "b", "c"].map(|name| options(name, 5)).to_vec(), Some(LIMIT));
+    insert(&tables, "a", 90_000).unwrap();
+    let a = tables.get("a").unwrap();
+    match leaves {
+        Leaves::Evicted => (0..5).for_each(|_| insert(&tables, "a", 10).unwrap()),
+        Leaves::Reset => drop(a.reset()),
+        Leaves::Deleted => {
+            let keys: Vec<i64> = a.cut().iter().map(|(slot, of, _)| Key::new(0, of.generation, slot).get()).collect();
+            a.delete(&keys).unwrap();
+        }
+        Leaves::Stays => a.configure(Change { max_size: Some(1), ..Change::default() }).unwrap(),
+    }
+    let grown: &[&str] = if matches!(leaves, Leaves::Stays) { &["b", "c"] } else { &["a", "b", "c"] };
+    grown.iter().for_each(|table| (0..5).for_each(|_| insert(&tables, table, 10).unwrap()));
+    let refused = (1..200).find_map(|n| grown.iter().find_map(|table| insert(&tables, table, n * 1_000).err()));
+    assert!(matches!(refused, Some(Error::ResourceExhausted { .. })));
+    held(&tables)
+}
+
+#[test]
+fn a_large_item_that_has_left_its_table_does_not_loosen_the_limit() {
+    for leaves in [Leaves::Evicted, Leaves::Reset, Leaves::Deleted] {
+        let held = held_at_the_end(leaves);
+        assert!((LIMIT..LIMIT + 4 * ITEM as u64).contains(&held), "{leaves:?}: {held}");
+    }
+    assert!(held_at_the_end(Leaves::Stays) > LIMIT + 60_000, "one that is there does");
+}
+
 #[test]
 fn a_full_table_whose_items_keep_their_chunks_in_another_table_does_not_grow_it() {
     let (tables, _) = bounded_tables(vec![options("ring", 1), options("all", 1_000)], Some(LIMIT));
     let (ring, all) = (tables.get("ring").unwrap(), tables.get("all").unwrap());
     let refused = (0..100).find_map(|_| {
-        let both = row(&tables, ITEM);
+        let both = row_of(&tables, ITEM);
         ring.insert(both.clone()).err().or_else(|| all.insert(both).err())
     });
     assert!(refused.is_some() && held(&tables) < LIMIT + 2 * ITEM as u64, "{}", held(&tables));

@@ -1,6 +1,6 @@
 //! A connection whose first byte was read, to detect the peer's protocol.
 
-use super::write_through::write_through;
+use crate::write_through::write_through;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -3,8 +3,9 @@
 use super::begun::ALERT;
 use super::metered::Metered;
 use super::refusal::refusal;
-use super::write_through::write_through;
+use crate::own_stream::OwnStream;
 use crate::transport::Traffic;
+use crate::write_through::write_through;
 use reverie_core::Error;
 use std::future::Future;
 use std::io;
@@ -37,7 +38,7 @@ impl Connect for Tcp {
         Box::pin(async move {
             let stream = TcpStream::connect(address).await?;
             stream.set_nodelay(true)?;
-            Ok(Box::new(stream) as Box<dyn Stream>)
+            Ok(Box::new(OwnStream::new(stream)) as Box<dyn Stream>)
         })
     }
 }

@@ -8,7 +8,6 @@ mod frames;
 mod given;
 mod large;
 mod metered;
-mod write_through;
 
 // The client's end.
 pub mod client;

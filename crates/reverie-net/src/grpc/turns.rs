@@ -5,7 +5,7 @@
 //! touching fresh pages takes longer than the copy.
 
 use super::connector::Stream;
-use super::write_through::write_through;
+use crate::write_through::write_through;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -7,6 +7,7 @@ use super::watched::Watched;
 use crate::grpc::accept::acceptor;
 use crate::listen::{self, Listening, check_safe};
 use crate::log_limit::LogLimit;
+use crate::own_stream::OwnStream;
 use crate::server::Tls;
 use axum::Router;
 use hyper::body::Incoming;
@@ -150,7 +151,7 @@ async fn connection(stream: TcpStream, router: Router, tls: Option<TlsAcceptor>)
     // These fail only if the connection is lost already, which reading will report.
     let _ = stream.set_nodelay(true);
     let _ = rustix::net::sockopt::set_socket_send_buffer_size(&stream, SYSTEM_BYTES);
-    let io = Stalling::new(stream, PATIENCE);
+    let io = Stalling::new(OwnStream::new(stream), PATIENCE);
     match tls {
         None => http(io, router).await,
         Some(tls) => match timeout(IDLE, tls.accept(io)).await {

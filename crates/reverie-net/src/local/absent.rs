@@ -27,9 +27,6 @@ pub async fn connect(_path: &str, _traffic: &Arc<Traffic>) -> Result<(LocalOutle
     Err(absent())
 }
 
-/// Closes nothing: there are no sockets of this transport.
-pub fn close_inherited() {}
-
 /// Cannot be called.
 pub async fn serve(listener: Listener, _shared: Arc<Shared>) {
     match listener.0 {}

@@ -1,6 +1,5 @@
 //! The client's end: both halves of a connection over the Unix socket.
 
-use super::inherited::Listed;
 use super::mapped::{Freed, Slots};
 use super::ring::{self, Placed};
 use super::socket::{Descriptors, Reader, Writer, split};
@@ -14,7 +13,6 @@ use crate::transport::client::{Arrived, Inlet, Outlet};
 use bytes::Bytes;
 use reverie_core::{Error, Result};
 use std::future::poll_fn;
-use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
@@ -70,22 +68,13 @@ pub async fn connect(path: &str, traffic: &Arc<Traffic>) -> Result<(LocalOutlet,
     let unavailable = |why: String| Error::Unavailable(format!("the server's socket {path}: {why}"));
     let stream = tokio::net::UnixStream::connect(path).await.map_err(|error| unavailable(error.to_string()))?;
     trusted(&stream).map_err(unavailable)?;
-    let socket = stream.as_raw_fd();
     let halves = stream.into_std().and_then(|stream| split(stream, Descriptors::Welcome));
     let (reader, writer) = halves.map_err(|error| unavailable(error.to_string()))?;
-    let listed = Listed::new(socket);
     traffic.without_insert_slot.store(false, Ordering::Relaxed);
     traffic.without_batch_slot.store(false, Ordering::Relaxed);
     let (shared, freed) = (Arc::<Shared>::default(), Arc::<Freed>::default());
     let slots = Slots::new(Arc::clone(&freed));
-    let inlet = LocalInlet {
-        _listed: listed,
-        reader,
-        slots,
-        shared: Arc::clone(&shared),
-        counted: 0,
-        traffic: Arc::clone(traffic),
-    };
+    let inlet = LocalInlet { reader, slots, shared: Arc::clone(&shared), counted: 0, traffic: Arc::clone(traffic) };
     let outlet = LocalOutlet {
         writer,
         shared,
@@ -252,7 +241,6 @@ impl Outlet for LocalOutlet {
 /// The receiving half.
 #[derive(Debug)]
 pub struct LocalInlet {
-    _listed: Listed,
     reader: Reader,
     slots: Slots,
     shared: Arc<Shared>,

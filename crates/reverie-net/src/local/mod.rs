@@ -6,7 +6,6 @@
 
 mod client;
 mod directory;
-mod inherited;
 mod mapped;
 mod ring;
 mod server;
@@ -16,7 +15,6 @@ mod socket;
 mod tests;
 
 pub use client::{LocalInlet, LocalOutlet, connect};
-pub use inherited::close_inherited;
 pub use server::{Listener, LocalWay, serve};
 
 /// The peer's process id if it runs as our user or as root; otherwise the reason why it is not trusted.

@@ -14,6 +14,7 @@ use crate::server::{Limits, Shared, Transport};
 use crate::transport::ByteCounts;
 use crate::transport::server::{Lent, Way};
 use bytes::Bytes;
+use reverie_core::inherited::Listed;
 use reverie_core::{Error, Result};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -36,6 +37,8 @@ const BREATH: Duration = Duration::from_millis(20);
 
 /// The listening socket. Its file is removed when it is dropped.
 pub struct Listener {
+    /// Before the socket, which is closed after it.
+    _listed: Listed,
     socket: UnixListener,
     place: Place,
     limits: Limits,
@@ -59,7 +62,15 @@ impl Listener {
         socket.set_nonblocking(true).map_err(failed)?;
         let socket = UnixListener::from_std(socket).map_err(failed)?;
         let budget = Budget::new(limits.total_batch_bytes);
-        Ok(Self { socket, place, limits: *limits, budget, failures: LogLimit::default(), shortages: Arc::default() })
+        Ok(Self {
+            _listed: Listed::of(&socket),
+            socket,
+            place,
+            limits: *limits,
+            budget,
+            failures: LogLimit::default(),
+            shortages: Arc::default(),
+        })
     }
 
     /// The socket's path.

@@ -7,6 +7,7 @@ use crate::mapping::watch;
 use crate::proto::MAX_MESSAGE_BYTES;
 use bytes::{Buf, BytesMut};
 use prost::Message;
+use reverie_core::inherited::Listed;
 use reverie_core::{Error, Result};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -36,8 +37,11 @@ const LONG_AT_FIRST: usize = 256 << 10;
 /// The two directions of a connection, for separate tasks. Needs a tokio runtime.
 pub(crate) fn split(stream: UnixStream, descriptors: Descriptors) -> io::Result<(Reader, Writer)> {
     stream.set_nonblocking(true)?;
-    let stream = Arc::new(watch(stream)?);
+    let stream = watch(stream)?;
+    let listed = Arc::new(Listed::of(&stream));
+    let stream = Arc::new(stream);
     let reader = Reader {
+        _listed: Arc::clone(&listed),
         stream: Arc::clone(&stream),
         buffer: vec![0; BUFFER_BYTES].into_boxed_slice(),
         ready: 0..0,
@@ -47,7 +51,10 @@ pub(crate) fn split(stream: UnixStream, descriptors: Descriptors) -> io::Result<
         longest: MAX_MESSAGE_BYTES,
         received: 0,
     };
-    Ok((reader, Writer { stream, out: BytesMut::new(), descriptors: VecDeque::new(), queued: 0, sent: 0 }))
+    Ok((
+        reader,
+        Writer { _listed: listed, stream, out: BytesMut::new(), descriptors: VecDeque::new(), queued: 0, sent: 0 },
+    ))
 }
 
 /// Whether the peer may send descriptors.
@@ -62,6 +69,8 @@ pub(crate) enum Descriptors {
 /// The receiving direction.
 #[derive(Debug)]
 pub(crate) struct Reader {
+    /// Before the stream, whose descriptor is closed after it.
+    _listed: Arc<Listed>,
     stream: Arc<AsyncFd<UnixStream>>,
     buffer: Box<[u8]>,
     /// Bytes of the buffer that were received and not decoded yet.
@@ -212,6 +221,8 @@ fn receive(
 /// The sending direction. Messages are queued and sent together.
 #[derive(Debug)]
 pub(crate) struct Writer {
+    /// Before the stream, whose descriptor is closed after it.
+    _listed: Arc<Listed>,
     stream: Arc<AsyncFd<UnixStream>>,
     out: BytesMut,
     /// Descriptors, each with the position in the stream at or before which it must be sent.

@@ -1,4 +1,4 @@
-//! The largest priority, if no selector tracks it: a tree of maxima over the slots.
+//! The largest number of the present items, such as their priority: a tree of maxima over the slots.
 //!
 //! Neither a change nor a look-up ever visits all items.
 

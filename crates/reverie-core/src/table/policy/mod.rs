@@ -7,6 +7,7 @@ pub(super) mod emptied;
 pub(super) mod extensions;
 pub(super) mod forgotten;
 mod largest;
+mod largest_item;
 mod layout;
 mod leases;
 pub mod limiter;

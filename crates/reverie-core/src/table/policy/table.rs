@@ -13,6 +13,7 @@ mod windows;
 
 use super::emptied::{Dropped, Emptied};
 use super::largest::Largest;
+use super::largest_item::LargestItem;
 use super::layout::Layout;
 use super::leases::Leases;
 use super::lineage::Lineage;
@@ -50,6 +51,8 @@ pub struct Table {
     remover: AnySelector,
     /// The largest priority, if no selector tracks it.
     largest: Option<Largest>,
+    /// If the table shares a budget of bytes with others.
+    largest_item: Option<LargestItem>,
     lineage: Lineage,
     /// Draws that may be returned.
     leases: Leases,
@@ -90,6 +93,7 @@ impl Table {
             sampler: AnySelector::new(&options.sampler, options.sampler_seed),
             remover: AnySelector::new(&options.remover, options.remover_seed),
             largest: (!options.knows_largest()).then(Largest::default),
+            largest_item: None,
             lineage: Lineage::default(),
             leases: Leases::default(),
             spares: false,
@@ -196,7 +200,7 @@ impl Table {
             self.accepted = Some(item.pattern.clone());
         }
         if let Some(budget) = self.options.max_bytes {
-            let needed = item.chunks().map(|chunk| chunk.size_bytes()).sum();
+            let needed = item.size_bytes();
             if needed > budget {
                 return Err(Error::ResourceExhausted {
                     what: format!("an item of table '{}'", self.options.name),
@@ -275,6 +279,7 @@ impl Table {
         self.sampler.insert(slot, priority);
         self.remover.insert(slot, priority);
         self.note_priority(slot, priority);
+        self.note_bytes(slot);
         self.lineage.insert(slot, stream);
         self.counters.inserts += 1;
         let key = self.slots.key(slot);
@@ -336,6 +341,9 @@ impl Table {
         if let Some(largest) = &mut self.largest {
             largest.remove(slot);
         }
+        if let Some(largest) = &mut self.largest_item {
+            largest.remove(slot);
+        }
         self.counters.deletes += 1;
     }
 
@@ -368,6 +376,7 @@ impl Table {
         self.remover.clear();
         self.episodes.clear();
         self.largest = self.largest.is_some().then(Largest::default);
+        self.largest_item.iter_mut().for_each(LargestItem::clear);
         self.lineage.clear();
         self.counters = Counters::default();
         self.stats = Stats::default();

@@ -40,14 +40,21 @@ pub(super) struct Budget {
     tables: OnceLock<Vec<Weak<dyn Holder>>>,
     /// An insert waited for bytes at the last check: each change of a table checks again.
     starving: AtomicBool,
-    /// The bytes of the largest item that was looked at.
-    largest: AtomicU64,
+    /// The bytes of each table's largest item, if several tables share `max_bytes`.
+    largest: Vec<Arc<AtomicU64>>,
 }
 
 impl Budget {
-    /// A budget without tables.
-    pub(super) fn new(meter: Arc<Meter>, max_bytes: Option<u64>) -> Self {
-        Self { meter, max_bytes, tables: OnceLock::new(), starving: false.into(), largest: 0.into() }
+    /// A budget for so many tables, which [`Budget::hold`] sets.
+    pub(super) fn new(meter: Arc<Meter>, max_bytes: Option<u64>, tables: usize) -> Self {
+        let shared = max_bytes.is_some() && tables > 1;
+        let largest = (0..if shared { tables } else { 0 }).map(|_| Arc::default()).collect();
+        Self { meter, max_bytes, tables: OnceLock::new(), starving: false.into(), largest }
+    }
+
+    /// Where the table of this number publishes the bytes of its largest item; `None` if no other table needs them.
+    pub(super) fn largest_item(&self, table: usize) -> Option<Arc<AtomicU64>> {
+        self.largest.get(table).map(Arc::clone)
     }
 
     /// Sets the tables that share the budget; called once, before they are used.
@@ -62,24 +69,25 @@ impl Budget {
     /// so that it would make no room there.
     pub(super) fn blocks(&self, table: &Table, item: Option<&Item>) -> Option<Starved> {
         let new = item.map_or(New::SMALLEST, |item| New::of(std::iter::once(item)));
-        if new.most > self.largest.load(Ordering::Relaxed) {
-            self.largest.fetch_max(new.most, Ordering::Relaxed);
-        }
         let least = || item.map_or(1, |item| Least::of(std::iter::once(item)).sum());
         let total = self.over(Limit::Total, new.bytes, || 0).filter(|_| !self.makes_room(table, 1, new.most));
         total.or_else(|| self.over(Limit::Memory, new.memory, least))
     }
 
     /// True if this many inserts, with this many bytes of chunks, evict items, and the tables exceed `max_bytes` by no more
-    /// than the largest item for each other table.
+    /// than an item for each other table: its largest one, or these.
     ///
     /// The bytes that an eviction frees are unknown before it: the item may be smaller, or another table may hold its chunks. Other
     /// tables may be about to evict for what they took in.
     pub(super) fn makes_room(&self, table: &Table, items: u64, bytes: u64) -> bool {
-        let others = self.tables.get().map_or(0, |tables| tables.len() as u64 - 1);
-        let largest = self.largest.load(Ordering::Relaxed).max(bytes);
-        let within = |most: u64| self.meter.table_bytes() <= most.saturating_add(others.saturating_mul(largest));
+        let within = |most: u64| self.meter.table_bytes() <= most.saturating_add(self.of_others(table, bytes));
         table.makes_room_for(items, bytes) && self.max_bytes.is_none_or(within)
+    }
+
+    /// The sum of the largest items of the other tables, each at least this many bytes.
+    fn of_others(&self, table: &Table, least: u64) -> u64 {
+        let others = self.largest.iter().filter(|largest| !table.publishes_to(largest));
+        others.map(|largest| largest.load(Ordering::Relaxed).max(least)).fold(0, u64::saturating_add)
     }
 
     fn starved(&self, new: &New, least: impl FnOnce() -> u64) -> Option<Starved> {

@@ -98,7 +98,7 @@ impl Tables {
         if let Some((options, disk)) = tier {
             meter.set_tier(options, disk)?;
         }
-        let budget = has_budget.then(|| Arc::new(Budget::new(Arc::clone(&meter), max_bytes)));
+        let budget = has_budget.then(|| Arc::new(Budget::new(Arc::clone(&meter), max_bytes, options.len())));
         let mut seeds = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut tables: Vec<Arc<SharedTable>> = Vec::with_capacity(options.len());
         let extensions: Vec<_> = options.iter().map(|of| (of.name.clone(), of.extensions.clone())).collect();
@@ -106,7 +106,11 @@ impl Tables {
             if tables.iter().any(|table| table.name() == options.name) {
                 return Err(Error::InvalidArgument(format!("two tables have the name '{}'", options.name)));
             }
-            tables.push(SharedTable::with_budget(options, Arc::clone(clock), seeds.next_u64(), budget.clone())?);
+            let table = SharedTable::with_budget(options, Arc::clone(clock), seeds.next_u64(), budget.clone())?;
+            if let Some(published) = budget.as_ref().and_then(|budget| budget.largest_item(tables.len())) {
+                lock(&table.state).table.publish_largest_item(published);
+            }
+            tables.push(table);
         }
         let all: Vec<_> = tables.iter().map(|table| (table.name(), table.signature())).collect();
         extensions::check(&all, &extensions)?;

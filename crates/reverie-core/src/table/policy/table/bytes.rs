@@ -5,6 +5,9 @@
 
 use super::Table;
 use crate::item::Item;
+use crate::table::policy::largest_item::LargestItem;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 impl Table {
     #[inline(always)]
@@ -16,6 +19,23 @@ impl Table {
             self.stats.single_steps += 1;
         } else {
             self.hold_episodes(item);
+        }
+    }
+
+    /// Writes the bytes of the largest present item to `published` from now on. Called before the first item comes in.
+    pub fn publish_largest_item(&mut self, published: Arc<AtomicU64>) {
+        self.largest_item = Some(LargestItem::new(published));
+    }
+
+    /// True if the bytes of its largest item are published there.
+    pub fn publishes_to(&self, published: &Arc<AtomicU64>) -> bool {
+        self.largest_item.as_ref().is_some_and(|largest| largest.publishes_to(published))
+    }
+
+    #[inline]
+    pub(super) fn note_bytes(&mut self, slot: u32) {
+        if let (Some(largest), Some(item)) = (&mut self.largest_item, &self.slots.slot(slot).item) {
+            largest.set(slot, item);
         }
     }
 

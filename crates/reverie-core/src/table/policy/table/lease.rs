@@ -177,6 +177,7 @@ impl Table {
         self.stats.forget_left(times);
         self.counters.deletes -= 1;
         self.note_priority(slot, priority);
+        self.note_bytes(slot);
         let slots = &self.slots;
         let age = |slot: u32| slots.age(slot).inserted;
         self.sampler.put_back(slot, priority, sampled, &age);

@@ -121,6 +121,7 @@ impl Table {
         self.slots.restore(incarnation as u32, rows);
         ages.sort_unstable_by_key(|(inserted, ..)| *inserted);
         for (_, _, slot, _) in &ages {
+            self.note_bytes(*slot);
             self.lineage.insert(*slot, self.slots.slot(*slot).item.as_ref().map_or(0, |item| item.stream));
         }
         // A heap's ties follow the order of updates, everything else that of insertions.

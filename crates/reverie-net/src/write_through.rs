@@ -40,4 +40,4 @@ macro_rules! write_through {
         }
     };
 }
-pub(super) use write_through;
+pub(crate) use write_through;
