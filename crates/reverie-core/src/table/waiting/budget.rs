@@ -40,21 +40,28 @@ pub(super) struct Budget {
     tables: OnceLock<Vec<Weak<dyn Holder>>>,
     /// An insert waited for bytes at the last check: each change of a table checks again.
     starving: AtomicBool,
-    /// The bytes of each table's largest item, if several tables share `max_bytes`.
-    largest: Vec<Arc<AtomicU64>>,
+    /// The bytes of each table's largest item after its last decision, if several tables share `max_bytes`.
+    largest: Vec<AtomicU64>,
 }
 
 impl Budget {
     /// A budget for so many tables, which [`Budget::hold`] sets.
     pub(super) fn new(meter: Arc<Meter>, max_bytes: Option<u64>, tables: usize) -> Self {
         let shared = max_bytes.is_some() && tables > 1;
-        let largest = (0..if shared { tables } else { 0 }).map(|_| Arc::default()).collect();
+        let largest = (0..if shared { tables } else { 0 }).map(|_| AtomicU64::new(0)).collect();
         Self { meter, max_bytes, tables: OnceLock::new(), starving: false.into(), largest }
     }
 
-    /// Where the table of this number publishes the bytes of its largest item; `None` if no other table needs them.
-    pub(super) fn largest_item(&self, table: usize) -> Option<Arc<AtomicU64>> {
-        self.largest.get(table).map(Arc::clone)
+    /// True if tables keep their largest items for it.
+    pub(super) fn needs_largest_items(&self) -> bool {
+        !self.largest.is_empty()
+    }
+
+    /// Notes the table's largest item, for the others. Called under the table's lock.
+    pub(super) fn note_largest_item(&self, table: &Table) {
+        if let Some(number) = table.number_in_budget() {
+            self.largest[number].store(table.largest_item(), Ordering::Relaxed);
+        }
     }
 
     /// Sets the tables that share the budget; called once, before they are used.
@@ -86,8 +93,9 @@ impl Budget {
 
     /// The sum of the largest items of the other tables, each at least this many bytes.
     fn of_others(&self, table: &Table, least: u64) -> u64 {
-        let others = self.largest.iter().filter(|largest| !table.publishes_to(largest));
-        others.map(|largest| largest.load(Ordering::Relaxed).max(least)).fold(0, u64::saturating_add)
+        let own = table.number_in_budget();
+        let others = self.largest.iter().enumerate().filter(|(number, _)| Some(*number) != own);
+        others.map(|(_, largest)| largest.load(Ordering::Relaxed).max(least)).fold(0, u64::saturating_add)
     }
 
     fn starved(&self, new: &New, least: impl FnOnce() -> u64) -> Option<Starved> {

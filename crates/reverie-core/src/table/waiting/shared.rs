@@ -152,6 +152,7 @@ impl SharedTable {
             (after.items, after.emptied) = state.table.take_dropped();
         }
         let mut starves = budget.is_some() && state.waits_for_bytes();
+        budget.iter().for_each(|budget| budget.note_largest_item(&state.table));
         let first = state.table.take_first_draws();
         drop((deciding, state));
         if !first.is_empty() {

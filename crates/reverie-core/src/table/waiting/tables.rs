@@ -107,8 +107,8 @@ impl Tables {
                 return Err(Error::InvalidArgument(format!("two tables have the name '{}'", options.name)));
             }
             let table = SharedTable::with_budget(options, Arc::clone(clock), seeds.next_u64(), budget.clone())?;
-            if let Some(published) = budget.as_ref().and_then(|budget| budget.largest_item(tables.len())) {
-                lock(&table.state).table.publish_largest_item(published);
+            if budget.as_ref().is_some_and(|budget| budget.needs_largest_items()) {
+                lock(&table.state).table.keep_largest_item(tables.len());
             }
             tables.push(table);
         }

@@ -6,8 +6,6 @@
 use super::Table;
 use crate::item::Item;
 use crate::table::policy::largest_item::LargestItem;
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 impl Table {
     #[inline(always)]
@@ -22,14 +20,20 @@ impl Table {
         }
     }
 
-    /// Writes the bytes of the largest present item to `published` from now on. Called before the first item comes in.
-    pub fn publish_largest_item(&mut self, published: Arc<AtomicU64>) {
-        self.largest_item = Some(LargestItem::new(published));
+    /// Keeps the bytes of the largest item from now on, for a budget in which the table has this number. Called before the
+    /// first item comes in.
+    pub fn keep_largest_item(&mut self, number: usize) {
+        self.largest_item = Some(LargestItem::new(number));
     }
 
-    /// True if the bytes of its largest item are published there.
-    pub fn publishes_to(&self, published: &Arc<AtomicU64>) -> bool {
-        self.largest_item.as_ref().is_some_and(|largest| largest.publishes_to(published))
+    /// The bytes of the largest present item; 0 if they are not kept.
+    pub fn largest_item(&self) -> u64 {
+        self.largest_item.as_ref().map_or(0, LargestItem::get)
+    }
+
+    /// The table's number in the budget for which it keeps its largest item.
+    pub fn number_in_budget(&self) -> Option<usize> {
+        self.largest_item.as_ref().map(|largest| largest.number)
     }
 
     #[inline]
