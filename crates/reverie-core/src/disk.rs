@@ -106,13 +106,22 @@ impl Disk for Folder {
 
     fn sync_folder(&self, folder: &Path) -> io::Result<()> {
         let here = Path::new(".");
-        system::open_to_sync(if folder.as_os_str().is_empty() { here } else { folder })?.sync_all()
+        or_unknown(system::open_to_sync(if folder.as_os_str().is_empty() { here } else { folder })?.sync_all())
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send>>> {
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
         Ok(FileLock::take(file)?.map(|lock| Box::new(lock) as Box<dyn Send>))
     }
+}
+
+/// The outcome of syncing a folder: file systems that sync no folder, such as some over a network, refuse the call (EINVAL)
+/// and keep names by their own rules.
+fn or_unknown(synced: io::Result<()>) -> io::Result<()> {
+    synced.or_else(|error| match error.kind() {
+        ErrorKind::InvalidInput | ErrorKind::Unsupported => Ok(()),
+        _ => Err(error),
+    })
 }
 
 /// A lock on a file, until it is dropped.
@@ -233,6 +242,13 @@ mod tests {
     }
 
     #[test]
+    fn a_file_system_that_syncs_no_folder_is_used_and_a_failed_sync_is_reported() {
+        let sync = |kind: ErrorKind| or_unknown(Err(kind.into()));
+        assert!(sync(ErrorKind::InvalidInput).is_ok() && sync(ErrorKind::Unsupported).is_ok());
+        assert!(sync(ErrorKind::Other).is_err() && sync(ErrorKind::StorageFull).is_err());
+    }
+
+    #[test]
     fn the_name_of_every_new_folder_is_synced_up_to_the_first_that_was_there() {
         let root = temporary("nested");
         let folder = root.join("a/b/c");
@@ -259,7 +275,8 @@ mod tests {
         // As a forked child has it.
         let duplicate = file.try_clone().unwrap();
         let held = FileLock::take(file).unwrap().expect("no other holder");
-        let of_child = FileLock { file: duplicate.try_clone().unwrap(), process: std::process::id() + 1 };
+        let file = duplicate.try_clone().unwrap();
+        let of_child = FileLock { _listed: Listed::of(&file), file, process: std::process::id() + 1 };
         drop(of_child);
         assert!(Folder.lock(&path).unwrap().is_none(), "the child does not end it");
         drop(held);

@@ -393,7 +393,13 @@ async fn a_socket_that_is_away_for_a_moment_is_tried_again_as_a_port_is() -> Res
     let client = client(&address, Transport::SharedMemory);
     let described = client.describe();
     // An attempt was made, and failed.
-    while !Sink::wait_reason(&*client, "replay").await?.contains("shared memory is not available") {
+    let start = Instant::now();
+    loop {
+        let reason = Sink::wait_reason(&*client, "replay").await?;
+        if reason.contains("shared memory is not available") {
+            break;
+        }
+        assert!(start.elapsed() < WATCHDOG, "{reason}");
         tokio::task::yield_now().await;
     }
     fs::rename(&away, &socket).unwrap();

@@ -1,6 +1,9 @@
+import contextlib
 import dataclasses
 import errno
+import os
 import shutil
+import stat
 from pathlib import Path
 
 import numpy as np
@@ -172,6 +175,21 @@ def test_a_checkpoint_that_is_not_flushed_is_not_saved(tmp_path, monkeypatch, ea
     found = checkpoint_files.all_in(tmp_path)
     assert [(path / "preset.toml").read_text() for path in found] == ["old"] * earlier
     assert list(tmp_path.iterdir()) == found
+
+
+@pytest.mark.parametrize(("code", "saved"), [(errno.EINVAL, True), (errno.ENOTSUP, True), (errno.EIO, False)])
+def test_a_file_system_that_flushes_no_folder_has_checkpoints(tmp_path, monkeypatch, code, saved):
+    fsync = os.fsync
+
+    def refusing(handle):
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(code, os.strerror(code))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", refusing)
+    with contextlib.nullcontext() if saved else pytest.raises(OSError, match="Input/output"):
+        checkpoints.save(tmp_path, 5, {"step": 5}, "new")
+    assert len(checkpoint_files.all_in(tmp_path)) == saved
 
 
 def test_a_checkpoint_that_a_kill_left_set_aside_is_found_and_restored(tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ resumed. A checkpoint names the tables that belong to it.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
@@ -304,9 +305,13 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _flush_folder(folder: Path) -> None:
+    """Sync the names in a folder. File systems that sync no folder, such as some over a network, refuse the call."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
     finally:
         os.close(handle)
 
