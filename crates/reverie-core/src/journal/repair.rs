@@ -106,7 +106,9 @@ pub fn repair(
     forward: impl FnOnce(Duration),
     now: Duration,
 ) -> Result<Repaired> {
-    if latest(&**disk, &to)?.is_some() {
+    // Before anything is read, so that no other repair saves there meanwhile.
+    let store = Store::new(Arc::clone(disk), to.clone(), Keep { count: 1, max_age: None })?;
+    if store.found().is_some() {
         return Err(Error::InvalidArgument(format!("{} has checkpoints already: name an empty folder", to.display())));
     }
     let mut losses = Vec::new();
@@ -131,7 +133,6 @@ pub fn repair(
     let checkpoint = load_manifest(&**disk, manifest, tables.bytes().0, false)?;
     forward(checkpoint.clock_at(now));
     checkpoint.restore(&tables, now)?;
-    let store = Store::new(Arc::clone(disk), to, Keep { count: 1, max_age: None })?;
     let saved = store.save(&tables, now)?;
     store.release();
     Ok(Repaired { saved, losses })
