@@ -176,23 +176,25 @@ impl Store {
     /// that it is no fuller than before. `Closed` for tables that are closed, `Storage` if another server saves in the
     /// folder.
     pub fn save(&self, tables: &Tables, now: Duration) -> Result<Saved> {
-        self.take(tables, now, false, || Ok((tables.cut()?, None)))
+        self.take(tables, now, false, |_| Ok((tables.cut()?, None)))
     }
 
     /// As [`save`](Self::save), for closed tables, before the folder is released.
     ///
     /// This checkpoint contains everything that was ever acknowledged.
     pub fn save_last(&self, tables: &Tables, now: Duration) -> Result<Saved> {
-        self.take(tables, now, true, || Ok((tables.last_cut()?, None)))
+        self.take(tables, now, true, |_| Ok((tables.last_cut()?, None)))
     }
 
     /// Takes a checkpoint of the tables as `cut` returns them, with the place where the journal continues after it.
+    ///
+    /// `cut` is given the number of the checkpoint.
     pub(crate) fn take(
         &self,
         tables: &Tables,
         now: Duration,
         last: bool,
-        cut: impl FnOnce() -> Result<(Cuts, Option<LogStart>)>,
+        cut: impl FnOnce(u64) -> Result<(Cuts, Option<LogStart>)>,
     ) -> Result<Saved> {
         let mut hold = self.held();
         if !last {
@@ -213,7 +215,7 @@ impl Store {
         // Nothing changes a closed table.
         let spared = (!last).then(|| tables.spare());
         let kept = self.log().segments.open();
-        let saved = cut().and_then(|(cuts, start)| {
+        let saved = cut(before.next_manifest()).and_then(|(cuts, start)| {
             let saved = self.write(&mut hold, &before, &cuts, start, now)?;
             tables.note_saved(cuts.now);
             Ok(saved)

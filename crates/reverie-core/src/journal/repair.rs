@@ -40,7 +40,7 @@ pub fn verify(disk: &dyn Disk, root: &Path) -> Result<Option<VerifiedJournal>> {
     let manifest = Manifest::read(disk, &checkpoint)?;
     let Some(start) = manifest.summary.journal else { return Ok(None) };
     let (mut replayed, mut next_commit) = (Replayed::of(manifest), start.commit);
-    let torn = read_log(disk, root, Some(start), &mut replayed, &mut next_commit)?;
+    let torn = read_log(disk, root, &mut replayed, &mut next_commit)?;
     if let Some((_, error)) = damage(disk, root, &replayed.chunks_in_use())?.into_iter().next() {
         return Err(error);
     }
@@ -116,7 +116,7 @@ pub fn repair(
     let start = manifest.summary.journal;
     let mut replayed = Replayed::of(manifest);
     let mut next_commit = start.map_or(1, |start: LogStart| start.commit);
-    match read_log(&**disk, root, start, &mut replayed, &mut next_commit) {
+    match read_log(&**disk, root, &mut replayed, &mut next_commit) {
         Ok(_) => {}
         Err(error @ Error::DamagedFile { .. }) => losses.push(Loss::Commits(error)),
         Err(other) => return Err(other),
