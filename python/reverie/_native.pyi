@@ -12,6 +12,7 @@ from reverie.tables import Table
 from reverie.types import Batch, BatchInfo, Borders, Condition, UpdateResult
 
 __all__ = [
+    "CheckpointFolder",
     "Checkpoints",
     "Client",
     "DrawInfo",
@@ -151,10 +152,27 @@ class Server:
     def close(self) -> None: ...
 
 @final
+class CheckpointFolder:
+    """The folder of one server's checkpoints, which the first checkpoint makes."""
+
+    def __new__(cls, path: str, *, keep: int, max_age: float | None, hold: bool) -> Self:
+        """Looks for the newest checkpoint; with `hold`, makes and locks the folder before that."""
+
+    @property
+    def newest(self) -> str | None:
+        """The newest checkpoint that the folder had; None where there was none.
+
+        The server must start with this one: it does not save where another server takes a newer one.
+        """
+
+    def release(self) -> None:
+        """Lets another server save in the folder; for a server that could not be made."""
+
+@final
 class Checkpoints:
     """Saves the tables of one server in a folder."""
 
-    def __new__(cls, server: Server, path: str, *, keep: int, max_age: float | None) -> Self: ...
+    def __new__(cls, server: Server, folder: CheckpointFolder) -> Self: ...
     def restore(self, path: str) -> dict[str, Any]:
         """Puts a checkpoint's items into the server's tables, which must be unused."""
 

@@ -139,9 +139,14 @@ def _options(checkpointer: CheckpointerBase) -> str:
     return f", keep={checkpointer.keep}, max_age={checkpointer.max_age}, period={checkpointer.period}"
 
 
-def newest(checkpointer: CheckpointerBase) -> str | None:
-    """The path of the checkpoint that a server with this checkpointer restores; None where there is none."""
-    return _native.latest_checkpoint(checkpointer.path) or checkpointer.fallback_checkpoint_path
+def folder_of(checkpointer: CheckpointerBase, journal: Journal | None) -> _native.CheckpointFolder:
+    """The folder of a new server's checkpoints. That of a journal is locked before anything in it is read.
+
+    What another server acknowledged after the read would be lost.
+    """
+    return _native.CheckpointFolder(
+        checkpointer.path, keep=checkpointer.keep, max_age=checkpointer.max_age, hold=journal is not None
+    )
 
 
 def as_saved(tables: Iterable[Table], path: str) -> list[Table]:
@@ -164,11 +169,6 @@ def of_journal(journal: Journal, checkpointer: CheckpointerBase | None) -> Check
             f"{checkpointer.path!r}"
         )
     return checkpointer
-
-
-def checkpoints_of(checkpointer: CheckpointerBase, server: _native.Server) -> _native.Checkpoints:
-    """The checkpoints of a new server, which `start` starts."""
-    return _native.Checkpoints(server, checkpointer.path, keep=checkpointer.keep, max_age=checkpointer.max_age)
 
 
 def start(

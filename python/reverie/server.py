@@ -161,13 +161,18 @@ class Server:
             raise ValueError(f'restore_config must be "constructor" or "checkpoint", got {restore_config!r}')
         http_place = None if http is None else _checks.host_and_port("http", http)
         given = tables = _free(() if tables is None else tables)  # None is dm-reverb's default: the engine refuses it.
-        checkpoint = checkpointers.newest(checkpointer)
-        if checkpoint is not None and restore_config == "checkpoint":
-            tables = checkpointers.as_saved(tables, checkpoint)
-        seed = int.from_bytes(os.urandom(8), "little")
-        self._tables = tuple(tables)
-        self._native = _native.Server(tables, max_bytes=max_bytes, disk=tier, seed=seed, shard=shard)
-        self._checkpoints: _native.Checkpoints | None = None
+        folder = checkpointers.folder_of(checkpointer, journal)
+        try:
+            checkpoint = folder.newest or checkpointer.fallback_checkpoint_path
+            if checkpoint is not None and restore_config == "checkpoint":
+                tables = checkpointers.as_saved(tables, checkpoint)
+            seed = int.from_bytes(os.urandom(8), "little")
+            self._tables = tuple(tables)
+            self._native = _native.Server(tables, max_bytes=max_bytes, disk=tier, seed=seed, shard=shard)
+            self._checkpoints = _native.Checkpoints(self._native, folder)
+        except BaseException:
+            folder.release()
+            raise
         self._process = OwnerProcess("server")
         # A signal handler may call `stop` while its thread is in `stop`.
         self._stopping, self._stop_began = threading.RLock(), False
@@ -176,7 +181,6 @@ class Server:
         self._like: functools.partial[Client] | None = None
         self._spans: RequestSpans | None = None
         try:
-            self._checkpoints = checkpointers.checkpoints_of(checkpointer, self._native)
             # Before a client can reach the tables.
             checkpointers.start(self._checkpoints, checkpointer, checkpoint, journal, restore_config, listens=listen)
             if listen or http_place is not None:
@@ -335,9 +339,6 @@ class Server:
             ending.callback(self._stopped.set)
             if self._spans is not None:
                 ending.callback(self._spans.stop)
-            if checkpoints is None:
-                ending.callback(self._native.close)
-                return None
             ending.callback(checkpoints.release)
             ending.callback(checkpoints.end_journal)
             if checkpoint:

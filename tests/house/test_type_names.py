@@ -59,7 +59,6 @@ ALLOWED: dict[str, dict[str, int]] = {
         "Stage": 2,
         "Summary": 2,
         "Waiting": 2,
-        "Written": 2,
     },
     "reverie-net": {
         "Answer": 3,

@@ -22,6 +22,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+/// The folder of one server's checkpoints.
+#[pyclass(frozen, module = "reverie._native")]
+pub struct CheckpointFolder {
+    store: Live<Arc<Store>>,
+}
+
 /// Saves the tables of one server in a folder, on request or periodically.
 #[pyclass(frozen, module = "reverie._native")]
 pub struct Checkpoints {
@@ -39,16 +45,48 @@ fn seconds(name: &str, value: f64) -> PyResult<Duration> {
 }
 
 #[pymethods]
-impl Checkpoints {
-    /// Sets the folder `path` of the server's checkpoints; the first checkpoint creates it.
+impl CheckpointFolder {
+    /// Looks for the newest checkpoint in the folder `path`; the first checkpoint creates it. `hold` creates and locks it
+    /// before that.
     #[new]
-    #[pyo3(signature = (server, path, *, keep, max_age))]
-    fn new(py: Python<'_>, server: &Server, path: PathBuf, keep: Count, max_age: Option<f64>) -> PyResult<Self> {
+    #[pyo3(signature = (path, *, keep, max_age, hold))]
+    fn new(py: Python<'_>, path: PathBuf, keep: Count, max_age: Option<f64>, hold: bool) -> PyResult<Self> {
         let max_age = max_age.map(|age| seconds("max_age", age)).transpose()?;
         let keep = Keep { count: keep.at_least("keep", 1)?, max_age };
-        let disk = Arc::new(Folder);
-        let store = quick(py, || Store::new(disk.clone(), path, keep))?;
-        let saver = Arc::new(Saver::new(Arc::clone(server.tables(py)?), disk, store, now));
+        let store = detached(py, || {
+            let store = Store::new(Arc::new(Folder), path, keep)?;
+            if hold {
+                store.hold()?;
+            }
+            Ok(store)
+        })?;
+        Ok(Self { store: Live::new(Arc::new(store), "server") })
+    }
+
+    /// The newest checkpoint that the folder had; None if there was none.
+    #[getter]
+    fn newest(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let store = self.store.get(py)?;
+        Ok(quick(py, || Ok(store.found()))?.map(|path| path.display().to_string()))
+    }
+
+    /// Lets another server save in the folder; for a server that could not be made.
+    fn release(&self, py: Python<'_>) -> PyResult<()> {
+        let store = self.store.get(py)?;
+        detached(py, || {
+            store.release();
+            Ok(())
+        })
+    }
+}
+
+#[pymethods]
+impl Checkpoints {
+    /// Sets the folder of the server's checkpoints.
+    #[new]
+    fn new(py: Python<'_>, server: &Server, folder: &CheckpointFolder) -> PyResult<Self> {
+        let store = Arc::clone(folder.store.get(py)?);
+        let saver = Arc::new(Saver::new(Arc::clone(server.tables(py)?), Arc::new(Folder), store, now));
         server.tables(py)?.set_checkpointer(checkpointer(Arc::downgrade(&saver)));
         if server.saver.set(Arc::clone(&saver)).is_err() {
             return Err(PyRuntimeError::new_err("a server's checkpoints are in one folder"));

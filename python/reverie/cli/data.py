@@ -17,8 +17,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table as Grid
 
 import reverie
-from reverie import selectors
-from reverie.checkpointers import DefaultCheckpointer, newest
+from reverie import _native, selectors
+from reverie.checkpointers import DefaultCheckpointer
 from reverie.cli import data_flags as flags
 from reverie.cli.common import EXIT_INTERRUPTED, print_error, refuse
 from reverie.cli.connecting import Ca, Cert, Key, ServerName, Token, connected, size
@@ -225,7 +225,7 @@ def _checkpoint_to(folder: Path, table: str) -> Iterator[reverie.Client]:
 @contextmanager
 def _checkpoint_from(path: Path) -> Iterator[reverie.Client]:
     """A client of the tables of a checkpoint, or of the newest in a folder. Nothing is written there."""
-    checkpoint = str(path) if path.is_file() else newest(DefaultCheckpointer(path))
+    checkpoint = str(path) if path.is_file() else _native.latest_checkpoint(str(path))
     if checkpoint is None:
         refuse(f"there is no checkpoint in {path}; name a checkpointer's folder, or a file in it")
     with tempfile.TemporaryDirectory(prefix="reverie-export-") as own:

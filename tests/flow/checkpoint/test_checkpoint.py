@@ -278,14 +278,31 @@ def test_a_client_that_outlives_the_server_object_still_takes_checkpoints(tmp_pa
 
 
 def test_one_server_at_a_time_saves_in_a_folder(begin):
-    first, second = begin(), begin()
+    first = begin()
     first.client().checkpoint()
+    second = begin()
     with pytest.raises(StorageError, match="another server saves there"):
         second.client().checkpoint()
     first.stop()
     with pytest.raises(reverie.ClosedError):
         first.client().checkpoint()
     second.client().checkpoint()
+
+
+@pytest.mark.parametrize("fallback", [False, True])
+def test_a_server_that_found_an_empty_folder_does_not_replace_the_checkpoint_that_another_one_took(tmp_path, fallback):
+    with Server(tables(), checkpointer=DefaultCheckpointer(tmp_path / "old"), listen=False) as server:
+        old = server.client().checkpoint()
+    saved, fall_back = tmp_path / "saved", DefaultCheckpointer(tmp_path / "saved", "", old, keep=1)
+    with Server(tables(), checkpointer=fall_back if fallback else DefaultCheckpointer(saved), listen=False) as first:
+        with Server(tables(), checkpointer=DefaultCheckpointer(saved, keep=1), listen=False) as second:
+            keys = second.client().insert_batch("per", {"x": np.arange(5.0)})
+            second.stop(checkpoint=True)
+        with pytest.raises(StorageError, match="another server took a checkpoint there"):
+            first.client().checkpoint()
+        with Server(tables(), checkpointer=DefaultCheckpointer(saved, keep=1), listen=False) as third:
+            assert third.client().get("per", keys).data["x"].shape == (5,)
+            third.client().checkpoint()
 
 
 def test_a_checkpoint_at_a_stop_has_all_confirmed_inserts(begin, until, tmp_path):

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 const FORMAT: Format = Format { magic: *b"REVSEGM", version: 1, name: "segment" };
 const HEAD: u64 = 20;
 const RECORD: usize = 12;
-/// Bytes of a record of [`Kind::After`].
-const AFTER: u64 = RECORD as u64 + 16;
+/// Bytes of the record of a [`First`] at most.
+const FIRST: u64 = RECORD as u64 + 16;
 /// Bytes that are buffered before they are written, and that are read ahead.
 const AT_ONCE: usize = 1 << 20;
 /// The segment of a place that is not written yet; its offset is that among the waiting records.
@@ -63,11 +63,42 @@ pub(crate) enum Kind {
     Commit = 2,
     /// The number and the end of the segment before, which may not be on the disk: the first record, if it is there.
     After = 3,
+    /// The number of a checkpoint: the first record of the first segment that a server with a journal wrote at its start.
+    Start = 4,
+}
+
+/// What the first record of a segment says about the segments before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum First {
+    /// They were on the disk.
+    #[default]
+    Nothing,
+    /// The number and the end of the one before, which may not have been on the disk.
+    After((u64, u64)),
+    /// A server had read them, and began a journal with the checkpoint of this number.
+    Start(u64),
+}
+
+impl First {
+    /// The record.
+    fn record(self) -> Records {
+        let (kind, numbers) = match self {
+            Self::Nothing => return Records::default(),
+            Self::After((number, end)) => (Kind::After, vec![number, end]),
+            Self::Start(checkpoint) => (Kind::Start, vec![checkpoint]),
+        };
+        let mut records = Records::default();
+        records.append(kind, |out| {
+            numbers.iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
+            Some(())
+        });
+        records
+    }
 }
 
 impl Kind {
     fn of(byte: u8) -> Option<Self> {
-        [Self::Chunk, Self::Part, Self::Commit, Self::After].into_iter().find(|kind| *kind as u8 == byte)
+        [Self::Chunk, Self::Part, Self::Commit, Self::After, Self::Start].into_iter().find(|kind| *kind as u8 == byte)
     }
 
     /// Length and kind as they are written.
@@ -112,23 +143,13 @@ pub(crate) struct SegmentWriter {
 
 impl SegmentWriter {
     /// Creates a segment. After an error there is none, or, if it could not be removed, one without a record.
-    ///
-    /// `after`: the number and the end of the segment before it, which may not be on the disk yet; zeros if it is.
-    pub(crate) fn create(disk: &dyn Disk, root: &Path, number: u64, after: (u64, u64)) -> io::Result<Self> {
+    pub(crate) fn create(disk: &dyn Disk, root: &Path, number: u64, first: First) -> io::Result<Self> {
         let path = names::segment(root, number);
         let mut output = disk.create(&path)?;
         let mut head = FORMAT.head().to_vec();
         head.extend_from_slice(&number.to_le_bytes());
         head.extend_from_slice(&crc32fast::hash(&head).to_le_bytes());
-        if after != (0, 0) {
-            let mut first = Records::default();
-            let numbers = [after.0.to_le_bytes(), after.1.to_le_bytes()].concat();
-            first.append(Kind::After, |out| {
-                out.extend_from_slice(&numbers);
-                Some(())
-            });
-            head.extend_from_slice(&first.bytes);
-        }
+        head.extend_from_slice(&first.record().bytes);
         if let Err(error) = output.write(&head) {
             let _ = disk.remove(&path);
             return Err(error);
@@ -274,18 +295,22 @@ impl SegmentReader {
         self.input.size()
     }
 
-    /// True if there is no room for another record than [`Kind::After`]: creating the segment may have failed.
+    /// True if there is no room for another record than the [`First`]: creating the segment may have failed.
     pub(crate) fn is_empty(&self) -> bool {
-        self.input.size() <= HEAD + AFTER
+        self.input.size() <= HEAD + FIRST
     }
 
-    /// The number and the end of the segment that was written before this one; zeros if that was on the disk.
-    pub(crate) fn after(&mut self) -> Result<(u64, u64)> {
-        let Some((Kind::After, _, numbers)) = self.record(HEAD)? else { return Ok((0, 0)) };
+    /// The first record, if it is one about the segments before.
+    pub(crate) fn first_record(&mut self) -> Result<First> {
+        let Some((kind, _, payload)) = self.record(HEAD)? else { return Ok(First::Nothing) };
         let number = |at: usize| {
-            numbers.get(at..at + 8).map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
+            payload.get(at..at + 8).map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
         };
-        Ok((number(0), number(8)))
+        Ok(match kind {
+            Kind::After => First::After((number(0), number(8))),
+            Kind::Start => First::Start(number(0)),
+            Kind::Chunk | Kind::Part | Kind::Commit => First::Nothing,
+        })
     }
 
     /// The offset of the first record.

@@ -1,7 +1,7 @@
 //! The segments that are written: the one that the next records go to, and those before it that may not be on the disk.
 
 use super::names;
-use super::segment::{Records, SegmentWriter};
+use super::segment::{First, Records, SegmentWriter};
 use crate::disk::{Disk, Output, storage};
 use crate::error::{Error, Result};
 use std::io::{self, ErrorKind};
@@ -27,6 +27,8 @@ pub(crate) struct Segments {
     /// The last write failed because there is no room.
     no_room: bool,
     journaled: bool,
+    /// The checkpoint that a starting server takes, until its first segment is there.
+    starts: Option<u64>,
     /// Bytes written since the last [`Segments::take_bytes`].
     bytes: u64,
 }
@@ -69,6 +71,7 @@ impl Segments {
             unsynced: None,
             no_room: false,
             journaled: false,
+            starts: None,
             bytes: 0,
         }
     }
@@ -85,6 +88,11 @@ impl Segments {
     /// From now on a sync that failed is the last one.
     pub(crate) fn set_journaled(&mut self) {
         self.journaled = true;
+    }
+
+    /// The next segment is the first one of a server that starts with this checkpoint.
+    pub(crate) fn start_with(&mut self, checkpoint: u64) {
+        self.starts = Some(checkpoint);
     }
 
     pub(crate) fn is_journaled(&self) -> bool {
@@ -168,14 +176,16 @@ impl Segments {
             let number = self.next;
             // A checkpoint without a journal has all segments on the disk before its manifest.
             let before = self.full.last().filter(|_| self.journaled);
-            let after = before.map_or((0, 0), |segment| (segment.number, segment.end));
-            let created = SegmentWriter::create(&*self.disk, &self.root, number, after);
+            let after = before.map_or(First::Nothing, |segment| First::After((segment.number, segment.end)));
+            let first = self.starts.map_or(after, First::Start);
+            let created = SegmentWriter::create(&*self.disk, &self.root, number, first);
             let segment = created.map_err(|error| {
                 // A file that is left there is not written to.
                 self.next += u64::from(error.kind() == ErrorKind::AlreadyExists);
                 self.failed("create", number, error)
             })?;
             self.next += 1;
+            self.starts = None;
             self.open = Some(segment);
         }
         Ok(())

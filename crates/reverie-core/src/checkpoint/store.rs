@@ -1,11 +1,12 @@
 //! Takes checkpoints.
 
 use super::chunk_log::ChunkLog;
+use super::hold::Hold;
 use super::load::Checkpoint;
 use super::manifest;
 use super::names;
 use super::plan::Plan;
-use super::retain::{Found, Keep, Newest, clean_up, retain, scan};
+use super::retain::{Found, Keep, Newest, clean_up, retain};
 use super::section::SectionWriter;
 use super::segment::Place;
 use super::summary::LogStart;
@@ -62,7 +63,7 @@ pub struct Store {
     /// Guards what this store knows of its checkpoints.
     ///
     /// It is held while a checkpoint is taken, so that there is one at a time. No table waits for it.
-    written: Mutex<Written>,
+    hold: Mutex<Hold>,
     /// The chunks on the disk. Held while bytes are written; a journal's commits take turns with a checkpoint's chunks.
     log: Mutex<ChunkLog>,
     /// Held while the disk is waited for, before the log. A sync that fails reports that once: another one at the same
@@ -70,22 +71,17 @@ pub struct Store {
     syncs: Mutex<()>,
 }
 
-#[derive(Default)]
-struct Written {
-    /// Held from the first checkpoint on: two servers in one folder would remove each other's files.
-    lock: Option<Box<dyn Send>>,
-    /// The number of the latest checkpoint.
-    newest: Option<u64>,
-}
-
 impl Store {
     /// A store in `root`, which need not exist: the first checkpoint creates it.
+    ///
+    /// Looks for the newest checkpoint there, see [`Store::found`].
     pub fn new(disk: Arc<dyn Disk>, root: PathBuf, keep: Keep) -> Result<Self> {
         if keep.count == 0 {
             return Err(Error::InvalidArgument("keep must be at least 1: the newest checkpoint stays".to_owned()));
         }
+        let hold = Mutex::new(Hold::look(&*disk, &root)?);
         let log = Mutex::new(ChunkLog::new(Arc::clone(&disk), root.clone(), SEGMENT_BYTES));
-        Ok(Self { disk, root, keep, written: Mutex::default(), log, syncs: Mutex::default() })
+        Ok(Self { disk, root, keep, hold, log, syncs: Mutex::default() })
     }
 
     /// The same with smaller segments, for tests.
@@ -99,6 +95,26 @@ impl Store {
         &self.root
     }
 
+    /// The newest checkpoint of the folder as this store knows it; `None` if there was none.
+    ///
+    /// A server starts with this one. If it looked for one itself, another server might take one in between, and this
+    /// one would then remove it.
+    pub fn found(&self) -> Option<PathBuf> {
+        self.held().found(&self.root)
+    }
+
+    /// Creates the folder, locks it until [`Store::release`], and looks again for the newest checkpoint.
+    ///
+    /// What is read after that changes no more, unlike what was read before. Does nothing if the folder is locked already.
+    /// `Storage` if another server has it.
+    pub fn hold(&self) -> Result<()> {
+        self.held().begin(&*self.disk, &self.root)
+    }
+
+    fn held(&self) -> MutexGuard<'_, Hold> {
+        self.hold.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Continues from a checkpoint of this folder that was just loaded and will be restored.
     ///
     /// Its chunks on the disk are not written again. Does nothing for a checkpoint of another folder.
@@ -106,8 +122,7 @@ impl Store {
         if folder_of(&checkpoint.summary.path) != self.root {
             return;
         }
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        *written = Written { newest: Some(checkpoint.summary.number), ..Written::default() };
+        self.held().newest = Some(checkpoint.summary.number);
         let mut log = self.log();
         log.clear();
         checkpoint.chunks.iter().for_each(|(chunk, place)| log.adopt(chunk, *place));
@@ -161,35 +176,32 @@ impl Store {
     /// that it is no fuller than before. `Closed` for tables that are closed, `Storage` if another server saves in the
     /// folder.
     pub fn save(&self, tables: &Tables, now: Duration) -> Result<Saved> {
-        self.take(tables, now, false, || Ok((tables.cut()?, None)))
+        self.take(tables, now, false, |_| Ok((tables.cut()?, None)))
     }
 
     /// As [`save`](Self::save), for closed tables, before the folder is released.
     ///
     /// This checkpoint contains everything that was ever acknowledged.
     pub fn save_last(&self, tables: &Tables, now: Duration) -> Result<Saved> {
-        self.take(tables, now, true, || Ok((tables.last_cut()?, None)))
+        self.take(tables, now, true, |_| Ok((tables.last_cut()?, None)))
     }
 
     /// Takes a checkpoint of the tables as `cut` returns them, with the place where the journal continues after it.
+    ///
+    /// `cut` is given the number of the checkpoint.
     pub(crate) fn take(
         &self,
         tables: &Tables,
         now: Duration,
         last: bool,
-        cut: impl FnOnce() -> Result<(Cuts, Option<LogStart>)>,
+        cut: impl FnOnce(u64) -> Result<(Cuts, Option<LogStart>)>,
     ) -> Result<Saved> {
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut hold = self.held();
         if !last {
             // Check before the folder is locked: a closed server has released it.
             tables.check_open()?;
         }
-        self.disk.make_folder(&self.root).map_err(storage("make the folder", &self.root))?;
-        self.lock(&mut written)?;
-        let before = scan(&*self.disk, &self.root)?;
-        if written.newest.is_some() && before.manifests.last().copied() > written.newest {
-            return Err(self.refusal("another server took a checkpoint there since this one's last"));
-        }
+        let before = hold.save(&*self.disk, &self.root)?;
         // Another process may have deleted files.
         let journaled = {
             let mut log = self.log();
@@ -203,8 +215,8 @@ impl Store {
         // Nothing changes a closed table.
         let spared = (!last).then(|| tables.spare());
         let kept = self.log().segments.open();
-        let saved = cut().and_then(|(cuts, start)| {
-            let saved = self.write(&mut written, &before, &cuts, start, now)?;
+        let saved = cut(before.next_manifest()).and_then(|(cuts, start)| {
+            let saved = self.write(&mut hold, &before, &cuts, start, now)?;
             tables.note_saved(cuts.now);
             Ok(saved)
         });
@@ -226,29 +238,16 @@ impl Store {
         tables.bytes().0.share(segments);
     }
 
-    fn lock(&self, written: &mut Written) -> Result<()> {
-        if written.lock.is_none() {
-            let path = names::lock(&self.root);
-            written.lock = self.disk.lock(&path).map_err(storage("lock", &path))?;
-        }
-        if written.lock.is_some() { Ok(()) } else { Err(self.refusal("another server saves there")) }
-    }
-
-    fn refusal(&self, what: &str) -> Error {
-        let reason = format!("{what}; give each server a folder of its own");
-        Error::Storage { path: self.root.display().to_string(), action: "save to".into(), reason }
-    }
-
     /// Releases the folder to other servers. Blocks while a checkpoint is being taken.
     ///
     /// The next checkpoint, if any, locks the folder again.
     pub fn release(&self) {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner).lock = None;
+        self.held().release();
     }
 
     fn write(
         &self,
-        written: &mut Written,
+        hold: &mut Hold,
         before: &Found,
         cuts: &Cuts,
         start: Option<LogStart>,
@@ -324,7 +323,7 @@ impl Store {
         saved.written +=
             manifest::write(out, number, now, cuts, &plan, &places, start.map(|start| (start, &numbers[..])))?;
         // Counts as this store's from here on, also if it is unknown whether the disk has it.
-        written.newest = Some(number);
+        hold.newest = Some(number);
         self.disk.rename(&unfinished, &path).map_err(storage("rename", &unfinished))?;
         sync_folder()?;
         let segments = manifest::segments(&places);

@@ -23,7 +23,7 @@ pub struct Log {
 struct LogState {
     /// The number of the next commit.
     next: u64,
-    /// The segment and offset up to which everything is on the disk.
+    /// The segment and offset up to which everything is on the disk; zeros until this log has synced.
     synced: (u64, u64),
     /// The revision of the forgotten senders that was written.
     forgotten: u64,
@@ -276,22 +276,34 @@ impl Log {
             // Of the cut's own sync, for which commits wait, little is left then.
             self.sync()?;
         }
-        let cut = || {
+        let mut begin = 0;
+        let cut = |checkpoint| {
             // No commit between the end of a segment and the cut: the first commit of the next segment is after it.
             let mut state = self.state();
             if commits {
                 self.commit_held(&mut state, false)?;
             }
             let segment = self.store.rotate()?;
+            if !commits {
+                self.store.log().segments.start_with(checkpoint);
+            }
             state.encoder.begin();
             let cuts = if last { self.tables.last_cut() } else { self.tables.cut() }?;
-            (state.synced, state.on_disk) = ((segment, 0), state.written);
+            state.on_disk = state.written;
+            // At a start, the end of the journal that was read may be torn, or on no disk, until the manifest replaces it.
+            if commits {
+                state.synced = (segment, 0);
+            }
             state.since_checkpoint = SinceCheckpoint { checkpoint: state.since_checkpoint.checkpoint + 1, bytes: 0 };
+            begin = segment;
             let start = LogStart { segment, commit: state.next };
             // The cut has no leases: they are in the first commit after it, before the manifest replaces the log so far.
             self.commit_held(&mut state, false)?;
             Ok((cuts, Some(start)))
         };
-        self.store.take(&self.tables, (self.now)(), last, cut)
+        let saved = self.store.take(&self.tables, (self.now)(), last, cut)?;
+        let mut state = self.state();
+        state.synced = state.synced.max((begin, 0));
+        Ok(saved)
     }
 }

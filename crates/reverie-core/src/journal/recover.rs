@@ -7,7 +7,7 @@ use crate::checkpoint::load::{Checkpoint, load_manifest};
 use crate::checkpoint::manifest::Manifest;
 use crate::checkpoint::names;
 use crate::checkpoint::retain::scan;
-use crate::checkpoint::segment::{Kind, SegmentReader};
+use crate::checkpoint::segment::{First, Kind, SegmentReader};
 use crate::checkpoint::summary::{LogStart, latest};
 use crate::chunk::Meter;
 use crate::disk::{Disk, damaged};
@@ -57,31 +57,34 @@ pub fn recover(disk: &dyn Disk, root: &Path, meter: &Arc<Meter>) -> Result<Optio
     let mut replayed = Replayed::of(manifest);
     let first = start.map_or(1, |start| start.commit);
     let mut next_commit = first;
-    let torn = read_log(disk, root, start, &mut replayed, &mut next_commit)?;
+    let torn = read_log(disk, root, &mut replayed, &mut next_commit)?;
     let end = JournalEnd { commit: next_commit, chunk: replayed.next_chunk() };
     let leases = replayed.leases();
     let checkpoint = load_manifest(disk, replayed.into_manifest()?, meter, true)?;
     Ok(Some(Recovered { checkpoint, commits: next_commit - first, leases, torn, end }))
 }
 
-/// Applies all commits from `start` on; returns where the journal ends within a record.
+/// Applies all commits after the manifest; returns where the journal ends within a record.
 ///
 /// On an error, what was before the damage is applied.
 pub(super) fn read_log(
     disk: &dyn Disk,
     root: &Path,
-    start: Option<LogStart>,
     replayed: &mut Replayed,
     next_commit: &mut u64,
 ) -> Result<Option<(PathBuf, u64)>> {
+    let (checkpoint, start) = replayed.start();
     let Some(LogStart { segment, .. }) = start else { return Ok(None) };
-    let mut segments: Vec<u64> = scan(disk, root)?.segments.into_iter().filter(|of| *of >= segment).collect();
-    segments.sort_unstable();
+    let mut numbers: Vec<u64> = scan(disk, root)?.segments.into_iter().filter(|of| *of >= segment).collect();
+    numbers.sort_unstable();
+    let segments = numbers.into_iter().map(|number| Ok((number, first_record(disk, root, number)?)));
+    let segments = without_failed_starts(disk, root, checkpoint, segments.collect::<Result<_>>()?)?;
     let mut last = (0, 0);
-    for (at, number) in segments.iter().enumerate() {
+    for (at, (number, first)) in segments.iter().enumerate() {
         // The end of a segment, all of it or its name may be lost with the machine, and the next one not.
-        let after = read_after(disk, root, *number)?;
-        if after != (0, 0) && after != last {
+        if let First::After(after) = *first
+            && after != last
+        {
             let end = if after.0 == last.0 { last } else { (after.0, 0) };
             let path = names::segment(root, end.0);
             refuse_synced(disk, root, end, &segments[at..], &path)?;
@@ -95,13 +98,55 @@ pub(super) fn read_log(
     Ok(None)
 }
 
-/// See [`SegmentReader::after`]; zeros if the head of the segment is damaged.
-fn read_after(disk: &dyn Disk, root: &Path, number: u64) -> Result<(u64, u64)> {
+/// See [`SegmentReader::first_record`]; nothing if the head of the segment is damaged.
+fn first_record(disk: &dyn Disk, root: &Path, number: u64) -> Result<First> {
     match SegmentReader::open(disk, root, number) {
-        Ok(mut reader) => reader.after(),
-        Err(Error::DamagedFile { .. }) => Ok((0, 0)),
+        Ok(mut reader) => reader.first_record(),
+        Err(Error::DamagedFile { .. }) => Ok(First::Nothing),
         Err(other) => Err(other),
     }
+}
+
+/// The segments but for those of servers that ended before their first checkpoint was there.
+///
+/// Such a server has acknowledged nothing. Its tables may have been other ones, and the journal that it had read may since
+/// have lost its end with the machine: its commit does not continue that.
+fn without_failed_starts(
+    disk: &dyn Disk,
+    root: &Path,
+    checkpoint: u64,
+    segments: Vec<(u64, First)>,
+) -> Result<Vec<(u64, First)>> {
+    let is_start = |first: &First| matches!(first, First::Start(of) if *of != checkpoint);
+    let mut left = Vec::with_capacity(segments.len());
+    for server in segments.chunk_by(|_, (_, first)| !is_start(first)) {
+        if !is_start(&server[0].1) || was_there(disk, root, server)? {
+            left.extend_from_slice(server);
+        }
+    }
+    Ok(left)
+}
+
+/// True if these segments have a commit after the first checkpoint of the server that wrote them: one that says that
+/// something was on the disk.
+fn was_there(disk: &dyn Disk, root: &Path, segments: &[(u64, First)]) -> Result<bool> {
+    for (number, _) in segments {
+        let mut reader = match SegmentReader::open(disk, root, *number) {
+            Err(Error::DamagedFile { .. }) => return Ok(false),
+            other => other?,
+        };
+        let mut offset = SegmentReader::first();
+        while let Some((kind, place, payload)) = reader.record(offset)? {
+            let head = (kind == Kind::Commit).then(|| Commit::head(&mut Reader::new(payload)));
+            if let Some(Ok((_, synced))) = head
+                && synced != (0, 0)
+            {
+                return Ok(true);
+            }
+            offset += place.size();
+        }
+    }
+    Ok(false)
 }
 
 /// Applies the records of a segment; returns the offset of the first that is not whole. `last` is then its end.
@@ -130,7 +175,7 @@ fn read_segment(
             return Ok((!is_empty).then_some((path, offset)));
         };
         match kind {
-            Kind::Chunk | Kind::After => {}
+            Kind::Chunk | Kind::After | Kind::Start => {}
             Kind::Part => replayed.part(payload, place).map_err(|what| damaged(&path, what, offset))?,
             Kind::Commit => {
                 let commit = Commit::read(payload).map_err(|what| damaged(&path, what, offset))?;
@@ -151,8 +196,8 @@ fn read_segment(
 }
 
 /// Fails if a whole commit of these segments says that more than `end` was on the disk.
-fn refuse_synced(disk: &dyn Disk, root: &Path, end: (u64, u64), segments: &[u64], path: &Path) -> Result<()> {
-    for number in segments {
+fn refuse_synced(disk: &dyn Disk, root: &Path, end: (u64, u64), segments: &[(u64, First)], path: &Path) -> Result<()> {
+    for (number, _) in segments {
         let mut reader = SegmentReader::open_unchecked(disk, root, *number)?;
         let from = if *number == end.0 { end.1 } else { 0 };
         let rest = reader.rest(from)?;

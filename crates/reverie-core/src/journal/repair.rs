@@ -40,7 +40,7 @@ pub fn verify(disk: &dyn Disk, root: &Path) -> Result<Option<VerifiedJournal>> {
     let manifest = Manifest::read(disk, &checkpoint)?;
     let Some(start) = manifest.summary.journal else { return Ok(None) };
     let (mut replayed, mut next_commit) = (Replayed::of(manifest), start.commit);
-    let torn = read_log(disk, root, Some(start), &mut replayed, &mut next_commit)?;
+    let torn = read_log(disk, root, &mut replayed, &mut next_commit)?;
     if let Some((_, error)) = damage(disk, root, &replayed.chunks_in_use())?.into_iter().next() {
         return Err(error);
     }
@@ -106,7 +106,9 @@ pub fn repair(
     forward: impl FnOnce(Duration),
     now: Duration,
 ) -> Result<Repaired> {
-    if latest(&**disk, &to)?.is_some() {
+    // Before anything is read, so that no other repair saves there meanwhile.
+    let store = Store::new(Arc::clone(disk), to.clone(), Keep { count: 1, max_age: None })?;
+    if store.found().is_some() {
         return Err(Error::InvalidArgument(format!("{} has checkpoints already: name an empty folder", to.display())));
     }
     let mut losses = Vec::new();
@@ -114,7 +116,7 @@ pub fn repair(
     let start = manifest.summary.journal;
     let mut replayed = Replayed::of(manifest);
     let mut next_commit = start.map_or(1, |start: LogStart| start.commit);
-    match read_log(&**disk, root, start, &mut replayed, &mut next_commit) {
+    match read_log(&**disk, root, &mut replayed, &mut next_commit) {
         Ok(_) => {}
         Err(error @ Error::DamagedFile { .. }) => losses.push(Loss::Commits(error)),
         Err(other) => return Err(other),
@@ -131,7 +133,6 @@ pub fn repair(
     let checkpoint = load_manifest(&**disk, manifest, tables.bytes().0, false)?;
     forward(checkpoint.clock_at(now));
     checkpoint.restore(&tables, now)?;
-    let store = Store::new(Arc::clone(disk), to, Keep { count: 1, max_age: None })?;
     let saved = store.save(&tables, now)?;
     store.release();
     Ok(Repaired { saved, losses })

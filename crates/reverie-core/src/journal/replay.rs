@@ -5,6 +5,7 @@ use crate::checkpoint::bytes::Decoded;
 use crate::checkpoint::manifest::Manifest;
 use crate::checkpoint::rows::{SavedBody, SavedItem, SavedPart};
 use crate::checkpoint::segment::Place;
+use crate::checkpoint::summary::LogStart;
 use crate::error::Result;
 use crate::item::Pattern;
 use crate::table::{Arrivals, Leased, Lessee, Sender, SenderChange};
@@ -91,6 +92,11 @@ impl Replayed {
             tables.push(rows);
         }
         Self { manifest, chunks, by_number, patterns, of_commits: Vec::new(), spans, episodes, tables }
+    }
+
+    /// The number of the manifest, and the place at which the journal continues after it.
+    pub(super) fn start(&self) -> (u64, Option<LogStart>) {
+        (self.manifest.summary.number, self.manifest.summary.journal)
     }
 
     /// The first number that no chunk of the journal has.

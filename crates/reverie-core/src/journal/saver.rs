@@ -44,10 +44,10 @@ impl Saver {
     pub fn new(
         tables: Arc<Tables>,
         disk: Arc<dyn Disk>,
-        store: Store,
+        store: impl Into<Arc<Store>>,
         now: impl Fn() -> Duration + Send + Sync + 'static,
     ) -> Self {
-        let (store, now) = (Arc::new(store), Arc::new(now));
+        let (store, now) = (store.into(), Arc::new(now));
         store.share(&tables);
         Self { tables, disk, store, now, end: OnceLock::new(), journal: OnceLock::new() }
     }
@@ -92,11 +92,24 @@ impl Saver {
 
     /// Restores the newest checkpoint of the store and the journal after it; `None` if there is no checkpoint.
     ///
+    /// [Holds](Store::hold) the folder before it is read, and until [`Store::release`]: what another server acknowledged
+    /// after that would be lost. On an error the folder is released.
+    ///
     /// `forward` as for [`Saver::restore`], `always` as for [`Checkpoint::restore_limits`]. With `holds_leases`, draws that
     /// clients had not acknowledged wait for [`Tables::claim_leases`]; otherwise they are undone.
     ///
     /// [`Checkpoint::restore_limits`]: crate::checkpoint::Checkpoint::restore_limits
     pub fn recover(
+        &self,
+        always: bool,
+        holds_leases: bool,
+        forward: impl FnOnce(Duration),
+    ) -> Result<Option<Recovery>> {
+        self.store.hold()?;
+        self.recover_held(always, holds_leases, forward).inspect_err(|_| self.store.release())
+    }
+
+    fn recover_held(
         &self,
         always: bool,
         holds_leases: bool,
@@ -120,7 +133,20 @@ impl Saver {
     }
 
     /// Begins a journal, see [`Journal::begin`]. What the folder has must have been [recovered](Saver::recover) before.
+    ///
+    /// On an error the folder is released.
     pub fn begin_journal(&self, options: JournalOptions) -> Result<()> {
+        if self.journal.get().is_some() {
+            return Err(Error::InvalidArgument("a server has one journal".to_owned()));
+        }
+        self.begin_held(options).inspect_err(|_| self.store.release())
+    }
+
+    fn begin_held(&self, options: JournalOptions) -> Result<()> {
+        if let (None, Some(path)) = (self.end.get(), self.store.found()) {
+            let reason = format!("{} must be recovered before a journal begins in its folder", path.display());
+            return Err(Error::InvalidArgument(reason));
+        }
         let (from, now) = (self.end.get().copied().unwrap_or_default(), Arc::clone(&self.now));
         let (tables, store) = (Arc::clone(&self.tables), Arc::clone(&self.store));
         let journal = Journal::begin(tables, store, from, options, move || now())?;

@@ -132,8 +132,9 @@ fn a_machine_that_stops_anywhere_in_a_first_checkpoint_leaves_none_or_it_whole()
     let (mut stopped, mut seen) = (0, [0, 0]);
     loop {
         let disk = FakeDisk::default();
+        let store = tight(&disk);
         disk.stop_after(stopped);
-        let outcome = tight(&disk).save(&tables, NOW);
+        let outcome = store.save(&tables, NOW);
         for (names, tail) in CRASHES {
             let left = disk.after_crash(names, tail);
             let (restored, any) = start(&left, &all).unwrap();

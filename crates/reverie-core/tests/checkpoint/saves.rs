@@ -7,6 +7,7 @@ use reverie_core::append::{Cells, RowWriter, Sink};
 use reverie_core::checkpoint::{Disk, Folder, Keep, Periodic, Store, describe, list, load, verify};
 use reverie_core::chunk::{Compression, Meter};
 use reverie_core::error::Error;
+use reverie_core::journal::Saver;
 use reverie_core::spec::DType;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
@@ -134,17 +135,62 @@ fn a_checkpoint_that_stays_and_cannot_be_read_keeps_its_segments() {
 fn a_second_server_in_the_same_folder_is_refused_until_the_first_lets_go_and_then_the_first() {
     let (tables, _) = busy();
     let disk = FakeDisk::default();
-    let (first, second) = (store(&disk, KEEP), store(&disk, KEEP));
+    let first = store(&disk, KEEP);
     save(&first, &tables);
+    let second = store(&disk, KEEP);
     let error = second.save(&tables, NOW).unwrap_err();
     assert!(error.to_string().contains("another server saves there"), "{error}");
-    save(&first, &tables);
     first.release();
     let theirs = save(&second, &tables);
     second.release();
     let error = first.save(&tables, NOW).unwrap_err();
     assert!(error.to_string().contains("another server took a checkpoint"), "{error}");
     verify(&disk, &theirs.path).unwrap();
+    save(&second, &tables);
+}
+
+#[test]
+fn a_server_that_found_no_checkpoint_removes_none_that_another_one_took_meanwhile() {
+    let (tables, all) = busy();
+    let disk = FakeDisk::default();
+    let one = Keep { count: 1, max_age: None };
+    let elsewhere = Store::new(Arc::new(disk.clone()), PathBuf::from("/elsewhere"), one).unwrap();
+    let fallback = save(&elsewhere, &tables).path;
+    // With nothing to start from, and with a checkpoint of another folder.
+    for fallback in [None, Some(fallback)] {
+        let disk = disk.copy();
+        let (ours, _) = support::tables(all.clone());
+        let saver = Saver::new(Arc::clone(&ours), Arc::new(disk.clone()), store(&disk, one), || NOW);
+        assert_eq!(saver.store().found(), None);
+        fallback.iter().for_each(|path| _ = saver.restore(path, |_| ()).unwrap());
+        let other = store(&disk, one);
+        let theirs = save(&other, &tables);
+        other.release();
+        let error = saver.save().unwrap_err();
+        assert!(error.to_string().contains("another server took a checkpoint"), "{error}");
+        verify(&disk, &theirs.path).unwrap();
+        // Nor is the folder held for it: it never saves there.
+        let next = store(&disk, one);
+        assert_eq!(next.found(), Some(theirs.path));
+        save(&next, &tables);
+    }
+}
+
+#[test]
+fn what_a_server_finds_after_it_has_locked_the_folder_is_the_newest() {
+    let (tables, _) = busy();
+    let disk = FakeDisk::default();
+    let (first, second) = (store(&disk, KEEP), store(&disk, KEEP));
+    let theirs = save(&first, &tables);
+    assert_eq!(second.found(), None);
+    let error = second.hold().unwrap_err();
+    assert!(error.to_string().contains("another server saves there"), "{error}");
+    first.release();
+    second.hold().unwrap();
+    assert_eq!(second.found(), Some(theirs.path));
+    assert!(matches!(first.hold(), Err(Error::Storage { .. })));
+    second.hold().unwrap();
+    save(&second, &tables);
 }
 
 #[test]

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What a crash of the machine leaves.
-const POWER_LOSSES: [(Names, Tail); 6] = [
+pub(super) const POWER_LOSSES: [(Names, Tail); 6] = [
     (Names::SyncedAndCheckpoints, Tail::SecondHalf),
     (Names::Synced, Tail::None),
     (Names::Synced, Tail::SecondHalf),
@@ -27,7 +27,7 @@ const POWER_LOSSES: [(Names, Tail); 6] = [
     (Names::All, Tail::SecondHalf),
 ];
 /// What the end of a process leaves.
-const KILLED: (Names, Tail) = (Names::All, Tail::All);
+pub(super) const KILLED: (Names, Tail) = (Names::All, Tail::All);
 
 fn all() -> Vec<TableOptions> {
     let kinds = |name: &str, sampler, remover| TableOptions { sampler, remover, ..options(name, 12) };
@@ -41,7 +41,7 @@ fn all() -> Vec<TableOptions> {
 }
 
 /// Operations of a program.
-const ACTS: usize = 60;
+pub(super) const ACTS: usize = 60;
 const SENDERS: [Sender; 2] = [[1; 16], [2; 16]];
 
 /// Everything that must come back.
@@ -62,8 +62,8 @@ fn store(disk: &FakeDisk, tables: &Tables, segment_bytes: u64) -> Arc<Store> {
 }
 
 /// A server with a journal.
-struct Server {
-    tables: Arc<Tables>,
+pub(super) struct Server {
+    pub(super) tables: Arc<Tables>,
     log: Log,
     rows: Rows,
     steps: Steps,
@@ -83,7 +83,7 @@ fn made(memory_bytes: Option<u64>) -> Arc<Tables> {
 
 impl Server {
     /// Starts on what the disk has.
-    fn start(disk: &FakeDisk, memory_bytes: Option<u64>) -> reverie_core::Result<Self> {
+    pub(super) fn start(disk: &FakeDisk, memory_bytes: Option<u64>) -> reverie_core::Result<Self> {
         let tables = made(memory_bytes);
         let recovered = recover(disk, Path::new(ROOT), tables.bytes().0)?;
         let store = store(disk, &tables, 900);
@@ -207,20 +207,20 @@ impl Server {
 
 /// What was written when, and what of it must be there after a crash.
 #[derive(Default)]
-struct History {
+pub(super) struct History {
     /// The tables at each commit, from the state at the start on.
     states: Vec<String>,
     /// The last of them that a killed process has at least, and the last that a stopped machine has.
-    written: usize,
-    synced: usize,
+    pub(super) written: usize,
+    pub(super) synced: usize,
     /// Some chunk was read where a checkpoint has it.
     shared: bool,
     /// The disk did not stop before the end of the program.
-    finished: bool,
+    pub(super) finished: bool,
 }
 
 /// Runs a program of random operations until the disk stops. `known` are its states if it ran before.
-fn run(server: &mut Server, random: &mut impl RngCore, acts: usize, known: Option<&History>) -> History {
+pub(super) fn run(server: &mut Server, random: &mut impl RngCore, acts: usize, known: Option<&History>) -> History {
     let mut history = History { states: vec![server.contents()], ..History::default() };
     // Chunks on the disk are read where the last checkpoint has them.
     let saves_of = if server.tier().memory_bytes > 0 { 6 } else { 20 };
@@ -256,7 +256,13 @@ fn run(server: &mut Server, random: &mut impl RngCore, acts: usize, known: Optio
 }
 
 /// Checks what a server that starts on this disk has; returns the server.
-fn check(left: &FakeDisk, memory_bytes: Option<u64>, history: &History, least: usize, place: &str) -> Server {
+pub(super) fn check(
+    left: &FakeDisk,
+    memory_bytes: Option<u64>,
+    history: &History,
+    least: usize,
+    place: &str,
+) -> Server {
     let server = Server::start(left, memory_bytes).unwrap_or_else(|error| panic!("{place}: {error}"));
     let got = server.contents();
     let found = history.states.iter().rposition(|state| *state == got);

@@ -5,5 +5,6 @@ mod support;
 mod commits;
 mod consumed;
 mod crash;
+mod starts;
 mod waiting;
 mod withdrawn;

@@ -22,6 +22,7 @@ pub fn options_of(syncs: Syncs) -> JournalOptions {
 pub struct Server {
     pub disk: FakeDisk,
     pub tables: Arc<Tables>,
+    pub store: Arc<Store>,
     pub journal: Arc<Journal>,
     pub rows: Rows,
 }
@@ -34,8 +35,9 @@ pub fn server(options: JournalOptions) -> Server {
     let (tables, _) = tables(all());
     let disk = FakeDisk::default();
     let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), Keep { count: 1, max_age: None }).unwrap();
-    let journal = Journal::begin(Arc::clone(&tables), Arc::new(store), JournalEnd::default(), options, || NOW).unwrap();
-    Server { rows: Rows::new(&tables), disk, tables, journal }
+    let (store, start) = (Arc::new(store), JournalEnd::default());
+    let journal = Journal::begin(Arc::clone(&tables), Arc::clone(&store), start, options, || NOW).unwrap();
+    Server { rows: Rows::new(&tables), disk, tables, store, journal }
 }
 
 /// What a server that starts on this disk has in its tables.

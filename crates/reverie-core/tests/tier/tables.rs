@@ -268,6 +268,27 @@ fn an_insert_for_which_neither_memory_nor_disk_will_ever_have_room_is_refused() 
 }
 
 #[test]
+fn a_server_that_has_ended_removes_no_file_of_the_one_that_follows_it_in_the_folder() {
+    let folder = Temporary::new();
+    let before = tables(vec![options("t", 100)], tiers::options(&folder, 10 * ITEM as u64), Arc::new(Folder), None);
+    let (table, mut writer) = (before.get("t").unwrap().clone(), Writer::new(&before));
+    let inserted: Vec<_> = (0..40).flat_map(|number| done(table.insert(writer.inserts(number))).unwrap()).collect();
+    let keys: Vec<_> = inserted.iter().map(|key| key.get()).collect();
+    let items = table.get(&keys).unwrap().items;
+    let mut names = folder.files();
+    assert!(!names.is_empty());
+    before.close();
+    assert!(folder.files().is_empty());
+    // In another container the next server has the same number of its process, and so its files have the same names.
+    names.iter().for_each(|name| std::fs::write(folder.0.join(name), "of another server").unwrap());
+    drop((items, table, writer, before));
+    names.sort();
+    let mut there = folder.files();
+    there.sort();
+    assert_eq!(there, names);
+}
+
+#[test]
 fn a_checkpoint_has_what_is_on_the_disk_and_is_restored_within_the_memory() {
     let (folder, checkpoints) = (Temporary::new(), Temporary::new());
     let tier = || tiers::options(&folder, 20 * ITEM as u64);

@@ -217,8 +217,9 @@ impl Files {
         let unused = std::mem::take(&mut *held(&self.ledger.unused));
         let any = !unused.is_empty();
         for Unused { path, input } in unused {
-            // A file that cannot be removed stays until the next start; its bytes are not counted any more.
-            let _ = path.map(|path| self.disk.remove(&path));
+            // A file that cannot be removed stays until the next start; its bytes are not counted any more. Without the lock
+            // the name may be another server's: one in another container has the same number of its process.
+            let _ = path.filter(|_| self.lock.is_some()).map(|path| self.disk.remove(&path));
             drop(input);
         }
         self.full.retain(|file| file.strong_count() > 0);

@@ -1,0 +1,77 @@
+//! What one server knows of its folder of checkpoints, and the lock that keeps other servers out of it.
+
+use super::names;
+use super::retain::{Found, scan};
+use crate::disk::{Disk, storage};
+use crate::error::{Error, Result};
+use std::path::{Path, PathBuf};
+
+/// A server's claim on its folder.
+pub(super) struct Hold {
+    /// Two servers in one folder would remove each other's files.
+    lock: Option<Box<dyn Send>>,
+    /// The number of the newest checkpoint that this server knows: the one that it found, restored or took last. `None`
+    /// for a folder that had none. A newer one is another server's.
+    pub(super) newest: Option<u64>,
+}
+
+impl Hold {
+    /// Looks for the newest checkpoint, without the lock.
+    pub(super) fn look(disk: &dyn Disk, root: &Path) -> Result<Self> {
+        Ok(Self { lock: None, newest: newest(&scan(disk, root)?) })
+    }
+
+    /// The newest checkpoint that this server knows.
+    pub(super) fn found(&self, root: &Path) -> Option<PathBuf> {
+        self.newest.map(|number| names::manifest(root, number))
+    }
+
+    /// Locks the folder for a server that will start with what it has then: what was found before the lock is stale.
+    ///
+    /// Does nothing if it is locked already.
+    pub(super) fn begin(&mut self, disk: &dyn Disk, root: &Path) -> Result<()> {
+        if self.lock.is_none() {
+            self.take(disk, root)?;
+            let found = scan(disk, root).inspect_err(|_| self.lock = None)?;
+            self.newest = newest(&found);
+        }
+        Ok(())
+    }
+
+    /// Locks the folder, which is created if it is missing; returns its content.
+    ///
+    /// `Storage` if another server has it, or has taken a checkpoint there that this one does not know.
+    pub(super) fn save(&mut self, disk: &dyn Disk, root: &Path) -> Result<Found> {
+        self.take(disk, root)?;
+        let found = scan(disk, root)?;
+        if newest(&found) > self.newest {
+            // It never saves here again: the server that goes on from that checkpoint may.
+            self.lock = None;
+            return Err(refusal(root, "another server took a checkpoint there that this one did not start with"));
+        }
+        Ok(found)
+    }
+
+    fn take(&mut self, disk: &dyn Disk, root: &Path) -> Result<()> {
+        disk.make_folder(root).map_err(storage("make the folder", root))?;
+        if self.lock.is_none() {
+            let path = names::lock(root);
+            self.lock = disk.lock(&path).map_err(storage("lock", &path))?;
+        }
+        if self.lock.is_some() { Ok(()) } else { Err(refusal(root, "another server saves there")) }
+    }
+
+    /// Leaves the folder to other servers.
+    pub(super) fn release(&mut self) {
+        self.lock = None;
+    }
+}
+
+fn newest(found: &Found) -> Option<u64> {
+    found.manifests.last().copied()
+}
+
+fn refusal(root: &Path, what: &str) -> Error {
+    let reason = format!("{what}; give each server a folder of its own");
+    Error::Storage { path: root.display().to_string(), action: "save to".into(), reason }
+}
