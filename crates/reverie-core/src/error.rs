@@ -123,12 +123,13 @@ pub enum Error {
     #[error("the timeout passed; {0}")]
     Deadline(String),
 
-    /// The deadline passed, or the request was withdrawn, when it was done and its journal had not committed it.
+    /// The deadline passed, or the request was withdrawn, when it was done, or done in part, and its journal had not
+    /// committed that.
     ///
-    /// Its effect lasts while the server runs, and may be undone if the server is killed.
+    /// The effect lasts while the server runs, and may be undone if the server is killed.
     #[error("the timeout passed; {why}")]
     NotCommitted {
-        /// The keys of an insert's items, all of which are in the table.
+        /// The keys of the items of an insert that are in the table: all of them, or the first.
         keys: Keys,
         /// The reason why the journal waits.
         why: String,

@@ -89,11 +89,15 @@ impl<'a> MultiTableInsert<'a> {
         self.waiting.first().is_some_and(|(_, ticket)| ticket.needs_commit())
     }
 
-    /// Withdraws the inserts that wait: no table takes the item afterwards. Returns the first error of a withdrawal.
-    pub fn cancel(&mut self) -> Result<()> {
+    /// Withdraws the inserts that wait: no table takes the item afterwards. Waits for at most `grace` for the commit of
+    /// those that are done. Returns the first error of a withdrawal.
+    pub fn cancel(&mut self, grace: Duration) -> Result<()> {
         let mut first: Option<Error> = None;
+        self.waiting.iter_mut().for_each(|(_, ticket)| ticket.withdraw());
         for (table, ticket) in self.waiting.drain(..) {
-            match ticket.cancel() {
+            // One commit is that of all of them: a second wait would be for the same.
+            let grace = if self.not_committed.is_some() { Duration::ZERO } else { grace };
+            match ticket.cancel_within(grace) {
                 Ok(keys) if keys.is_empty() => {}
                 Ok(_) => self.taken.push(table),
                 Err(Error::NotCommitted { why, .. }) => {
@@ -176,10 +180,11 @@ impl<'a> SplitInsert<'a> {
         self.ticket.as_ref().is_some_and(Ticket::needs_commit)
     }
 
-    /// Withdraws the part that waits, and sends no other. Its items that are in the table stay there.
-    pub fn cancel(&mut self) -> Result<()> {
+    /// Withdraws the part that waits, and sends no other. Its items that are in the table stay there; waits for at most
+    /// `grace` for their commit.
+    pub fn cancel(&mut self, grace: Duration) -> Result<()> {
         if let Some(ticket) = self.ticket.take() {
-            match ticket.cancel() {
+            match ticket.cancel_within(grace) {
                 Ok(keys) => self.add(keys),
                 Err(Error::NotCommitted { keys, why }) => {
                     self.add(keys);

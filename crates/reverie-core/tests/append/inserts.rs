@@ -99,11 +99,11 @@ fn a_cancelled_insert_into_several_tables_names_those_that_took_the_item_and_no_
     let mut insert = MultiTableInsert::send(&*tables, rows.item(1.0), &targets).unwrap().expect("a table is full");
     assert!(insert.wait(NOW).is_none());
     assert_eq!(insert.waits_for(), Some("full"));
-    assert_eq!(insert.cancel(), Ok(()));
+    assert_eq!(insert.cancel(NOW), Ok(()));
     assert_eq!((insert.taken(), insert.waits_for()), (&["a", "b"][..], None));
     tables.get("full").unwrap().reset().unwrap();
     assert_eq!(size(&tables, "full"), 0);
-    assert_eq!(insert.cancel(), Ok(()), "a second withdrawal does nothing");
+    assert_eq!(insert.cancel(NOW), Ok(()), "a second withdrawal does nothing");
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn a_withdrawal_in_the_second_part_reports_the_keys_of_all_items_that_are_in() {
     let mut insert = SplitInsert::send(&sink, "a", rows.inserts(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]), 2).unwrap();
     assert!(insert.wait(NOW).is_none());
     assert_eq!(insert.keys().len(), 2, "those of the first part");
-    assert_eq!(insert.cancel(), Ok(()));
+    assert_eq!(insert.cancel(NOW), Ok(()));
     assert_eq!((insert.keys().len(), insert.is_complete()), (3, false), "one item of the second part, too");
     assert_eq!((size(&tables, "a"), sink.sizes.lock().unwrap().len()), (3, 2), "the third part was never sent");
 }

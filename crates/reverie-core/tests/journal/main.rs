@@ -5,5 +5,6 @@ mod support;
 mod commits;
 mod consumed;
 mod crash;
+mod ended;
 mod waiting;
 mod withdrawn;

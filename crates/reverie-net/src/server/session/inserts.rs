@@ -104,6 +104,7 @@ impl Session {
             }
             RequestStatus::New => {}
         }
+        let num_items = before.len() + items.len();
         self.keep_to_credit();
         let table = match self.shared.tables.iter().nth(number as usize) {
             Some(table) => Arc::clone(table),
@@ -128,7 +129,10 @@ impl Session {
                     run.keys.push(keys);
                 }
                 Some(Err(error)) => self.refuse_insert(id, &error),
-                None => self.wait_for_insert(id, (number, table), ticket, (size_bytes, waiting_bytes), run.stopwatch),
+                None => {
+                    self.inserts.add(id, number, num_items, (size_bytes, waiting_bytes));
+                    self.wait_for_insert(id, table, ticket, run.stopwatch);
+                }
             },
         }
         Ok(())
@@ -146,15 +150,14 @@ impl Session {
         }
     }
 
+    /// Waits for an insert that is among those that wait.
     pub(super) fn wait_for_insert(
         &mut self,
         id: u64,
-        (number, table): (u32, Arc<SharedTable>),
+        table: Arc<SharedTable>,
         ticket: Ticket<Keys>,
-        bytes: (u64, u64),
         stopwatch: Stopwatch,
     ) {
-        self.inserts.add(id, number, bytes);
         if self.spans.has(id) {
             self.spans.waits(id, waits::insert(&table, ticket.needs_commit()));
         }
@@ -174,7 +177,7 @@ impl Session {
     /// Handles a waiting insert that is done or withdrawn.
     pub(super) fn inserted_late(&mut self, id: u64, keys: Result<Keys>, late: Option<String>, stopwatch: Stopwatch) {
         self.cancels.remove(&id);
-        let number = self.inserts.table_of(id);
+        let of = self.inserts.table_and_items(id);
         let left = self.inserts.remove(id);
         match (keys, late) {
             (Ok(keys), Some(_)) if left => {
@@ -185,8 +188,9 @@ impl Session {
                 }
             }
             (Err(Error::NotCommitted { keys, .. }), _) if left => {
-                // No reply either. It is confirmed once it is committed: if its client sends it again, it waits for that.
-                self.wait_for_commit(id, number, keys, stopwatch);
+                // No reply either. It is confirmed once it is committed, or its rest goes in from then on: if its client
+                // sends it again, it waits for that.
+                self.wait_for_commit(id, of, keys, stopwatch);
             }
             (Ok(keys), None) => self.confirm(&mut Run { first: id, keys: vec![keys], stopwatch }),
             (Err(error), _) => self.refuse_insert(id, &error),
