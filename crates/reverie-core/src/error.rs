@@ -135,6 +135,15 @@ pub enum Error {
         why: String,
     },
 
+    /// An insert that was sent again and whose rest was refused: its first items are in the table since before.
+    #[error("{error}; {} of the insert stay in the table", Counted(keys.len() as u64, "item"))]
+    PartlyInserted {
+        /// The keys of the first items.
+        keys: Keys,
+        /// The refusal of the others.
+        error: Box<Error>,
+    },
+
     /// Bytes that are not what was written.
     #[error("damaged chunk: {0}")]
     Damaged(String),

@@ -161,7 +161,7 @@ impl<'a> SplitInsert<'a> {
         while let Some(ticket) = &mut self.ticket {
             let outcome = ticket.wait(timeout)?;
             self.ticket = None;
-            let next = outcome.and_then(|keys| {
+            let next = self.without_part(outcome).and_then(|keys| {
                 self.add(keys);
                 self.parts.next().map(|part| self.sink.insert(self.table, part)).transpose()
             });
@@ -184,7 +184,8 @@ impl<'a> SplitInsert<'a> {
     /// `grace` for their commit.
     pub fn cancel(&mut self, grace: Duration) -> Result<()> {
         if let Some(ticket) = self.ticket.take() {
-            match ticket.cancel_within(grace) {
+            let outcome = ticket.cancel_within(grace);
+            match self.without_part(outcome) {
                 Ok(keys) => self.add(keys),
                 Err(Error::NotCommitted { keys, why }) => {
                     self.add(keys);
@@ -194,6 +195,17 @@ impl<'a> SplitInsert<'a> {
             }
         }
         Ok(())
+    }
+
+    /// The outcome of a request, after the keys were added of the part that is in though the rest was refused.
+    fn without_part(&mut self, outcome: Result<Keys>) -> Result<Keys> {
+        match outcome {
+            Err(Error::PartlyInserted { keys, error }) => {
+                self.add(keys);
+                Err(*error)
+            }
+            outcome => outcome,
+        }
     }
 
     fn add(&mut self, keys: Keys) {

@@ -111,6 +111,7 @@ impl Session {
             None => return Err(Error::Protocol(format!("an insert into table number {number}, which does not exist"))),
         };
         self.begin_insert_span(id, &table);
+        let in_before = before.clone();
         let inserted = match self.id {
             Some(sender) => {
                 self.inserts.note_table(&table);
@@ -119,6 +120,10 @@ impl Session {
             None => table.insert(items),
         };
         match inserted {
+            // What is in stays there: an insert that repeats it would be a second one.
+            Err(error) if !in_before.is_empty() => {
+                self.refuse_insert(id, &Error::PartlyInserted { keys: in_before, error: Box::new(error) });
+            }
             Err(error) => self.refuse_insert(id, &error),
             Ok(mut ticket) => match ticket.poll() {
                 Some(Ok(keys)) => {
@@ -197,7 +202,7 @@ impl Session {
             (Ok(keys), Some(why)) => {
                 let keys = keys.iter().map(|key| key.get()).collect();
                 let deadline = proto::Deadline { why, keys, not_committed: false };
-                let error = proto::ErrorDetail { kind: Some(proto::error_detail::Kind::Deadline(deadline)) };
+                let error = proto::error_detail::Kind::Deadline(deadline).into();
                 self.reply(proto::Reply { id, body: Some(proto::reply::Body::Error(error)) }, true);
             }
         }
@@ -224,12 +229,13 @@ impl Session {
             RequestStatus::New => Vec::new(),
         };
         let deadline = proto::Deadline { why: "the insert was withdrawn".to_owned(), keys, not_committed: false };
-        let error = proto::ErrorDetail { kind: Some(proto::error_detail::Kind::Deadline(deadline)) };
+        let error = proto::error_detail::Kind::Deadline(deadline).into();
         self.reply(proto::Reply { id, body: Some(proto::reply::Body::Error(error)) }, false);
     }
 
     fn refuse_insert(&mut self, id: u64, error: &Error) {
-        if matches!(error, Error::Closed { .. }) && self.id.is_some() && self.shared.stops() {
+        let refusal = if let Error::PartlyInserted { error, .. } = error { &**error } else { error };
+        if matches!(refusal, Error::Closed { .. }) && self.id.is_some() && self.shared.stops() {
             // Its table did not refuse it: without an answer the client keeps it, and sends it to the next server.
             return;
         }
