@@ -45,7 +45,7 @@ class DeadlineExceededError(ReplayError, TimeoutError):
 
     Attributes:
         why: which calls wait at the table, for what, and what would free them; the text of `client.why(table)`.
-            Where the request is done and only a journal has not written it: what the journal waits for.
+            Where a journal has not written what is done, all or a part: what the journal waits for.
         partial: what was already done: a `Batch` of the draws made so far, the keys of the items already inserted (of
             `insert` the names of the tables that took the step), or None where nothing was.
         drawn: where the draws made so far cannot be one batch, each as a `Batch` of its own; `partial` is then None.

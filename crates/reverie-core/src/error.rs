@@ -123,15 +123,25 @@ pub enum Error {
     #[error("the timeout passed; {0}")]
     Deadline(String),
 
-    /// The deadline passed, or the request was withdrawn, when it was done and its journal had not committed it.
+    /// The deadline passed, or the request was withdrawn, when it was done, or done in part, and its journal had not
+    /// committed that.
     ///
-    /// Its effect lasts while the server runs, and may be undone if the server is killed.
+    /// The effect lasts while the server runs, and may be undone if the server is killed.
     #[error("the timeout passed; {why}")]
     NotCommitted {
-        /// The keys of an insert's items, all of which are in the table.
+        /// The keys of the items of an insert that are in the table: all of them, or the first.
         keys: Keys,
         /// The reason why the journal waits.
         why: String,
+    },
+
+    /// An insert that was sent again and whose rest was refused: its first items are in the table since before.
+    #[error("{error}; {} of the insert stay in the table", Counted(keys.len() as u64, "item"))]
+    PartlyInserted {
+        /// The keys of the first items.
+        keys: Keys,
+        /// The refusal of the others.
+        error: Box<Error>,
     },
 
     /// Bytes that are not what was written.

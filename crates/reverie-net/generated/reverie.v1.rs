@@ -1306,6 +1306,9 @@ pub struct Waiting {
 /// Why something was refused, as data; also in the details of a gRPC status.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ErrorDetail {
+    /// Of an insert whose rest was refused: the keys of the first items, which are in since the insert was sent before.
+    #[prost(sfixed64, repeated, tag = "18")]
+    pub keys: ::prost::alloc::vec::Vec<i64>,
     #[prost(
         oneof = "error_detail::Kind",
         tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17"
@@ -1431,8 +1434,9 @@ pub struct Deadline {
     /// Of an insert: the keys of the items that are in.
     #[prost(sfixed64, repeated, tag = "2")]
     pub keys: ::prost::alloc::vec::Vec<i64>,
-    /// All of the request was done, but the server's journal had not committed it when the request was withdrawn: it is lost
-    /// if the server is killed before that. Without it, an insert of which all keys are here is as good as confirmed.
+    /// What was done, all of the request or a part, was not committed by the server's journal when the request was withdrawn:
+    /// it is lost if the server is killed before that. Without it, an insert of which all keys are here is as good as
+    /// confirmed.
     #[prost(bool, tag = "3")]
     pub not_committed: bool,
 }

@@ -79,6 +79,10 @@ pub fn get<'py>(
 }
 
 /// The error of a wait that ended early, with the draws made so far.
-fn late_draws(client: &Handle, py: Python<'_>, left: Expired<Sampled>, reading: &Reading) -> PyErr {
+fn late_draws(client: &Handle, py: Python<'_>, mut left: Expired<Sampled>, reading: &Reading) -> PyErr {
+    if let Some(Error::NotCommitted { why, .. }) = &left.done.error {
+        // In addition to what the other draws wait for.
+        left.why = [left.why.as_str(), why].into_iter().filter(|why| !why.is_empty()).collect::<Vec<_>>().join("; ");
+    }
     left.raise(py, "sample", |done, with| client.batcher.partial(py, done, reading, with))
 }

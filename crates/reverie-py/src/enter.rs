@@ -96,8 +96,8 @@ pub trait Request: Send + Sync {
     /// Waits for the outcome, at most for `timeout`. May return early with `None`.
     fn wait(&mut self, timeout: Duration) -> Option<Result<Self::Done>>;
 
-    /// Withdraws the request; returns the part that was done.
-    fn withdraw(&mut self) -> Result<Self::Done>;
+    /// Withdraws the request; returns the part that was done, after a wait of at most `grace` for its commit.
+    fn withdraw(&mut self, grace: Duration) -> Result<Self::Done>;
 
     /// See [`Ticket::needs_commit`].
     fn needs_commit(&self) -> bool;
@@ -111,8 +111,8 @@ impl<T: Default + Send + Sync> Request for Ticket<T> {
         Ticket::wait(self, timeout)
     }
 
-    fn withdraw(&mut self) -> Result<T> {
-        std::mem::replace(self, Self::done(Ok(T::default()))).cancel()
+    fn withdraw(&mut self, grace: Duration) -> Result<T> {
+        std::mem::replace(self, Self::done(Ok(T::default()))).cancel_within(grace)
     }
 
     fn needs_commit(&self) -> bool {
@@ -287,18 +287,21 @@ pub fn finish<R: Request>(
     match waited {
         Ok(Waited::Done(outcome)) => Ok(Ok(outcome)),
         Ok(Waited::Expired) => {
-            if request.needs_commit()
-                && let Some(outcome) = detached(py, || Ok(request.wait(COMMIT_GRACE)))?
-            {
-                return outcome.map(Ok).map_err(|error| raise(py, error));
+            let mut grace = COMMIT_GRACE;
+            if request.needs_commit() {
+                if let Some(outcome) = detached(py, || Ok(request.wait(grace)))? {
+                    return outcome.map(Ok).map_err(|error| raise(py, error));
+                }
+                // It has been waited for.
+                grace = Duration::ZERO;
             }
             let why = detached(py, || Ok(why(request)))?;
-            detached(py, || request.withdraw()).map(|done| Err(Expired { done, why, interrupt: None }))
+            detached(py, || request.withdraw(grace)).map(|done| Err(Expired { done, why, interrupt: None }))
         }
         // The error is the request's own: there is nothing to withdraw.
         Err(error) if ended => Err(error),
         Err(error) => {
-            match detached(py, || request.withdraw()) {
+            match detached(py, || request.withdraw(COMMIT_GRACE)) {
                 Ok(done) => Ok(Err(Expired { done, why: String::new(), interrupt: Some(error) })),
                 // Raise the error that ended the wait, not the error of the withdrawal.
                 Err(unknown) => {

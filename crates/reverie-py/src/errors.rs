@@ -77,6 +77,14 @@ pub fn raise(py: Python<'_>, error: Error) -> PyErr {
             with.set_item("partial", PyModule::import(py, "numpy")?.call_method1("array", (keys, "int64"))?)
         }),
         Error::Deadline(why) => exception(py, "DeadlineExceededError", &text, |with| with.set_item("why", why)),
+        Error::PartlyInserted { keys, error } => {
+            let raised = raise(py, *error);
+            let keys: Vec<i64> = keys.iter().map(|key| key.get()).collect();
+            let set = PyModule::import(py, "numpy")
+                .and_then(|numpy| numpy.call_method1("array", (keys, "int64")))
+                .and_then(|partial| raised.value(py).setattr("partial", partial));
+            set.err().unwrap_or(raised)
+        }
         Error::Damaged(_) => exception(py, "DamagedError", &text, |_| Ok(())),
         _ => exception(py, "ReplayError", &text, |_| Ok(())),
     }

@@ -31,7 +31,7 @@ impl InsertOutcome {
     }
 }
 
-/// Adds to an UnknownOutcomeError its query and the items known to be inserted. Other errors stay unchanged.
+/// Adds the items known to be inserted, if there are any, and to an UnknownOutcomeError its query.
 pub fn with_means<'py>(
     py: Python<'py>,
     replay: &Reached<'_>,
@@ -39,10 +39,15 @@ pub fn with_means<'py>(
     partial: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
 ) -> PyErr {
     let added = || {
+        let partial = partial()?;
+        let mut names_partial = partial.len()? > 0;
         if let Ok(number) = error.value(py).getattr("number").and_then(|number| number.extract::<u64>()) {
             let outcome = InsertOutcome { replay: Live::new(replay.shared(), "client"), number };
             error.value(py).setattr("outcome", Bound::new(py, outcome)?)?;
-            error.value(py).setattr("partial", partial()?)?;
+            names_partial = true;
+        }
+        if names_partial {
+            error.value(py).setattr("partial", partial)?;
         }
         PyResult::Ok(())
     };

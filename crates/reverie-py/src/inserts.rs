@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use reverie_core::Result;
 use reverie_core::append::{MultiTableInsert, Parts, SplitInsert};
-use reverie_core::table::{Inserts, Priority};
+use reverie_core::table::{COMMIT_GRACE, Inserts, Priority};
 use smallvec::SmallVec;
 use std::time::Duration;
 
@@ -56,8 +56,8 @@ impl Request for MultiTableInsert<'_> {
         MultiTableInsert::wait(self, timeout)
     }
 
-    fn withdraw(&mut self) -> Result<()> {
-        self.cancel()
+    fn withdraw(&mut self, grace: Duration) -> Result<()> {
+        self.cancel(grace)
     }
 
     fn needs_commit(&self) -> bool {
@@ -93,7 +93,7 @@ fn every(
         },
         Err(error) => {
             // Only the error is raised: it is the first.
-            let _ = detached(py, || insert.cancel());
+            let _ = detached(py, || insert.cancel(COMMIT_GRACE));
             Err(with_means(py, replay, error, || insert.taken().to_vec().into_pyobject(py).map(Bound::into_any)))
         }
     }
@@ -146,7 +146,9 @@ pub fn batch<'py>(
             Ok(()) => keys().map(Some),
             Err(mut left) => {
                 if let Some(why) = insert.not_committed() {
-                    why.clone_into(&mut left.why);
+                    // Of the other items what they wait for, too.
+                    left.why =
+                        if insert.keys().len() == count { why.to_owned() } else { format!("{}; {why}", left.why) };
                 }
                 Err(left.raise(py, "insert_batch", |(), with| with.set_item("partial", keys()?)))
             }
@@ -161,8 +163,8 @@ impl Request for SplitInsert<'_> {
         SplitInsert::wait(self, timeout)
     }
 
-    fn withdraw(&mut self) -> Result<()> {
-        self.cancel()
+    fn withdraw(&mut self, grace: Duration) -> Result<()> {
+        self.cancel(grace)
     }
 
     fn needs_commit(&self) -> bool {

@@ -89,11 +89,15 @@ impl<'a> MultiTableInsert<'a> {
         self.waiting.first().is_some_and(|(_, ticket)| ticket.needs_commit())
     }
 
-    /// Withdraws the inserts that wait: no table takes the item afterwards. Returns the first error of a withdrawal.
-    pub fn cancel(&mut self) -> Result<()> {
+    /// Withdraws the inserts that wait: no table takes the item afterwards. Waits for at most `grace` for the commit of
+    /// those that are done. Returns the first error of a withdrawal.
+    pub fn cancel(&mut self, grace: Duration) -> Result<()> {
         let mut first: Option<Error> = None;
+        self.waiting.iter_mut().for_each(|(_, ticket)| ticket.withdraw());
         for (table, ticket) in self.waiting.drain(..) {
-            match ticket.cancel() {
+            // One commit is that of all of them: a second wait would be for the same.
+            let grace = if self.not_committed.is_some() { Duration::ZERO } else { grace };
+            match ticket.cancel_within(grace) {
                 Ok(keys) if keys.is_empty() => {}
                 Ok(_) => self.taken.push(table),
                 Err(Error::NotCommitted { why, .. }) => {
@@ -157,7 +161,7 @@ impl<'a> SplitInsert<'a> {
         while let Some(ticket) = &mut self.ticket {
             let outcome = ticket.wait(timeout)?;
             self.ticket = None;
-            let next = outcome.and_then(|keys| {
+            let next = self.without_part(outcome).and_then(|keys| {
                 self.add(keys);
                 self.parts.next().map(|part| self.sink.insert(self.table, part)).transpose()
             });
@@ -176,10 +180,12 @@ impl<'a> SplitInsert<'a> {
         self.ticket.as_ref().is_some_and(Ticket::needs_commit)
     }
 
-    /// Withdraws the part that waits, and sends no other. Its items that are in the table stay there.
-    pub fn cancel(&mut self) -> Result<()> {
+    /// Withdraws the part that waits, and sends no other. Its items that are in the table stay there; waits for at most
+    /// `grace` for their commit.
+    pub fn cancel(&mut self, grace: Duration) -> Result<()> {
         if let Some(ticket) = self.ticket.take() {
-            match ticket.cancel() {
+            let outcome = ticket.cancel_within(grace);
+            match self.without_part(outcome) {
                 Ok(keys) => self.add(keys),
                 Err(Error::NotCommitted { keys, why }) => {
                     self.add(keys);
@@ -189,6 +195,17 @@ impl<'a> SplitInsert<'a> {
             }
         }
         Ok(())
+    }
+
+    /// The outcome of a request, after the keys were added of the part that is in though the rest was refused.
+    fn without_part(&mut self, outcome: Result<Keys>) -> Result<Keys> {
+        match outcome {
+            Err(Error::PartlyInserted { keys, error }) => {
+                self.add(keys);
+                Err(*error)
+            }
+            outcome => outcome,
+        }
     }
 
     fn add(&mut self, keys: Keys) {

@@ -116,11 +116,8 @@ impl Journal {
 
     fn wait_for(&self, queue: impl FnOnce(&mut Progress) -> &mut Vec<(u64, Promise<()>)>) -> Ticket<()> {
         let mut progress = self.progress();
-        if let Some(error) = &progress.failed {
-            return Ticket::done(Err(error.clone()));
-        }
-        if progress.ended {
-            return Ticket::done(Ok(()));
+        if let Some(error) = progress.error() {
+            return Ticket::done(Err(error));
         }
         let (ticket, promise) = Ticket::promised(Arc::new(NotCancellable), 0, false);
         let round = progress.next;
@@ -237,7 +234,7 @@ impl Journal {
                 }
                 Err(failed) => return self.fail(failed.error),
             }
-            if ends {
+            if ends && self.progress().is_over_now() {
                 return;
             }
         }
@@ -377,7 +374,7 @@ impl Durable for Journal {
     }
 
     fn check(&self) -> Result<()> {
-        self.progress().failed.clone().map_or(Ok(()), Err)
+        self.progress().error().map_or(Ok(()), Err)
     }
 
     fn has(&self, chunk: &Arc<Chunk>) -> bool {

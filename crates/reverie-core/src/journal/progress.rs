@@ -16,6 +16,8 @@ pub(super) struct Progress {
     pub(super) info: JournalInfo,
     pub(super) failed: Option<Error>,
     pub(super) ended: bool,
+    /// The last commit was made: what is done from now on is written by none.
+    pub(super) is_over: bool,
     /// A task waits for a commit that it cannot make: the thread does not linger.
     pub(super) hurried: bool,
     /// The thread waits for the next reason to commit, and must be woken for it.
@@ -58,6 +60,22 @@ impl Progress {
             self.asked = written;
         }
         is_due
+    }
+
+    /// The error of a journal that writes nothing more.
+    pub(super) fn error(&self) -> Option<Error> {
+        let over = || Error::Storage {
+            path: "the journal".to_owned(),
+            action: "write".into(),
+            reason: "it has ended; what is done after that is not written".to_owned(),
+        };
+        self.failed.clone().or_else(|| self.is_over.then(over))
+    }
+
+    /// Ends the journal after a round that was to be the last one. False if requests came meanwhile: another one follows.
+    pub(super) fn is_over_now(&mut self) -> bool {
+        self.is_over = [&self.written, &self.synced, &self.synced_later].into_iter().all(Vec::is_empty);
+        self.is_over
     }
 
     /// Takes all waiting requests.

@@ -22,12 +22,11 @@ fn asked(tables: &Tables, table: &str, request: SampleRequest) -> Ticket<Draws> 
 /// none.
 fn made_now(tables: &Tables, table: &str, request: SampleRequest) -> Option<Ticket<Draws>> {
     let mut ticket = asked(tables, table, request);
-    match ticket.poll().unwrap_or_else(|| ticket.cancel()) {
-        Ok(draws) if draws.is_empty() => None,
-        done => Some(match Tables::get(tables, table) {
-            Ok(table) => table.once_consumed(Ticket::done(done)),
-            Err(_) => Ticket::done(done),
-        }),
+    ticket.withdraw();
+    match ticket.poll() {
+        Some(Ok(draws)) if draws.is_empty() => None,
+        Some(outcome) => Some(Ticket::done(outcome)),
+        None => Some(ticket),
     }
 }
 
@@ -63,8 +62,9 @@ fn defect(panic: &(dyn Any + Send)) -> Error {
 }
 
 /// The draws as one batch, also if there are none.
-fn one_batch(draws: Draws) -> Sampled {
-    Sampled { batches: vec![Drawn::Items(draws)], error: None }
+fn one_batch(mut draws: Draws) -> Sampled {
+    let error = draws.take_not_committed();
+    Sampled { batches: vec![Drawn::Items(draws)], error }
 }
 
 impl Replay for Tables {

@@ -102,9 +102,10 @@ pub struct Sampled {
 
 impl Sampled {
     /// The draws as one batch; none if there are no draws.
-    pub fn whole(draws: Draws) -> Self {
+    pub fn whole(mut draws: Draws) -> Self {
+        let error = draws.take_not_committed();
         let batches = if draws.is_empty() { Vec::new() } else { vec![Drawn::Items(draws)] };
-        Self { batches, error: None }
+        Self { batches, error }
     }
 
     /// The outcome of a request that waits for nothing: fewer draws than requested are no error.
@@ -117,12 +118,12 @@ impl Sampled {
 
     /// One batch for each run of items of the same form.
     pub fn runs(mut draws: Draws) -> Self {
-        let mut batches = Vec::new();
+        let (error, mut batches) = (draws.take_not_committed(), Vec::new());
         while let Some(first) = draws.items.first().map(|item| item.pattern.clone()) {
             let alike = draws.items.iter().take_while(|item| item.pattern.same(&first)).count();
             let rest = draws.split_off(alike);
             batches.push(Drawn::Items(std::mem::replace(&mut draws, rest)));
         }
-        Self { batches, error: None }
+        Self { batches, error }
     }
 }

@@ -2,8 +2,9 @@
 
 use super::lease::Lease;
 use super::windows::{Window, Windows};
+use crate::error::Error;
 use crate::item::{Item, Key};
-use crate::table::{Lessee, Tally};
+use crate::table::{Keys, Lessee, Tally};
 
 /// The most draws that memory is reserved for in advance; for more, it grows with the draws.
 const MOST_RESERVED: usize = 1 << 16;
@@ -117,6 +118,11 @@ impl Draws {
         }
     }
 
+    /// Takes the reason out of draws that their table's journal has not written, as an error.
+    pub fn take_not_committed(&mut self) -> Option<Error> {
+        self.not_committed.take().map(|why| Error::NotCommitted { keys: Keys::new(), why })
+    }
+
     /// A copy of one of the draws, of the whole item; without the lease.
     pub fn one(&self, draw: usize) -> Draws {
         Draws {
@@ -167,5 +173,6 @@ impl Draws {
         self.wanted_windows = other.wanted_windows.or(self.wanted_windows);
         self.windows.append(&mut other.windows);
         self.consuming |= other.consuming;
+        self.not_committed = self.not_committed.take().or(other.not_committed);
     }
 }

@@ -6,7 +6,7 @@ use super::{Allocate, Description, Draws, Gathered, Memory, Mixture, SampleReque
 use crate::batch::Planner;
 use crate::error::{Error, Result};
 use crate::sync::{Arc, Condvar, Mutex, lock};
-use crate::table::Lessee;
+use crate::table::{COMMIT_GRACE, Lessee};
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::thread::JoinHandle;
@@ -207,7 +207,11 @@ fn draw_parts(
                 break done?;
             }
             if lock(&shared.state).stop {
-                all.append(ticket.cancel()?);
+                let draws = ticket.cancel_within(COMMIT_GRACE)?;
+                // Without a commit, they go back to their table.
+                if draws.not_committed.is_none() {
+                    all.append(draws);
+                }
                 return Ok(false);
             }
         };

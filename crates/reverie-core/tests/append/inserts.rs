@@ -34,12 +34,14 @@ struct Breaks {
     tables: Arc<Tables>,
     inserts: AtomicUsize,
     from: usize,
+    /// The error, if it is not that of an unknown outcome.
+    error: Option<Error>,
     sizes: Mutex<Vec<usize>>,
 }
 
 impl Breaks {
     fn from(tables: &Arc<Tables>, from: usize) -> Self {
-        Self { tables: Arc::clone(tables), inserts: AtomicUsize::new(0), from, sizes: Mutex::default() }
+        Self { tables: Arc::clone(tables), inserts: AtomicUsize::new(0), from, error: None, sizes: Mutex::default() }
     }
 }
 
@@ -47,7 +49,10 @@ impl Sink for Breaks {
     fn insert(&self, table: &str, items: Inserts) -> Result<Ticket<Keys>> {
         self.sizes.lock().unwrap().push(items.len());
         match self.inserts.fetch_add(1, Ordering::Relaxed) {
-            number if number >= self.from => Ok(Ticket::done(Err(Error::UnknownOutcome { number: number as u64 }))),
+            number if number >= self.from => {
+                let unknown = Error::UnknownOutcome { number: number as u64 };
+                Ok(Ticket::done(Err(self.error.clone().unwrap_or(unknown))))
+            }
             _ => self.tables.insert(table, items),
         }
     }
@@ -99,11 +104,11 @@ fn a_cancelled_insert_into_several_tables_names_those_that_took_the_item_and_no_
     let mut insert = MultiTableInsert::send(&*tables, rows.item(1.0), &targets).unwrap().expect("a table is full");
     assert!(insert.wait(NOW).is_none());
     assert_eq!(insert.waits_for(), Some("full"));
-    assert_eq!(insert.cancel(), Ok(()));
+    assert_eq!(insert.cancel(NOW), Ok(()));
     assert_eq!((insert.taken(), insert.waits_for()), (&["a", "b"][..], None));
     tables.get("full").unwrap().reset().unwrap();
     assert_eq!(size(&tables, "full"), 0);
-    assert_eq!(insert.cancel(), Ok(()), "a second withdrawal does nothing");
+    assert_eq!(insert.cancel(NOW), Ok(()), "a second withdrawal does nothing");
 }
 
 #[test]
@@ -157,7 +162,7 @@ fn a_withdrawal_in_the_second_part_reports_the_keys_of_all_items_that_are_in() {
     let mut insert = SplitInsert::send(&sink, "a", rows.inserts(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]), 2).unwrap();
     assert!(insert.wait(NOW).is_none());
     assert_eq!(insert.keys().len(), 2, "those of the first part");
-    assert_eq!(insert.cancel(), Ok(()));
+    assert_eq!(insert.cancel(NOW), Ok(()));
     assert_eq!((insert.keys().len(), insert.is_complete()), (3, false), "one item of the second part, too");
     assert_eq!((size(&tables, "a"), sink.sizes.lock().unwrap().len()), (3, 2), "the third part was never sent");
 }
@@ -171,4 +176,17 @@ fn an_unknown_outcome_of_the_second_part_leaves_the_keys_of_the_first() {
     assert_eq!(insert.wait(NOW), Some(Err(Error::UnknownOutcome { number: 1 })));
     assert_eq!((insert.keys().len(), insert.is_complete()), (2, false));
     assert_eq!(sink.sizes.lock().unwrap().len(), 2, "nothing is sent after an error");
+}
+
+#[test]
+fn a_refusal_that_names_what_is_in_adds_its_keys() {
+    let (tables, _) = tables(vec![options("a", 10)]);
+    let mut rows = Rows::new(&tables);
+    let first = tables.insert("a", rows.inserts(&[0.0])).unwrap().poll().unwrap().unwrap();
+    let refusal = Error::InvalidArgument("no more".to_owned());
+    let error = Error::PartlyInserted { keys: first.clone(), error: Box::new(refusal.clone()) };
+    let sink = Breaks { error: Some(error), ..Breaks::from(&tables, 0) };
+    let mut insert = SplitInsert::send(&sink, "a", rows.inserts(&[0.0, 1.0]), 2).unwrap();
+    assert_eq!(insert.wait(NOW), Some(Err(refusal)));
+    assert_eq!((insert.keys(), insert.is_complete()), (&first, false));
 }

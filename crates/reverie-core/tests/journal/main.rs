@@ -5,6 +5,7 @@ mod support;
 mod commits;
 mod consumed;
 mod crash;
+mod ended;
 mod starts;
 mod waiting;
 mod withdrawn;

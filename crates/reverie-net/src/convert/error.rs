@@ -6,6 +6,9 @@ use reverie_core::item::Key;
 
 /// Encodes an error.
 pub fn encode(error: &Error) -> proto::ErrorDetail {
+    if let Error::PartlyInserted { keys, error } = error {
+        return proto::ErrorDetail { keys: keys.iter().map(|key| key.get()).collect(), ..encode(error) };
+    }
     let kind = match error.clone() {
         Error::InvalidArgument(reason) => Kind::InvalidArgument(reason),
         Error::UnknownTable { name, known } => Kind::UnknownTable(proto::UnknownTable { name, known }),
@@ -33,12 +36,23 @@ pub fn encode(error: &Error) -> proto::ErrorDetail {
         // The core's error type may grow; a new variant must still reach the client as an error.
         other => Kind::Internal(other.to_string()),
     };
-    proto::ErrorDetail { kind: Some(kind) }
+    kind.into()
+}
+
+impl From<Kind> for proto::ErrorDetail {
+    fn from(kind: Kind) -> Self {
+        Self { kind: Some(kind), keys: Vec::new() }
+    }
 }
 
 /// Decodes an error. A kind that this version does not know is `Protocol`.
 pub fn decode(message: proto::ErrorDetail) -> Error {
-    let Some(kind) = message.kind else {
+    let proto::ErrorDetail { kind, keys } = message;
+    if !keys.is_empty() {
+        let error = Box::new(decode(proto::ErrorDetail { kind, keys: Vec::new() }));
+        return Error::PartlyInserted { keys: keys.into_iter().map(Key::from).collect(), error };
+    }
+    let Some(kind) = kind else {
         return Error::Protocol("the peer refused, for a reason that this version of Reverie does not know".to_owned());
     };
     match kind {

@@ -34,6 +34,8 @@ pub(super) struct Inserts {
 /// An insert that waits for its table.
 pub(super) struct Waiting {
     table: u32,
+    /// The number of its items, also of those that are in the table already.
+    num_items: usize,
     size_bytes: u64,
     held_bytes: u64,
     /// The connection that sent it last.
@@ -68,13 +70,14 @@ impl Inserts {
         items::has_share(self.in_flight_of.get(&table).copied().unwrap_or(0), self.in_flight, credit)
     }
 
-    /// Adds an insert that waits; it counts `size_bytes` against the credit, and holds `held_bytes` without its chunks.
-    pub(super) fn add(&mut self, id: u64, table: u32, (size_bytes, held_bytes): (u64, u64)) {
+    /// Adds an insert of so many items that waits; it counts `size_bytes` against the credit, and holds `held_bytes`
+    /// without its chunks.
+    pub(super) fn add(&mut self, id: u64, table: u32, num_items: usize, (size_bytes, held_bytes): (u64, u64)) {
         self.remove(id);
         let connection = self.connection;
         self.count(table, size_bytes);
         self.held_bytes += held_bytes;
-        self.waiting.insert(id, Waiting { table, size_bytes, held_bytes, connection, left: false });
+        self.waiting.insert(id, Waiting { table, num_items, size_bytes, held_bytes, connection, left: false });
     }
 
     fn count(&mut self, table: u32, size_bytes: u64) {
@@ -114,9 +117,16 @@ impl Inserts {
         Ok(())
     }
 
-    /// The number of the table that an insert waits for.
-    pub(super) fn table_of(&self, id: u64) -> Option<u32> {
-        self.waiting.get(&id).map(|waiting| waiting.table)
+    /// The number of the table that an insert waits for, and that of its items.
+    pub(super) fn table_and_items(&self, id: u64) -> Option<(u32, usize)> {
+        self.waiting.get(&id).map(|waiting| (waiting.table, waiting.num_items))
+    }
+
+    /// Marks a waiting insert of no bytes as withdrawn: its client did not send it again.
+    pub(super) fn is_left(&mut self, id: u64) {
+        if let Some(waiting) = self.waiting.get_mut(&id) {
+            waiting.left = true;
+        }
     }
 
     /// Notes that the client has not sent a waiting insert of no bytes on this connection or the one before it.
@@ -181,7 +191,7 @@ mod tests {
         let mut next = 1;
         let mut wait = |inserts: &mut Inserts, number: u64| {
             for id in next..next + number {
-                inserts.add(id, 0, (100, 7));
+                inserts.add(id, 0, 1, (100, 7));
             }
             next += number;
         };

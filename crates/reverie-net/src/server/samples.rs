@@ -8,7 +8,7 @@ use crate::proto;
 use reverie_core::chunk::Chunk;
 use reverie_core::item::{Body, Item};
 use reverie_core::sample::{Draws, MAX_SAMPLES, SampleRequest};
-use reverie_core::table::{COMMIT_GRACE, Keys, Lease, Lessee, SharedTable, Ticket};
+use reverie_core::table::{COMMIT_GRACE, Lease, Lessee, SharedTable, Ticket};
 use reverie_core::{Error, Result};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -185,6 +185,8 @@ impl Patience {
 const RETRY: Duration = Duration::from_millis(50);
 
 /// Waits for a ticket. `retry`: it is an insert's. `Err`: withdrawn, with the part that was done and the reason.
+///
+/// What was done outlives the server, or says that it has no commit.
 pub(super) async fn wait<T: Default + Unpin>(
     table: &SharedTable,
     mut ticket: Ticket<T>,
@@ -209,13 +211,20 @@ pub(super) async fn wait<T: Default + Unpin>(
             }
         }
     }
-    // All is done, and only the journal has not written it: what is answered now outlives the server.
+    // Only the journal has not written it: what is answered now outlives the server.
+    let is_whole = ticket.needs_commit();
+    let waits_for = |table: &SharedTable| table.why().to_string();
+    let why = if is_whole { None } else { Some(waits_for(table)) };
+    ticket.withdraw();
     if ticket.needs_commit()
         && let Ok(outcome) = tokio::time::timeout(COMMIT_GRACE, &mut ticket).await
     {
-        return Ok(outcome);
+        return match why {
+            None => Ok(outcome),
+            Some(why) => Err((outcome, why)),
+        };
     }
-    let why = table.why().to_string();
+    let why = why.unwrap_or_else(|| waits_for(table));
     Err((ticket.cancel(), why))
 }
 
@@ -325,22 +334,19 @@ async fn draw_all(table: &Arc<SharedTable>, request: SampleRequest, patience: &m
         Ok(ticket) => ticket,
         Err(error) => return (Draws::default(), Some(error)),
     };
-    match wait(table, ticket, patience, false).await {
-        // Some draws met items that no window fits into, and are not repeated here.
-        Ok(Ok(draws)) | Err((Ok(draws), _)) if draws.passed > 0 => {
-            let why = format!("{} draws returned items that are too short for a window", draws.passed);
-            (draws, Some(Error::Deadline(why)))
-        }
+    let (mut draws, late) = match wait(table, ticket, patience, false).await {
         Ok(Ok(draws)) => (draws, None),
-        Ok(Err(error)) | Err((Err(error), _)) => (Draws::default(), Some(error)),
-        // Completed between the deadline and the withdrawal.
-        Err((Ok(mut draws), why)) => match draws.not_committed.take() {
-            None if draws.len() == request.num_samples => (draws, None),
-            None => (draws, Some(Error::Deadline(why))),
-            // They are used up, and a kill of the server brings them back: the client must know.
-            Some(why) => (draws, Some(Error::NotCommitted { keys: Keys::new(), why })),
-        },
-    }
+        Err((Ok(draws), why)) => (draws, Some(why)),
+        Ok(Err(error)) | Err((Err(error), _)) => return (Draws::default(), Some(error)),
+    };
+    // They are used up, and a kill of the server brings them back: the client must know.
+    let error = draws.take_not_committed().or_else(|| match draws.passed {
+        // Perhaps completed between the deadline and the withdrawal.
+        0 => late.filter(|_| draws.len() < request.num_samples).map(Error::Deadline),
+        // Some draws met items that no window fits into, and are not repeated here.
+        passed => Some(Error::Deadline(format!("{passed} draws returned items that are too short for a window"))),
+    });
+    (draws, error)
 }
 
 /// The draws that can be made at once; if there are none, the first that can be made.
@@ -350,17 +356,20 @@ async fn draw_some(
     request: impl Fn(usize) -> SampleRequest,
     patience: &mut Patience,
 ) -> (Draws, Option<Error>) {
-    let some = table.sample(request(at_most)).and_then(|mut ticket| match ticket.poll() {
-        Some(outcome) => outcome,
-        None => ticket.cancel(),
-    });
-    match some {
-        Err(error) => (Draws::default(), Some(error)),
-        Ok(draws) if draws.is_empty() => draw_all(table, request(1), patience).await,
-        // The part of a request that was withdrawn waits for the journal by itself.
-        Ok(draws) => match table.once_consumed(Ticket::done(Ok(draws))).await {
-            Ok(draws) => (draws, None),
-            Err(error) => (Draws::default(), Some(error)),
-        },
+    let mut ticket = match table.sample(request(at_most)) {
+        Ok(ticket) => ticket,
+        Err(error) => return (Draws::default(), Some(error)),
+    };
+    // From here on it waits for the journal only.
+    ticket.withdraw();
+    match wait(table, ticket, patience, false).await {
+        Ok(Err(error)) | Err((Err(error), _)) => (Draws::default(), Some(error)),
+        Ok(Ok(draws)) if draws.is_empty() => draw_all(table, request(1), patience).await,
+        Ok(Ok(draws)) => (draws, None),
+        Err((Ok(mut draws), why)) => {
+            let late = draws.is_empty().then_some(Error::Deadline(why));
+            let error = draws.take_not_committed().or(late);
+            (draws, error)
+        }
     }
 }

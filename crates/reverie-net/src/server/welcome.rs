@@ -99,7 +99,7 @@ impl Shared {
         };
         if protocol != PROTOCOL {
             let reason = format!("the client speaks version {protocol} of the protocol, the server version {PROTOCOL}");
-            return Err(End::Refused(ErrorDetail { kind: Some(Kind::Incompatible(reason)) }));
+            return Err(End::Refused(Kind::Incompatible(reason).into()));
         }
         let len = session.len();
         let wrong = |_| Error::Protocol(format!("a session's name has {len} bytes; it must have 16"));

@@ -49,7 +49,7 @@ async fn an_insert_withdrawn_during_an_outage_is_of_unknown_outcome_and_is_asked
         let mut talk = fake.session().await;
         assert_eq!(cancelled(&mut talk).await, proto::Cancel { id: number, insert: true });
         let deadline = proto::Deadline { keys: keys.clone(), ..Default::default() };
-        let detail = proto::ErrorDetail { kind: Some(proto::error_detail::Kind::Deadline(deadline)) };
+        let detail = proto::error_detail::Kind::Deadline(deadline).into();
         talk.reply(number, reply::Body::Error(detail)).await;
         let expected: Keys = keys.into_iter().map(Key::from).collect();
         assert_eq!(outcome.await.as_ref(), Ok(&expected));
@@ -92,7 +92,7 @@ async fn a_withdrawn_request_that_the_servers_journal_has_not_committed_is_an_er
     let why = "the journal waits for room on the disk".to_owned();
     let not_committed = |keys: Vec<i64>| {
         let deadline = proto::Deadline { why: why.clone(), keys, not_committed: true };
-        reply::Body::Error(proto::ErrorDetail { kind: Some(proto::error_detail::Kind::Deadline(deadline)) })
+        reply::Body::Error(proto::error_detail::Kind::Deadline(deadline).into())
     };
     let mut insert = client.insert("replay", rows.inserts()).unwrap();
     let (number, _) = next_inserts(&mut talk).await;

@@ -131,7 +131,7 @@ fn the_head_of_a_batch_is_refused_whose_arrays_could_not_be_read() {
 #[test]
 fn errors_of_a_later_version_and_kinds_only_a_peer_makes_are_still_refusals() {
     use proto::error_detail::Kind;
-    let decoded = |kind| error::decode(proto::ErrorDetail { kind });
+    let decoded = |kind| error::decode(proto::ErrorDetail { kind, keys: Vec::new() });
     assert!(matches!(decoded(None), Error::Protocol(_)));
     assert_eq!(decoded(Some(Kind::Incompatible("v2".to_owned()))), Error::Protocol("v2".to_owned()));
     assert!(

@@ -181,6 +181,10 @@ fn errors() -> impl Strategy<Value = Error> {
         (vec(any::<i64>(), 0..3), text()).prop_map(|(keys, why)| {
             Error::NotCommitted { keys: keys.into_iter().map(ItemKey::from).collect(), why }
         }),
+        (vec(any::<i64>(), 1..3), text()).prop_map(|(keys, reason)| {
+            let error = Box::new(Error::InvalidArgument(reason));
+            Error::PartlyInserted { keys: keys.into_iter().map(ItemKey::from).collect(), error }
+        }),
         text().prop_map(Error::Damaged),
         (text(), any::<u64>(), text()).prop_map(|(path, offset, what)| { Error::DamagedFile { path, what, offset } }),
         (text(), text()).prop_map(|(path, reason)| Error::Storage { path, action: "save to".into(), reason }),

@@ -4,17 +4,23 @@ use crate::resume::{again, until};
 use crate::support::*;
 use reverie_core::chunk::Chunk;
 use reverie_core::error::Result;
-use reverie_core::table::{Durable, JournalInfo, Promise, RequestHolder, Ticket};
+use reverie_core::table::{Change, Durable, JournalInfo, Promise, RequestHolder, Ticket};
 use reverie_net::proto::client_message::Body as Asked;
 use reverie_net::proto::error_detail::Kind;
 use reverie_net::proto::server_message::Body;
 use reverie_net::proto::{self, reply, request};
 use reverie_net::server::Limits;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 /// A journal without room on the disk, until there is some.
 #[derive(Default)]
-struct Full(Mutex<Vec<Promise<()>>>);
+struct Full {
+    promises: Mutex<Vec<Promise<()>>>,
+    /// Set once it commits what a task waits for.
+    works: AtomicBool,
+    committed: AtomicUsize,
+}
 
 /// Its barriers end with its tables.
 struct Stays;
@@ -36,18 +42,25 @@ impl Full {
     }
 
     fn num_barriers(&self) -> usize {
-        self.0.lock().unwrap().len()
+        self.promises.lock().unwrap().len()
     }
 
     fn commit(&self) {
-        self.0.lock().unwrap().drain(..).for_each(|promise| promise.fill(Ok(())));
+        let promises: Vec<_> = self.promises.lock().unwrap().drain(..).collect();
+        self.committed.fetch_add(promises.len(), Relaxed);
+        promises.into_iter().for_each(|promise| promise.fill(Ok(())));
+    }
+
+    /// The number of barriers that were passed since the last call.
+    fn take_committed(&self) -> usize {
+        self.committed.swap(0, Relaxed)
     }
 }
 
 impl Durable for Full {
     fn barrier(&self) -> Ticket<()> {
         let (ticket, promise) = Ticket::promised(Arc::new(Stays), 0, false);
-        self.0.lock().unwrap().push(promise);
+        self.promises.lock().unwrap().push(promise);
         ticket
     }
 
@@ -57,7 +70,11 @@ impl Durable for Full {
 
     fn commit_here(&self) {}
 
-    fn hurry(&self) {}
+    fn hurry(&self) {
+        if self.works.load(Relaxed) {
+            self.commit();
+        }
+    }
 
     fn is_later(&self) -> bool {
         false
@@ -91,6 +108,110 @@ async fn an_insert_that_is_withdrawn_before_its_commit_is_answered_by_a_deadline
     session.send.send(message(Asked::Cancel(proto::Cancel { id, insert: true }))).unwrap();
     assert_eq!(not_committed(session.refusal(id).await), 1);
     assert_eq!(host.size("a"), 1);
+}
+
+/// One insert of so many items.
+fn of_items(id: u64, table: u32, values: &[f64], chunk: u64) -> proto::Insert {
+    let runs = vec![proto::InsertRun { table, requests: 1, items: values.len() as u32, skipped: 0 }];
+    proto::Insert { runs, ..insert(id, table, values, chunk) }
+}
+
+fn cancel(session: &Session, id: u64) {
+    session.send.send(message(Asked::Cancel(proto::Cancel { id, insert: true }))).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn the_part_of_a_withdrawn_insert_is_answered_after_its_commit_or_says_that_it_has_none() {
+    for commits in [true, false] {
+        let (host, journal) = Full::host(vec![queue("a", 2)], Limits::default());
+        let mut session = host.session(1).await;
+        let id = session.take_id(1);
+        session.send_insert(of_items(id, 0, &[1.0, 2.0, 3.0], 7));
+        session.settle().await;
+        assert_eq!((host.size("a"), journal.num_barriers()), (2, 0), "it waits for its table");
+        journal.works.store(commits, Relaxed);
+        cancel(&session, id);
+        let Kind::Deadline(deadline) = session.refusal(id).await else { panic!("not a deadline") };
+        assert_eq!((deadline.keys.len(), deadline.not_committed), (2, !commits), "{deadline:?}");
+        assert_eq!(journal.take_committed(), usize::from(commits));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_part_of_the_draws_is_sent_after_its_commit_or_with_a_deadline_that_says_that_it_has_none() {
+    for (commits, at_once) in [(true, false), (false, false), (true, true), (false, true)] {
+        let (host, journal) = Full::host(vec![queue("a", 10)], Limits::default());
+        let mut session = host.session(1).await;
+        let first = session.insert(0, &[1.0, 2.0]);
+        until(|| journal.num_barriers() == 2).await;
+        journal.commit();
+        session.inserted(first, 1).await;
+        session.inserted(first + 1, 1).await;
+        journal.take_committed();
+        journal.works.store(commits, Relaxed);
+        let mut body = sample("a", 5);
+        if let request::Body::Sample(sample) = &mut body {
+            sample.at_once = at_once;
+        }
+        session.ask(body, Some(0.0));
+        let mut drawn = 0;
+        loop {
+            match session.next().await.unwrap() {
+                Body::Batch(batch) if commits && at_once => break assert!(batch.last && batch.num_draws == 2),
+                Body::Batch(batch) => drawn += batch.num_draws,
+                Body::Reply(reply) => match reply.body {
+                    Some(reply::Body::Error(detail)) => {
+                        let Some(Kind::Deadline(deadline)) = detail.kind else { panic!("{detail:?}") };
+                        assert_eq!((drawn, deadline.not_committed), (2, !commits), "{deadline:?}");
+                        break;
+                    }
+                    other => panic!("{other:?}"),
+                },
+                _ => {}
+            }
+        }
+        assert_eq!(journal.take_committed(), usize::from(commits));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_part_of_an_insert_that_was_left_behind_is_no_whole_insert_after_its_commit_and_its_rest_goes_in() {
+    let limits = Limits { session_insert_bytes: 1000, ..Limits::default() };
+    let (host, journal) = Full::host(vec![queue("a", 2), queue("b", 1)], limits);
+    let mut session = host.session(1).await;
+    let id = session.take_id(1);
+    session.send_insert(of_items(id, 0, &[1.0, 2.0, 3.0], 7));
+    session.settle().await;
+    for _ in 0..2 {
+        session.lose();
+        let resumed;
+        (session, resumed) = again(&host, 1).await;
+        assert!(resumed);
+    }
+    session.take_id(10);
+    // More than the credit: one goes in, and waits for the journal, as does the part of the one that is left behind.
+    session.insert(1, &[4.0; 20]);
+    // Withdrawn without a commit within its time, it waits for it on.
+    until(|| journal.num_barriers() == 3).await;
+    session.send_insert(of_items(id, 0, &[1.0, 2.0, 3.0], 8));
+    session.settle().await;
+    host.tables
+        .get("a")
+        .unwrap()
+        .configure(Change { max_size: Some(3), limiter: Some(queue_limiter(3)), ..Change::default() })
+        .unwrap();
+    journal.commit();
+    until(|| host.size("a") == 3).await;
+    until(|| journal.num_barriers() == 1).await;
+    journal.commit();
+    loop {
+        match session.next().await.unwrap() {
+            Body::Inserted(inserted) if inserted.first_id == id => break assert_eq!(inserted.keys.len(), 3),
+            Body::Goodbye(goodbye) => panic!("{goodbye:?}"),
+            _ => {}
+        }
+    }
+    assert_eq!(host.size("a"), 3);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

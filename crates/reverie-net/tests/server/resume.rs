@@ -1,6 +1,7 @@
 use crate::support::*;
-use reverie_core::table::{Change, Keys, Priority, Sent};
+use reverie_core::table::{Change, Keys, Priority, Sent, TableOptions};
 use reverie_net::proto::client_message::Body as Asked;
+use reverie_net::proto::error_detail::Kind;
 use reverie_net::proto::{self, reply, request};
 use reverie_net::server::{Limits, Options};
 use std::time::Duration;
@@ -387,6 +388,24 @@ async fn what_is_in_since_before_a_restart_is_confirmed_again_and_only_the_rest_
         attempts += 1;
         assert!(attempts < 100, "nothing is left that would have to be remembered");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn the_refusal_of_the_rest_of_an_insert_names_what_is_in_since_before_a_restart() {
+    let host = Host::new(vec![TableOptions { max_bytes: Some(1000), ..table("a") }]);
+    let (mut rows, known) = (Rows::new(&host.tables), host.tables.get("a").unwrap());
+    let items = [1.0, 2.0].map(|value| (rows.item(&[value]), Priority::Value(1.0))).into_iter().collect();
+    let mut ticket = known.insert_sent(items, Sent { sender: [1; 16], number: 3 }, Keys::new()).unwrap();
+    let keys: Vec<i64> = ticket.poll().unwrap().unwrap().iter().map(|key| key.get()).collect();
+    let mut session = host.session(1).await;
+    session.take_id(10);
+    // The chunk of all its items has more bytes than the table may have.
+    let mut whole = insert(3, 0, &[1.0; 500], 8);
+    whole.runs = vec![proto::InsertRun { table: 0, requests: 1, items: 500, skipped: 0 }];
+    session.send_insert(whole);
+    let reply::Body::Error(detail) = session.reply(3).await else { panic!("it is refused") };
+    assert!(matches!(detail.kind, Some(Kind::ResourceExhausted(_))), "{detail:?}");
+    assert_eq!((detail.keys, host.size("a")), (keys, 2));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -1,6 +1,6 @@
 //! Requests for draws of a table with a journal: whether they wait for it is known when they are made.
 
-use super::durable::{Durable, OnceDurable, Outcome, why_not_committed};
+use super::durable::{Durable, OnceDurable};
 use super::ticket::{Pending, Ticket};
 use crate::error::Result;
 use crate::sample::Draws;
@@ -30,6 +30,10 @@ struct Stage {
     ticket: Ticket<Draws>,
     /// The draws are made or the request was withdrawn: the ticket is the one to return.
     made: bool,
+}
+
+fn taken(stage: &mut Stage) -> Ticket<Draws> {
+    std::mem::replace(&mut stage.ticket, Ticket::done(Ok(Draws::default())))
 }
 
 impl OnceConsumed {
@@ -80,28 +84,20 @@ impl Pending<Draws> for OnceConsumed {
         self.stage().ticket.nudge();
     }
 
-    /// The caller gets all draws that are made. If these are all that were asked for, and they use items up, they say that
-    /// they are not committed.
+    /// The draws that are made wait for the journal if they use items up, as all of them would.
     fn withdraw(&mut self) {
         let mut stage = self.stage();
-        stage.ticket.withdraw();
         if !stage.made {
-            let is_part = stage.ticket.is_known();
-            let made = std::mem::replace(&mut stage.ticket, Ticket::done(Ok(Draws::default()))).cancel();
-            let outcome = match made {
-                // Made between the last look and the withdrawal.
-                Ok(draws) if draws.consuming && !is_part => {
-                    draws.not_committed(why_not_committed(&self.durable.info()))
-                }
-                made => made,
-            };
-            *stage = Stage { ticket: Ticket::done(outcome), made: true };
+            let made = taken(&mut stage).cancel();
+            *stage = Stage { ticket: durably_consumed(made, &self.durable), made: true };
         }
     }
 
+    /// The caller gets all draws that are made. They say that they are not committed, unless they are.
     fn cancel(mut self: Box<Self>) -> Result<Draws> {
         self.withdraw();
-        self.poll().unwrap_or_else(|| Ok(Draws::default()))
+        let made = taken(&mut self.stage());
+        made.cancel()
     }
 
     fn needs_commit(&self) -> bool {

@@ -48,15 +48,24 @@ pub trait Durable: Send + Sync {
 
 /// The outcome of a request that waits for its commit.
 pub trait Outcome: Default {
-    /// The outcome of a request that was done, and was withdrawn before its commit; `why` says so.
+    /// The outcome of a request that was done, or done in part, and was withdrawn before its commit; `why` says so.
     ///
     /// It must not look like that of a request whose commit is there.
     fn not_committed(self, why: String) -> Result<Self>;
+
+    /// False if the request has changed nothing: there is nothing to commit.
+    fn has_changed(&self) -> bool {
+        true
+    }
 }
 
 impl Outcome for Keys {
     fn not_committed(self, why: String) -> Result<Self> {
         Err(Error::NotCommitted { keys: self, why })
+    }
+
+    fn has_changed(&self) -> bool {
+        !self.is_empty()
     }
 }
 
@@ -65,6 +74,10 @@ impl Outcome for Draws {
     fn not_committed(mut self, why: String) -> Result<Self> {
         self.not_committed = Some(why);
         Ok(self)
+    }
+
+    fn has_changed(&self) -> bool {
+        self.consuming
     }
 }
 
@@ -86,16 +99,17 @@ impl Outcome for (Updated, Updated) {
     }
 }
 
-/// Why a request that is done has no commit yet, and what that means.
+/// Why a request that is done, or done in part, has no commit yet, and what that means.
 pub fn why_not_committed(journal: &JournalInfo) -> String {
     let journal = match &journal.error {
         Some(error) if journal.is_full => format!("the journal waits for room on the disk ({error})"),
         _ => "the journal has not written it yet".to_owned(),
     };
-    format!("the request is done, but not committed: {journal}; a kill of the server before that would undo it")
+    format!("what is done is not committed: {journal}; a kill of the server before that would undo it")
 }
 
-/// How long a request that is done at its table waits for its commit beyond its deadline, see [`Ticket::needs_commit`].
+/// How long a request that is done at its table, or done in part, waits for its commit beyond its deadline, see
+/// [`Ticket::needs_commit`].
 pub const COMMIT_GRACE: Duration = Duration::from_millis(100);
 
 /// A thread that waits for less leaves the work to the journal's own thread: a file may take longer than that.
@@ -111,18 +125,26 @@ pub(super) struct OnceDurable<T> {
 enum Stage<T> {
     /// It waits at its table.
     Asked(Ticket<T>),
-    /// It is done there, and waits for the journal.
+    /// It is done there, all of it or the part of a withdrawn request, and waits for the journal.
     Applied(T, Ticket<()>),
     Done(Result<T>),
     Taken,
 }
 
-impl<T> OnceDurable<T> {
+impl<T: Outcome> OnceDurable<T> {
     pub(super) fn new(ticket: Ticket<T>, durable: Arc<dyn Durable>) -> Self {
         let once = Self { stage: Mutex::new(Stage::Asked(ticket)), durable };
         // The journal knows of it from now on, also if no caller ever waits.
         drop(once.stage());
         once
+    }
+
+    /// The stage of a request that ended at its table: what it has changed there waits for the journal.
+    fn applied(&self, outcome: Result<T>) -> Stage<T> {
+        match outcome {
+            Ok(outcome) if outcome.has_changed() => Stage::Applied(outcome, self.durable.barrier()),
+            outcome => Stage::Done(outcome),
+        }
     }
 
     /// Its stage, after what has happened meanwhile.
@@ -131,8 +153,7 @@ impl<T> OnceDurable<T> {
         loop {
             let next = match std::mem::replace(&mut *stage, Stage::Taken) {
                 Stage::Asked(mut ticket) => match ticket.poll() {
-                    Some(Ok(outcome)) => Stage::Applied(outcome, self.durable.barrier()),
-                    Some(Err(error)) => Stage::Done(Err(error)),
+                    Some(outcome) => self.applied(outcome),
                     None => {
                         *stage = Stage::Asked(ticket);
                         return stage;
@@ -212,27 +233,25 @@ impl<T: Outcome + Send + Sync> Pending<T> for OnceDurable<T> {
         }
     }
 
-    /// The outcome is the part that is done at the table. If that is all of it, the outcome says that it is not committed.
+    /// The part that is done at the table waits for the journal, as all of it would.
     fn withdraw(&mut self) {
         let mut stage = self.stage();
-        let not_committed = |outcome: T| outcome.not_committed(why_not_committed(&self.durable.info()));
         let next = match std::mem::replace(&mut *stage, Stage::Taken) {
-            Stage::Asked(mut ticket) => {
-                ticket.withdraw();
-                let is_part = ticket.is_known();
-                let outcome = ticket.cancel();
-                // Completed between the last look and the withdrawal.
-                Stage::Done(if is_part { outcome } else { outcome.and_then(not_committed) })
-            }
-            Stage::Applied(outcome, _) => Stage::Done(not_committed(outcome)),
+            Stage::Asked(ticket) => self.applied(ticket.cancel()),
             last => last,
         };
         *stage = next;
     }
 
+    /// The outcome says that it is not committed, unless it is.
     fn cancel(mut self: Box<Self>) -> Result<T> {
         self.withdraw();
-        Pending::poll(&mut *self).unwrap_or_else(|| Ok(T::default()))
+        let last = std::mem::replace(&mut *self.stage(), Stage::Taken);
+        match last {
+            Stage::Applied(outcome, _) => outcome.not_committed(why_not_committed(&self.durable.info())),
+            Stage::Done(outcome) => outcome,
+            Stage::Asked(_) | Stage::Taken => Ok(T::default()),
+        }
     }
 
     fn needs_commit(&self) -> bool {
@@ -248,11 +267,16 @@ mod tests {
     use crate::table::waiting::ticket::RequestHolder;
 
     /// A journal that has written nothing yet.
-    struct NeverWrites;
+    #[derive(Default)]
+    struct NeverWrites(Mutex<Vec<Promise<()>>>);
+
+    struct Barriers;
 
     impl Durable for NeverWrites {
         fn barrier(&self) -> Ticket<()> {
-            Ticket::promised(Arc::new(Self), 0, false).0
+            let (ticket, promise) = Ticket::promised(Arc::new(Barriers), 0, false);
+            lock(&self.0).push(promise);
+            ticket
         }
 
         fn durable(&self, _: bool) -> Ticket<()> {
@@ -280,7 +304,7 @@ mod tests {
         }
     }
 
-    impl RequestHolder<()> for NeverWrites {
+    impl RequestHolder<()> for Barriers {
         fn withdraw(&self, _: u64) -> Option<()> {
             None
         }
@@ -307,14 +331,16 @@ mod tests {
         let table = Arc::new(Table { part, promise: Mutex::default() });
         let (ticket, promise) = Ticket::promised(Arc::clone(&table) as _, 1, false);
         *lock(&table.promise) = Some(promise);
-        Box::new(OnceDurable::new(ticket, Arc::new(NeverWrites))).cancel()
+        Box::new(OnceDurable::new(ticket, Arc::new(NeverWrites::default()))).cancel()
     }
 
     #[test]
-    fn an_insert_that_is_completed_while_it_is_withdrawn_is_not_committed_and_a_part_of_one_is_a_part() {
-        let outcome = withdrawn(None);
-        assert!(matches!(&outcome, Err(Error::NotCommitted { keys, .. }) if keys.len() == 2), "{outcome:?}");
+    fn an_insert_that_is_withdrawn_has_no_commit_if_it_was_completed_meanwhile_or_a_part_of_it_is_in() {
         let part = Keys::from_elem(Key::from(5), 1);
-        assert_eq!(withdrawn(Some(part.clone())), Ok(part));
+        for (part, num_keys) in [(None, 2), (Some(part), 1)] {
+            let outcome = withdrawn(part);
+            assert!(matches!(&outcome, Err(Error::NotCommitted { keys, .. }) if keys.len() == num_keys), "{outcome:?}");
+        }
+        assert_eq!(withdrawn(Some(Keys::new())), Ok(Keys::new()), "there is nothing to commit");
     }
 }

@@ -178,11 +178,6 @@ impl<T> Ticket<T> {
         }
     }
 
-    /// True if the outcome is in the ticket itself: after a withdrawal, what its holder had done until then.
-    pub(super) fn is_known(&self) -> bool {
-        matches!(self.state, TicketState::Done(_))
-    }
-
     /// True if [`Ticket::poll`] would return an outcome; if not, `waker` is woken when it would.
     pub fn is_done_or_wakes(&self, waker: &Waker) -> bool {
         match &self.state {
@@ -202,7 +197,8 @@ impl<T> Ticket<T> {
         }
     }
 
-    /// True if all is done at the table, and only the journal has not written it: a short wait then makes that commit.
+    /// True if nothing more is to be done at the table, and only the journal has not written it: a short wait then makes
+    /// that commit. After [`Ticket::withdraw`] it is the commit of the part that is done.
     pub fn needs_commit(&self) -> bool {
         matches!(&self.state, TicketState::Pending(pending) if pending.needs_commit())
     }
@@ -229,7 +225,7 @@ impl<T> Ticket<T> {
 
     /// Withdraws the request without waiting.
     ///
-    /// Its completed part becomes its outcome, now or when its holder completes it.
+    /// Its completed part becomes its outcome: now, when its holder completes it, or with a journal when that has written it.
     pub fn withdraw(&mut self) {
         match &mut self.state {
             TicketState::Waiting(waiting) => {
@@ -244,7 +240,9 @@ impl<T> Ticket<T> {
 
     /// Withdraws the request and returns its completed part, all of it if it was completed meanwhile.
     ///
-    /// Items of an insert that are in their table stay there.
+    /// Items of an insert that are in their table stay there. If the journal has not written what is done, the outcome says
+    /// so, see [`Error::NotCommitted`](crate::error::Error::NotCommitted) and
+    /// [`Draws::not_committed`](crate::sample::Draws::not_committed).
     pub fn cancel(mut self) -> Result<T>
     where
         T: Default,
@@ -259,6 +257,18 @@ impl<T> Ticket<T> {
             waiting.cell.park_until_filled();
         }
         self.poll().unwrap_or_else(|| Ok(T::default()))
+    }
+
+    /// As [`Ticket::cancel`], after a wait of at most `grace` for the commit of what is done.
+    pub fn cancel_within(mut self, grace: Duration) -> Result<T>
+    where
+        T: Default,
+    {
+        self.withdraw();
+        if self.needs_commit() {
+            self.park(grace);
+        }
+        self.cancel()
     }
 }
 

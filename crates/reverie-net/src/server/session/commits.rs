@@ -35,13 +35,24 @@ impl Session {
         }));
     }
 
-    /// Waits for the commit of an insert that is in its table, and that its client did not send again.
-    pub(super) fn wait_for_commit(&mut self, id: u64, number: Option<u32>, keys: Keys, stopwatch: Stopwatch) {
-        let Some(number) = number else { return };
+    /// Waits for the commit of an insert that its client did not send again: all of its items are in its table, or the
+    /// first ones.
+    pub(super) fn wait_for_commit(&mut self, id: u64, of: Option<(u32, usize)>, keys: Keys, stopwatch: Stopwatch) {
+        let Some((number, num_items)) = of else { return };
         let Some(table) = self.shared.tables.iter().nth(number as usize).map(Arc::clone) else { return };
+        let is_part = keys.len() < num_items;
         let ticket = table.once_durable(Ticket::done(Ok(keys)));
-        self.wait_for_insert(id, (number, table), ticket, (0, 0), stopwatch);
+        self.inserts.add(id, number, num_items, (0, 0));
         self.inserts.is_of_older_connection(id);
+        if !is_part {
+            return self.wait_for_insert(id, table, ticket, stopwatch);
+        }
+        // It is not confirmed: if its client sends it again meanwhile, the rest goes in after this.
+        self.inserts.is_left(id);
+        self.waiting.push(Box::pin(async move {
+            let late = Some("the insert was withdrawn".to_owned());
+            Finished::Insert { id, keys: ticket.await, late, stopwatch }
+        }));
     }
 }
 

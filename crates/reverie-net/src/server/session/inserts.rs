@@ -104,12 +104,14 @@ impl Session {
             }
             RequestStatus::New => {}
         }
+        let num_items = before.len() + items.len();
         self.keep_to_credit();
         let table = match self.shared.tables.iter().nth(number as usize) {
             Some(table) => Arc::clone(table),
             None => return Err(Error::Protocol(format!("an insert into table number {number}, which does not exist"))),
         };
         self.begin_insert_span(id, &table);
+        let in_before = before.clone();
         let inserted = match self.id {
             Some(sender) => {
                 self.inserts.note_table(&table);
@@ -118,6 +120,10 @@ impl Session {
             None => table.insert(items),
         };
         match inserted {
+            // What is in stays there: an insert that repeats it would be a second one.
+            Err(error) if !in_before.is_empty() => {
+                self.refuse_insert(id, &Error::PartlyInserted { keys: in_before, error: Box::new(error) });
+            }
             Err(error) => self.refuse_insert(id, &error),
             Ok(mut ticket) => match ticket.poll() {
                 Some(Ok(keys)) => {
@@ -128,7 +134,10 @@ impl Session {
                     run.keys.push(keys);
                 }
                 Some(Err(error)) => self.refuse_insert(id, &error),
-                None => self.wait_for_insert(id, (number, table), ticket, (size_bytes, waiting_bytes), run.stopwatch),
+                None => {
+                    self.inserts.add(id, number, num_items, (size_bytes, waiting_bytes));
+                    self.wait_for_insert(id, table, ticket, run.stopwatch);
+                }
             },
         }
         Ok(())
@@ -146,15 +155,14 @@ impl Session {
         }
     }
 
+    /// Waits for an insert that is among those that wait.
     pub(super) fn wait_for_insert(
         &mut self,
         id: u64,
-        (number, table): (u32, Arc<SharedTable>),
+        table: Arc<SharedTable>,
         ticket: Ticket<Keys>,
-        bytes: (u64, u64),
         stopwatch: Stopwatch,
     ) {
-        self.inserts.add(id, number, bytes);
         if self.spans.has(id) {
             self.spans.waits(id, waits::insert(&table, ticket.needs_commit()));
         }
@@ -174,7 +182,7 @@ impl Session {
     /// Handles a waiting insert that is done or withdrawn.
     pub(super) fn inserted_late(&mut self, id: u64, keys: Result<Keys>, late: Option<String>, stopwatch: Stopwatch) {
         self.cancels.remove(&id);
-        let number = self.inserts.table_of(id);
+        let of = self.inserts.table_and_items(id);
         let left = self.inserts.remove(id);
         match (keys, late) {
             (Ok(keys), Some(_)) if left => {
@@ -185,15 +193,16 @@ impl Session {
                 }
             }
             (Err(Error::NotCommitted { keys, .. }), _) if left => {
-                // No reply either. It is confirmed once it is committed: if its client sends it again, it waits for that.
-                self.wait_for_commit(id, number, keys, stopwatch);
+                // No reply either. It is confirmed once it is committed, or its rest goes in from then on: if its client
+                // sends it again, it waits for that.
+                self.wait_for_commit(id, of, keys, stopwatch);
             }
             (Ok(keys), None) => self.confirm(&mut Run { first: id, keys: vec![keys], stopwatch }),
             (Err(error), _) => self.refuse_insert(id, &error),
             (Ok(keys), Some(why)) => {
                 let keys = keys.iter().map(|key| key.get()).collect();
                 let deadline = proto::Deadline { why, keys, not_committed: false };
-                let error = proto::ErrorDetail { kind: Some(proto::error_detail::Kind::Deadline(deadline)) };
+                let error = proto::error_detail::Kind::Deadline(deadline).into();
                 self.reply(proto::Reply { id, body: Some(proto::reply::Body::Error(error)) }, true);
             }
         }
@@ -220,12 +229,13 @@ impl Session {
             RequestStatus::New => Vec::new(),
         };
         let deadline = proto::Deadline { why: "the insert was withdrawn".to_owned(), keys, not_committed: false };
-        let error = proto::ErrorDetail { kind: Some(proto::error_detail::Kind::Deadline(deadline)) };
+        let error = proto::error_detail::Kind::Deadline(deadline).into();
         self.reply(proto::Reply { id, body: Some(proto::reply::Body::Error(error)) }, false);
     }
 
     fn refuse_insert(&mut self, id: u64, error: &Error) {
-        if matches!(error, Error::Closed { .. }) && self.id.is_some() && self.shared.stops() {
+        let refusal = if let Error::PartlyInserted { error, .. } = error { &**error } else { error };
+        if matches!(refusal, Error::Closed { .. }) && self.id.is_some() && self.shared.stops() {
             // Its table did not refuse it: without an answer the client keeps it, and sends it to the next server.
             return;
         }
