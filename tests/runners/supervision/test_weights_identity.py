@@ -29,8 +29,16 @@ def assert_saved_as(result, events):
     assert saved["result"]["returns"] == [1000.0 + result.weights.version] == list(result.evaluation.returns)
 
 
+def assert_continued_paused(stage, result):
+    """The learner was restarted with the weights of the result, and has made no update."""
+    again = stage.roles[LEARNER]
+    assert (again.held, again.state["parameters"]) == (True, result.weights.flat[0])
+    assert stage.versions[LEARNER] == result.weights.version
+
+
 def answer_late(stage):
-    """Let the evaluator answer the command that it ignored, six seconds later."""
+    """Let the evaluator answer the command that it ignored, six seconds later; a restarted learner drifts."""
+    stage.drift = 0.25
     if stage.ignored and stage.now == stage.ignored[0][0] + 6:
         stage.send(*stage.ignored[0][1:])
 
@@ -50,6 +58,7 @@ def test_a_learner_that_ends_while_its_weights_are_evaluated_for_the_result_does
     assert [event.role for event in of_kind(events, RoleRestarted)] == ["learner"]
     assert stage.judged == [(result.weights.version, True)]
     assert_saved_as(result, events)
+    assert_continued_paused(stage, result)
 
 
 @pytest.mark.parametrize("when", ["they are evaluated", "they were confirmed"])
@@ -72,6 +81,7 @@ def test_confirmed_weights_are_those_of_the_checkpoint_although_the_learner_ende
     # The first point of the curve, and the weights that the learner was paused with.
     assert [version for version, _ in stage.judged][1:] == [result.weights.version]
     assert_saved_as(result, events)
+    assert_continued_paused(stage, result)
 
 
 def test_an_evaluation_of_a_learner_that_ended_is_not_taken_for_that_of_weights_with_the_same_number(perform):

@@ -56,6 +56,8 @@ class Theatre:
         """Roles that wait for others, by index and kind, and actors that were asked not to, with the time."""
         self.ready = True
         self.address = "a:1"
+        self.drift = 0.0
+        """By how much a restarted learner misses the parameters of its state, as one of another's agent may."""
         self.script = lambda stage: None
         """Called at the start of each turn."""
         self.ignores = lambda name, command: False
@@ -112,6 +114,8 @@ class Theatre:
         if name.kind == "learner":
             state = setup.state or {}
             self.versions[name], self.parameters[name] = state.get("version", 0), state.get("parameters", 0.0)
+            if setup.generation:
+                self.parameters[name] += self.drift
         self.coming.append((name, Ready(os.getpid(), "here", self.address)))
 
     def send(self, name, command):
