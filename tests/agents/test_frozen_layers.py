@@ -115,7 +115,8 @@ def test_a_shard_has_no_moments_of_frozen_layers():
     network = make_network(spec, config, seed=0, trainable=False)
     size = network.flat.numel()
     shard = {"flat": network.numpy(), "version": 1, "dropped": 0}
-    shard["optimizer"] = {"step": np.float32(1), **{key: np.ones(size, np.float32) for key in ("exp_avg", "exp_avg_sq")}}
+    moments = {key: np.ones(size, np.float32) for key in ("exp_avg", "exp_avg_sq")}
+    shard["optimizer"] = {"step": np.float32(1), **moments}
     (found,) = shard_states(network, server_state(network, [shard]))
     frozen = sum(one.size for name, one in network.named().items() if "pretrained." in name)
     assert float(found["optimizer"]["exp_avg"].sum()) == size - frozen
@@ -149,7 +150,8 @@ def test_a_run_its_policy_and_its_file_have_the_frozen_layers_of_the_factory(nam
     env_id = "Pendulum-v1" if name == "sac" else "CartPole-v1"
     agent = agents.find(name)
     config = agent.load_preset(env_id).config
-    small = {"learning_starts": 20, "batch_size": 8, "random_steps": 5, "unroll_length": 8, "num_actors": 1, "epochs": 2}
+    small = {"learning_starts": 20, "batch_size": 8, "random_steps": 5}
+    small |= {"unroll_length": 8, "num_actors": 1, "epochs": 2}
     known = {field.name for field in dataclasses.fields(config)}
     result = reverie.train(
         name,

@@ -13,10 +13,11 @@ from reverie import _checks
 from reverie._picklable import Picklable
 from reverie.agents.agent import Agent
 from reverie.agents.core import Policy
-from reverie.agents.environments import EnvSpec
+from reverie.agents.environments import EnvSpec, make_one
 from reverie.agents.observations import pack, part_of
 
 if TYPE_CHECKING:
+    import gymnasium
     from torch import nn
 
 
@@ -68,9 +69,9 @@ class TrainedPolicy:
 
         `observation` is `spec.obs_shape` or `[N, *spec.obs_shape]`, of a dtype that converts to `spec.obs_dtype` within
         its kind (integers also to floats). Where the environment, with its wrappers, returns a dict or a tuple, it is
-        that nest, of one observation or with a first axis `[N]` in each array. The action is as the environment takes
-        it: int64 `[]` (`[A]` for vectors of choices), float32 `[A]`, or with a first axis `[N]` for a batch. With
-        `greedy=False` it is drawn from `rng` as an actor draws it at the end of training.
+        that nest, of one observation or with a first axis `[N]` in each array. The action is as that environment, with
+        its wrappers, takes it: int64 `[]` (`[A]` for vectors of choices), float32 `[A]`, or with a first axis `[N]` for
+        a batch. With `greedy=False` it is drawn from `rng` as an actor draws it at the end of training.
 
         Raises ValueError for another shape, and TypeError for another kind of dtype, or if the policy is `recurrent`.
         """
@@ -85,6 +86,15 @@ class TrainedPolicy:
         else:
             actions = _part(self.policy, self.agent, "sample")(observations, self.rng)
         return np.asarray(actions[0]) if single else actions
+
+    def make_env(self, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
+        """The environment that the policy plays in evaluations: with the run's wrappers, time limit and frame stack.
+
+        Observations are arrays `spec.obs_shape`, which this takes, and actions are those that it returns. `render_mode`
+        is one of Gymnasium's. Close it when it is done. Raises `UnknownEnvironmentError` where the environment is not
+        installed or registered, and `UnsupportedEnvironmentError` if it cannot be made.
+        """
+        return make_one(self.spec.for_evaluation(), render_mode=render_mode)
 
     @property
     def recurrent(self) -> bool:

@@ -21,6 +21,7 @@ from reverie.agents.env_ids import id_and_options, without_options
 from reverie.agents.env_settings import EnvSettings
 from reverie.agents.named_parts import PartError, load_part, resolve
 from reverie.agents.observations import UnsupportedSpaceError, leaves_of, pack, part_of, row_space
+from reverie.agents.wrapper_checks import require_shared_statistics
 
 VectorFactory = Callable[..., "VectorEnv[Any, Any, Any]"]
 """A function or class that makes a vector: `make(num_envs=8)`. If it has a parameter `seed`, it is called again for
@@ -62,6 +63,7 @@ class VectorSource:
             self._check(made, num_envs)
             for reference in self.settings.wrappers:
                 made = self._wrapped(made, reference)
+            require_shared_statistics(self.env_id, made)
             if render and made.render_mode != "rgb_array":
                 raise UnsupportedEnvironmentError(
                     f"{self.env_id} draws no pictures: its factory needs a parameter render_mode"
