@@ -235,7 +235,17 @@ class OwnVector:
 
     def _rows(self, observations: Any) -> NDArray[Any]:
         """Observations as rows, without memory of the vector, which may use it again."""
-        return pack(self.leaves, [np.asarray(part_of(observations, leaf)) for leaf in self.leaves])
+        parts = [np.asarray(part_of(observations, leaf)) for leaf in self.leaves]
+        try:
+            return pack(self.leaves, parts)
+        except ValueError as error:
+            for leaf, part in zip(self.leaves, parts, strict=True):
+                if part.shape[1:] != leaf.shape:
+                    raise ValueError(
+                        f"observations of {self._source.env_id} have the shape {part.shape} in {leaf.name}, and its"
+                        f" single_observation_space has {leaf.shape}: make them equal"
+                    ) from error
+            raise
 
     def _with_final(self, rows: NDArray[Any], over: NDArray[np.bool_], info: Mapping[str, Any]) -> NDArray[Any]:
         """The observations `[N, ...]` before any reset."""
@@ -266,6 +276,11 @@ class FrameVector:
 
     def __init__(self, envs: SyncVectorEnv) -> None:
         self._envs = envs
+
+    @property
+    def vector(self) -> SyncVectorEnv:
+        """The vector itself."""
+        return self._envs
 
     def reset(self, *, seed: int) -> tuple[NDArray[Any], dict[str, Any]]:
         """Begin new episodes; environment i has the seed `seed + i`."""

@@ -26,7 +26,7 @@ def require_shared_statistics(env_id: str, env: object) -> None:
     """
     for one in _chain(env):
         for kinds, setting in SETTINGS:
-            if isinstance(one, kinds) and one.update_running_mean:
+            if isinstance(one, kinds) and one.update_running_mean:  # type: ignore[attr-defined]
                 raise UnsupportedEnvironmentError(
                     f"{env_id} has the wrapper {type(one).__name__}, whose running statistics are of one environment:"
                     " others, evaluations and the policy's file would not have them. Leave the wrapper out and set"

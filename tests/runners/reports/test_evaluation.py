@@ -1,4 +1,5 @@
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -139,7 +140,9 @@ def test_an_environment_that_raises_is_reported_with_seed_and_step_and_the_next_
     play = lambda: evaluator.evaluate(lambda obs: np.zeros(len(obs), np.int64), (7, 8))  # noqa: E731
     with pytest.raises(EnvironmentCrashedError, match="raised at step 2 from seed 8: RuntimeError: the simulator") as e:
         play()
-    assert e.value.crash == Crash("ReverieFragile-v0", 8, 2, "RuntimeError: the simulator broke")
+    crash = e.value.crash
+    assert crash == Crash("ReverieFragile-v0", 8, 2, crash.error)
+    assert re.fullmatch(rf"RuntimeError: the simulator broke \({re.escape(__file__)}, line \d+\)", crash.error)
     assert play().returns == (3.0, 3.0)
 
 

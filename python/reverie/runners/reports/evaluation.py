@@ -15,6 +15,8 @@ from reverie.agents.core import Crash, EnvironmentCrashedError
 from reverie.agents.env_errors import UnsupportedEnvironmentError
 from reverie.agents.environments import EnvSpec, make_one
 from reverie.agents.episodes import Episodes
+from reverie.agents.error_places import place_of
+from reverie.agents.step_checks import require_shapes
 
 
 def screening_seeds(num_episodes: int) -> tuple[int, ...]:
@@ -62,6 +64,7 @@ class Evaluator:
                 " `spec` of a policy"
             )
         self._env = env.for_evaluation() if isinstance(env, EnvSpec) else env
+        self._env_id = self._env if isinstance(self._env, str) else self._env.env_id
         self._envs = [make_one(self._env) for _ in range(_checks.count("num_envs", num_envs, 1))]
 
     def evaluate(
@@ -77,7 +80,8 @@ class Evaluator:
         may raise, which ends the evaluation.
 
         Raises ValueError for no seeds, and `EnvironmentCrashedError` if an environment raises, with the episode's seed
-        and step (0: its reset); all environments are made again then. An `UnsupportedEnvironmentError` passes.
+        and step (0: its reset); all environments are made again then. It is a `MisshapenStepError` where nothing can be
+        computed of an observation, since it is not of its space. An `UnsupportedEnvironmentError` passes.
         """
         seeds, together = tuple(seeds), len(self._envs)
         if not seeds:
@@ -98,12 +102,18 @@ class Evaluator:
             except UnsupportedEnvironmentError:
                 raise
             except Exception as error:
+                require_shapes(self._env_id, env, seed=seed, step=0, error=error)
                 raise self._crashed(seed, 0, error) from error
         returns = [0.0] * len(seeds)
         running, steps, episodes = list(range(len(seeds))), 0, Episodes(policy, len(seeds))
         while running:
             meanwhile()
-            actions = episodes.actions(np.stack([observations[i] for i in running]), running)
+            try:
+                actions = episodes.actions(np.stack([observations[i] for i in running]), running)
+            except Exception as error:
+                for i in running:
+                    require_shapes(self._env_id, self._envs[i], seed=seeds[i], step=steps, error=error)
+                raise
             still = []
             steps += 1
             for i, action in zip(running, actions, strict=True):
@@ -112,6 +122,7 @@ class Evaluator:
                 except UnsupportedEnvironmentError:
                     raise
                 except Exception as error:
+                    require_shapes(self._env_id, self._envs[i], seed=seeds[i], step=steps, error=error)
                     raise self._crashed(seeds[i], steps, error) from error
                 returns[i] += float(reward)
                 if not (terminated or truncated):
@@ -125,8 +136,7 @@ class Evaluator:
             with suppress(Exception):  # one that raised may do so again
                 env.close()
             self._envs[i] = make_one(self._env)
-        env_id = self._env if isinstance(self._env, str) else self._env.env_id
-        return EnvironmentCrashedError(Crash(env_id, seed, step, f"{type(error).__name__}: {error}"), 1)
+        return EnvironmentCrashedError(Crash(self._env_id, seed, step, place_of(error)), 1)
 
     def close(self) -> None:
         """Close the environments."""
