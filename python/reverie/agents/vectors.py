@@ -23,6 +23,8 @@ from reverie.agents.named_parts import PartError, load_part, resolve
 from reverie.agents.observations import UnsupportedSpaceError, leaves_of, pack, part_of, row_space
 from reverie.agents.wrapper_checks import require_shared_statistics
 
+SUCCESS = ("is_success", "success")
+"""Keys of the info of an episode's last step that report its success, in the order in which they are looked for."""
 VectorFactory = Callable[..., "VectorEnv[Any, Any, Any]"]
 """A function or class that makes a vector: `make(num_envs=8)`. If it has a parameter `seed`, it is called again for
 each reset with a seed, as libraries need that take seeds only then; if it has `render_mode`, it gets "rgb_array" for
@@ -225,6 +227,9 @@ class OwnVector:
                 first = self._rows(self._envs.reset(options={"reset_mask": over.copy()})[0])
                 rows = rows.copy()
                 rows[over] = first[over]
+        final = info.get("final_info")
+        ends = final if isinstance(final, Mapping) else info
+        found |= {key: ends[key] for key in SUCCESS if key in ends}
         if self.same_step:
             found["life_lost"] = np.zeros_like(over)
         return rows, np.array(reward, dtype=np.float64), terminated, truncated, found
@@ -327,7 +332,8 @@ class OneOfVector(gymnasium.Env[Any, Any]):
         """Take one step; at the end of an episode the observation is its last one."""
         rows, reward, terminated, truncated, info = self._vector.step(np.asarray(action)[None])
         last = info["final_obs"] if self._vector.same_step else rows
-        return last[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), {}
+        success = {key: info[key][0] for key in SUCCESS if key in info}
+        return last[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), success
 
     def render(self) -> Any:
         """The picture `[H, W, 3]`."""

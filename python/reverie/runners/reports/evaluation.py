@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +17,7 @@ from reverie.agents.environments import EnvSpec, make_one
 from reverie.agents.episodes import Episodes
 from reverie.agents.error_places import place_of
 from reverie.agents.step_checks import require_shapes
+from reverie.agents.vectors import SUCCESS
 
 
 def screening_seeds(num_episodes: int) -> tuple[int, ...]:
@@ -35,6 +36,10 @@ class Evaluation:
 
     seeds: tuple[int, ...]
     returns: tuple[float, ...]
+    lengths: tuple[int, ...] = ()
+    """Steps of each episode. Empty in results of earlier versions."""
+    successes: tuple[bool, ...] | None = None
+    """Whether each episode succeeded: `is_success` or `success` in the info of its last step. None if one lacks it."""
 
     @property
     def mean_return(self) -> float:
@@ -45,6 +50,25 @@ class Evaluation:
     def num_episodes(self) -> int:
         """The number of episodes."""
         return len(self.returns)
+
+    @property
+    def success_rate(self) -> float | None:
+        """The share of episodes that succeeded; None where the environment does not report it."""
+        return None if self.successes is None else float(np.mean(self.successes))
+
+
+@dataclass(frozen=True)
+class _Episode:
+    """What an evaluation keeps of an episode."""
+
+    total: float
+    length: int
+    success: bool | None
+
+
+def _success(info: Mapping[str, Any]) -> bool | None:
+    found = next((info[key] for key in SUCCESS if info.get(key) is not None), None)
+    return None if found is None else bool(np.all(found))
 
 
 class Evaluator:
@@ -86,15 +110,21 @@ class Evaluator:
         seeds, together = tuple(seeds), len(self._envs)
         if not seeds:
             raise ValueError("seeds is empty: give one for each episode")
-        returns: list[float] = []
+        played: list[_Episode] = []
         for first in range(0, len(seeds), together):
-            returns += self._play(policy, seeds[first : first + together], meanwhile)
-        return Evaluation(seeds, tuple(returns))
+            played += self._play(policy, seeds[first : first + together], meanwhile)
+        successes = [one.success for one in played if one.success is not None]
+        return Evaluation(
+            seeds,
+            returns=tuple(one.total for one in played),
+            lengths=tuple(one.length for one in played),
+            successes=tuple(successes) if len(successes) == len(played) else None,
+        )
 
     def _play(
         self, policy: Callable[[NDArray[Any]], NDArray[Any]], seeds: Sequence[int], meanwhile: Callable[[], object]
-    ) -> list[float]:
-        """The returns of episodes that are played together, one in each environment."""
+    ) -> list[_Episode]:
+        """Episodes that are played together, one in each environment."""
         observations = []
         for env, seed in zip(list(self._envs), seeds, strict=False):
             try:
@@ -105,6 +135,7 @@ class Evaluator:
                 require_shapes(self._env_id, env, seed=seed, step=0, error=error)
                 raise self._crashed(seed, 0, error) from error
         returns = [0.0] * len(seeds)
+        ended: dict[int, _Episode] = {}
         running, steps, episodes = list(range(len(seeds))), 0, Episodes(policy, len(seeds))
         while running:
             meanwhile()
@@ -118,17 +149,19 @@ class Evaluator:
             steps += 1
             for i, action in zip(running, actions, strict=True):
                 try:
-                    observations[i], reward, terminated, truncated, _ = self._envs[i].step(action)
+                    observations[i], reward, terminated, truncated, info = self._envs[i].step(action)
                 except UnsupportedEnvironmentError:
                     raise
                 except Exception as error:
                     require_shapes(self._env_id, self._envs[i], seed=seeds[i], step=steps, error=error)
                     raise self._crashed(seeds[i], steps, error) from error
                 returns[i] += float(reward)
-                if not (terminated or truncated):
+                if terminated or truncated:
+                    ended[i] = _Episode(returns[i], steps, _success(info))
+                else:
                     still.append(i)
             running = still
-        return returns
+        return [ended[i] for i in range(len(seeds))]
 
     def _crashed(self, seed: int, step: int, error: Exception) -> EnvironmentCrashedError:
         """Make all environments again; returns the error to raise."""
