@@ -81,7 +81,8 @@ class OwnLayers(InitialisesItself):
     def _require_float32(self, made: nn.Module) -> None:
         """Raise `NetworkError` for parameters that have no place in a vector of float32."""
         for name, parameter in made.named_parameters():
-            if nn.parameter.is_lazy(parameter):
+            lazy: bool = nn.parameter.is_lazy(parameter)
+            if lazy:
                 place = name.rpartition(".")[0]
                 kind = type(made.get_submodule(place)).__name__
                 raise NetworkError(
