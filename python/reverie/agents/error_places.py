@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sysconfig
 import traceback
 from pathlib import Path
 
 import numpy as np
 
-_OTHERS = (
-    "<",
-    str(Path(__file__).resolve().parents[1]),
-    str(Path(np.__file__).parent),
-    *(str(Path(np.__file__).parents[1] / name) for name in ("torch", "gymnasium/vector")),
-)
+_PACKAGES = Path(np.__file__).parents[1]
+_FOLDERS = (Path(__file__).parents[1], *(_PACKAGES / name for name in ("numpy", "torch", "gymnasium/vector")))
+_OTHERS = ("<", *(f"{folder}{os.sep}" for folder in _FOLDERS))
 """Beginnings of the names of files whose frames are not the place: this package, NumPy, PyTorch, and vectors."""
 _LIBRARY = sysconfig.get_path("stdlib")
 _INSTALLED = tuple(sysconfig.get_path(name) for name in ("purelib", "platlib"))
