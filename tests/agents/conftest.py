@@ -285,9 +285,9 @@ def make_learner():
     from reverie.agents.core import Stopwatch
     from reverie.agents.environments import describe
 
-    def make(name: str, **changes: Any) -> Any:
+    def make(name: str, environment: Any = None, **changes: Any) -> Any:
         agent = agents.find(name)
-        spec = describe("Pendulum-v1" if agent.actions == "continuous" else "CartPole-v1")
+        spec = describe("Pendulum-v1" if agent.actions == "continuous" else "CartPole-v1", environment)
         config = agent.load_preset(spec.env_id).config
         widths = [k for k in ("hidden", "policy_hidden", "critic_hidden") if hasattr(config, k)]
         small = {"batch_size": 32, **dict.fromkeys(widths, (16,)), **changes}

@@ -1,6 +1,7 @@
 """Actors with environments that raise, and with full tables."""
 
 import dataclasses
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -75,6 +76,20 @@ def actor_of(name, env_id, environment=None, **changes):
     return actor, client
 
 
+def test_the_place_of_an_error_is_in_the_environment_and_not_in_the_library_that_it_calls(crashing):
+    env_id, kind = crashing
+    actor, _ = actor_of("dqn", env_id)
+
+    def step(self, action):
+        return np.stack([np.zeros(2), np.zeros(3)]), 1.0, False, False, {}
+
+    kind.step, line = step, step.__code__.co_firstlineno + 1
+    actor.act()
+    (crash,) = actor.drain_crashes()
+    assert crash.error.startswith("ValueError: ")
+    assert crash.error.endswith(f"({__file__}, line {line})")
+
+
 def test_a_crash_is_reported_with_its_seed_and_step_and_no_item_spans_it(crashing):
     env_id, kind = crashing
     actor, client = actor_of("apex-dqn", env_id, n_step=2)
@@ -85,7 +100,9 @@ def test_a_crash_is_reported_with_its_seed_and_step_and_no_item_spans_it(crashin
         actor.act()
     (crash,) = actor.drain_crashes()
     assert actor.drain_crashes() == []
-    assert (crash.env_id, crash.seed, crash.error) == (env_id, seeds[0], "RuntimeError: the simulator is gone")
+    assert (crash.env_id, crash.seed) == (env_id, seeds[0])
+    line = next(i for i, text in enumerate(Path(__file__).read_text().splitlines(), 1) if "raise RuntimeError" in text)
+    assert crash.error == f"RuntimeError: the simulator is gone ({__file__}, line {line})"
     # Two environments: the 23rd step of both together is of the twelfth of each, two of which were resets.
     assert crash.step in (11, 12)
     assert actor._seed != seeds[0]
@@ -152,7 +169,7 @@ def test_environments_are_made_again_as_often_as_the_setting_says(crashing, limi
 
     raised = "raised at step" if limit == 0 else "raised 3 times, the last time at step"
     with pytest.raises(
-        EnvironmentCrashedError, match=rf"{raised} .* is gone \(max_env_restarts is {limit}\)"
+        EnvironmentCrashedError, match=rf"{raised} .* is gone \(.*\) \(max_env_restarts is {limit}\)"
     ) as caught:
         act_on()
     assert (caught.value.crashes, caught.value.max_env_restarts) == (limit + 1, limit)
@@ -175,7 +192,8 @@ def test_a_reset_that_raises_after_a_restart_is_repeated_and_counts_as_a_crash(c
     for _ in range(20):
         actor.act()
     errors = [crash.error for crash in actor.drain_crashes()]
-    assert errors == ["RuntimeError: the simulator is gone", *["OSError: the simulator is starting"] * 2]
+    expected = ["RuntimeError: the simulator is gone", *["OSError: the simulator is starting"] * 2]
+    assert [error.partition(f" ({__file__}, line ")[0] for error in errors] == expected
 
 
 def test_a_first_reset_that_raises_names_the_environment_and_its_seed(crashing):
@@ -238,7 +256,7 @@ def test_a_run_continues_after_a_crash_and_reports_it(crashing):
     result = train(agent, env_id, preset=preset.path, run=run, on_event=events.append)
     assert result.env_steps >= 300
     (reported,) = [event for event in events if isinstance(event, EnvironmentRestarted)]
-    assert reported.crash.error == "RuntimeError: the simulator is gone"
+    assert reported.crash.error.startswith(f"RuntimeError: the simulator is gone ({__file__}, line ")
     line = logs.as_line(reported)
     assert (line["event"], line["env_steps"], line["seed"]) == (
         "environment restarted",

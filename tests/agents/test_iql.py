@@ -244,6 +244,35 @@ def test_a_run_of_a_data_set_plays_no_environment_while_it_learns(tmp_path, monk
     assert again.learner["updates"] > result.learner["updates"]
 
 
+def test_columns_of_other_names_get_those_of_transitions(small, tmp_path):
+    pq = pytest.importorskip("pyarrow.parquet")
+    table, names = pq.read_table(small), {"obs": "observations", "terminated": "done"}
+    other = str(tmp_path / "other.parquet")
+    pq.write_table(table.rename_columns([names.get(name, name) for name in table.column_names]), other)
+    with pytest.raises(ValueError, match=r"need the columns obs, terminated; .*dataset_rename= of `train` give"):
+        Stage(dataset=other).actor.act()
+    renamed = tuple(f"{new}={old}" for old, new in names.items())
+    read = []
+    for stage in (Stage(dataset=small), Stage(dataset=other, dataset_rename=renamed)):
+        for _ in range(5):
+            stage.actor.act()
+        read.append([(*map(float, one[:1]), *one[1:4]) for one in stage.items()])
+    assert read[0] == read[1] != []
+    with pytest.raises(ValueError, match="dataset_rename has 'obs', and each must be old=new"):
+        dataclasses.replace(CONFIG, dataset_rename=["obs"])
+    settings = {"max_env_steps": 5, "learning_starts": 4, "target_return": None}
+    result = reverie.train("iql", "Pendulum-v1", dataset=other, dataset_rename=renamed, **settings)
+    assert result.topology.config.dataset_rename == renamed
+
+
+def test_rows_of_a_replay_table_are_refused_as_items(tmp_path):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rows = {"obs": [[0.0] * 3], "next_obs": [[0.0] * 3], "action": [[0.0]], "reward": [1.0], "discount": [0.99]}
+    pq.write_table(pa.table(rows), tmp_path / "items.parquet")
+    with pytest.raises(ValueError, match="its rows are items of a replay table, each a transition of its own"):
+        Stage(dataset=str(tmp_path / "items.parquet")).actor.act()
+
+
 def test_data_sets_that_do_not_fit_are_refused_with_what_differs(small, tmp_path):
     spec, made = describe("MountainCarContinuous-v0"), {"index": 0, "seed": 0, "watch": Stopwatch()}
     with pytest.raises(UnsupportedEnvironmentError, match=r"has obs of shape \(3,\), and Mountain.* has \(2,\)"):

@@ -117,6 +117,21 @@ class NormalisedOverTheBatch(torch.nn.Module):
         return observations - observations.mean(dim=0)
 
 
+def lazy(spec):
+    return torch.nn.Sequential(torch.nn.LazyLinear(8), torch.nn.ReLU())
+
+
+class Converting(torch.nn.Module):
+    """Computes in float64 inside, which PyTorch itself does not mind."""
+
+    def __init__(self, spec):
+        super().__init__()
+        self.inner = torch.nn.Linear(spec.num_inputs, 4).double()
+
+    def forward(self, observations):
+        return self.inner(observations.double()).float()
+
+
 class Switching(torch.nn.Module):
     """Layers whose features have another scale in training."""
 
@@ -186,6 +201,8 @@ def test_the_seed_decides_the_weights_of_layers_of_ones_own_and_the_global_rando
     [
         ("gymnasium:no_such", "cannot be imported"),
         (f"{__name__}:Remembering", "has the buffer seen, and only parameters reach actors"),
+        (f"{__name__}:lazy", r"has sizes that are known after its first call only \(0: LazyLinear\)"),
+        (f"{__name__}:Converting", r"has the parameter inner.weight of torch.float64, .*: convert .* with .float\(\)"),
         (f"{__name__}:Flat", "must return floating-point features"),
         (f"{__name__}:no_layers", "returns a str, and must return a nn.Module"),
         (f"{__name__}:Quadratic(width=-1)", "raised RuntimeError"),

@@ -25,6 +25,7 @@ from reverie.agents.environments import (  # noqa: E402
 from reverie.agents.inputs import Reader, RunningMoments, Statistics, front, front_sizes  # noqa: E402
 from reverie.agents.layers import initialised  # noqa: E402
 from reverie.agents.observations import leaves_of, pack, part_of  # noqa: E402
+from reverie.agents.policies import TrainedPolicy, TrainingRun, require_categories  # noqa: E402
 from reverie.runners import Evaluator, plan, train  # noqa: E402
 
 NEST = spaces.Dict(
@@ -384,6 +385,13 @@ def test_every_agent_learns_from_a_nest_with_normalised_numbers_and_rewards_and_
     assert np.allclose(actions[1], policy(seen[1]), atol=1e-4), "another shape adds in another order"
     with pytest.raises(ValueError, match="lacks switches"):
         policy({"camera": batch["camera"], "joints": batch["joints"]})
+    with pytest.raises(ValueError, match="the observation is a list of 3, and this policy reads a dict with camera"):
+        policy(seen)
+    for wrong in (8, 4):
+        with pytest.raises(ValueError, match=rf"joints/1 has the category {wrong}, and this policy takes 5 to 7"):
+            policy({**seen[0], "joints": (seen[0]["joints"][0], wrong)})
+    with pytest.raises(ValueError, match="joints/1 has the category 9"):
+        policy({**batch, "joints": (batch["joints"][0], np.array([5, 9, 6]))})
     with pytest.raises(ValueError, match=r"camera has shape \(3, 16, 16\)"):
         policy({**batch, "camera": batch["camera"][..., 0]})
 
@@ -420,14 +428,33 @@ def test_normalisation_that_could_have_no_effect_is_refused():
         plan(agents.find("gorila"), "CartPole-v1", environment=EnvSettings(normalise_rewards=True))
 
 
+def test_a_row_with_a_category_that_the_space_does_not_have_is_refused():
+    spec = describe("FrozenLake-v1")
+    agent = agents.find("dqn")
+    config = agent.load_preset(spec.env_id).config
+    made = agent.make_policy(spec, config)
+    policy = TrainedPolicy(agent, "dqn", spec, config, TrainingRun(0, 1, 1, None), made, None, np.random.default_rng(0))
+    assert policy(np.array([[0], [15]], np.int32)).shape == (2,)
+    for wrong in (np.array([16], np.int32), 16):
+        with pytest.raises(ValueError, match="observation has the category 16, and this policy takes 0 to 15"):
+            policy(wrong)
+
+
+def test_a_vector_of_categories_is_checked_part_by_part():
+    leaf = leaves_of(spaces.MultiDiscrete([3, 4], start=[1, 0]))[0]
+    require_categories(leaf, np.array([[1, 0], [3, 3]]))
+    with pytest.raises(ValueError, match="observation has the category 4, and this policy takes 1 to 3"):
+        require_categories(leaf, np.array([[1, 0], [4, 3]]))
+    with pytest.raises(ValueError, match="observation has the category 4, and this policy takes 0 to 3"):
+        require_categories(leaf, np.array([3, 4]))
+
+
 @pytest.mark.parametrize("name", ["Nest", "Choices", "Switches", "Grid", "Number"])
 @pytest.mark.parametrize("agent", ["dqn", "ppo"])
 def test_exported_files_compute_the_same_for_every_space(agent, name, tmp_path):
     spec = describe(id_of(name))
     agent = agents.find(agent)
     config = dataclasses.replace(agent.load_preset(spec.env_id).config, hidden=(8,))
-    from reverie.agents.policies import TrainedPolicy, TrainingRun
-
     policy = TrainedPolicy(
         agent,
         agent.name,

@@ -37,7 +37,7 @@ def lines_of_a_log() -> list[dict[str, Any]]:
         env_steps=1,
         seconds=1.0,
         confirmed=True,
-        evaluation=SimpleNamespace(mean_return=1.0, num_episodes=1),
+        evaluation=SimpleNamespace(mean_return=1.0, num_episodes=1, success_rate=None),
         activities={},
         replay={},
     )

@@ -31,7 +31,7 @@ PICKLES = {
 }
 # Prefetching is a hint to the processor behind two safe functions. Wide loops are safe code compiled more than once;
 # only the call of a version that the processor lacks is unsafe. Pages are lent by one line, which a model test covers.
-# A forked child closes the descriptors of objects that it never drops.
+# A forked child closes the descriptors of objects that it does not use.
 # Stores past the cache are instructions; a property test compares their bytes with those of ordinary copies.
 UNSAFE = {
     "reverie-core": {"chunk/slab", "inherited", "prefetch", "stores", "table/policy/pages", "wide"},

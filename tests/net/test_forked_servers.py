@@ -1,6 +1,7 @@
 """A killed server holds nothing, though a child that its process forked lives on."""
 
 import contextlib
+import gc
 import os
 import signal
 
@@ -69,3 +70,28 @@ def test_clients_of_a_killed_server_notice_its_end_at_once(network, connect, for
     kill()
     with pytest.raises(reverie.UnavailableError):
         client.info(timeout=200)
+
+
+def test_a_child_that_drops_its_parents_objects_closes_no_descriptor_of_its_own(tmp_path):
+    def client_alone():
+        checkpointer = reverie.checkpointers.DefaultCheckpointer(tmp_path / "saved")
+        server = reverie.Server([reverie.Table.queue("q", 100)], checkpointer=checkpointer, listen=False)
+        client = server.client()
+        client.checkpoint()
+        return client
+
+    client = client_alone()
+    gc.collect()
+    process = os.fork()
+    if process == 0:
+        with contextlib.suppress(BaseException):
+            files = [(tmp_path / str(number)).open("w") for number in range(8)]
+            del client
+            gc.collect()
+            for file in files:
+                file.write("whole")
+                file.flush()
+        os._exit(0)
+    os.waitpid(process, 0)
+    assert [(tmp_path / str(number)).read_text() for number in range(8)] == ["whole"] * 8
+    client.close()

@@ -1,7 +1,8 @@
 //! Descriptors that a forked child closes: locks of files, and sockets.
 //!
 //! A child has a copy of each open descriptor. If it kept these, what they hold would be held until the child ends,
-//! though the process that opened them was killed: the lock of a journal's folder, a port, a connection.
+//! though the process that opened them was killed: the lock of a journal's folder, a port, a connection. It keeps one that
+//! another thread was opening at the fork, and had not listed yet.
 
 #[cfg(unix)]
 pub use listed::{Listed, close_inherited};
@@ -10,6 +11,7 @@ pub use no_forks::{Listed, close_inherited};
 
 #[cfg(unix)]
 mod listed {
+    use std::fs::File;
     use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
     use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -48,8 +50,10 @@ mod listed {
 
     /// Closes the listed descriptors of the parent process. To be called in a forked child before anything opens there.
     ///
-    /// The parent's objects must never be dropped in the child: they would close descriptors that are others by then.
+    /// Their numbers stay taken, by `/dev/null`: an object of the parent that is dropped in the child closes that, and not
+    /// a descriptor that the child has opened since.
     pub fn close_inherited() {
+        let null = File::options().read(true).write(true).open("/dev/null").ok();
         for (index, word) in OPEN.iter().enumerate() {
             let mut bits = word.load(Ordering::Relaxed);
             if bits == 0 {
@@ -59,9 +63,17 @@ mod listed {
             while bits != 0 {
                 let descriptor = index * 64 + bits.trailing_zeros() as usize;
                 bits &= bits - 1;
-                // SAFETY: open since the fork, and the objects that own it belong to the parent: the child never drops
-                // them. A descriptor that fitted into a `RawFd` when it was listed fits again.
-                drop(unsafe { OwnedFd::from_raw_fd(descriptor as RawFd) });
+                // SAFETY: it was open at the fork, and fitted into a `RawFd` when it was listed. Its owner is an object of
+                // the parent, which the child does not use.
+                let mut inherited = unsafe { OwnedFd::from_raw_fd(descriptor as RawFd) };
+                // Without a descriptor to spare, closing it is all that can be done.
+                if let Some(null) = &null
+                    && rustix::io::dup2(null, &mut inherited).is_ok()
+                {
+                    // At worst a program that the child starts has it, too.
+                    let _ = rustix::io::fcntl_setfd(&inherited, rustix::io::FdFlags::CLOEXEC);
+                    std::mem::forget(inherited);
+                }
             }
         }
     }

@@ -88,7 +88,7 @@ impl Checkpoints {
         let store = Arc::clone(folder.store.get(py)?);
         let saver = Arc::new(Saver::new(Arc::clone(server.tables(py)?), Arc::new(Folder), store, now));
         server.tables(py)?.set_checkpointer(checkpointer(Arc::downgrade(&saver)));
-        if server.saver.set(Arc::clone(&saver)).is_err() {
+        if server.saver.set(Live::new(Arc::clone(&saver), "server")).is_err() {
             return Err(PyRuntimeError::new_err("a server's checkpoints are in one folder"));
         }
         let parts = (saver, Arc::clone(server.clock()));

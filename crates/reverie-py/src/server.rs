@@ -36,7 +36,7 @@ pub struct Server {
     listening: OnceLock<Live<Listening>>,
     http: OnceLock<Live<http::Server>>,
     /// Takes checkpoints for as long as a client has the tables; set by `_native.Checkpoints`.
-    pub saver: OnceLock<Arc<Saver>>,
+    pub saver: OnceLock<Live<Arc<Saver>>>,
 }
 
 #[pymethods]

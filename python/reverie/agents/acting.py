@@ -23,10 +23,11 @@ from reverie.agents.core import (
 )
 from reverie.agents.env_errors import UnsupportedEnvironmentError
 from reverie.agents.environments import EnvSpec, make_vector
+from reverie.agents.error_places import place_of
 from reverie.agents.hindsight import Hindsight, Step, goal_functions
 from reverie.agents.inputs import reward_deviation
 from reverie.agents.replay import HindsightSettings, ReplaySettings
-from reverie.agents.step_checks import InvalidStepError, StepChecks
+from reverie.agents.step_checks import InvalidStepError, StepChecks, require_shapes
 from reverie.errors import DeadlineExceededError
 
 CRASHES_IN_A_ROW = 5
@@ -78,7 +79,8 @@ class EnvActor(ABC):
         except UnsupportedEnvironmentError:
             raise
         except Exception as error:
-            crash = Crash(self._spec.env_id, seed, 0, f"{type(error).__name__}: {error}")
+            require_shapes(self._spec.env_id, self._envs, seed=seed, step=0, error=error)
+            crash = Crash(self._spec.env_id, seed, 0, place_of(error))
             raise EnvironmentCrashedError(crash, 1) from error
         self._resets = np.zeros(self.num_envs, dtype=bool)
         """Environments whose next step is a reset and not a step of an episode."""
@@ -116,8 +118,12 @@ class EnvActor(ABC):
             self._step_checks.require_finite(obs, reward, self._resets, seed=self._seed, step=self._steps)
 
     def _restart(self, error: Exception) -> None:
-        """Make the environments again. Raises `EnvironmentCrashedError` if that was done as often as it may be."""
-        crash = Crash(self._spec.env_id, self._seed, self._steps, f"{type(error).__name__}: {error}")
+        """Make the environments again. Raises `EnvironmentCrashedError` if that was done as often as it may be.
+
+        Raises `MisshapenStepError` at once where an observation has another shape than its space.
+        """
+        require_shapes(self._spec.env_id, self._envs, seed=self._seed, step=self._steps + 1, error=error)
+        crash = Crash(self._spec.env_id, self._seed, self._steps, place_of(error))
         while True:
             self._count_crash(crash, error)
             with suppress(Exception):  # it is broken, so an error of its `close` is ignored

@@ -31,14 +31,25 @@ class DatasetSettings(ReplaySettings):
     and `terminated`, its actions as the environment takes them. Then only evaluations play the environment, and
     the settings of exploration and `weights_period` have no effect. Without one, actors play it by the policy, as
     fine-tuning after a run from a data set does."""
+    dataset_rename: tuple[str, ...] = ()
+    """New names of the data set's columns, each as `old=new`: `["observations=obs", "done=terminated"]`. For Parquet
+    and LeRobot."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for one in self.dataset_rename:
+            if not all(one.partition("=")):
+                raise ValueError(f"dataset_rename has {one!r}, and each must be old=new")
         if self.dataset and (self.num_actors, self.envs_per_actor) != (1, 1):
             raise ValueError(
                 f"num_actors is {self.num_actors} and envs_per_actor {self.envs_per_actor}: a dataset is read by one"
                 " actor, so that both must be 1"
             )
+
+    def opened(self) -> Source:
+        """The data set, with its columns under their new names. Raises as `open_dataset` does."""
+        names = (one.partition("=") for one in self.dataset_rename)
+        return open_dataset(self.dataset, rename={old: new for old, _, new in names} or None)
 
 
 class Reader:
@@ -65,7 +76,7 @@ class Reader:
         """Rows read so far."""
         self._spec, self._watch, self._weights = spec, watch, weights
         self._discount, self._bound = config.discount, spec.reward_bound
-        self._source = open_dataset(config.dataset)
+        self._source = config.opened()
         _require_fitting(self._source, spec, config)
         self._action = _actions_of(spec, self._source)
         self._rows, self._row = appends(self._source), 0

@@ -6,11 +6,11 @@ from reverie._picklable import Picklable
 
 
 class UnknownEnvironmentError(Picklable, ValueError):
-    """No environment of this id is registered. `.env_id`, `.nearest` (ids that look like it)."""
+    """No environment of this id is registered. `.env_id`, `.reason`, `.nearest` (ids that look like it)."""
 
     def __init__(self, env_id: str, reason: str, nearest: tuple[str, ...], *, listed: bool = True) -> None:
         """`listed`: whether a list of registered environments may help."""
-        self.env_id, self.nearest = env_id, nearest
+        self.env_id, self.reason, self.nearest = env_id, reason, nearest
         named = ":" in env_id  # the module is not the registry's
         lists = "" if named or not listed else "; `gymnasium.pprint_registry()` lists them"
         hint = f"; did you mean {' or '.join(nearest)}?" if nearest else lists

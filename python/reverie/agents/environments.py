@@ -25,6 +25,7 @@ from reverie.agents.first_step import FirstStepChecked
 from reverie.agents.named_parts import PartError, load_part, reference_of, resolve
 from reverie.agents.observations import AsRows, Leaf, UnsupportedSpaceError, leaves_of, row_form
 from reverie.agents.vectors import FrameVector, OneOfVector, OwnVector, VectorFactory, source_of
+from reverie.agents.wrapper_checks import require_shared_statistics
 
 
 def describe(env: str | VectorFactory, settings: EnvSettings | None = None) -> EnvSpec:
@@ -227,18 +228,24 @@ def _not_made(env_id: str, error: Exception) -> ValueError:
     return UnsupportedEnvironmentError(f"{env_id} cannot be made: {place_of(error)}")
 
 
-def make_one(env: EnvSpec | str, *, render: bool = False) -> gymnasium.Env[Any, Any]:
+PICTURES = "rgb_array"
+"""The mode in which `render()` of an environment returns pictures `[H, W, 3]` uint8."""
+
+
+def make_one(env: EnvSpec | str, *, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
     """One environment, for the evaluator: that of a spec, or of an id as it is registered.
 
-    Its observations are arrays of the spec's `obs_shape` and `obs_dtype`: nests are rows, frames are stacked. With
-    `render` its `render()` returns pictures `[H, W, 3]` uint8.
+    Its observations are arrays of the spec's `obs_shape` and `obs_dtype`: nests are rows, frames are stacked.
+    `render_mode` is one of Gymnasium's, such as `PICTURES`. Atari games and vectors of environments have pictures only:
+    `UnsupportedEnvironmentError` for another.
     """
     from reverie.agents import atari
 
     env_id, settings = _id_and_settings(env)
     if atari.is_game(env_id):
+        _require_pictures(env_id, render_mode)
         return atari.Game(env_id, settings)
-    made = _with_arrays(env_id, settings, render=render)
+    made = _with_arrays(env_id, settings, render_mode)
     if settings.frame_stack is None:
         return made
     return FrameStackObservation(made, settings.frame_stack)
@@ -271,10 +278,15 @@ def _id_and_settings(env: EnvSpec | str) -> tuple[str, EnvSettings]:
     return (env.env_id, env.settings) if isinstance(env, EnvSpec) else (env, DEFAULTS)
 
 
-def _with_arrays(env_id: str, settings: EnvSettings, *, render: bool = False) -> gymnasium.Env[Any, Any]:
+def _require_pictures(env_id: str, render_mode: str | None) -> None:
+    if render_mode not in (None, PICTURES):
+        raise UnsupportedEnvironmentError(f"render_mode is {render_mode!r}, and {env_id} is drawn in {PICTURES!r} only")
+
+
+def _with_arrays(env_id: str, settings: EnvSettings, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
     """The environment with its wrappers, whose observations are arrays without a stack."""
     try:
-        env = _wrapped(env_id, settings, render=render)
+        env = _wrapped(env_id, settings, render_mode)
     except gymnasium.error.NameNotFound as error:
         raise UnknownEnvironmentError(
             env_id,
@@ -292,21 +304,23 @@ def _with_arrays(env_id: str, settings: EnvSettings, *, render: bool = False) ->
     return env if kept else AsRows(env, leaves)
 
 
-def _wrapped(env_id: str, settings: EnvSettings, *, render: bool = False) -> gymnasium.Env[Any, Any]:
+def _wrapped(env_id: str, settings: EnvSettings, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
     """The environment with its own time limit and wrappers."""
     own = source_of(env_id, settings)
     if own is not None:
-        return OneOfVector(own, render=render)
+        _require_pictures(env_id, render_mode)
+        return OneOfVector(own, render=render_mode is not None)
     # Environments without a `render_mode` raise for None, too.
     name, options = id_and_options(env_id)
-    if render:
-        options["render_mode"] = "rgb_array"
+    if render_mode is not None:
+        options["render_mode"] = render_mode
     if settings.time_limit is not None:
         options["max_episode_steps"] = settings.time_limit
     env: gymnasium.Env[Any, Any] = gymnasium.make(name, disable_env_checker=True, **options)
     try:
         for reference in settings.wrappers:
             env = _wrap(env_id, env, reference)
+        require_shared_statistics(env_id, env)
     except UnsupportedEnvironmentError:
         env.close()
         raise

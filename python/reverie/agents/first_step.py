@@ -1,6 +1,7 @@
 """`FirstStepChecked`: checks the first reset and step of an environment against its spaces and Gymnasium's interface.
 
-Later ones are not looked at: an environment that does not follow the interface does so from the first step on.
+Later ones are looked at only where something failed: an environment that does not follow the interface usually does so
+from the first step on.
 """
 
 from __future__ import annotations
@@ -37,11 +38,20 @@ class FirstStepChecked(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self._env_id, self._leaves, self._make = env_id, leaves, make
         self._is_reset = self._has_stepped = False
+        self._last: Any = None
+        """What the last reset or step returned, for `last_mistake`."""
+
+    def last_mistake(self) -> str | None:
+        """The form of the last observation, if that is none of its space."""
+        if not isinstance(self._last, tuple) or not self._last:
+            return None
+        return self._mistake(self._last[0])
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin a new episode."""
         if self._is_reset:
-            return self.env.reset(seed=seed, options=options)
+            self._last = later = self.env.reset(seed=seed, options=options)
+            return later
         try:
             returned: Any = self.env.reset(seed=seed, options=options)
         except (TypeError, ValueError) as error:
@@ -55,7 +65,8 @@ class FirstStepChecked(gymnasium.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Take one step."""
         if self._has_stepped:
-            return self.env.step(action)
+            self._last = later = self.env.step(action)
+            return later
         try:
             returned: Any = self.env.step(action)
         except (TypeError, ValueError):
@@ -107,19 +118,23 @@ class FirstStepChecked(gymnasium.Wrapper[Any, Any, Any, Any]):
         return returned
 
     def _check_observation(self, method: str, observation: Any) -> None:
+        mistake = self._mistake(observation)
+        if mistake is not None:
+            raise self._error(method, f"{mistake}: make them equal")
+
+    def _mistake(self, observation: Any) -> str | None:
+        """The form of an observation that is not of its space, and that of the space; else None."""
         for leaf in self._leaves:
             what = "an observation" if not leaf.path else f"an observation whose {leaf.name} is"
             try:
                 part = np.asarray(part_of(observation, leaf))
             except (KeyError, IndexError, TypeError, ValueError):
-                found = _shown(observation)
-                raise self._error(method, f"{found} as an observation, and its space has {leaf.name}") from None
+                return f"{_shown(observation)} as an observation, and its space has {leaf.name}"
             if part.shape != leaf.shape and not (leaf.shape == () and part.size == 1):
-                raise self._error(
-                    method, f"{what} of shape {part.shape}, and its observation_space has {leaf.shape}: make them equal"
-                )
+                return f"{what} of shape {part.shape}, and its observation_space has {leaf.shape}"
             if part.dtype.kind not in "biuf":
-                raise self._error(method, f"{what} of dtype {part.dtype}, and it must consist of numbers")
+                return f"{what} of dtype {part.dtype}, and it must consist of numbers"
+        return None
 
     def _error(self, method: str, what: str) -> UnsupportedEnvironmentError:
         return UnsupportedEnvironmentError(f"{method} of {self._env_id} returns {what}")

@@ -6,7 +6,7 @@ one tensor: on small networks the calls cost more than the arithmetic.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
@@ -31,13 +31,16 @@ class FlatNetwork(Generic[Net]):
     The module's parameters become views of `flat`, and their gradients views of `flat.grad`, each with its previous
     strides (channels_last is kept); the module itself works as before. Everything moves to torch's default device:
     moving the module to another device or dtype afterwards would break the views.
+
+    Parameters with `requires_grad=False` are frozen: their gradient is 0, and no optimiser step changes them.
     """
 
     def __init__(self, module: Net, *, trainable: bool) -> None:
         self.module = module
         parameters = list(module.parameters())
         self.parameters: list[Tensor] = [*parameters]
-        """The module's parameters, views of `flat`, whose gradients are computed."""
+        """The module's parameters, views of `flat`. Gradients of those that are not frozen are computed."""
+        self._frozen = [not parameter.requires_grad for parameter in parameters]
         self._names = [name for name, _ in module.named_parameters()]
         self._orders = [_order_in_memory(parameter) for parameter in parameters]
         self.device = torch.get_default_device()
@@ -46,12 +49,12 @@ class FlatNetwork(Generic[Net]):
         grad = torch.zeros_like(joined) if trainable else None
         self.flat.grad = grad
         offset = 0
-        for parameter in parameters:
+        for parameter, frozen in zip(parameters, self._frozen, strict=True):
             size, stride = parameter.size(), parameter.stride()
             view = joined.as_strided(size, stride, offset)
             view.copy_(parameter.detach())
             parameter.data = view
-            parameter.requires_grad_(trainable)
+            parameter.requires_grad_(trainable and not frozen)
             if grad is not None:
                 parameter.grad = grad.as_strided(size, stride, offset)
             offset += parameter.numel()
@@ -81,6 +84,20 @@ class FlatNetwork(Generic[Net]):
             fill(part, named[name])
         return vector.to(self.device)
 
+    def joined_moments(self, named: Named) -> Tensor:
+        """As `joined`, of an optimiser's moments: those of frozen parameters are 0, as their gradients are."""
+        vector = self.joined(named)
+        for part in self.frozen_parts(vector):
+            part.zero_()
+        return vector
+
+    def frozen_parts(self, vector: Tensor | None = None) -> list[Tensor]:
+        """Views of the frozen parameters in a vector `[P]`, without one in `flat`."""
+        if not any(self._frozen):
+            return []
+        parts = self._parts((self.flat if vector is None else vector).detach())
+        return [part for (_, part), frozen in zip(parts, self._frozen, strict=True) if frozen]
+
     @torch.no_grad()
     def load_named(self, named: Named) -> None:
         """Load parameters by name. Raises `ParameterError` for other names and shapes."""
@@ -101,9 +118,10 @@ class FlatNetwork(Generic[Net]):
     def gradient(self, loss: Tensor) -> Tensor:
         """The gradient `[P]` of `loss` with respect to the parameters, which replaces `flat.grad`.
 
-        Only this network's gradient is computed. A parameter that `loss` does not depend on has the gradient 0.
+        Only this network's gradient is computed. A parameter that is frozen, or that `loss` does not depend on, has
+        the gradient 0.
         """
-        gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
+        gradients = self._gradients(loss)
         with torch.no_grad():
             rows = [
                 (one if order is None else one.permute(order)).reshape(-1)
@@ -111,6 +129,17 @@ class FlatNetwork(Generic[Net]):
             ]
             grad = self.flat.grad
             return torch.cat(rows) if grad is None else torch.cat(rows, out=grad)
+
+    def _gradients(self, loss: Tensor) -> Sequence[Tensor]:
+        """The gradient of each parameter."""
+        if not any(self._frozen):
+            return torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
+        trained = [one for one, frozen in zip(self.parameters, self._frozen, strict=True) if not frozen]
+        found = iter(torch.autograd.grad(loss, trained, allow_unused=True, materialize_grads=True))
+        return [
+            torch.zeros_like(one, requires_grad=False) if frozen else next(found)
+            for one, frozen in zip(self.parameters, self._frozen, strict=True)
+        ]
 
     @contextmanager
     def computing_with(self, flat: Tensor) -> Iterator[None]:
@@ -121,7 +150,10 @@ class FlatNetwork(Generic[Net]):
         kept = self.flat, self.parameters
         trainable = self.flat.requires_grad
         self.flat = flat  # type: ignore[assignment]
-        self.parameters = [part.detach().requires_grad_(trainable) for _, part in self._parts(flat)]
+        self.parameters = [
+            part.detach().requires_grad_(trainable and not frozen)
+            for (_, part), frozen in zip(self._parts(flat), self._frozen, strict=True)
+        ]
         self._place(self.parameters)
         try:
             yield

@@ -321,7 +321,7 @@ class NetworkLearner(ABC):
             network = self._network_of(optimizer)
             with parameters_of(f"optimizer {name}"):
                 moments = {
-                    key: network.joined(one).cpu().numpy() if isinstance(one, Mapping) else one
+                    key: network.joined_moments(one).cpu().numpy() if isinstance(one, Mapping) else one
                     for key, one in state["optimizers"][name].items()
                 }
             load_optimizer(optimizer, moments)

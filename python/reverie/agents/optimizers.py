@@ -316,8 +316,8 @@ def descend(
 ) -> None:
     """Make one optimiser step down the gradient of `loss`, clipped to `max_grad_norm` if given.
 
-    Only this network's gradient is computed: those of other networks in `loss` stay unchanged. With `where`, a bool
-    without axes, the step is made only if it is True.
+    Only this network's gradient is computed: those of other networks in `loss` stay unchanged. Frozen parameters stay
+    as they are. With `where`, a bool without axes, the step is made only if it is True.
     """
     traced = isinstance(optimizer, FlatOptimizer) and optimizer.is_traced
     if where is not None and not traced and not where:
@@ -328,7 +328,10 @@ def descend(
     if isinstance(optimizer, FlatOptimizer):
         optimizer.descend(network.flat, gradient, where)
     else:
+        frozen = [(part, part.clone()) for part in network.frozen_parts()]
         optimizer.step()
+        for part, before in frozen:  # the decay of weights needs no gradient
+            part.copy_(before)
 
 
 def optimizer_state(optimizer: Optimizer) -> dict[str, Any]:

@@ -75,7 +75,26 @@ class OwnLayers(InitialisesItself):
                 f"network {reference!r} has the buffer {buffers[0]}, and only parameters reach actors and files: use"
                 " layers without running state, such as LayerNorm"
             )
+        self._require_float32(made)
         return made
+
+    def _require_float32(self, made: nn.Module) -> None:
+        """Raise `NetworkError` for parameters that have no place in a vector of float32."""
+        for name, parameter in made.named_parameters():
+            lazy: bool = nn.parameter.is_lazy(parameter)
+            if lazy:
+                place = name.rpartition(".")[0]
+                kind = type(made.get_submodule(place)).__name__
+                raise NetworkError(
+                    f"network {self._spec.settings.network!r} has sizes that are known after its first call only"
+                    f" ({place + ': ' if place else ''}{kind}), and actors and files have parameters of fixed sizes:"
+                    " make layers that take their sizes, such as nn.Linear(spec.num_inputs, 32)"
+                )
+            if parameter.dtype != torch.float32:
+                raise NetworkError(
+                    f"network {self._spec.settings.network!r} has the parameter {name} of {parameter.dtype}, and"
+                    " learners, actors and files have parameters of torch.float32: convert the layers with .float()"
+                )
 
     def _features(self) -> int:
         """The number of features. Raises `NetworkError` for layers that a run cannot use."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +13,11 @@ from reverie import _checks
 from reverie._picklable import Picklable
 from reverie.agents.agent import Agent
 from reverie.agents.core import Policy
-from reverie.agents.environments import EnvSpec
-from reverie.agents.observations import pack, part_of
+from reverie.agents.environments import EnvSpec, make_one
+from reverie.agents.observations import Leaf, pack, part_of
 
 if TYPE_CHECKING:
+    import gymnasium
     from torch import nn
 
 
@@ -68,11 +69,12 @@ class TrainedPolicy:
 
         `observation` is `spec.obs_shape` or `[N, *spec.obs_shape]`, of a dtype that converts to `spec.obs_dtype` within
         its kind (integers also to floats). Where the environment, with its wrappers, returns a dict or a tuple, it is
-        that nest, of one observation or with a first axis `[N]` in each array. The action is as the environment takes
-        it: int64 `[]` (`[A]` for vectors of choices), float32 `[A]`, or with a first axis `[N]` for a batch. With
-        `greedy=False` it is drawn from `rng` as an actor draws it at the end of training.
+        that nest, of one observation or with a first axis `[N]` in each array. The action is as that environment, with
+        its wrappers, takes it: int64 `[]` (`[A]` for vectors of choices), float32 `[A]`, or with a first axis `[N]` for
+        a batch. With `greedy=False` it is drawn from `rng` as an actor draws it at the end of training.
 
-        Raises ValueError for another shape, and TypeError for another kind of dtype, or if the policy is `recurrent`.
+        Raises ValueError for another shape, missing parts or a category that its space does not have, and TypeError for
+        another kind of dtype, or if the policy is `recurrent`.
         """
         if self.recurrent:
             raise TypeError(
@@ -85,6 +87,15 @@ class TrainedPolicy:
         else:
             actions = _part(self.policy, self.agent, "sample")(observations, self.rng)
         return np.asarray(actions[0]) if single else actions
+
+    def make_env(self, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
+        """The environment that the policy plays in evaluations: with the run's wrappers, time limit and frame stack.
+
+        Observations are arrays `spec.obs_shape`, which this takes, and actions are those that it returns. `render_mode`
+        is one of Gymnasium's. Close it when it is done. Raises `UnknownEnvironmentError` where the environment is not
+        installed or registered, and `UnsupportedEnvironmentError` if it cannot be made.
+        """
+        return make_one(self.spec.for_evaluation(), render_mode=render_mode)
 
     @property
     def recurrent(self) -> bool:
@@ -135,6 +146,8 @@ class TrainedPolicy:
         """The observations `[N, ...]` as the network takes them, and whether one was given alone."""
         if self.spec.leaves and not _is_row(observation, self.spec):
             observation = self._rows(observation)
+        elif len(self.spec.leaves) == 1:
+            require_categories(replace(self.spec.leaves[0], starts=()), observation)  # those of rows count from 0
         given, wanted, shape = np.asarray(observation), np.dtype(self.spec.obs_dtype), self.spec.obs_shape
         if not np.can_cast(given.dtype, wanted, "same_kind"):
             raise TypeError(f"observations are {given.dtype}, and this policy takes {wanted}: convert them first")
@@ -154,18 +167,41 @@ class TrainedPolicy:
         for leaf in self.spec.leaves:
             try:
                 part = np.asarray(part_of(observation, leaf))
-            except (KeyError, IndexError, TypeError) as error:
+            except (KeyError, IndexError, TypeError, ValueError) as error:
+                if isinstance(observation, list | tuple) and leaf.path and not leaf.path[0].isdecimal():
+                    kind = f"{type(observation).__name__} of {len(observation)}"
+                    raise ValueError(
+                        f"the observation is a {kind}, and this policy reads a dict with {leaf.path[0]}: a batch is one"
+                        " dict whose arrays have a first axis"
+                    ) from error
                 raise ValueError(f"the observation lacks {leaf.name}, which this policy reads") from error
             if not np.can_cast(part.dtype, leaf.dtype, "same_kind") and part.dtype.kind not in "iu":
                 raise TypeError(f"{leaf.name} is {part.dtype}, and this policy takes {leaf.dtype}: convert it first")
             shape = (*stack, *leaf.shape)
             if part.shape != shape and part.shape[1:] != shape:
                 raise ValueError(f"{leaf.name} has shape {part.shape}, and this policy takes {shape}, or a batch of it")
+            require_categories(leaf, part)
             parts.append(part)
         leads = {part.shape[: part.ndim - len(leaf.shape)] for part, leaf in zip(parts, self.spec.leaves, strict=True)}
         if len(leads) > 1:
             raise ValueError("the parts of the observation have batches of different sizes, and must have one")
         return pack(self.spec.leaves, parts)
+
+
+def require_categories(leaf: Leaf, part: NDArray[Any]) -> None:
+    """Raise ValueError for a category that the environment's space does not have."""
+    if leaf.kind != "category":
+        return
+    sizes, starts = (np.array(one or 0).reshape(leaf.shape) for one in (leaf.sizes, leaf.starts))
+    wrong = (part < starts) | (part >= starts + sizes)
+    if wrong.any():
+        place = tuple(int(axis) for axis in np.argwhere(wrong)[0])
+        own = place[part.ndim - len(leaf.shape) :]
+        first = int(starts[own]) if leaf.starts else 0
+        raise ValueError(
+            f"{leaf.name} has the category {part[place]}, and this policy takes {first} to"
+            f" {first + int(sizes[own]) - 1}"
+        )
 
 
 def _is_row(observation: Any, spec: EnvSpec) -> bool:

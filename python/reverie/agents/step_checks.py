@@ -1,16 +1,23 @@
-"""Checks of what environments return: rewards and observations are finite, in float32, which networks compute in."""
+"""Checks of what environments return: numbers are finite in float32, which networks compute in, and shapes the space's.
+
+Shapes are checked where a step failed, or what was to be computed of it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+import gymnasium
 import numpy as np
+from gymnasium.vector import SyncVectorEnv
 from numpy.typing import NDArray
 
 from reverie.agents.core import Crash, EnvironmentCrashedError
 from reverie.agents.environments import EnvSpec
+from reverie.agents.first_step import FirstStepChecked
 from reverie.agents.observations import is_mixed
+from reverie.agents.vectors import FrameVector
 
 LARGEST = float(np.finfo(np.float32).max)
 
@@ -24,6 +31,45 @@ class InvalidStepError(EnvironmentCrashedError):
             f"{crash.env_id} returned {crash.error} at step {crash.step} from seed {crash.seed}: agents learn from"
             " finite numbers of float32; correct the environment, or name a wrapper that replaces such numbers"
         )
+
+
+class MisshapenStepError(InvalidStepError):
+    """An environment returned an observation of another form than its space. `.crash` has its own seed and step."""
+
+    def _text(self) -> str:
+        crash = self.crash
+        return (
+            f"{crash.env_id}, at step {crash.step} from seed {crash.seed}, returned {crash.error}: every observation"
+            " must be of the space; correct the environment"
+        )
+
+
+def require_shapes(env_id: str, envs: Any, *, seed: int, step: int, error: Exception) -> None:
+    """Raise `MisshapenStepError` if `error` came of an observation whose shape is not that of its space.
+
+    `envs` is an environment of `environments.make_one`, or a vector of `make_vector` whose environment i has the seed
+    `seed` + i. It looks at the last observations that they returned, and so costs steps that raise nothing no time.
+    """
+    for i, env in enumerate(_single(envs)):
+        wrong = _last_mistake(env)
+        if wrong is not None:
+            raise MisshapenStepError(Crash(env_id, seed + i, step, wrong), 1) from error
+
+
+def _single(envs: Any) -> list[gymnasium.Env[Any, Any]]:
+    """The environments of a vector that this package makes, or the one; none of vectors of other libraries."""
+    envs = envs.vector if isinstance(envs, FrameVector) else envs
+    if isinstance(envs, SyncVectorEnv):
+        return list(envs.envs)
+    return [envs] if isinstance(envs, gymnasium.Env) else []
+
+
+def _last_mistake(env: gymnasium.Env[Any, Any]) -> str | None:
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, FirstStepChecked):
+            return env.last_mistake()
+        env = env.env
+    return None
 
 
 class StepChecks:

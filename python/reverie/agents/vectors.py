@@ -21,7 +21,10 @@ from reverie.agents.env_ids import id_and_options, without_options
 from reverie.agents.env_settings import EnvSettings
 from reverie.agents.named_parts import PartError, load_part, resolve
 from reverie.agents.observations import UnsupportedSpaceError, leaves_of, pack, part_of, row_space
+from reverie.agents.wrapper_checks import require_shared_statistics
 
+SUCCESS = ("is_success", "success")
+"""Keys of the info of an episode's last step that report its success, in the order in which they are looked for."""
 VectorFactory = Callable[..., "VectorEnv[Any, Any, Any]"]
 """A function or class that makes a vector: `make(num_envs=8)`. If it has a parameter `seed`, it is called again for
 each reset with a seed, as libraries need that take seeds only then; if it has `render_mode`, it gets "rgb_array" for
@@ -62,6 +65,7 @@ class VectorSource:
             self._check(made, num_envs)
             for reference in self.settings.wrappers:
                 made = self._wrapped(made, reference)
+            require_shared_statistics(self.env_id, made)
             if render and made.render_mode != "rgb_array":
                 raise UnsupportedEnvironmentError(
                     f"{self.env_id} draws no pictures: its factory needs a parameter render_mode"
@@ -223,6 +227,9 @@ class OwnVector:
                 first = self._rows(self._envs.reset(options={"reset_mask": over.copy()})[0])
                 rows = rows.copy()
                 rows[over] = first[over]
+        final = info.get("final_info")
+        ends = final if isinstance(final, Mapping) else info
+        found |= {key: ends[key] for key in SUCCESS if key in ends}
         if self.same_step:
             found["life_lost"] = np.zeros_like(over)
         return rows, np.array(reward, dtype=np.float64), terminated, truncated, found
@@ -233,7 +240,17 @@ class OwnVector:
 
     def _rows(self, observations: Any) -> NDArray[Any]:
         """Observations as rows, without memory of the vector, which may use it again."""
-        return pack(self.leaves, [np.asarray(part_of(observations, leaf)) for leaf in self.leaves])
+        parts = [np.asarray(part_of(observations, leaf)) for leaf in self.leaves]
+        try:
+            return pack(self.leaves, parts)
+        except ValueError as error:
+            for leaf, part in zip(self.leaves, parts, strict=True):
+                if part.shape[1:] != leaf.shape:
+                    raise ValueError(
+                        f"observations of {self._source.env_id} have the shape {part.shape} in {leaf.name}, and its"
+                        f" single_observation_space has {leaf.shape}: make them equal"
+                    ) from error
+            raise
 
     def _with_final(self, rows: NDArray[Any], over: NDArray[np.bool_], info: Mapping[str, Any]) -> NDArray[Any]:
         """The observations `[N, ...]` before any reset."""
@@ -264,6 +281,11 @@ class FrameVector:
 
     def __init__(self, envs: SyncVectorEnv) -> None:
         self._envs = envs
+
+    @property
+    def vector(self) -> SyncVectorEnv:
+        """The vector itself."""
+        return self._envs
 
     def reset(self, *, seed: int) -> tuple[NDArray[Any], dict[str, Any]]:
         """Begin new episodes; environment i has the seed `seed + i`."""
@@ -310,7 +332,8 @@ class OneOfVector(gymnasium.Env[Any, Any]):
         """Take one step; at the end of an episode the observation is its last one."""
         rows, reward, terminated, truncated, info = self._vector.step(np.asarray(action)[None])
         last = info["final_obs"] if self._vector.same_step else rows
-        return last[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), {}
+        success = {key: info[key][0] for key in SUCCESS if key in info}
+        return last[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), success
 
     def render(self) -> Any:
         """The picture `[H, W, 3]`."""

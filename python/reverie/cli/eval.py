@@ -74,10 +74,12 @@ def evaluate(
     target = "no target" if run.target_return is None else f"target {run.target_return:g}"
     with exits.errors_reported("no result"), closing(Evaluator(policy.spec, episodes)) as evaluator:
         evaluation = evaluator.evaluate(policy, range(first_seed, first_seed + episodes))
+    rate = evaluation.success_rate
+    succeeded = "" if rate is None else f"{rate:.0%} succeeded; "
     print(
         f"{policy.agent.name} on {played} after {run.env_steps:,} environment steps: mean return"
         f" {evaluation.mean_return:.1f} over {episodes} greedy episodes ({min(evaluation.returns):.1f} to"
-        f" {max(evaluation.returns):.1f}; {target})",
+        f" {max(evaluation.returns):.1f}; {succeeded}{target})",
         file=stream,
     )
     if video is not None:
@@ -102,6 +104,8 @@ def evaluate(
             "mean_return": evaluation.mean_return,
             "num_episodes": episodes,
             "returns": list(evaluation.returns),
+            "lengths": list(evaluation.lengths),
+            "success_rate": rate,
             "checkpoint": str(policy.path),
             **({} if video is None else {"video": str(video)}),
         }

@@ -58,7 +58,7 @@ def run_errors_reported(folder: Path) -> Iterator[None]:
     from reverie.agents.core import EnvironmentCrashedError
     from reverie.agents.env_errors import UnknownEnvironmentError, UnsupportedEnvironmentError
     from reverie.agents.named_parameters import ParameterError
-    from reverie.agents.step_checks import InvalidStepError
+    from reverie.agents.step_checks import InvalidStepError, MisshapenStepError
     from reverie.errors import DamagedError
     from reverie.runners import RoleError, StoppedError
 
@@ -78,7 +78,7 @@ def run_errors_reported(folder: Path) -> Iterator[None]:
             if error.error in [one.__name__ for one in refused]:
                 refuse(error)
             # Their texts have all that matters: the environment, its seed and step; the file, and what the system says.
-            named = InvalidStepError, EnvironmentCrashedError, OSError
+            named = InvalidStepError, MisshapenStepError, EnvironmentCrashedError, OSError
             if not error.traceback or error.error in [one.__name__ for one in named]:
                 print_error(error)
             else:

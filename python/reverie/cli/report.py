@@ -171,6 +171,8 @@ def show(result: Result, plot: str, *, to_stderr: bool, quiet: bool = False) -> 
     if not quiet:
         console.print()
     aim = "no target" if target is None else f"target {target:g}"
+    if evaluation.success_rate is not None:
+        aim += f"; {evaluation.success_rate:.0%} succeeded"
     console.print(
         f"{outcome(result.confirmed, target)}: {evaluation.mean_return:.1f} over {evaluation.num_episodes} greedy"
         f" episodes (lowest {min(evaluation.returns):g}, {aim}) after {result.env_steps:,} environment steps",
@@ -225,6 +227,8 @@ def _replay_rows(result: Result) -> list[tuple[str, str]]:
 def _evaluated(event: Evaluated) -> str:
     point = event.point
     text = f"{point.env_steps:>9,} steps  {point.seconds:6.1f} s  greedy return {point.mean_return:.1f}"
+    if point.success_rate is not None:
+        text += f", {point.success_rate:.0%} succeeded"
     if event.confirmation is not None:
         mean, count = event.confirmation.mean_return, event.confirmation.num_episodes
         text += f"; {mean:.1f} on {count} other episodes"

@@ -41,11 +41,11 @@ def record(spec: EnvSpec, policy: Callable[[NDArray[Any]], NDArray[Any]], seed: 
     """
     from moviepy.video.io.ffmpeg_writer import FFMPEG_VideoWriter
 
-    from reverie.agents.environments import make_one
+    from reverie.agents.environments import PICTURES, make_one
     from reverie.agents.episodes import Episodes
 
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # nothing is shown: no display is needed
-    env = make_one(spec.for_evaluation(), render=True)
+    env = make_one(spec.for_evaluation(), render_mode=PICTURES)
     episode = Episodes(policy, 1)
     writer, frames, total, over = None, 0, 0.0, False
     try:

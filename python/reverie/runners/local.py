@@ -15,6 +15,7 @@ import torch
 
 from reverie.agents.agent import Agent
 from reverie.agents.core import Actor, CompilingLearner, EnvironmentCrashedError, Learner, Weights, seed_of
+from reverie.agents.step_checks import InvalidStepError
 from reverie.pages import Page
 from reverie.runners import checkpoints
 from reverie.runners.checked_run import CheckedRun, StopRequested
@@ -221,7 +222,8 @@ class _Loop:
                 except EnvironmentCrashedError as error:
                     self.emit(EnvironmentRestarted(self.account.env_steps, error.crash))
                     place = error.crash.seed, error.crash.step
-                    if (error.crash.step > 0 and place in crashes[-1:]) or len(crashes) + 1 == attempts:
+                    again = not isinstance(error, InvalidStepError) and len(crashes) + 1 < attempts
+                    if not again or (error.crash.step > 0 and place in crashes[-1:]):
                         raise
                     crashes.append(place)
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -101,6 +102,26 @@ def first(policy, obs, **options):
         return policy(obs, **options)
     count = None if obs.shape == policy.spec.obs_shape else len(obs)
     return policy.step(obs, policy.initial_state(count), **options)[0]
+
+
+def test_the_error_of_a_process_without_the_environment_of_a_run_names_the_file_that_needs_none(tmp_path):
+    env_id = "ReverieElsewhere-v0"
+    gymnasium.register(env_id, "gymnasium.envs.classic_control:CartPoleEnv")
+    settings = {"max_env_steps": 40, "learning_starts": 20, "target_return": None, "compile": "off"}
+    result = reverie.train("dqn", env_id, folder=tmp_path / "run", **settings)
+    result.policy.save(tmp_path / "policy.safetensors")
+    spec = gymnasium.registry.pop(env_id)
+    with pytest.raises(
+        environments.UnknownEnvironmentError, match=f"no environment '{env_id}': .* registers it"
+    ) as told:
+        reverie.load_policy(tmp_path / "run")
+    assert "the .safetensors file that `save` of the policy writes is loaded without the environment" in str(told.value)
+    assert reverie.load_policy(tmp_path / "policy.safetensors")(np.zeros(4, np.float32)).shape == ()
+    gymnasium.register(env_id, "no_such_simulator:Env")
+    with pytest.raises(ValueError, match="is loaded without the environment"):
+        reverie.load_policy(tmp_path / "run")
+    gymnasium.registry.pop(env_id)
+    assert spec.id == env_id
 
 
 @pytest.mark.long

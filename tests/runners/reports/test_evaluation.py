@@ -1,9 +1,13 @@
 import dataclasses
+import json
+import re
 
 import numpy as np
 import pytest
 
 gymnasium = pytest.importorskip("gymnasium")
+
+from gymnasium.vector import AutoresetMode, SyncVectorEnv  # noqa: E402
 
 from reverie.agents.core import Crash, EnvironmentCrashedError, RunSettings  # noqa: E402
 from reverie.agents.dqn import agent as dqn  # noqa: E402
@@ -107,6 +111,83 @@ def test_confirmation_is_on_seeds_that_screening_never_uses():
         assert not set(confirmation_seeds(episodes)) & set(screening_seeds(episodes))
 
 
+class Reached(gymnasium.Env):
+    """An episode of the seed n has n steps (4 or 5 from 100 on); its last info reports a success if n is even."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, key="is_success"):
+        self.key = key
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        number = 3 if seed is None else seed
+        self.seed, self.steps = number if number < 100 else 4 + number % 2, 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        over = self.steps == self.seed
+        info = {self.key: over and self.seed % 2 == 0} if self.key and (self.key != "last" or self.seed == 2) else {}
+        return np.zeros(2, np.float32), 1.0, over, False, info
+
+
+gymnasium.register("ReverieReached-v0", Reached)
+
+
+def reached_vector(num_envs, mode="next_step"):
+    return SyncVectorEnv([Reached] * num_envs, autoreset_mode=next(one for one in AutoresetMode if one.name == mode))
+
+
+@pytest.mark.parametrize(
+    "env_id",
+    [
+        "ReverieReached-v0",
+        "ReverieReached-v0(key='success')",
+        *(f"{__name__}:reached_vector(mode={mode.name!r})" for mode in AutoresetMode),
+    ],
+)
+def test_an_evaluation_has_the_length_and_the_success_of_each_episode(env_id):
+    evaluator = Evaluator(env_id, 2)
+    evaluation = evaluator.evaluate(lambda obs: np.zeros(len(obs), np.int64), (5, 2, 3, 4, 4))
+    evaluator.close()
+    assert evaluation.lengths == (5, 2, 3, 4, 4)
+    assert evaluation.successes == (False, True, False, True, True)
+    assert evaluation.success_rate == 0.6
+
+
+@pytest.mark.parametrize("key", ["", "last", "reached"])
+def test_an_environment_that_reports_no_success_has_no_rate(key):
+    evaluator = Evaluator(f"ReverieReached-v0(key={key!r})", 2)
+    evaluation = evaluator.evaluate(lambda obs: np.zeros(len(obs), np.int64), (5, 2))
+    evaluator.close()
+    assert (evaluation.successes, evaluation.success_rate) == (None, None)
+
+
+@pytest.mark.parametrize("env_id", ["ReverieReached-v0", "CartPole-v1"])
+def test_a_run_reports_its_success_rates_and_keeps_them(env_id, tmp_path):
+    from reverie.runners import Evaluated, Started, train
+    from reverie.runners.reports import logs
+
+    events = []
+    settings = {"learning_starts": 20, "evaluate_every": 20, "screening_episodes": 2, "confirmation_episodes": 2}
+    run = {**settings, "target_return": None, "compile": "off", "folder": tmp_path, "on_event": events.append}
+    first = train("dqn", env_id, max_env_steps=40, **run)
+    points = [event.point for event in events if isinstance(event, Evaluated)]
+    wanted = 0.5 if env_id == "ReverieReached-v0" else None
+    assert {point.success_rate for point in points} == {wanted}
+    assert first.evaluation.success_rate == wanted
+    again = train("dqn", env_id, max_env_steps=40, resume="must", **run)
+    assert (again.evaluation, again.curve) == (first.evaluation, first.curve)
+    longer = train("dqn", env_id, max_env_steps=80, resume="must", **run)
+    assert longer.curve[: len(points)] == tuple(points)
+    resumed = [event for event in events if isinstance(event, Started)][-1]
+    assert resumed.curve == tuple(points)
+    lines = [json.loads(line) for line in (tmp_path / logs.LOG).read_text().splitlines()]
+    assert {line["success_rate"] for line in lines if line["event"] in ("evaluated", "finished")} == {wanted}
+
+
 class Fragile(gymnasium.Env):
     """Ends after three steps; raises in the steps of all environments that are named."""
 
@@ -139,7 +220,9 @@ def test_an_environment_that_raises_is_reported_with_seed_and_step_and_the_next_
     play = lambda: evaluator.evaluate(lambda obs: np.zeros(len(obs), np.int64), (7, 8))  # noqa: E731
     with pytest.raises(EnvironmentCrashedError, match="raised at step 2 from seed 8: RuntimeError: the simulator") as e:
         play()
-    assert e.value.crash == Crash("ReverieFragile-v0", 8, 2, "RuntimeError: the simulator broke")
+    crash = e.value.crash
+    assert crash == Crash("ReverieFragile-v0", 8, 2, crash.error)
+    assert re.fullmatch(rf"RuntimeError: the simulator broke \({re.escape(__file__)}, line \d+\)", crash.error)
     assert play().returns == (3.0, 3.0)
 
 

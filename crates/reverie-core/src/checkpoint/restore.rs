@@ -140,6 +140,11 @@ fn shift(row: &mut Row, theirs: Duration, ours: Duration) {
     row.inserted_at = (ours.as_nanos() as u64).saturating_sub(age);
 }
 
+/// The bound as text: the largest number, which stands for none, as `inf`.
+fn shown_bound(bound: f64) -> String {
+    if bound.abs() == f64::MAX { f64::INFINITY.copysign(bound).to_string() } else { bound.to_string() }
+}
+
 fn differences(was: &TableOptions, now: &TableOptions, into: &mut Vec<Difference>) {
     type Show = fn(&TableOptions) -> String;
     let shown: [(&'static str, Show); 8] = [
@@ -149,7 +154,7 @@ fn differences(was: &TableOptions, now: &TableOptions, into: &mut Vec<Difference
         ("rate_limiter", |options| {
             let limiter = &options.limiter;
             let (ratio, least) = (limiter.samples_per_insert(), limiter.min_size_to_sample());
-            let (min, max) = (limiter.min_diff(), limiter.max_diff());
+            let (min, max) = (shown_bound(limiter.min_diff()), shown_bound(limiter.max_diff()));
             format!("RateLimiter({ratio}, {least}, {min}, {max})")
         }),
         ("max_times_sampled", |options| options.max_times_sampled.to_string()),

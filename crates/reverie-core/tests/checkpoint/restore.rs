@@ -205,6 +205,8 @@ fn the_tables_own_configuration_holds_and_every_difference_is_reported() {
         assert!(named(option), "{option}: {differences:?}");
     }
     assert!(!named("sampler") && !named("signature"));
+    let limiter = differences.iter().map(Difference::to_string).find(|text| text.contains("rate_limiter")).unwrap();
+    assert!(limiter.contains("rate_limiter is RateLimiter(1, 3, -inf, inf), the checkpoint's was"), "{limiter}");
     assert!(differences.contains(&Difference::NoTable { table: "gone".to_owned(), items: 1 }));
     assert!(differences.contains(&Difference::NotSaved { table: "new".to_owned() }));
     assert!(differences.contains(&Difference::Evicted { table: "t".to_owned(), items: 30 }));

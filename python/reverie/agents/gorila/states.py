@@ -47,7 +47,7 @@ def shard_states(network: FlatNetwork[Any], server: dict[str, Any]) -> list[dict
     moments = {}
     for key, one in server["moments"].items():
         with parameters_of(f"moments {key}"):
-            moments[key] = np.array_split(network.joined(one).numpy(), len(counts))
+            moments[key] = np.array_split(network.joined_moments(one).numpy(), len(counts))
     return [
         {
             "version": one["version"],

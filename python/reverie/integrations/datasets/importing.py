@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple, cast, get_args
 
 import numpy as np
@@ -273,7 +273,7 @@ class _Split:
         if missing:
             raise DatasetError(
                 f"{source.path}: transitions need the columns {', '.join(missing)}; it has {', '.join(names) or 'none'}"
-                " (rename= gives a column another name)"
+                f" ({_hint(names)})"
             )
         for name in ("reward", *(flag for flag in FLAGS if flag in names)):
             if not hasattr(probe[name], "shape") or probe[name].shape not in ((), (1,)):
@@ -296,6 +296,13 @@ class _Split:
             {name: data[name] for name in self._extras} if self._extras else None,
             False,
         )
+
+
+def _hint(names: Sequence[str]) -> str:
+    """What to do about missing columns."""
+    if "discount" in names and "next_obs" in names:
+        return "its rows are items of a replay table, each a transition of its own and not steps: import them as items"
+    return "rename= of open_dataset, --rename of `reverie data` and dataset_rename= of `train` give columns other names"
 
 
 def _pairs(steps: Iterator[Step]) -> Iterator[tuple[Step, Step | None]]:

@@ -26,7 +26,7 @@ def is_finished(state: dict[str, Any], topology: Topology, *, stop_when_confirme
 
 def _reached(state: dict[str, Any], topology: Topology) -> bool:
     """Whether the last weights reached the present target on the screening seeds and on the confirmation seeds."""
-    *_, screened = state["curve"][-1]
+    _, _, screened, *_ = state["curve"][-1]
     return all(topology.run.reached_by(mean) for mean in (screened, float(np.mean(state[RESULT]["returns"]))))
 
 
@@ -41,13 +41,24 @@ def result_of(agent: Agent, topology: Topology, state: dict[str, Any]) -> Result
         env_steps=account.env_steps,
         seconds=account.seconds_before,
         confirmed=_reached(state, topology),
-        evaluation=Evaluation(tuple(ended["seeds"]), tuple(ended["returns"])),
+        evaluation=_evaluation(ended),
         curve=tuple(account.curve),
         replay=ended["replay"],
         learner=ended["learner"],
         activities=dict(account.watch.seconds),
         weights=Weights(state["weights"]["version"], flat_of(policy.module)),
         agent=agent,
+    )
+
+
+def _evaluation(ended: dict[str, Any]) -> Evaluation:
+    """The last evaluation. Checkpoints of earlier versions have neither lengths nor successes."""
+    successes = ended.get("successes")
+    return Evaluation(
+        tuple(ended["seeds"]),
+        tuple(ended["returns"]),
+        tuple(ended.get("lengths", ())),
+        None if successes is None else tuple(successes),
     )
 
 

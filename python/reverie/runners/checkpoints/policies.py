@@ -9,7 +9,8 @@ import numpy as np
 from reverie import _checks
 from reverie.agents import named_parameters
 from reverie.agents.agent import Agent
-from reverie.agents.environments import describe
+from reverie.agents.env_settings import EnvSettings
+from reverie.agents.environments import EnvSpec, UnknownEnvironmentError, UnsupportedEnvironmentError, describe
 from reverie.agents.policies import PolicyError, TrainedPolicy, TrainingRun
 from reverie.agents.policy_files import SUFFIX, find_agent, read
 from reverie.runners.checkpoints.checkpoint_files import PRESET, CheckpointError, find, load
@@ -38,7 +39,7 @@ def _of_checkpoint(path: Path, agent: Agent | str | None, seed: int) -> TrainedP
             f"is of the agent {identity['agent']}, and {found.name} was named: name the agent of the checkpoint",
         )
     preset = found.load_preset(identity["env_id"], path / PRESET)
-    spec = describe(identity["env_id"], preset.environment)
+    spec = _described(identity["env_id"], preset.environment)
     policy = found.make_policy(spec, preset.config)
     try:
         named_parameters.load(policy.module, weights["parameters"], "its agent")
@@ -46,3 +47,18 @@ def _of_checkpoint(path: Path, agent: Agent | str | None, seed: int) -> TrainedP
         raise CheckpointError(path, str(error)) from error
     run = TrainingRun(identity["seed"], state["env_steps"], weights["version"], preset.run.target_return)
     return TrainedPolicy(found, reference, spec, preset.config, run, policy, path, np.random.default_rng(seed))
+
+
+WITHOUT = "the .safetensors file that `save` of the policy writes is loaded without the environment"
+"""What a process does that has not the environment of a run."""
+
+
+def _described(env_id: str, settings: EnvSettings) -> EnvSpec:
+    """The environment of a run. Its errors also say how a policy is loaded without it."""
+    try:
+        return describe(env_id, settings)
+    except UnknownEnvironmentError as error:
+        reason = f"{error.reason}, and a checkpoint is loaded with it: import the module that registers it; {WITHOUT}"
+        raise UnknownEnvironmentError(env_id, reason, error.nearest, listed=False) from error
+    except UnsupportedEnvironmentError as error:
+        raise UnsupportedEnvironmentError(f"{error}; {WITHOUT}") from error

@@ -174,6 +174,7 @@ MUST_STAY = {
     "her": _GOALS,
     "her_k": _GOALS,
     "dataset": "the items in its table are rows of that data set",
+    "dataset_rename": "the items in its table are of the columns that had these names",
     "prioritized": "the items in its table have no priorities, or its draws follow them",
     "bundled": "it decides how many tables the checkpoint has",
 }

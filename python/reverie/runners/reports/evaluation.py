@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +15,9 @@ from reverie.agents.core import Crash, EnvironmentCrashedError
 from reverie.agents.env_errors import UnsupportedEnvironmentError
 from reverie.agents.environments import EnvSpec, make_one
 from reverie.agents.episodes import Episodes
+from reverie.agents.error_places import place_of
+from reverie.agents.step_checks import require_shapes
+from reverie.agents.vectors import SUCCESS
 
 
 def screening_seeds(num_episodes: int) -> tuple[int, ...]:
@@ -33,6 +36,10 @@ class Evaluation:
 
     seeds: tuple[int, ...]
     returns: tuple[float, ...]
+    lengths: tuple[int, ...] = ()
+    """Steps of each episode. Empty in results of earlier versions."""
+    successes: tuple[bool, ...] | None = None
+    """Whether each episode succeeded: `is_success` or `success` in the info of its last step. None if one lacks it."""
 
     @property
     def mean_return(self) -> float:
@@ -43,6 +50,25 @@ class Evaluation:
     def num_episodes(self) -> int:
         """The number of episodes."""
         return len(self.returns)
+
+    @property
+    def success_rate(self) -> float | None:
+        """The share of episodes that succeeded; None where the environment does not report it."""
+        return None if self.successes is None else float(np.mean(self.successes))
+
+
+@dataclass(frozen=True)
+class _Episode:
+    """What an evaluation keeps of an episode."""
+
+    total: float
+    length: int
+    success: bool | None
+
+
+def _success(info: Mapping[str, Any]) -> bool | None:
+    found = next((info[key] for key in SUCCESS if info.get(key) is not None), None)
+    return None if found is None else bool(np.all(found))
 
 
 class Evaluator:
@@ -62,6 +88,7 @@ class Evaluator:
                 " `spec` of a policy"
             )
         self._env = env.for_evaluation() if isinstance(env, EnvSpec) else env
+        self._env_id = self._env if isinstance(self._env, str) else self._env.env_id
         self._envs = [make_one(self._env) for _ in range(_checks.count("num_envs", num_envs, 1))]
 
     def evaluate(
@@ -77,20 +104,27 @@ class Evaluator:
         may raise, which ends the evaluation.
 
         Raises ValueError for no seeds, and `EnvironmentCrashedError` if an environment raises, with the episode's seed
-        and step (0: its reset); all environments are made again then. An `UnsupportedEnvironmentError` passes.
+        and step (0: its reset); all environments are made again then. It is a `MisshapenStepError` where nothing can be
+        computed of an observation, since it is not of its space. An `UnsupportedEnvironmentError` passes.
         """
         seeds, together = tuple(seeds), len(self._envs)
         if not seeds:
             raise ValueError("seeds is empty: give one for each episode")
-        returns: list[float] = []
+        played: list[_Episode] = []
         for first in range(0, len(seeds), together):
-            returns += self._play(policy, seeds[first : first + together], meanwhile)
-        return Evaluation(seeds, tuple(returns))
+            played += self._play(policy, seeds[first : first + together], meanwhile)
+        successes = [one.success for one in played if one.success is not None]
+        return Evaluation(
+            seeds,
+            returns=tuple(one.total for one in played),
+            lengths=tuple(one.length for one in played),
+            successes=tuple(successes) if len(successes) == len(played) else None,
+        )
 
     def _play(
         self, policy: Callable[[NDArray[Any]], NDArray[Any]], seeds: Sequence[int], meanwhile: Callable[[], object]
-    ) -> list[float]:
-        """The returns of episodes that are played together, one in each environment."""
+    ) -> list[_Episode]:
+        """Episodes that are played together, one in each environment."""
         observations = []
         for env, seed in zip(list(self._envs), seeds, strict=False):
             try:
@@ -98,26 +132,36 @@ class Evaluator:
             except UnsupportedEnvironmentError:
                 raise
             except Exception as error:
+                require_shapes(self._env_id, env, seed=seed, step=0, error=error)
                 raise self._crashed(seed, 0, error) from error
         returns = [0.0] * len(seeds)
+        ended: dict[int, _Episode] = {}
         running, steps, episodes = list(range(len(seeds))), 0, Episodes(policy, len(seeds))
         while running:
             meanwhile()
-            actions = episodes.actions(np.stack([observations[i] for i in running]), running)
+            try:
+                actions = episodes.actions(np.stack([observations[i] for i in running]), running)
+            except Exception as error:
+                for i in running:
+                    require_shapes(self._env_id, self._envs[i], seed=seeds[i], step=steps, error=error)
+                raise
             still = []
             steps += 1
             for i, action in zip(running, actions, strict=True):
                 try:
-                    observations[i], reward, terminated, truncated, _ = self._envs[i].step(action)
+                    observations[i], reward, terminated, truncated, info = self._envs[i].step(action)
                 except UnsupportedEnvironmentError:
                     raise
                 except Exception as error:
+                    require_shapes(self._env_id, self._envs[i], seed=seeds[i], step=steps, error=error)
                     raise self._crashed(seeds[i], steps, error) from error
                 returns[i] += float(reward)
-                if not (terminated or truncated):
+                if terminated or truncated:
+                    ended[i] = _Episode(returns[i], steps, _success(info))
+                else:
                     still.append(i)
             running = still
-        return returns
+        return [ended[i] for i in range(len(seeds))]
 
     def _crashed(self, seed: int, step: int, error: Exception) -> EnvironmentCrashedError:
         """Make all environments again; returns the error to raise."""
@@ -125,8 +169,7 @@ class Evaluator:
             with suppress(Exception):  # one that raised may do so again
                 env.close()
             self._envs[i] = make_one(self._env)
-        env_id = self._env if isinstance(self._env, str) else self._env.env_id
-        return EnvironmentCrashedError(Crash(env_id, seed, step, f"{type(error).__name__}: {error}"), 1)
+        return EnvironmentCrashedError(Crash(self._env_id, seed, step, place_of(error)), 1)
 
     def close(self) -> None:
         """Close the environments."""

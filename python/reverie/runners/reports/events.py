@@ -25,6 +25,8 @@ class CurvePoint:
     env_steps: int
     seconds: float
     mean_return: float
+    success_rate: float | None = None
+    """The share of episodes that succeeded; None where the environment does not report it."""
 
 
 @dataclass(frozen=True)

@@ -187,6 +187,7 @@ def as_line(event: Event) -> dict[str, Any]:
                 "confirmed": result.confirmed,
                 "mean_return": result.evaluation.mean_return,
                 "num_episodes": result.evaluation.num_episodes,
+                "success_rate": result.evaluation.success_rate,
                 "activities": dict(result.activities),
                 "replay": dict(result.replay),
             }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -80,7 +80,7 @@ class RunProgress:
     def evaluated(self, env_steps: int, screening: Evaluation, confirmation: Evaluation | None) -> Evaluated:
         """Add a point to the curve, for the weights after `env_steps`; returns its event."""
         self.confirmation, self._evaluating = confirmation, False
-        point = CurvePoint(env_steps, self.seconds(), screening.mean_return)
+        point = CurvePoint(env_steps, self.seconds(), screening.mean_return, screening.success_rate)
         self.curve.append(point)
         return Evaluated(point, confirmation)
 
@@ -112,6 +112,8 @@ class RunProgress:
         self.ended = {
             "seeds": list(evaluation.seeds),
             "returns": list(evaluation.returns),
+            "lengths": list(evaluation.lengths),
+            "successes": None if evaluation.successes is None else list(evaluation.successes),
             "learner": dict(learner),
             "replay": dict(figures),
         }
@@ -151,7 +153,7 @@ class RunProgress:
             "next_checkpoint": self.next_checkpoint,
             "evaluate_every": self.topology.run.evaluate_every,
             "checkpoint_every": self.topology.run.checkpoint_every,
-            "curve": [(point.env_steps, point.seconds, point.mean_return) for point in self.curve],
+            "curve": [astuple(point) for point in self.curve],
             "training_returns": list(self.training_returns),
             "activities": dict(self.watch.seconds),
             RESULT: self.ended,

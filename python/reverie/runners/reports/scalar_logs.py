@@ -111,6 +111,8 @@ class ScalarLog:
                 return event.env_steps, {**scalars, **self._rates(event)}
             case Evaluated():
                 scalars = {"return/greedy": event.point.mean_return}
+                if event.point.success_rate is not None:
+                    scalars["success/greedy"] = event.point.success_rate
                 if event.confirmation is not None:
                     scalars["return/confirmation"] = event.confirmation.mean_return
                 return event.point.env_steps, scalars

@@ -6,6 +6,7 @@ import time
 import traceback
 
 from reverie.agents.core import EnvironmentCrashedError
+from reverie.agents.step_checks import InvalidStepError
 from reverie.errors import (
     ClosedError,
     DeadlineExceededError,
@@ -78,7 +79,9 @@ def _is_transient(error: Exception, setup: Setup) -> bool:
     if setup.name.kind != "evaluator":
         return isinstance(error, TRANSIENT)
     # An evaluation that is repeated may pass, unless the environment was described as one that may not raise.
-    return not (isinstance(error, EnvironmentCrashedError) and setup.env.settings.max_env_restarts == 0)
+    return not isinstance(error, InvalidStepError) and not (
+        isinstance(error, EnvironmentCrashedError) and setup.env.settings.max_env_restarts == 0
+    )
 
 
 def _made(setup: Setup) -> Role:

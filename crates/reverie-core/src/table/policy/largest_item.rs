@@ -1,4 +1,4 @@
-//! The bytes of a table's largest item, for the budget that it shares with other tables.
+//! The bytes of a table's largest item, for its server's budget.
 
 use super::largest::Largest;
 use crate::item::Item;
@@ -7,7 +7,7 @@ use crate::item::Item;
 #[derive(Debug)]
 pub(super) struct LargestItem {
     bytes: Largest,
-    /// The table's number among those that share the budget.
+    /// The table's number in the budget.
     pub(super) number: usize,
 }
 

@@ -51,7 +51,7 @@ pub struct Table {
     remover: AnySelector,
     /// The largest priority, if no selector tracks it.
     largest: Option<Largest>,
-    /// If the table shares a budget of bytes with others.
+    /// If the table is in a budget of bytes.
     largest_item: Option<LargestItem>,
     lineage: Lineage,
     /// Draws that may be returned.

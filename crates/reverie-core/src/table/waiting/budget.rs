@@ -40,15 +40,14 @@ pub(super) struct Budget {
     tables: OnceLock<Vec<Weak<dyn Holder>>>,
     /// An insert waited for bytes at the last check: each change of a table checks again.
     starving: AtomicBool,
-    /// The bytes of each table's largest item after its last decision, if several tables share `max_bytes`.
+    /// The bytes of each table's largest item after its last decision, if there is a `max_bytes`.
     largest: Vec<AtomicU64>,
 }
 
 impl Budget {
     /// A budget for so many tables, which [`Budget::hold`] sets.
     pub(super) fn new(meter: Arc<Meter>, max_bytes: Option<u64>, tables: usize) -> Self {
-        let shared = max_bytes.is_some() && tables > 1;
-        let largest = (0..if shared { tables } else { 0 }).map(|_| AtomicU64::new(0)).collect();
+        let largest = (0..if max_bytes.is_some() { tables } else { 0 }).map(|_| AtomicU64::new(0)).collect();
         Self { meter, max_bytes, tables: OnceLock::new(), starving: false.into(), largest }
     }
 
@@ -81,21 +80,21 @@ impl Budget {
         total.or_else(|| self.over(Limit::Memory, new.memory, least))
     }
 
-    /// True if this many inserts, with this many bytes of chunks, evict items, and the tables exceed `max_bytes` by no more
-    /// than an item for each other table: its largest one, or these.
+    /// True if this many inserts, with this many bytes of chunks, evict items, and the tables exceed `max_bytes` afterwards by
+    /// no more than an item for each table: its largest one, or these.
     ///
     /// The bytes that an eviction frees are unknown before it: the item may be smaller, or another table may hold its chunks. Other
-    /// tables may be about to evict for what they took in.
+    /// tables may be about to evict for what they took in. With its own largest item, a table that took in a large one goes
+    /// on with its usual items until that one leaves.
     pub(super) fn makes_room(&self, table: &Table, items: u64, bytes: u64) -> bool {
-        let within = |most: u64| self.meter.table_bytes() <= most.saturating_add(self.of_others(table, bytes));
+        let after = || self.meter.table_bytes().saturating_add(bytes);
+        let within = |most: u64| after() <= most.saturating_add(self.largest_items(bytes));
         table.makes_room_for(items, bytes) && self.max_bytes.is_none_or(within)
     }
 
-    /// The sum of the largest items of the other tables, each at least this many bytes.
-    fn of_others(&self, table: &Table, least: u64) -> u64 {
-        let own = table.number_in_budget();
-        let others = self.largest.iter().enumerate().filter(|(number, _)| Some(*number) != own);
-        others.map(|(_, largest)| largest.load(Ordering::Relaxed).max(least)).fold(0, u64::saturating_add)
+    /// The sum of the tables' largest items, each at least this many bytes.
+    fn largest_items(&self, least: u64) -> u64 {
+        self.largest.iter().map(|largest| largest.load(Ordering::Relaxed).max(least)).fold(0, u64::saturating_add)
     }
 
     fn starved(&self, new: &New, least: impl FnOnce() -> u64) -> Option<Starved> {
