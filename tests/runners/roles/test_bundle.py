@@ -1,6 +1,7 @@
 """The role of a bundle, made on its own."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,11 +11,12 @@ import reverie
 from reverie.agents.gorila import agent as gorila
 from reverie.errors import UnavailableError
 from reverie.parameters import FileChannel
-from reverie.runners.links.messages import Ready, RoleName, Serving, Stop
+from reverie.runners.links.messages import Follow, Hold, Holding, Ready, Resume, RoleName, Save, Serving, Stop
 from reverie.runners.links.replay_storage import ReplayStorage
 from reverie.runners.links.weights import WeightsChannel
 from reverie.runners.planning.topology import plan
 from reverie.runners.roles import bundle, role_loop
+from reverie.runners.roles.parameter_shard import ParameterShard
 from reverie.runners.supervision.role_setups import RoleSetups
 
 
@@ -63,3 +65,55 @@ def test_a_bundle_that_starts_while_parameter_shards_do_not_answer_does_not_meet
     role_loop.run_role(setup_of(tmp_path), line)
     assert len(attempts) >= 3
     assert isinstance(line.reported[0], Ready), line.reported
+
+
+class Counter:
+    """A link whose pauses are counted."""
+
+    def __init__(self):
+        self.pauses = 0
+
+    def pause(self, seconds):
+        self.pauses += 1
+
+
+def test_a_bundle_that_starts_held_takes_no_step_until_it_is_resumed(tmp_path):
+    role = bundle.Bundle(dataclasses.replace(setup_of(tmp_path), held=True))
+    try:
+        link = Counter()
+        role.turn(link)
+        assert (role.report().acted.env_steps, link.pauses) == (0, 1)
+        assert role.handle(Hold(3)) == Holding(3)
+        role.handle(Resume())
+        role.turn(link)
+        assert role.report().acted.env_steps > 0
+        assert link.pauses == 1
+    finally:
+        role.close()
+
+
+def test_a_bundle_writes_its_table_only_if_the_answer_is_to_have_it(tmp_path):
+    first = setup_of(tmp_path)
+    kept = ReplayStorage(checkpointer=reverie.checkpointers.DefaultCheckpointer(tmp_path / "tables"))
+    role = bundle.Bundle(dataclasses.replace(first, serving=Serving(storage=kept)))
+    try:
+        assert role.handle(Save(1, tables=False)).tables is None
+        assert list((tmp_path / "tables").glob("*/*")) == []
+        assert role.handle(Save(2)).tables is not None
+    finally:
+        role.close()
+
+
+def test_states_name_the_epoch_of_the_parameter_shards_that_they_are_of(tmp_path):
+    first = dataclasses.replace(setup_of(tmp_path), epoch=2)
+    role = bundle.Bundle(first)
+    try:
+        assert role.handle(Save(1)).epoch == 2
+        role.inner.learner.follow = lambda server: None
+        role.inner._server = lambda connection: None
+        role.handle(Follow(SimpleNamespace(open=lambda: None), epoch=3))
+        assert role.handle(Save(2)).epoch == 3
+    finally:
+        role.close()
+    shard = ParameterShard(dataclasses.replace(first, name=RoleName("parameter shard", 0)))
+    assert shard.handle(Save(1)).epoch == 2

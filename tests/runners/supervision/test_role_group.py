@@ -21,8 +21,11 @@ from reverie.runners.links.messages import (
     EvaluationDone,
     Failed,
     Follow,
+    Hold,
+    Holding,
     Learnt,
     Ready,
+    Resume,
     RoleName,
     Save,
     Served,
@@ -36,6 +39,7 @@ from reverie.runners.supervision import role_group, supervisor
 from reverie.runners.supervision.absences import Absence
 from reverie.runners.supervision.latest_reports import LatestReports
 from reverie.runners.supervision.listening_clock import ListeningClock
+from reverie.runners.supervision.requests import Requests
 from reverie.runners.supervision.role_group import EVALUATOR, RoleGroup
 from reverie.runners.supervision.role_setups import RoleSetups
 from reverie.sharding import shard_table
@@ -401,3 +405,40 @@ def test_a_resumed_run_gives_tables_new_seeds_and_actors_the_same():
     )
     assert len({start, once, later}) == 3
     assert actor == one == two
+
+
+def test_a_learner_that_is_restarted_while_it_is_held_starts_held_and_is_resumed_with_the_others():
+    crew, stage, receive, _ = begun(apex_dqn)
+    crew.ask(LEARNER, Hold(1))
+    receive(LEARNER, Holding(1))
+    receive(LEARNER, Died("killed"))
+    assert stage.newest(LEARNER).held
+    crew.ask(LEARNER, Resume())
+    stage.sent.clear()
+    receive(LEARNER, here())
+    assert stage.sent == [(LEARNER, Resume())]
+    receive(LEARNER, Died("killed"))
+    assert not stage.newest(LEARNER).held
+    stage.sent.clear()
+    receive(LEARNER, here())
+    assert stage.sent == []
+
+
+def test_a_request_takes_only_answers_with_its_number():
+    sent, reports = [], []
+
+    def wait(done, what, seconds, meanwhile):
+        while not done():
+            requests.receive(*reports.pop(0))
+        waits.append((what, seconds))
+
+    waits = []
+    roles = SimpleNamespace(ask=lambda name, command: sent.append((name, command)), learning=[LEARNER])
+    requests = Requests(roles, wait)
+    reports += [(LEARNER, State(1)), (LEARNER, State(-1)), (SHARD, State(2)), (SHARD, State(1, "tables"))]
+    assert requests.ask([LEARNER, SHARD], Save) == {LEARNER: State(1), SHARD: State(1, "tables")}
+    assert sent == [(LEARNER, Save(1)), (SHARD, Save(1))]
+    assert waits == [("the response of learner and 1 others to Save", 600.0)]
+    # One that comes after its request has ended, as by a deadline, is discarded.
+    reports += [(LEARNER, State(1)), (LEARNER, State(2, "new"))]
+    assert requests.ask([LEARNER], Save) == {LEARNER: State(2, "new")}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from reverie.agents.agent import Agent
@@ -90,6 +90,8 @@ class Setup:
     """For learners that push their gradients to parameter shards."""
     epoch: int = 0
     """How often the parameter shards were restarted (always all together)."""
+    held: bool = False
+    """For learners: start as after `Hold`. One that is restarted while it is held makes no update in between."""
     compiling: CompilePlan | None = None
     """For a learner: from which updates on it compiles them."""
     reports_shards: bool = False
@@ -109,6 +111,8 @@ class Save:
     """Answer with `State`."""
 
     number: int
+    tables: bool = True
+    """For a bundle: also write its tables, if the run keeps checkpoints."""
 
 
 @dataclass(frozen=True)
@@ -235,14 +239,19 @@ class State:
     problem: str = ""
     samples: Mapping[str, int] = field(default_factory=dict)
     """Draws that a server's tables have counted."""
+    epoch: int = 0
+    """How often the parameter shards were restarted before; states of different epochs do not fit together."""
+
+    def with_tables_of(self, other: State) -> State:
+        """This state with the tables of another answer of the same role."""
+        return replace(self, tables=other.tables, problem=other.problem, samples=other.samples)
 
 
 @dataclass(frozen=True)
 class Holding:
-    """The answer to `Hold`: the weights, which do not change unless another learner pushes gradients."""
+    """The answer to `Hold`: the learner makes no update any more."""
 
     number: int
-    weights: Weights
 
 
 @dataclass(frozen=True)

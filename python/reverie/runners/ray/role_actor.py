@@ -13,6 +13,7 @@ import ray
 from reverie.runners.links.messages import Command, Ready, Report, Setup
 from reverie.runners.links.parameter_connections import Reply, reply_to
 from reverie.runners.ray.killed_actors import wait_for
+from reverie.runners.ray.report_queue import ReportQueue
 from reverie.runners.roles.role_loop import run_role
 
 
@@ -22,7 +23,7 @@ class RoleActor:
     def __init__(self) -> None:
         self._commands: deque[Command] = deque()
         self._arrived = threading.Event()
-        self._reports: deque[Report] = deque()
+        self._reports = ReportQueue()
         self._has_reports = threading.Event()
         self._ended = False
         self._answer: Callable[[Any], Any] | None = None
@@ -45,10 +46,7 @@ class RoleActor:
             self._has_reports.wait(seconds)
         ended = self._ended
         self._has_reports.clear()
-        drained = []
-        while self._reports:
-            drained.append(self._reports.popleft())
-        return drained, ended
+        return self._reports.drain(), ended
 
     def receive(self, command: Command) -> None:
         """Pass a command to the role."""
@@ -68,7 +66,7 @@ class RoleActor:
         """The role's end: send a report."""
         if isinstance(report, Ready):
             report = replace(report, host=ray.get_runtime_context().get_node_id())
-        self._reports.append(report)
+        self._reports.put(report)
         self._has_reports.set()
 
     def commands(self) -> Iterator[Command]:

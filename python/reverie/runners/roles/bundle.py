@@ -16,6 +16,7 @@ from reverie.runners.links.messages import (
     Publish,
     Ready,
     Report,
+    Save,
     Served,
     Setup,
     State,
@@ -116,11 +117,11 @@ class Bundle(LearningRole):
             self._source.accept_any_version()
         return super().handle(command)
 
-    def state(self, number: int) -> State:
-        """The learner's state, and the path of its tables if the run keeps checkpoints."""
-        state = super().state(number)
+    def state(self, command: Save) -> State:
+        """The learner's state, and the path of its tables if they are asked for and the run keeps checkpoints."""
+        state = super().state(command)
         assert self.setup.serving is not None
-        if self.setup.serving.storage.checkpointer is None:
+        if not command.tables or self.setup.serving.storage.checkpointer is None:
             return state
         return with_tables(self._client, state)
 

@@ -74,6 +74,8 @@ class PublishingLearner:
         if setup.compiling is not None:
             self.compiling = cast("CompilingLearner", self.learner)
             self.compiling.compile_updates(setup.compiling)
+        self.epoch = setup.epoch
+        """That of the parameter shards that it is connected to."""
         self._publisher = setup.weights.publisher(setup.generation + setup.epoch) if setup.name.index == 0 else None
         self._published, self._next = -1, 0.0
 
@@ -83,6 +85,7 @@ class PublishingLearner:
     def follow(self, command: Follow) -> None:
         """Connect to restarted parameter shards; weights published from now on count as newer than all before."""
         self.learner.follow(self._server(command.parameters.open()))
+        self.epoch = command.epoch
         if self._publisher is not None:
             assert self._setup.weights is not None
             self._publisher = self._setup.weights.publisher(self._setup.generation + command.epoch)
@@ -148,10 +151,10 @@ class LearningRole(Role):
     """Base of a learner and a bundle: pauses, resumes, and reconnects to restarted parameter shards."""
 
     inner: PublishingLearner
-    held = False
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
+        self.held = setup.held
         self._unanswered: list[Command] = []
         """Commands that it could not answer yet, since a parameter shard was unreachable."""
 
@@ -169,20 +172,20 @@ class LearningRole(Role):
             case Hold(number):
                 self.held = True
                 self.inner.stop_drawing()
-                return self._answer(command, lambda: Holding(number, self.inner.publish()))
+                return Holding(number)
             case Resume():
                 self.held = False
                 return None
             case Follow():
                 self.inner.follow(command)
                 return None
-            case Save(number):
-                return self._answer(command, lambda: self.state(number))
+            case Save():
+                return self._answer(command, lambda: self.state(command))
         return super().handle(command)
 
-    def state(self, number: int) -> State:
+    def state(self, command: Save) -> State:
         """The answer to `Save`."""
-        return State(number, self.inner.learner.state_dict(), self.inner.publish())
+        return State(command.number, self.inner.learner.state_dict(), self.inner.publish(), epoch=self.inner.epoch)
 
     def _answer(self, command: Command, answer: Callable[[], Report]) -> Report | None:
         try:

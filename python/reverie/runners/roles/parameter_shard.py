@@ -52,7 +52,7 @@ class ParameterShard(Role):
         if not isinstance(command, Save):
             return super().handle(command)
         with self._lock:
-            return State(command.number, self._shard.state_dict())
+            return State(command.number, self._shard.state_dict(), epoch=self.setup.epoch)
 
     def close(self) -> None:
         """Nothing to do: the end of the process releases all that it holds."""

@@ -178,9 +178,9 @@ def with_tables(client: Any, state: State) -> State:
     """The answer to `Save` with the path of a server's tables, or with the reason why they were not written."""
     try:
         path = client.checkpoint()
-        return State(state.number, state.state, state.weights, tables=path, samples=samples_of(client))
+        return replace(state, tables=path, samples=samples_of(client))
     except StorageError as error:
-        return State(state.number, state.state, state.weights, problem=str(error))
+        return replace(state, problem=str(error))
 
 
 def open_page(server: Server, setup: Setup) -> str:

@@ -99,6 +99,11 @@ class RoleGroup:
         """The roles that the others connect to: replay shards and parameter shards."""
         return [*self.shards, *self.parameters]
 
+    @property
+    def learning(self) -> list[RoleName]:
+        """The roles whose states together have the parameters: learners and parameter shards."""
+        return [*self.learners, *self.parameters]
+
     def start_shards(self) -> None:
         """Start the shards; the other roles need their addresses."""
         for name in self.all_shards:
@@ -234,9 +239,10 @@ class RoleGroup:
                 endpoints=endpoints,
                 weights=self.stage.weights,
                 parameters=self._parameter_addresses() if self.parameters and name.kind != "actor" else None,
-                epoch=self._epoch,
+                held=Hold in member.unanswered,
                 lost=self._lost_in_total() if len(self.shards) > 1 else {},
             )
+        member.setup = replace(member.setup, epoch=self._epoch)
         member.started_at = self.clock.seconds
         member.stopped_since = None
         self.stage.start(member.setup)
@@ -284,6 +290,8 @@ class RoleGroup:
         if name in self.all_shards and self._shards_ready():
             for other in [one for one in self.members.values() if one.waiting]:
                 self._start(other)
+        if member.setup.held and Hold not in member.unanswered:
+            self.stage.send(name, Resume())  # the hold ended while it started
         for command in member.unanswered.values():
             self.stage.send(name, command)
 

@@ -41,7 +41,7 @@ class RunSaver:
     def roles_to_ask(self) -> list[RoleName]:
         """Learners and parameter shards; if checkpoints are written, also the shards, for their tables."""
         roles = self._roles
-        return [*roles.learners, *roles.parameters, *(roles.shards if self._folder is not None else [])]
+        return [*roles.learning, *(roles.shards if self._folder is not None else [])]
 
     def save(
         self,

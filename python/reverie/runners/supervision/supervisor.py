@@ -28,7 +28,6 @@ from reverie.runners.links.messages import (
     Report,
     Resume,
     RoleName,
-    Save,
     Served,
     State,
     Stop,
@@ -48,19 +47,17 @@ from reverie.runners.reports.events import (
 )
 from reverie.runners.reports.run_progress import PROGRESS_SECONDS, RunProgress
 from reverie.runners.supervision.absences import AbsenceReporter
+from reverie.runners.supervision.held_weights import HeldWeights, are_same
 from reverie.runners.supervision.latest_reports import LatestReports
 from reverie.runners.supervision.lost_unrolls import LostUnrolls, Wait
+from reverie.runners.supervision.requests import ANSWER_SECONDS, Requests
 from reverie.runners.supervision.role_group import EVALUATOR, RoleGroup
 from reverie.runners.supervision.run_saver import RunSaver
 from reverie.runners.supervision.stage import Stage
 
 LISTEN_SECONDS = 0.05
-ANSWER_SECONDS = 600.0
-"""Timeout for a role to become ready, and to answer a command that it can answer at once."""
 EVALUATION_SECONDS = 7200.0
 """Timeout for the episodes of an evaluation."""
-SAVE_SECONDS = 7200.0
-"""Timeout for writing a checkpoint: a large replay goes to a disk that may be slow."""
 END_SECONDS = 30.0
 """Time that a role has to end before it is killed."""
 STALL_SECONDS = 300.0
@@ -104,11 +101,12 @@ class Supervisor:
             checkpoint_folder, agent, topology, self._roles, replays, self._account, emit, newest=resume
         )
         self._should_stop = should_stop
-        self._answers: dict[tuple[RoleName, type[Report]], Any] = {}
+        self._requests = Requests(self._roles, self._until)
         self._latest = LatestReports([] if state is None else state["actors"])
-        self._number = 0
-        self._last_evaluation: tuple[int, EvaluationDone] | None = None
-        """The version of the weights that were evaluated last, and their evaluation."""
+        self._last_evaluation: tuple[Weights, EvaluationDone] | None = None
+        """The weights that were evaluated last, and their evaluation."""
+        self._held: HeldWeights | None = None
+        """The newest weights, while all learners are paused with them."""
         self._source = stage.weights.source()
         self._next_progress = 0.0
         self._last_change = (0.0, -1, -1)
@@ -131,7 +129,7 @@ class Supervisor:
                     self._evaluate()
                     if account.confirmed and stop_when_confirmed:
                         break  # with the learner still holding
-                    self._send_to_learners(Resume())
+                    self._resume_learners()
                 if account.checkpoint_due:
                     self._save()
         except StopRequested:
@@ -140,8 +138,7 @@ class Supervisor:
             if account.env_steps > self._first_step:
                 self._until(self._all_started, "all roles to start")
                 self._end(self._roles.actors)
-                self._hold()
-                path = self._save()
+                path = self._save(self._hold())
                 self._end(self._roles.learners)
                 if self._roles.is_evaluating:  # for minutes, perhaps, and nothing is kept of it
                     self._roles.kill(EVALUATOR)
@@ -178,32 +175,6 @@ class Supervisor:
             if meanwhile is not None:
                 meanwhile()
 
-    def _ask(
-        self,
-        names: list[RoleName],
-        command: Save | Hold | Evaluate,
-        answer: type[Any],
-        seconds: float = ANSWER_SECONDS,
-        meanwhile: Callable[[], object] | None = None,
-    ) -> list[Any]:
-        """Send a command to all roles in `names`; returns their answers to this command, by its number."""
-        keys = [(name, answer) for name in names]
-        for key in keys:
-            self._answers.pop(key, None)
-            self._roles.ask(key[0], command)
-
-        def answered() -> bool:
-            found = (self._answers.get(key) for key in keys)
-            return all(one is not None and one.number == command.number for one in found)
-
-        role_names = str(names[0]) if len(names) == 1 else f"{names[0]} and {len(names) - 1} others"
-        self._until(answered, f"the response of {role_names} to {type(command).__name__}", seconds, meanwhile)
-        return [self._answers.pop(key) for key in keys]
-
-    def _send_to_learners(self, command: Command) -> None:
-        for name in self._roles.learners:
-            self._roles.ask(name, command)
-
     def _on_report(self, name: RoleName, report: Report) -> None:
         account = self._account
         match report:
@@ -221,14 +192,14 @@ class Supervisor:
                     self._end_actors()
             case Learnt():
                 self._latest.learnt[name.index] = report
-                account.updates = self._latest.updates
+                account.updates = self._latest.updates if self._held is None else self._held.weights.version
                 self._add(report.seconds)
                 for note in report.compiled:
                     self._emit(UpdatesCompiled(account.env_steps, note))
             case Served():
                 self._latest.served[name.index] = report
             case State() | Holding() | EvaluationDone():
-                self._answers[name, type(report)] = report
+                self._requests.receive(name, report)
 
     def _add(self, seconds: dict[str, float]) -> None:
         for activity, spent in seconds.items():
@@ -309,8 +280,8 @@ class Supervisor:
         assert weights is not None
         evaluated = self._evaluate_weights(weights)
         if self._topology.run.reached_by(evaluated.screening.mean_return):
-            held = self._hold()
-            if held.version != weights.version:
+            held = self._hold().weights
+            if not are_same(held, weights):
                 env_steps, evaluated = self._account.env_steps, self._evaluate_weights(held)
         self._emit_evaluation(env_steps, evaluated)
 
@@ -319,12 +290,11 @@ class Supervisor:
         self._emit(self._account.evaluated(env_steps, evaluated.screening, evaluated.confirmation if reached else None))
 
     def _evaluate_weights(self, weights: Weights, *, confirm: bool = False) -> EvaluationDone:
-        self._number += 1
-        command = Evaluate(self._number, weights, confirm)
-        evaluated: EvaluationDone
-        (evaluated,) = self._ask([EVALUATOR], command, EvaluationDone, EVALUATION_SECONDS, self._save_if_late)
+        evaluated: EvaluationDone = self._requests.ask(
+            [EVALUATOR], lambda number: Evaluate(number, weights, confirm), EVALUATION_SECONDS, self._save_if_late
+        )[EVALUATOR]
         self._account.watch.add("evaluate", evaluated.seconds)
-        self._last_evaluation = (weights.version, evaluated)
+        self._last_evaluation = (weights, evaluated)
         return evaluated
 
     def _save_if_late(self) -> None:
@@ -333,25 +303,30 @@ class Supervisor:
         if late and self._account.checkpoint_due:
             self._save()
 
-    def _hold(self) -> Weights:
-        """Pause all learners; returns the newest weights, which stay the newest."""
-        learners = self._roles.learners
-        self._number += 1
-        holding: list[Holding] = self._ask(learners, Hold(self._number), Holding)
-        if len(learners) > 1:  # the first learner's weights, now that no other pushes
-            self._number += 1
-            holding = self._ask(learners[:1], Hold(self._number), Holding)
-        return holding[0].weights
+    def _hold(self) -> HeldWeights:
+        """Pause all learners; returns the newest weights, which stay the newest also if a role is restarted."""
+        roles = self._roles
+        self._requests.ask(roles.learners, Hold)
+        states = self._requests.states(roles.learning, tables=False)
+        weights = states[roles.learners[0]].weights
+        assert weights is not None
+        self._held = HeldWeights(weights, states)
+        return self._held
 
-    def _save(self) -> Path | None:
+    def _resume_learners(self) -> None:
+        self._held = None
+        for name in self._roles.learners:
+            self._roles.ask(name, Resume())
+
+    def _save(self, held: HeldWeights | None = None) -> Path | None:
         """Collect the states of roles, and write them as a checkpoint if the run keeps any; returns its path.
 
-        Roles that are restarted resume from the states.
+        `held` are the weights of the checkpoint, also if the learner that had them was restarted since.
         """
-        self._number += 1
-        asked, env_steps, began = self._saver.roles_to_ask, self._account.env_steps, time.perf_counter()
-        answers = self._ask(asked, Save(self._number), State, SAVE_SECONDS)
-        states: dict[RoleName, State] = dict(zip(asked, answers, strict=True))
+        env_steps, began = self._account.env_steps, time.perf_counter()
+        states = self._requests.states(self._saver.roles_to_ask, tables=True)
+        if held is not None:
+            states |= {name: one.with_tables_of(states[name]) for name, one in held.states.items()}
         return self._saver.save(states, self._actor_states, env_steps=env_steps, began=began)
 
     def _end_actors(self) -> None:
@@ -375,20 +350,20 @@ class Supervisor:
         account = self._account
         self._should_stop = lambda: False
         self._end(self._roles.actors)
-        held = self._hold()
-        if self._last_evaluation is not None and self._last_evaluation[0] == held.version:
+        held = self._held or self._hold()  # those that were confirmed, if any were
+        if self._last_evaluation is not None and are_same(self._last_evaluation[0], held.weights):
             evaluated = self._last_evaluation[1]
         else:
-            evaluated = self._evaluate_weights(held, confirm=True)
+            evaluated = self._evaluate_weights(held.weights, confirm=True)
             self._emit_evaluation(account.env_steps, evaluated)
-        confirmation = evaluated.confirmation or self._evaluate_weights(held, confirm=True).confirmation
+        confirmation = evaluated.confirmation or self._evaluate_weights(held.weights, confirm=True).confirmation
         assert confirmation is not None
         account.end(confirmation, self._metrics(), self._latest.figures())
-        self._save()
+        self._save(held)
         # Each reports its last figures as it ends.
         self._end([*self._roles.learners, EVALUATOR])
         self._end(self._roles.all_shards)
         self._emit(self._progress())
-        result = account.result(self._agent, confirmation, self._metrics(), self._latest.figures(), held)
+        result = account.result(self._agent, confirmation, self._metrics(), self._latest.figures(), held.weights)
         self._emit(Finished(result))
         return result
