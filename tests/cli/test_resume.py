@@ -121,6 +121,18 @@ def test_a_confirmed_run_continues_where_it_is_to_do_more(reverie, short):
     assert missed.exit_code == 1, "the target is another one now, and all steps are done"
 
 
+@pytest.mark.parametrize("target", [5, 400])
+def test_a_run_that_has_finished_is_not_reported_as_one_with_other_settings(reverie, short, target):
+    command = ["train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--out", "here", *short]
+    command += ["--target-return", target]
+    reverie(*command)
+    again = reverie(*command, "--resume", "--learning-rate", 0.5)
+    assert again.exit_code == 2
+    assert "not trained with these settings: --learning-rate is 0.5, and was " in again.stderr
+    more = "--until-max-steps or a higher --target-return" if target == 5 else "a higher --max-steps"
+    assert f"give {more} to train on with them" in again.stderr
+
+
 def test_resume_takes_no_argument_of_the_command_as_its_value(reverie):
     result = reverie("train", "--resume", "dqn", "--env", "CartPole-v1", "--dry-run")
     assert result.exit_code == 0, result.stderr

@@ -95,7 +95,8 @@ def train(
     - `resume` as a path continues that checkpoint, or the newest one of that run's folder.
     - A resumed run that has finished, and has nothing left to train with these settings, returns its result again:
       nothing starts, and no event is reported except `LogNotWritten` for a damaged log. More steps, a target that it
-      does not reach, or `stop_when_confirmed=False` before the last step let it train on.
+      does not reach, or `stop_when_confirmed=False` before the last step let it train on. Settings with which its
+      weights were not trained, or its evaluations not played, raise `ChangedSettingsError`: it would ignore them.
     - `overwrite=True` removes its checkpoints, tables, plot and TensorBoard's files as soon as the new run has started.
     - Without either, `RunExistsError` is raised.
 
@@ -186,7 +187,9 @@ def train(
         state = checkpoints.load_run(checkpoint, agent, topology)
     written = replace(found, config=topology.config, run=topology.run, environment=topology.env.settings)
     if state is not None and checkpoints.is_finished(state, topology, stop_when_confirmed=stop_when_confirmed):
-        result = replace(checkpoints.result_of(agent, topology, state), reference=reference)
+        assert checkpoint is not None
+        checkpoints.require_trained_with(checkpoint, agent, topology, state)
+        result = replace(checkpoints.result_of(checkpoint, agent, topology, state), reference=reference)
         if place is not None:
             with closing(RunFiles(place, written, None)) as log:
                 _complete(log, result, Reporting(callbacks))

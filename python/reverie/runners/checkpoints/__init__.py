@@ -25,7 +25,13 @@ from reverie.runners.checkpoints.earlier_runs import (
     other_run,
     run_to_resume,
 )
-from reverie.runners.checkpoints.finished_runs import is_finished, result_of
+from reverie.runners.checkpoints.finished_runs import (
+    changed_after_the_end,
+    is_finished,
+    require_trained_with,
+    result_of,
+    same_training,
+)
 from reverie.runners.checkpoints.replays import Replays, journal_hint, place_replays
 from reverie.runners.checkpoints.run_checkpoints import (
     load_run,
@@ -50,6 +56,7 @@ __all__ = [
     "RunExistsError",
     "RunFiles",
     "any_in",
+    "changed_after_the_end",
     "check",
     "earlier_run",
     "env_steps_of",
@@ -67,8 +74,10 @@ __all__ = [
     "require_agent",
     "require_folder",
     "require_named_weights",
+    "require_trained_with",
     "result_of",
     "run_to_resume",
+    "same_training",
     "save",
     "save_run",
     "table_paths",
