@@ -124,6 +124,7 @@ _ACTORS = "each actor continues with its own counts and random state from the ch
 _NETWORKS = "the networks of the checkpoint have these layers"
 _LIMITER = "the table's limiter counts draws and inserts since the run began, and would block one side for long"
 _ENVIRONMENT = "its stored steps, its networks and its curve are from environments that were made so"
+_EVALUATIONS = "the points of its curve are of evaluations that were played so"
 _SEQUENCES = "the sequences in its table were cut so"
 _RETURNS = "the outputs of its networks are shares of the returns between these bounds"
 _GOALS = "the items in its table were made with so many other goals"
@@ -158,6 +159,8 @@ MUST_STAY = {
     "wrappers": _ENVIRONMENT,
     "time_limit": _ENVIRONMENT,
     "frame_stack": _ENVIRONMENT,
+    "evaluation_env": _EVALUATIONS,
+    "evaluation_wrappers": _EVALUATIONS,
     "normalise_observations": _ENVIRONMENT,
     "normalise_rewards": _ENVIRONMENT,
     "network": _NETWORKS,
