@@ -148,13 +148,14 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_starts(tmp_p
         train("dqn", "CartPole-v1", **SHORT, folder=file / "run", on_event=events.append)
 
     def refuse(dir):
-        assert dir == tmp_path, "the folder is to be made there"
+        assert dir == tmp_path / "run"
         raise PermissionError(13, "Permission denied", str(dir))
 
     monkeypatch.setattr(run_files.tempfile, "TemporaryFile", refuse)
     with pytest.raises(PermissionError, match="the run's folder cannot be written: permission denied"):
         train("dqn", "CartPole-v1", **SHORT, folder=tmp_path / "run", on_event=events.append)
     assert events == []
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.fixture

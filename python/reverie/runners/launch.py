@@ -146,86 +146,89 @@ def train(
     place = None if folder is None else _checks.path("folder", folder)
     if place is not None:
         checkpoints.require_folder(place)
-    earlier = checkpoints.earlier_run(place, resume, overwrite=overwrite)
-    if init_from is not None and resume not in (None, False, True):
-        raise ValueError("init_from begins a run and resume continues one: leave one of them out, or set resume=True")
-    if earlier.checkpoint is not None:
-        checkpoints.require_agent(earlier.checkpoint, agent)
-    if place is not None and earlier.checkpoint is None and not overwrite:
-        _refuse_other_run(place, agent.name, id_of(env_id), _checks.integer("seed", seed))
-    found = _settings(agent, env_id, earlier, preset, config, run, environment, settings)
-    nodes, begin = _runner(runner, address)
-    topology = plan(
-        agent,
-        env_id,
-        seed=seed,
-        preset=found,
-        num_shards=num_shards,
-        runner=runner,
-        nodes=nodes,
-        check_memory=check_memory,
-    )
-    warn_of_precision(topology.config, topology.run, runner)
-    page = None if http is None else page_address(http, runner)
-    topology = replace(topology, folder=place)
-    trained = agent
-    if init_from is not None and earlier.checkpoint is None:
-        from reverie.runners.checkpoints.warm_start import warm_started  # needs safetensors
-
-        trained = warm_started(agent, topology, _checks.path("init_from", init_from))
-    if runner != "local":
-        _require_importable(trained)
-    if place is not None:
-        checkpoints.require_named_weights(agent, topology)
-    elif has_journal(topology.run):
-        raise ValueError(
-            f"replay_journal is {topology.run.replay_journal!r}, and there is no folder for the checkpoints of the"
-            " learner, with which a killed run could continue: set folder"
-        )
-    checkpoint, state = earlier.checkpoint, None
-    if checkpoint is not None:
-        state = checkpoints.load_run(checkpoint, agent, topology)
-    written = replace(found, config=topology.config, run=topology.run, environment=topology.env.settings)
-    if state is not None and checkpoints.is_finished(state, topology, stop_when_confirmed=stop_when_confirmed):
-        assert checkpoint is not None
-        checkpoints.require_trained_with(checkpoint, agent, topology, state)
-        result = replace(checkpoints.result_of(checkpoint, agent, topology, state), reference=reference)
-        if place is not None:
-            with closing(RunFiles(place, written, None)) as log:
-                _complete(log, result, Reporting(callbacks))
-        return result
-    checkpoint_folder = None if place is None else place / CHECKPOINTS
-    replays = checkpoints.place_replays(checkpoint_folder, checkpoint, topology, state)
-    if state is not None and replays.folder is not None and replays.continued:
-        state = checkpoints.with_newer_counts(state, replays.folder, topology.run.max_env_steps)
-    replaced = earlier_runs.to_replace(place) if overwrite and place is not None else None
-    files = None if place is None else RunFiles(place, written, replaced)
-    try:
-        with saving_at_interrupts(place, should_stop or (lambda: False)) as interruptible:
-            reporting = Reporting((interruptible.on_event, *([] if files is None else [files]), *callbacks))
-            ending = _Ending(agent, reference, reporting)
-            checked = CheckedRun(
-                agent=trained,
-                topology=topology,
-                on_event=ending,
-                should_stop=interruptible.should_stop,
-                stop_when_confirmed=stop_when_confirmed,
-                checkpoint_folder=checkpoint_folder,
-                resume=checkpoint,
-                state=state,
-                replays=replays,
-                check_memory=check_memory,
-                page=page,
+    with checkpoints.locked(place):
+        earlier = checkpoints.earlier_run(place, resume, overwrite=overwrite)
+        if init_from is not None and resume not in (None, False, True):
+            raise ValueError(
+                "init_from begins a run and resume continues one: leave one of them out, or set resume=True"
             )
-            interruptible.result = result = ending.complete(begin(checked))
-        return result
-    except ParameterError as error:
-        if checkpoint is None:
-            raise
-        raise checkpoints.CheckpointError(checkpoint, f"does not fit this run: {error}") from error
-    finally:
-        if files is not None:
-            files.close()
+        if earlier.checkpoint is not None:
+            checkpoints.require_agent(earlier.checkpoint, agent)
+        if place is not None and earlier.checkpoint is None and not overwrite:
+            _refuse_other_run(place, agent.name, id_of(env_id), _checks.integer("seed", seed))
+        found = _settings(agent, env_id, earlier, preset, config, run, environment, settings)
+        nodes, begin = _runner(runner, address)
+        topology = plan(
+            agent,
+            env_id,
+            seed=seed,
+            preset=found,
+            num_shards=num_shards,
+            runner=runner,
+            nodes=nodes,
+            check_memory=check_memory,
+        )
+        warn_of_precision(topology.config, topology.run, runner)
+        page = None if http is None else page_address(http, runner)
+        topology = replace(topology, folder=place)
+        trained = agent
+        if init_from is not None and earlier.checkpoint is None:
+            from reverie.runners.checkpoints.warm_start import warm_started  # needs safetensors
+
+            trained = warm_started(agent, topology, _checks.path("init_from", init_from))
+        if runner != "local":
+            _require_importable(trained)
+        if place is not None:
+            checkpoints.require_named_weights(agent, topology)
+        elif has_journal(topology.run):
+            raise ValueError(
+                f"replay_journal is {topology.run.replay_journal!r}, and there is no folder for the checkpoints of the"
+                " learner, with which a killed run could continue: set folder"
+            )
+        checkpoint, state = earlier.checkpoint, None
+        if checkpoint is not None:
+            state = checkpoints.load_run(checkpoint, agent, topology)
+        written = replace(found, config=topology.config, run=topology.run, environment=topology.env.settings)
+        if state is not None and checkpoints.is_finished(state, topology, stop_when_confirmed=stop_when_confirmed):
+            assert checkpoint is not None
+            checkpoints.require_trained_with(checkpoint, agent, topology, state)
+            result = replace(checkpoints.result_of(checkpoint, agent, topology, state), reference=reference)
+            if place is not None:
+                with closing(RunFiles(place, written, None)) as log:
+                    _complete(log, result, Reporting(callbacks))
+            return result
+        checkpoint_folder = None if place is None else place / CHECKPOINTS
+        replays = checkpoints.place_replays(checkpoint_folder, checkpoint, topology, state)
+        if state is not None and replays.folder is not None and replays.continued:
+            state = checkpoints.with_newer_counts(state, replays.folder, topology.run.max_env_steps)
+        replaced = earlier_runs.to_replace(place) if overwrite and place is not None else None
+        files = None if place is None else RunFiles(place, written, replaced)
+        try:
+            with saving_at_interrupts(place, should_stop or (lambda: False)) as interruptible:
+                reporting = Reporting((interruptible.on_event, *([] if files is None else [files]), *callbacks))
+                ending = _Ending(agent, reference, reporting)
+                checked = CheckedRun(
+                    agent=trained,
+                    topology=topology,
+                    on_event=ending,
+                    should_stop=interruptible.should_stop,
+                    stop_when_confirmed=stop_when_confirmed,
+                    checkpoint_folder=checkpoint_folder,
+                    resume=checkpoint,
+                    state=state,
+                    replays=replays,
+                    check_memory=check_memory,
+                    page=page,
+                )
+                interruptible.result = result = ending.complete(begin(checked))
+            return result
+        except ParameterError as error:
+            if checkpoint is None:
+                raise
+            raise checkpoints.CheckpointError(checkpoint, f"does not fit this run: {error}") from error
+        finally:
+            if files is not None:
+                files.close()
 
 
 class _Ending:

@@ -42,6 +42,7 @@ from reverie.runners.checkpoints.run_checkpoints import (
     table_paths,
 )
 from reverie.runners.checkpoints.run_files import RunFiles, require_folder
+from reverie.runners.checkpoints.run_lock import RunInUseError, locked
 from reverie.runners.checkpoints.setting_changes import ChangedSettingsError
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "Replays",
     "RunExistsError",
     "RunFiles",
+    "RunInUseError",
     "any_in",
     "changed_after_the_end",
     "check",
@@ -68,6 +70,7 @@ __all__ = [
     "journal_hint",
     "load",
     "load_run",
+    "locked",
     "other_run",
     "place_replays",
     "remove_older",
