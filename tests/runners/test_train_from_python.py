@@ -91,7 +91,8 @@ def test_no_setting_of_an_agent_has_the_name_of_an_argument():
 
 def test_a_run_has_the_files_of_the_command(tmp_path):
     result = train("dqn", "CartPole-v1", **SHORT, folder=tmp_path / "run")
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["checkpoints", "log.jsonl", "preset.toml"]
+    names = ["best.safetensors", "checkpoints", "log.jsonl", "preset.toml"]
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == names
     log = logs.read(tmp_path / "run")
     assert (log.agent, log.env_id, log.returns) == ("dqn", "CartPole-v1", tuple(p.mean_return for p in result.curve))
     assert log.finished["env_steps"] == result.env_steps

@@ -190,6 +190,10 @@ def show(result: Result, plot: str, *, to_stderr: bool, quiet: bool = False) -> 
         grid.add_row(name, f"{seconds:.2f} s", "" if share is None else f"{100 * share:.1f} %")
     console.print(grid)
     console.print(f"learning curve: {plot}", soft_wrap=True)
+    if (best := result.best) is not None:
+        console.print(
+            f"best evaluation: {best.mean_return:.1f} at {best.env_steps:,} steps: {best.path}", soft_wrap=True
+        )
 
 
 def _time_rows(result: Result) -> list[tuple[str, float, float | None]]:

@@ -85,11 +85,12 @@ def train(
     hold the target.
 
     With a `folder`, the run has the files of one of `reverie train` there: `preset.toml` (its settings), `log.jsonl`
-    (its events), and `checkpoints/`, in which a checkpoint is written every `checkpoint_every` environment steps and at
-    the end. All commands take the folder. A folder that cannot be written raises OSError before anything starts. Ctrl-C
-    saves a checkpoint and then raises KeyboardInterrupt, with a note that names the checkpoint, if this is the main
-    thread and the program has not changed Python's handler; a second Ctrl-C raises it at once. After the last step the
-    KeyboardInterrupt has the run's result, as `.result`. With an earlier run in that folder:
+    (its events), `checkpoints/`, in which a checkpoint is written every `checkpoint_every` environment steps and at the
+    end, and `best.safetensors`, the policy of the best evaluation. All commands take the folder. A folder that cannot
+    be written raises OSError before anything starts. Ctrl-C saves a checkpoint and then raises KeyboardInterrupt, with
+    a note that names the checkpoint, if this is the main thread and the program has not changed Python's handler; a
+    second Ctrl-C raises it at once. After the last step the KeyboardInterrupt has the run's result, as `.result`. With
+    an earlier run in that folder:
 
     - `resume=True` continues its newest checkpoint. If there is none, a new run begins; `resume="must"` raises.
     - `resume` as a path continues that checkpoint, or the newest one of that run's folder.
@@ -201,12 +202,16 @@ def train(
         replays = checkpoints.place_replays(checkpoint_folder, checkpoint, topology, state)
         if state is not None and replays.folder is not None and replays.continued:
             state = checkpoints.with_newer_counts(state, replays.folder, topology.run.max_env_steps)
+        best = checkpoints.BestKeeper(place, agent, reference, topology)
+        if checkpoint is not None and state is not None:
+            best.resume(checkpoint, state["env_steps"])
         replaced = earlier_runs.to_replace(place) if overwrite and place is not None else None
         files = None if place is None else RunFiles(place, written, replaced)
         try:
             with saving_at_interrupts(place, should_stop or (lambda: False)) as interruptible:
-                reporting = Reporting((interruptible.on_event, *([] if files is None else [files]), *callbacks))
-                ending = _Ending(agent, reference, reporting)
+                own: list[Callable[[Event], None]] = [] if files is None else [files, best.on_event]
+                reporting = Reporting((interruptible.on_event, *own, *callbacks))
+                ending = _Ending(agent, reference, best, reporting)
                 checked = CheckedRun(
                     agent=trained,
                     topology=topology,
@@ -218,6 +223,7 @@ def train(
                     state=state,
                     replays=replays,
                     check_memory=check_memory,
+                    best=best,
                     page=page,
                 )
                 interruptible.result = result = ending.complete(begin(checked))
@@ -234,8 +240,10 @@ def train(
 class _Ending:
     """Completes the result of a run, once: it has the agent that `train` was given, not one with a warm start."""
 
-    def __init__(self, agent: Agent, reference: str, on_event: Callable[[Event], None]) -> None:
-        self._agent, self._reference, self._on_event = agent, reference, on_event
+    def __init__(
+        self, agent: Agent, reference: str, best: checkpoints.BestKeeper, on_event: Callable[[Event], None]
+    ) -> None:
+        self._agent, self._reference, self._best, self._on_event = agent, reference, best, on_event
         self._result: Result | None = None
 
     def __call__(self, event: Event) -> None:
@@ -243,7 +251,8 @@ class _Ending:
 
     def complete(self, result: Result) -> Result:
         """The result, the same one at every call."""
-        self._result = self._result or replace(result, agent=self._agent, reference=self._reference)
+        completed = replace(result, agent=self._agent, reference=self._reference, best=self._best.best)
+        self._result = self._result or completed
         return self._result
 
 

@@ -186,6 +186,7 @@ def perform(tmp_path, monkeypatch):
             resume=None,
             state=state,
             replays=checkpoints.place_replays(folder, None, topology, None),
+            best=checkpoints.BestKeeper(None, agent, "", topology),
             should_stop=lambda: stop(stage),
         )
         try:

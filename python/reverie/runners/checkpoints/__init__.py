@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from reverie.runners.checkpoints.actor_counts import ActorCounts, with_newer_counts
+from reverie.runners.checkpoints.best_policies import BestKeeper
 from reverie.runners.checkpoints.checkpoint_files import (
+    BEST,
     CHECKPOINTS,
     PRESET,
     REPLAY,
@@ -46,10 +48,12 @@ from reverie.runners.checkpoints.run_lock import RunInUseError, locked
 from reverie.runners.checkpoints.setting_changes import ChangedSettingsError
 
 __all__ = [
+    "BEST",
     "CHECKPOINTS",
     "PRESET",
     "REPLAY",
     "ActorCounts",
+    "BestKeeper",
     "ChangedSettingsError",
     "CheckpointError",
     "EarlierRun",

@@ -11,6 +11,7 @@ from reverie.runners.reports.events import (
     Event,
     LogNotWritten,
     NotSaved,
+    PolicyNotSaved,
     RoleAwaited,
     RoleRestarted,
     Saved,
@@ -28,6 +29,8 @@ def problem_of(event: Event) -> str:
     match event:
         case NotSaved(env_steps, path, reason):
             return f"no checkpoint at {env_steps:,} steps: {reason} ({path}); training continues"
+        case PolicyNotSaved(env_steps, path, reason):
+            return f"{path} lacks the best policy, of {env_steps:,} steps: {reason}; training continues"
         case Saved(env_steps, _, not_removed) if not_removed:
             return f"what the checkpoint at {env_steps:,} steps replaces was not removed: {not_removed}"
         case LogNotWritten(_, name, reason):
