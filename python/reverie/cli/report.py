@@ -170,10 +170,11 @@ def show(result: Result, plot: str, *, to_stderr: bool, quiet: bool = False) -> 
     evaluation, target = result.evaluation, result.topology.run.target_return
     if not quiet:
         console.print()
+    learnt = "" if result.learner.get("updates") else ", with no update: the weights are those that it began with"
     aim = "no target" if target is None else f"target {target:g}"
     console.print(
         f"{outcome(result.confirmed, target)}: {evaluation.mean_return:.1f} over {evaluation.num_episodes} greedy"
-        f" episodes (lowest {min(evaluation.returns):g}, {aim}) after {result.env_steps:,} environment steps",
+        f" episodes (lowest {min(evaluation.returns):g}, {aim}) after {result.env_steps:,} environment steps{learnt}",
         style="bold green" if result.confirmed or target is None else "bold red",
         soft_wrap=True,
     )

@@ -16,6 +16,7 @@ from reverie.agents.environments import EnvSpec, describe, id_of
 from reverie.runners.planning.annealing import annealing_note
 from reverie.runners.planning.compiling import compile_plan
 from reverie.runners.planning.devices import require_device
+from reverie.runners.planning.first_update import no_update_note
 from reverie.runners.planning.folders import (
     JOURNAL_IN_RUN,
     has_journal,
@@ -154,7 +155,8 @@ class Topology:
     @property
     def note(self) -> str:
         """A sentence about settings that rarely fit together; empty if there is none."""
-        return annealing_note(self.config, self.needs, self.run)
+        settings = self.config, self.needs, self.run
+        return no_update_note(*settings) or annealing_note(*settings)
 
     def describe(self) -> str:
         """A summary in two lines, and a third with `note`, if there is one."""

@@ -9,6 +9,7 @@ from typing import Any
 from reverie.runners.reports.events import (
     EnvironmentRestarted,
     Event,
+    Finished,
     LogNotWritten,
     NotSaved,
     PolicyNotSaved,
@@ -16,6 +17,7 @@ from reverie.runners.reports.events import (
     RoleRestarted,
     Saved,
     ShardMoved,
+    Started,
     UpdatesCompiled,
 )
 
@@ -27,6 +29,10 @@ _LOG = logging.getLogger("reverie")
 def problem_of(event: Event) -> str:
     """The problem that an event reports, as one sentence for people; empty if it reports none."""
     match event:
+        case Started(topology):
+            return topology.note
+        case Finished(result) if result.learner.get("updates") == 0:
+            return "the run has made no update: its weights are those that it began with"
         case NotSaved(env_steps, path, reason):
             return f"no checkpoint at {env_steps:,} steps: {reason} ({path}); training continues"
         case PolicyNotSaved(env_steps, path, reason):
