@@ -44,7 +44,7 @@ def changed_preset(request: TrainRequest, agent: Any, path: Path | None) -> Pres
     settings = _changed_settings(request, agent)
     changes = presets.parsed(settings, agent.presets)
     preset = agent.load_preset(request.env, path, presets.of_environment(changes, agent.config))
-    return presets.override(preset, settings)
+    return presets.override(preset, settings, agent.name)
 
 
 def _changed_settings(request: TrainRequest, agent: Any) -> list[str]:

@@ -293,7 +293,7 @@ def _settings(
     if not settings:
         return found
     own = [name for name in inspect.signature(train).parameters if name != "settings"]
-    return presets.changed(found, settings, own)
+    return presets.changed(found, settings, agent.name, own)
 
 
 def _complete(files: RunFiles, result: Result, report: Callable[[Event], None]) -> None:
