@@ -22,7 +22,7 @@ from reverie.pages import Page
 from reverie.runners import checkpoints
 from reverie.runners.checked_run import CheckedRun
 from reverie.runners.checkpoints import CHECKPOINTS, EarlierRun, RunExistsError, RunFiles, earlier_runs
-from reverie.runners.interrupts import saving_at_interrupts
+from reverie.runners.interrupts import ending_by_sigterm, saving_at_interrupts
 from reverie.runners.planning.devices import warn_of_precision
 from reverie.runners.planning.folders import has_journal
 from reverie.runners.planning.nodes import Node
@@ -87,10 +87,12 @@ def train(
     With a `folder`, the run has the files of one of `reverie train` there: `preset.toml` (its settings), `log.jsonl`
     (its events), `checkpoints/`, in which a checkpoint is written every `checkpoint_every` environment steps and at the
     end, and `best.safetensors`, the policy of the best evaluation. All commands take the folder. A folder that cannot
-    be written raises OSError before anything starts. Ctrl-C saves a checkpoint and then raises KeyboardInterrupt, with
-    a note that names the checkpoint, if this is the main thread and the program has not changed Python's handler; a
-    second Ctrl-C raises it at once. After the last step the KeyboardInterrupt has the run's result, as `.result`. With
-    an earlier run in that folder:
+    be written raises OSError before anything starts, and one in which a run still trains `RunInUseError`.
+
+    In a run with a folder Ctrl-C saves a checkpoint and then raises KeyboardInterrupt, with a note that names the
+    checkpoint; a second Ctrl-C raises it at once. After the last step the KeyboardInterrupt has the run's result, as
+    `.result`. SIGTERM saves a checkpoint, and ends the process by that signal once the run is closed. Both need the
+    main thread, and leave a program's own handlers alone. With an earlier run in the folder:
 
     - `resume=True` continues its newest checkpoint. If there is none, a new run begins; `resume="must"` raises.
     - `resume` as a path continues that checkpoint, or the newest one of that run's folder.
@@ -147,7 +149,7 @@ def train(
     place = None if folder is None else _checks.path("folder", folder)
     if place is not None:
         checkpoints.require_folder(place)
-    with checkpoints.locked(place):
+    with ending_by_sigterm(), checkpoints.locked(place):
         earlier = checkpoints.earlier_run(place, resume, overwrite=overwrite)
         if init_from is not None and resume not in (None, False, True):
             raise ValueError(
