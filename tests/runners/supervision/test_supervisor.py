@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from reverie import load_policy
 from reverie.agents.apex_dqn import agent as apex_dqn
 from reverie.agents.core import RunSettings, Weights
 from reverie.agents.gorila import agent as gorila
@@ -166,7 +167,16 @@ def perform(tmp_path, monkeypatch):
     """A run on a `Theatre` by its clock; gives the stage, the events and the result, or what ended it."""
 
     def perform(
-        judge, *, agent=apex_dqn, stop=lambda stage: False, resume=None, folder=tmp_path, config=None, draws=None, **run
+        judge,
+        *,
+        agent=apex_dqn,
+        stop=lambda stage: False,
+        resume=None,
+        folder=tmp_path,
+        config=None,
+        draws=None,
+        best_in=None,
+        **run,
     ):
         config = config or dataclasses.replace(agent.load_preset("CartPole-v1").config, num_actors=2)
         topology = plan(agent, "CartPole-v1", config=config, run=dataclasses.replace(RUN, **run), runner="process")
@@ -186,7 +196,7 @@ def perform(tmp_path, monkeypatch):
             resume=None,
             state=state,
             replays=checkpoints.place_replays(folder, None, topology, None),
-            best=checkpoints.BestKeeper(None, agent, "", topology),
+            best=checkpoints.BestKeeper(best_in, agent, "", topology),
             should_stop=lambda: stop(stage),
         )
         try:
@@ -276,6 +286,16 @@ def test_a_run_with_confirmed_weights_ends_with_them_and_evaluates_them_once(per
     first, second = stage.judged
     assert first[0] + 1 == second[0] == result.weights.version
     assert result.evaluation.mean_return == 200.0 + result.weights.version
+
+
+def test_the_best_policy_has_the_weights_that_were_evaluated_last(perform, tmp_path):
+    """The learner continued during the first evaluation; the newer weights that it holds are the point of the curve."""
+    stage, events, _ = perform(lambda version: (100.0 + version, 200.0 + version), best_in=tmp_path)
+    (first, _), (second, _) = stage.judged
+    (event,) = of_kind(events, Evaluated)
+    assert first < second
+    assert event.best.mean_return == 100.0 + second
+    assert load_policy(event.best.path).run.updates == second
 
 
 def test_the_result_is_of_the_last_weights_and_not_of_earlier_evaluations(perform):
