@@ -42,6 +42,10 @@ def test_an_agent_is_trained_by_its_module_and_evaluated_by_it(reverie, tmp_path
     result = reverie("eval", run, "--episodes", 2, "--agent", "dqn")
     assert result.exit_code == 2
     assert "is of the agent mine-own, and dqn was named" in result.stderr
+    best = f"{run}/best.safetensors"
+    result = reverie("eval", best, "--episodes", 2)
+    assert "is of the agent a_package.mine:agent, and a file imports no module by itself" in result.stderr
+    assert reverie("eval", best, "--episodes", 2, "--agent", "a_package.mine:agent").exit_code == 0
 
 
 @pytest.mark.long

@@ -1,3 +1,4 @@
+import contextlib
 import dataclasses
 import io
 
@@ -10,7 +11,7 @@ console = pytest.importorskip("rich.console")
 from reverie.agents.core import Weights  # noqa: E402
 from reverie.agents.dqn import agent as dqn  # noqa: E402
 from reverie.cli import report  # noqa: E402
-from reverie.runners import Evaluation, Progress, Result, Started, plan  # noqa: E402
+from reverie.runners import Evaluation, Progress, Result, Started, plan, train  # noqa: E402
 
 EVENT = Progress(
     env_steps=25_000,
@@ -91,3 +92,14 @@ def test_time_shares_are_of_elapsed_time_in_one_process_and_of_the_reported_sum_
 
 def test_the_policy_lag_is_shown_if_there_is_one():
     assert "7.5 updates behind the learner" in shown(dataclasses.replace(EVENT, policy_lag=7.5))
+
+
+def test_the_report_of_a_run_without_an_update_says_so(tmp_path):
+    settings = {"evaluate_every": 100, "screening_episodes": 1, "confirmation_episodes": 1, "learning_starts": 90}
+    words = "environment steps, with no update: the weights are those that it began with"
+    for steps in (80, 150):
+        result = train("dqn", "CartPole-v1", max_env_steps=steps, **settings)
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            report.show(result, "curve.png", to_stderr=False, quiet=True)
+        assert (words in " ".join(printed.getvalue().split())) == (steps == 80)

@@ -13,6 +13,7 @@ typer = pytest.importorskip("typer")
 from reverie import runners  # noqa: E402
 from reverie.cli import exits  # noqa: E402
 from reverie.runners import checkpoints  # noqa: E402
+from reverie.runners.checkpoints import locked  # noqa: E402
 from reverie.runners.reports import logs  # noqa: E402
 
 pytestmark = pytest.mark.long
@@ -119,6 +120,28 @@ def test_a_confirmed_run_continues_where_it_is_to_do_more(reverie, short):
     assert "confirmed: " in met.stdout
     missed = reverie(*command, "--target-return", 500, "--resume")
     assert missed.exit_code == 1, "the target is another one now, and all steps are done"
+
+
+@pytest.mark.parametrize("target", [5, 400])
+def test_a_run_that_has_finished_is_not_reported_as_one_with_other_settings(reverie, short, target):
+    command = ["train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--out", "here", *short]
+    command += ["--target-return", target]
+    reverie(*command)
+    again = reverie(*command, "--resume", "--learning-rate", 0.5)
+    assert again.exit_code == 2
+    assert "not trained with these settings: --learning-rate is 0.5, and was " in again.stderr
+    more = "--until-max-steps or a higher --target-return" if target == 5 else "a higher --max-steps"
+    assert f"give {more} to train on with them" in again.stderr
+
+
+@pytest.mark.parametrize("option", ["--resume", "--overwrite"])
+def test_a_run_in_a_folder_where_another_one_trains_is_refused_in_a_line(reverie, short, option):
+    command = ["train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--out", "here", *short]
+    with locked(Path("here")):
+        result = reverie(*command, option)
+    assert result.exit_code == 2
+    assert "reverie: folder here has a run that still trains (process " in result.stderr
+    assert not Path("here").exists()
 
 
 def test_resume_takes_no_argument_of_the_command_as_its_value(reverie):

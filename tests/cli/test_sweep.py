@@ -324,6 +324,9 @@ def test_a_resumed_sweep_takes_steps_from_the_runs_own_settings_and_compares_the
     for higher in (65, 75):  # above the mean of one set of seeds, or of both
         assert found(400, f"target_return={higher}") is None
         assert found(700, f"target_return={higher}") == (False, higher)
+    for other in ("learning_rate=0.5", "time_limit=9", "screening_episodes=77"):
+        assert found(700, other) is None, "the run itself refuses it: it was not trained so"
+    assert found(700, "threads=2") == (True, 50.0)
     folders = {"out": folder, "resume": True}
     missed = sweep.find_finished(TrainRequest(agent="dqn", env="CartPole-v1", settings=["target_return=75"], **folders))
     assert "never reached 75; not reached: 70.0" in sweep._summary(missed)

@@ -38,6 +38,9 @@ def test_train_leaves_a_log_a_curve_checkpoints_and_its_settings_and_json_is_the
     assert list((folder / "checkpoints" / "replay-1").glob("*.checkpoint"))
     assert list((folder / "tensorboard").iterdir())
     assert logs.read(folder).finished["mean_return"] == printed["mean_return"]
+    assert printed["best_return"] == max(logs.read(folder).returns)
+    assert "best evaluation: " in result.stderr
+    assert reverie("eval", folder / "best.safetensors", "--episodes", 1).exit_code == 0
 
 
 @pytest.mark.parametrize(

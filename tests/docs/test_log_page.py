@@ -47,6 +47,7 @@ def lines_of_a_log() -> list[dict[str, Any]]:
         events.Evaluated(events.CurvePoint(1, 1.0, 1.0), None),
         events.Saved(1, Path("a")),
         events.NotSaved(1, Path("a"), "full"),
+        events.PolicyNotSaved(1, Path("a"), "full"),
         events.LogNotWritten(1, "tensorboard", "full"),
         events.RoleRestarted(1, "actor 1", "killed", "nothing", 1),
         events.ShardMoved(1, "shard 0", "a", "b", ()),

@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import logging
 import pickle
+import re
 import signal
 import threading
 from concurrent.futures import ProcessPoolExecutor
@@ -20,6 +21,7 @@ from reverie import agents, runners
 from reverie.agents import presets
 from reverie.agents.core import RunSettings
 from reverie.agents.env_settings import EnvSettings
+from reverie.agents.synonyms import HINTS, SYNONYMS
 from reverie.runners import CheckpointError, NotSaved, Progress, Saved, Started, StoppedError, checkpoints, train
 from reverie.runners.checkpoints import RunExistsError, checkpoint_files, run_files
 from reverie.runners.reports import logs, scalar_logs
@@ -82,6 +84,50 @@ def test_settings_that_do_not_exist_or_do_not_fit_are_refused(settings, words):
         train("dqn", "CartPole-v1", **settings)
 
 
+def test_an_error_of_a_keyword_begins_with_the_agent_and_not_with_a_file():
+    for settings, words in (
+        ({"lerning_rate": 1}, "^dqn has no setting 'lerning_rate'; did you mean learning_rate"),
+        ({"batch_size": "many"}, r"^settings of dqn: \[agent\] batch_size is 'many'"),
+        ({"discount": 2.0}, "^settings of dqn: with discount=2.0: discount is 2.0"),
+    ):
+        with pytest.raises(presets.PresetError, match=words):
+            train("dqn", "CartPole-v1", **settings)
+
+
+@pytest.mark.parametrize(
+    ("agent", "name", "words"),
+    [
+        ("ppo", "ent_coef", "; did you mean entropy_coefficient?"),
+        ("sac", "ent_coef", ": the temperature is learnt, from initial_temperature on"),
+        ("ppo", "clip_range", "; did you mean clip?"),
+        ("ppo", "n_steps", "; did you mean unroll_length?"),
+        ("dqn", "n_steps", "; did you mean n_step?"),
+        ("ppo", "batch_size", "; did you mean minibatch_size?"),
+        ("dqn", "n_envs", ": envs_per_actor is the number for each of num_actors"),
+        ("dqn", "train_freq", ": samples_per_insert is the number of draws for each step that is stored"),
+        ("dqn", "exploration_fraction", ": epsilon_steps is the number of environment steps"),
+        ("dqn", "net_arch", "; did you mean hidden?"),
+        ("dqn", "policy_kwargs", ": hidden has the widths of the layers, and network takes layers of your own"),
+        ("dqn", "callback", ": on_event takes functions that get the events of the run"),
+        ("dqn", "best_model_save_path", ": a run with a folder keeps its best policy there, in best.safetensors"),
+        ("td3", "tau", "; did you mean target_rate?"),
+        ("td3", "action_noise", ": noise_sigma is the deviation of the noise"),
+    ],
+)
+def test_names_of_other_libraries_get_the_setting_or_the_argument_here(agent, name, words):
+    with pytest.raises(presets.PresetError, match="^" + re.escape(f"{agent} has no setting {name!r}{words}")):
+        train(agent, "Pendulum-v1" if agents.find(agent).actions == "continuous" else "CartPole-v1", **{name: 1})
+
+
+def test_every_name_of_another_library_stands_for_a_setting_or_an_argument_that_exists():
+    configs = [agents.find(name).config for name in agents.BUILT_IN]
+    named = {field.name for one in (RunSettings, EnvSettings, *configs) for field in dataclasses.fields(one)}
+    named |= set(inspect.signature(train).parameters)
+    meant = [*(setting for several in SYNONYMS.values() for setting in several), *(one for one, _ in HINTS.values())]
+    assert set(meant) <= named
+    assert (SYNONYMS.keys() | HINTS.keys()) & named == {"batch_size"}, "ppo has none, and others have"
+
+
 def test_no_setting_of_an_agent_has_the_name_of_an_argument():
     own = set(inspect.signature(train).parameters)
     configs = [agents.find(name).config for name in agents.BUILT_IN]
@@ -91,7 +137,8 @@ def test_no_setting_of_an_agent_has_the_name_of_an_argument():
 
 def test_a_run_has_the_files_of_the_command(tmp_path):
     result = train("dqn", "CartPole-v1", **SHORT, folder=tmp_path / "run")
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["checkpoints", "log.jsonl", "preset.toml"]
+    names = ["best.safetensors", "checkpoints", "log.jsonl", "preset.toml"]
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == names
     log = logs.read(tmp_path / "run")
     assert (log.agent, log.env_id, log.returns) == ("dqn", "CartPole-v1", tuple(p.mean_return for p in result.curve))
     assert log.finished["env_steps"] == result.env_steps
@@ -148,13 +195,14 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_starts(tmp_p
         train("dqn", "CartPole-v1", **SHORT, folder=file / "run", on_event=events.append)
 
     def refuse(dir):
-        assert dir == tmp_path, "the folder is to be made there"
+        assert dir == tmp_path / "run"
         raise PermissionError(13, "Permission denied", str(dir))
 
     monkeypatch.setattr(run_files.tempfile, "TemporaryFile", refuse)
     with pytest.raises(PermissionError, match="the run's folder cannot be written: permission denied"):
         train("dqn", "CartPole-v1", **SHORT, folder=tmp_path / "run", on_event=events.append)
     assert events == []
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.fixture

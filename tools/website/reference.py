@@ -121,6 +121,7 @@ PAGES = {
             "reverie.pages.PageServer",
             "reverie.runners.checkpoints.ChangedSettingsError",
             "reverie.runners.checkpoints.RunExistsError",
+            "reverie.runners.checkpoints.RunInUseError",
         ),
     ),
     "reference/agents.md": Reference(

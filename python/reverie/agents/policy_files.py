@@ -15,12 +15,13 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import numpy as np
 import safetensors
 import torch
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from reverie import agents
 from reverie.agents import named_parameters, presets
@@ -38,14 +39,20 @@ FIELDS = ("format", "agent", "reference", "settings", "environment", "run")
 Record = TypeVar("Record")
 
 
-def write(policy: TrainedPolicy, path: Path) -> Path:
-    """Write the file. See `TrainedPolicy.save`."""
+def write(policy: TrainedPolicy, path: Path, metadata: Mapping[str, str] = MappingProxyType({})) -> Path:
+    """Write the file, with further metadata. See `TrainedPolicy.save`."""
     if path.suffix != SUFFIX:
         raise PolicyError(path, f"cannot be written: its name must end in {SUFFIX}")
     with replacing(path) as draft:
         # Copies: parameters share one vector, and some are not in row-major order.
-        save_file(named_parameters.copied(policy.module), draft, {KEY: describe(policy)})
+        draft.write_bytes(save(named_parameters.copied(policy.module), {**metadata, KEY: describe(policy)}))
     return path
+
+
+def metadata(path: Path) -> dict[str, str]:
+    """The metadata of a file. Raises `PolicyError` for one that is damaged or no policy's."""
+    with _opened(path) as file:
+        return _metadata(path, file)
 
 
 def read(path: Path, agent: Agent | str | None, seed: int) -> TrainedPolicy:
@@ -117,17 +124,26 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def _contents(path: Path) -> tuple[str, dict[str, np.ndarray[Any, Any]]]:
+    with _opened(path) as file:
+        return _metadata(path, file)[KEY], {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            yield file
     except OSError as error:
         raise PolicyError(path, f"cannot be read: {error.strerror or error}") from error
     except (safetensors.SafetensorError, TypeError) as error:  # a TypeError for a dtype that NumPy has not
         raise PolicyError(path, f"is damaged, or is not a safetensors file: {error}") from error
-    if KEY not in metadata:
+
+
+def _metadata(path: Path, file: Any) -> dict[str, str]:
+    found: dict[str, str] = file.metadata() or {}
+    if KEY not in found:
         raise PolicyError(path, f"is a safetensors file without the metadata {KEY}, and so no policy of Reverie")
-    return metadata[KEY], tensors
+    return found
 
 
 def _fields(path: Path, text: str) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from reverie.agents.env_settings import EnvSettings
 from reverie.agents.environments import EnvSpec, describe
 from reverie.agents.log_settings import LogSettings
 from reverie.agents.settings import converted, is_optional, python_value
+from reverie.agents.synonyms import suggestion, synonym
 
 Settings = TypeVar("Settings")
 
@@ -40,11 +41,13 @@ COMMON = ("CartPole-v1", "Pendulum-v1")
 
 
 class PresetError(Picklable, ValueError):
-    """A preset file is missing or unreadable, or has a setting that the agent does not know. `.path`, `.reason`"""
+    """A preset file is missing or unreadable, or a setting is unknown or invalid. `.path` (of the preset), `.reason`"""
 
-    def __init__(self, path: Path, reason: str) -> None:
+    def __init__(self, path: Path, reason: str, agent: str = "") -> None:
+        """`agent` is the name of the agent whose settings were given otherwise than in the file."""
         self.path, self.reason = path, reason
-        super().__init__(f"preset {path}: {reason}")
+        whose = f"preset {path}" if not agent else f"settings of {agent}"
+        super().__init__(f"{agent} {reason}" if agent and reason.startswith("has no") else f"{whose}: {reason}")
 
 
 def load(path: Path, config_class: type[Any]) -> Preset:
@@ -254,13 +257,14 @@ def toml(value: Any) -> str:
     raise TypeError(f"{value!r}, which cannot be written to a preset file: use a number, a text, or a list of them")
 
 
-def override(preset: Preset, settings: Sequence[str]) -> Preset:
+def override(preset: Preset, settings: Sequence[str], agent: str = "") -> Preset:
     """The preset with some settings changed, each given as `name=value` with a TOML value.
 
     A name may be from `[agent]`, `[run]` or `[environment]`; one that several of them have is that of the first, as of
-    an agent of another package that has a setting `network`. Raises `PresetError`.
+    an agent of another package that has a setting `network`. Raises `PresetError`, for the agent of this name, or
+    without one for the preset.
     """
-    return _changed(preset, parsed(settings, preset.path), ", ".join(settings))
+    return _changed(preset, parsed(settings, preset.path), ", ".join(settings), agent)
 
 
 def parsed(settings: Sequence[str], path: Path) -> dict[str, Any]:
@@ -285,18 +289,29 @@ def _table_of(name: str, config_class: type[Any]) -> str | None:
     return next((table for table, one in classes.items() if name in get_type_hints(one)), None)
 
 
-def changed(preset: Preset, settings: Mapping[str, Any], other_names: Sequence[str] = ()) -> Preset:
+def changed(preset: Preset, settings: Mapping[str, Any], agent: str = "", other_names: Sequence[str] = ()) -> Preset:
     """The preset with some settings changed, each given by its name as an object of Python.
 
     A tuple may be given as a list, a float as an int, text as a path, and each as NumPy has it. `other_names` are
     names that a misspelt one may have meant. Raises `PresetError` as `override` does.
     """
     given = ", ".join(f"{name}={value!r}" for name, value in settings.items())
-    return _changed(preset, settings, given, other_names)
+    return _changed(preset, settings, given, agent, other_names)
 
 
-def _changed(preset: Preset, settings: Mapping[str, Any], given: str, other_names: Sequence[str] = ()) -> Preset:
+def _changed(
+    preset: Preset, settings: Mapping[str, Any], given: str, agent: str, other_names: Sequence[str] = ()
+) -> Preset:
     """The preset with these settings, whose values are as TOML has them, or None."""
+    try:
+        return _with_settings(preset, settings, given, other_names)
+    except PresetError as error:
+        if not agent:
+            raise
+        raise PresetError(error.path, error.reason, agent) from error
+
+
+def _with_settings(preset: Preset, settings: Mapping[str, Any], given: str, other_names: Sequence[str]) -> Preset:
     changes: dict[str, dict[str, Any]] = {table: {} for table in TABLES}
     classes = {"agent": type(preset.config), "run": RunSettings, "environment": EnvSettings}
     hints = {table: get_type_hints(settings_class) for table, settings_class in classes.items()}
@@ -304,7 +319,7 @@ def _changed(preset: Preset, settings: Mapping[str, Any], given: str, other_name
         table = _table_of(name, type(preset.config))
         if table is None:
             known = [*(one for names in hints.values() for one in names), *other_names]
-            raise PresetError(preset.path, f"has no setting {name!r}{_nearest(name, known)}")
+            raise PresetError(preset.path, f"has no setting {name!r}{suggestion(name, known)}")
         if table != "environment":
             value = _convert(preset.path, table, name, hints[table][name], value)
         changes[table][name] = value
@@ -325,9 +340,9 @@ def setting_named(name: str, preset: Preset) -> str:
     known = [*get_type_hints(type(preset.config)), *get_type_hints(RunSettings)]
     if name in known:
         return name
-    if SYNONYMS.get(name) in known:
-        return SYNONYMS[name]
-    raise PresetError(preset.path, f"has no setting {name!r}{_nearest(name, known)}")
+    if setting := synonym(name, known):
+        return setting
+    raise PresetError(preset.path, f"has no setting {name!r}{suggestion(name, known)}")
 
 
 def _value(text: str) -> Any:
@@ -337,30 +352,13 @@ def _value(text: str) -> Any:
         return text
 
 
-SYNONYMS = {
-    "lr": "learning_rate",
-    "gamma": "discount",
-    "buffer_size": "capacity",
-    "total_timesteps": "max_env_steps",
-    "max_steps": "max_env_steps",
-}
-"""The names that other libraries and the command's flags have for settings."""
-
-
-def _nearest(name: str, known: Sequence[str]) -> str:
-    if SYNONYMS.get(name) in known:
-        return f"; did you mean {SYNONYMS[name]}?"
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
-
-
 def build(path: Path, table: str, settings: type[Settings], values: dict[str, Any]) -> Settings:
     """The settings of a table of the file `path`. Raises `PresetError` for unknown, missing and invalid ones."""
     hints = get_type_hints(settings)
     found = {}
     for name, value in values.items():
         if name not in hints:
-            raise PresetError(path, f"[{table}] has an unknown setting {name!r}{_nearest(name, list(hints))}")
+            raise PresetError(path, f"[{table}] has an unknown setting {name!r}{suggestion(name, list(hints))}")
         found[name] = _convert(path, table, name, hints[name], value)
     required = [
         field.name

@@ -13,6 +13,9 @@ from reverie.agents import checks
 from reverie.agents.settings import Settings
 from reverie.tables import Compression, Table
 
+AUTO = "auto"
+"""The value of `device` for a GPU, where there is one that the agent can use."""
+
 
 @dataclass(frozen=True)
 class RunSettings(Settings):
@@ -35,7 +38,8 @@ class RunSettings(Settings):
     evaluation_seconds: float = 300.0
     """An evaluation that takes longer is reported; with several processes, checkpoints no longer wait for it."""
     device: str = "cpu"
-    """The device of learner and policies: "cpu", "cuda", or one of several GPUs as "cuda:1"."""
+    """The device of learner and policies: "cpu", "cuda", one of several GPUs as "cuda:1", or "auto", for which the plan
+    of the run takes "cuda" if this machine has a GPU and the agent computes on it, else "cpu"."""
     actor_device: str | None = None
     """The device of the policies of actors and evaluator; None is `device`. "cpu" leaves a GPU to the learner. On Ray
     `gpus_per_actor` decides instead."""
@@ -97,8 +101,11 @@ class RunSettings(Settings):
             raise ValueError("target_return is nan, and must be a number: no return reaches it")
         for name in ("device", "actor_device"):
             device = getattr(self, name)
-            if device is not None and not re.fullmatch(r"cpu|cuda(:\d+)?", device):
-                raise ValueError(f'{name} is {device!r}, and must be "cpu", "cuda" or "cuda:N"')
+            if device is None or (name == "device" and device == AUTO):
+                continue
+            if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+                auto = ', or "auto"' if name == "device" else ""
+                raise ValueError(f'{name} is {device!r}, and must be "cpu", "cuda" or "cuda:N"{auto}')
         if not 0 <= self.gpus_per_actor <= 1:
             raise ValueError(f"gpus_per_actor is {self.gpus_per_actor}, and must be a share from 0 to 1")
         if self.gpus_per_actor and self.device == "cpu":

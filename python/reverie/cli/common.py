@@ -84,6 +84,6 @@ def find_modules_here() -> None:
 
 def require_agents() -> None:
     """End the command if the libraries that agents need are not installed."""
-    missing = [name for name in ("torch", "gymnasium") if importlib.util.find_spec(name) is None]
+    missing = [name for name in ("torch", "gymnasium", "safetensors") if importlib.util.find_spec(name) is None]
     if missing:
         refuse(f'{", ".join(missing)} not installed: pip install "reverie[demo]"')

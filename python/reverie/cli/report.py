@@ -170,12 +170,13 @@ def show(result: Result, plot: str, *, to_stderr: bool, quiet: bool = False) -> 
     evaluation, target = result.evaluation, result.topology.run.target_return
     if not quiet:
         console.print()
+    learnt = "" if result.learner.get("updates") else ", with no update: the weights are those that it began with"
     aim = "no target" if target is None else f"target {target:g}"
     if evaluation.success_rate is not None:
         aim += f"; {evaluation.success_rate:.0%} succeeded"
     console.print(
         f"{outcome(result.confirmed, target)}: {evaluation.mean_return:.1f} over {evaluation.num_episodes} greedy"
-        f" episodes (lowest {min(evaluation.returns):g}, {aim}) after {result.env_steps:,} environment steps",
+        f" episodes (lowest {min(evaluation.returns):g}, {aim}) after {result.env_steps:,} environment steps{learnt}",
         style="bold green" if result.confirmed or target is None else "bold red",
         soft_wrap=True,
     )
@@ -192,6 +193,10 @@ def show(result: Result, plot: str, *, to_stderr: bool, quiet: bool = False) -> 
         grid.add_row(name, f"{seconds:.2f} s", "" if share is None else f"{100 * share:.1f} %")
     console.print(grid)
     console.print(f"learning curve: {plot}", soft_wrap=True)
+    if (best := result.best) is not None:
+        console.print(
+            f"best evaluation: {best.mean_return:.1f} at {best.env_steps:,} steps: {best.path}", soft_wrap=True
+        )
 
 
 def _time_rows(result: Result) -> list[tuple[str, float, float | None]]:

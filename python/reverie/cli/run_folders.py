@@ -88,6 +88,9 @@ def report_changes(checkpoint: Path, agent: Agent, topology: Topology, *, stop_w
         more = "--until-max-steps or a higher --target-return"
         if state["env_steps"] >= topology.run.max_env_steps:
             more = "a higher --max-steps"
+        others = checkpoints.changed_after_the_end(checkpoint, agent, topology, state)
+        if others:
+            refuse(checkpoints.ChangedSettingsError(checkpoint, others, _option, more))
         print(f"reverie: this run has finished, and nothing is left to train; {more} continues it", file=sys.stderr)
         return
     changed = setting_changes.changes(state["identity"], agent, topology)

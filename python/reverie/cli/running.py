@@ -14,7 +14,6 @@ from reverie.cli import exits
 from reverie.cli.common import EXIT_INTERRUPTED, refuse
 
 if TYPE_CHECKING:
-    from reverie.agents.agent import Agent
     from reverie.agents.core import Preset
     from reverie.cli import report
     from reverie.pages import Page
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
 class PlannedRun:
     """The run to start, and its folder."""
 
-    agent: Agent
-    """With trained weights if the run begins with some."""
+    reference: str
+    """The agent's name, or `module:agent`."""
     topology: Topology
     preset: Preset
     folder: Path
@@ -37,6 +36,8 @@ class PlannedRun:
     """Whether to continue the run in the folder."""
     overwrite: bool = False
     """Whether to replace the run in the folder."""
+    init_from: Path | None = None
+    """The weights that it begins with, which fit."""
     page: Page | None = None
 
 
@@ -62,7 +63,7 @@ def run(
         exits.stop_on_signals() as stop_requested,
     ):
         result = train(
-            planned.agent,
+            planned.reference,
             planned.topology.env.env_id,
             runner=planned.topology.runner,
             seed=planned.topology.seed,
@@ -74,6 +75,7 @@ def run(
             folder=folder,
             resume=planned.resume,
             overwrite=planned.overwrite,
+            init_from=planned.init_from,
             should_stop=stop_requested,
             check_memory=check_memory,
             http=planned.page,
@@ -200,5 +202,6 @@ def as_object(result: Result, folder: Path) -> dict[str, object]:
         "target_return": result.topology.run.target_return,
         "mean_return": result.evaluation.mean_return,
         "num_episodes": result.evaluation.num_episodes,
+        "best_return": None if result.best is None else result.best.mean_return,
         "folder": str(folder),
     }

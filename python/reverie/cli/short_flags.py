@@ -44,7 +44,7 @@ def changed_preset(request: TrainRequest, agent: Any, path: Path | None) -> Pres
     settings = _changed_settings(request, agent)
     changes = presets.parsed(settings, agent.presets)
     preset = agent.load_preset(request.env, path, presets.of_environment(changes, agent.config))
-    return presets.override(preset, settings)
+    return presets.override(preset, settings, agent.name)
 
 
 def _changed_settings(request: TrainRequest, agent: Any) -> list[str]:
@@ -58,8 +58,6 @@ def _changed_settings(request: TrainRequest, agent: Any) -> list[str]:
         flag = "--" + parameter.replace("_", "-")
         if setting not in known:
             refuse(_missing_setting(flag, value, agent, setting, known))
-        if parameter == "device" and value == "auto":
-            value = _best_device(agent, request.runner)
         found.append(f"{setting}={value}")
     return found
 
@@ -68,13 +66,3 @@ def _missing_setting(flag: str, value: object, agent: Any, setting: str, known: 
     own = [name for name in known if name.endswith(f"_{setting}")]
     hint = f"it has {', '.join(own)}, for --set" if own else "leave it out; --dry-run lists the settings"
     return f"{flag} is {value}, and {agent.name} has no setting {setting}: {hint}"
-
-
-def _best_device(agent: Any, runner: str) -> str:
-    """The device for `--device auto`: a CUDA device if there is one and the agent computes on it."""
-    import torch
-
-    if runner == "ray":
-        refuse("--device auto checks this machine, and Ray places roles on its cluster: choose cpu or cuda")
-    able = "cuda" in agent.devices and torch.cuda.is_available()
-    return "cuda" if able else "cpu"

@@ -125,6 +125,7 @@ def _page(request: TrainRequest, requests: Sequence[TrainRequest]) -> AbstractCo
 
 def find_finished(request: TrainRequest) -> dict[str, Any] | None:
     """The result of a run that a resumed sweep or search finds finished; None if it is unfinished or not begun."""
+    from reverie.agents import presets
     from reverie.runners import checkpoints
     from reverie.runners.reports import logs
 
@@ -133,9 +134,13 @@ def find_finished(request: TrainRequest) -> dict[str, Any] | None:
     try:
         log = logs.read(request.out)
         agent = agents.find(request.agent)
-        run = short_flags.changed_preset(request, agent, request.config or (own if own.is_file() else None)).run
+        before = presets.load(own, agent.config) if own.is_file() else None
+        given = short_flags.changed_preset(request, agent, request.config or (own if before else None))
     except ValueError:  # no log yet, or invalid settings, which the run itself reports
         return None
+    if before is not None and not checkpoints.same_training(before, given):
+        return None  # the run itself refuses them
+    run = given.run
     end = log.finished
     if end is None:
         return None

@@ -151,16 +151,17 @@ def prepare(request: TrainRequest) -> PlannedRun:
     if earlier.checkpoint is not None:
         run_folders.report_changes(earlier.checkpoint, agent, topology, stop_when_confirmed=not request.until_max_steps)
     elif request.init_from is not None:
-        agent = _warm_started(agent, topology, request.init_from)
+        _require_weights_fit(agent, topology, request.init_from)
     preset = replace(preset, log=log_choice.choose(request, preset, None if earlier.checkpoint is None else folder))
     return PlannedRun(
-        agent=agent,
+        reference=request.agent,
         topology=topology,
         preset=preset,
         folder=folder,
         checkpoint=earlier.checkpoint,
         resume=bool(request.resume),
         overwrite=request.overwrite,
+        init_from=request.init_from,
         page=page,
     )
 
@@ -186,10 +187,11 @@ def check_together(request: TrainRequest, together: int) -> Preset:
     return preset
 
 
-def _warm_started(agent: Agent, topology: Topology, source: Path) -> Agent:
+def _require_weights_fit(agent: Agent, topology: Topology, source: Path) -> None:
+    """End the command if a run with `topology` cannot begin with these weights."""
     try:
         from reverie.runners.checkpoints.warm_start import warm_started
 
-        return warm_started(agent, topology, source)
+        warm_started(agent, topology, source)
     except (ValueError, TypeError, OSError, ImportError) as error:
         refuse(error)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, final
 import numpy as np
 
 from reverie import _checks
+from reverie._file_locks import try_lock, unlock
 from reverie._nest import named_dtype
 from reverie.errors import DamagedError, DeadlineExceededError
 from reverie.parameters.ends import Carrier, Channel
@@ -86,7 +87,7 @@ class _FileCarrier(Carrier):
         # A lock of POSIX needs no right to write, so another user's file serves as well.
         handle = os.open(path, (os.O_RDWR if sys.platform == "win32" else os.O_RDONLY) | os.O_CREAT, 0o666)
         try:
-            while not _lock(handle):
+            while not try_lock(handle):
                 if time.monotonic() >= deadline:
                     why = f"another publisher holds the lock {path}"
                     raise DeadlineExceededError(f"{self.where} was not replaced in time: {why}", why=why)
@@ -94,7 +95,7 @@ class _FileCarrier(Carrier):
             try:
                 yield
             finally:
-                _unlock(handle)  # a child that was forked meanwhile has the file open, too
+                unlock(handle)  # a child that was forked meanwhile has the file open, too
         finally:
             os.close(handle)
 
@@ -144,36 +145,6 @@ def _size(dim: Any) -> int:
     if not isinstance(dim, int) or dim < 0:
         raise ValueError(f"{dim!r} is no size of a dimension")
     return dim
-
-
-def _lock(handle: int) -> bool:
-    """Lock the file until it is closed; returns False if another one has it."""
-    if sys.platform == "win32":
-        import msvcrt
-
-        try:
-            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
-        except PermissionError:
-            return False
-    else:
-        import fcntl  # Windows has none
-
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-    return True
-
-
-def _unlock(handle: int) -> None:
-    if sys.platform == "win32":
-        import msvcrt
-
-        msvcrt.locking(handle, msvcrt.LK_UNLCK, 1)
-    else:
-        import fcntl
-
-        fcntl.flock(handle, fcntl.LOCK_UN)
 
 
 def _write(file: BinaryIO, version: Version, arrays: Arrays) -> None:

@@ -16,6 +16,7 @@ from reverie.runners.planning.nodes import Node, NoRoomError
 from reverie.runners.planning.topology import Topology, plan
 from reverie.runners.reports.evaluation import Evaluation, Evaluator
 from reverie.runners.reports.events import (
+    BestPolicy,
     CurvePoint,
     EnvironmentRestarted,
     Evaluated,
@@ -24,6 +25,7 @@ from reverie.runners.reports.events import (
     LogNotWritten,
     NotSaved,
     PageOpened,
+    PolicyNotSaved,
     Progress,
     Result,
     RoleAwaited,
@@ -39,6 +41,7 @@ from reverie.runners.reports.events import (
 )
 
 __all__ = [
+    "BestPolicy",
     "CheckpointError",
     "CurvePoint",
     "DeviceError",
@@ -55,6 +58,7 @@ __all__ = [
     "NotSaved",
     "Page",
     "PageOpened",
+    "PolicyNotSaved",
     "Progress",
     "Result",
     "RoleAwaited",

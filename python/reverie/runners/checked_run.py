@@ -9,7 +9,7 @@ from typing import Any
 
 from reverie.agents.agent import Agent
 from reverie.pages import Page
-from reverie.runners.checkpoints import Replays
+from reverie.runners.checkpoints import BestKeeper, Replays
 from reverie.runners.planning.topology import Topology
 from reverie.runners.reports.events import Event
 
@@ -29,6 +29,7 @@ class CheckedRun:
     """The state of the checkpoint `resume`; with a journal, with newer counts of the actors."""
     replays: Replays
     check_memory: bool
+    best: BestKeeper
     page: Page | None = None
     """Its page; None for a run without one."""
 

@@ -1,13 +1,19 @@
-"""Ctrl-C in a run that was started from Python: the run saves a checkpoint and ends, as that of the command does."""
+"""Ctrl-C and SIGTERM in a run that was started from Python: the run saves a checkpoint and ends, as the command's does.
+
+A program that was ended by SIGTERM would not run its `finally` blocks either; the run closes what is its own before.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, NoReturn
 
 from reverie.runners.reports.events import Event, NotSaved, Result, Saved, StoppedError
 
@@ -20,13 +26,15 @@ class Interruptible:
     def __init__(self, should_stop: Callable[[], bool]) -> None:
         self._should_stop = should_stop
         self.requested = self._announced = False
+        self.terminated = False
+        """Whether SIGTERM came."""
         self.result: Result | None = None
         """The result of the run; to be set as soon as there is one."""
         self.is_saved = False
         """Whether the newest checkpoint was written."""
 
     def should_stop(self) -> bool:
-        """Whether Ctrl-C or the program asked the run to end."""
+        """Whether a signal or the program asked the run to end."""
         if self.requested and not self._announced:
             self._announced = True
             _LOG.warning("saving a checkpoint and ending; Ctrl-C now ends without it")
@@ -38,47 +46,92 @@ class Interruptible:
             self.is_saved = isinstance(event, Saved)
 
 
+class _Terminated(BaseException):
+    """SIGTERM has ended the run."""
+
+
+@contextmanager
+def ending_by_sigterm() -> Iterator[None]:
+    """A context around all of a run, which ends the process by SIGTERM once everything in it is closed."""
+    try:
+        yield
+    except _Terminated:
+        _end_by_sigterm()
+
+
 @contextmanager
 def saving_at_interrupts(folder: Path | None, should_stop: Callable[[], bool]) -> Iterator[Interruptible]:
-    """A context in which Ctrl-C asks a run to save and end, and then is a KeyboardInterrupt that names the checkpoint.
+    """A context in which Ctrl-C and SIGTERM ask a run to save and end.
 
-    If the run had reached its end, the interrupt has its `result`; if it ended with another error, that is the cause.
-    A second Ctrl-C interrupts at once. Nothing changes for a run that has no `folder`, in other threads than the first,
-    and where the program handles Ctrl-C in another way than Python does by itself.
+    Ctrl-C then is a KeyboardInterrupt that names the checkpoint. If the run had reached its end, the interrupt has its
+    `result`; if it ended with another error, that is the cause. A second Ctrl-C interrupts at once. SIGTERM is logged,
+    and `ending_by_sigterm` ends the process with it; schedulers signal a group and its first process, so it may repeat.
+    Nothing changes for a run that has no `folder`, in other threads than the first, and for a signal that the program
+    handles in another way than Python does by itself.
     """
     run = Interruptible(should_stop)
-    here = threading.current_thread() is threading.main_thread()
-    if folder is None or not here or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    if folder is None or threading.current_thread() is not threading.main_thread():
         yield run
         return
+    owner = os.getpid()
 
-    def request_stop(number: int, frame: object) -> None:
+    def interrupt(number: int, frame: object) -> None:
         if run.requested:
             raise KeyboardInterrupt
         run.requested = True
 
-    signal.signal(signal.SIGINT, request_stop)
-    try:
-        yield run
-    except StoppedError as stopped:
-        if not run.requested:
-            raise
-        then = "" if stopped.checkpoint is None else "; train(resume=True) with this folder continues"
-        raise _interrupt(f"{stopped}{then}") from stopped
-    except Exception as error:
-        if not run.requested:
-            raise
-        raise _interrupt(f"the run ended with {type(error).__name__}: {error}") from error
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    if run.requested:
+    def terminate(number: int, frame: object) -> None:
+        if os.getpid() != owner:  # a forked child, such as that of an environment: it ends as without this handler
+            _end_by_sigterm()
+        run.requested = run.terminated = True
+
+    with (
+        _handling(signal.SIGINT, signal.default_int_handler, interrupt),
+        _handling(signal.SIGTERM, signal.SIG_DFL, terminate),
+    ):
+        try:
+            yield run
+        except StoppedError as stopped:
+            if not run.requested:
+                raise
+            then = "" if stopped.checkpoint is None else "; train(resume=True) with this folder continues"
+            raise _end(run, f"{stopped}{then}") from stopped
+        except Exception as error:
+            if not run.requested:
+                raise
+            raise _end(run, f"the run ended with {type(error).__name__}: {error}") from error
+    if run.requested:  # also just before the handlers were removed
         again = ", and train(resume=True) with this folder returns it" if run.is_saved else "; no checkpoint has it"
-        interrupt = _interrupt(f"the run had reached its end: its result is `.result` of this interrupt{again}")
-        interrupt.result = run.result  # type: ignore[attr-defined]
-        raise interrupt
+        result = "" if run.terminated else ": its result is `.result` of this interrupt"
+        raise _end(run, f"the run had reached its end{result}{again}")
 
 
-def _interrupt(note: str) -> KeyboardInterrupt:
+@contextmanager
+def _handling(number: signal.Signals, own: Any, handler: Callable[[int, object], None]) -> Iterator[None]:
+    """A context with this handler for a signal, if the program has Python's `own`."""
+    if signal.getsignal(number) is not own:
+        yield
+        return
+    signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, own)
+
+
+def _end(run: Interruptible, note: str) -> BaseException:
+    """The exception that ends a run after a signal."""
+    if run.terminated:
+        _LOG.warning("ended by SIGTERM: %s", note)
+        return _Terminated()
     interrupt = KeyboardInterrupt()
     interrupt.add_note(note)
+    if run.result is not None:
+        interrupt.result = run.result  # type: ignore[attr-defined]
     return interrupt
+
+
+def _end_by_sigterm() -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTERM)
+    sys.exit(128 + signal.SIGTERM)  # where the signal is blocked

@@ -22,7 +22,7 @@ from reverie.pages import Page
 from reverie.runners import checkpoints
 from reverie.runners.checked_run import CheckedRun
 from reverie.runners.checkpoints import CHECKPOINTS, EarlierRun, RunExistsError, RunFiles, earlier_runs
-from reverie.runners.interrupts import saving_at_interrupts
+from reverie.runners.interrupts import ending_by_sigterm, saving_at_interrupts
 from reverie.runners.planning.devices import warn_of_precision
 from reverie.runners.planning.folders import has_journal
 from reverie.runners.planning.nodes import Node
@@ -85,17 +85,21 @@ def train(
     hold the target.
 
     With a `folder`, the run has the files of one of `reverie train` there: `preset.toml` (its settings), `log.jsonl`
-    (its events), and `checkpoints/`, in which a checkpoint is written every `checkpoint_every` environment steps and at
-    the end. All commands take the folder. A folder that cannot be written raises OSError before anything starts. Ctrl-C
-    saves a checkpoint and then raises KeyboardInterrupt, with a note that names the checkpoint, if this is the main
-    thread and the program has not changed Python's handler; a second Ctrl-C raises it at once. After the last step the
-    KeyboardInterrupt has the run's result, as `.result`. With an earlier run in that folder:
+    (its events), `checkpoints/`, in which a checkpoint is written every `checkpoint_every` environment steps and at the
+    end, and `best.safetensors`, the policy of the best evaluation. All commands take the folder. A folder that cannot
+    be written raises OSError before anything starts, and one in which a run still trains `RunInUseError`.
+
+    In a run with a folder Ctrl-C saves a checkpoint and then raises KeyboardInterrupt, with a note that names the
+    checkpoint; a second Ctrl-C raises it at once. After the last step the KeyboardInterrupt has the run's result, as
+    `.result`. SIGTERM saves a checkpoint, and ends the process by that signal once the run is closed. Both need the
+    main thread, and leave a program's own handlers alone. With an earlier run in the folder:
 
     - `resume=True` continues its newest checkpoint. If there is none, a new run begins; `resume="must"` raises.
     - `resume` as a path continues that checkpoint, or the newest one of that run's folder.
     - A resumed run that has finished, and has nothing left to train with these settings, returns its result again:
       nothing starts, and no event is reported except `LogNotWritten` for a damaged log. More steps, a target that it
-      does not reach, or `stop_when_confirmed=False` before the last step let it train on.
+      does not reach, or `stop_when_confirmed=False` before the last step let it train on. Settings with which its
+      weights were not trained, or its evaluations not played, raise `ChangedSettingsError`: it would ignore them.
     - `overwrite=True` removes its checkpoints, tables, plot and TensorBoard's files as soon as the new run has started.
     - Without either, `RunExistsError` is raised.
 
@@ -145,91 +149,103 @@ def train(
     place = None if folder is None else _checks.path("folder", folder)
     if place is not None:
         checkpoints.require_folder(place)
-    earlier = checkpoints.earlier_run(place, resume, overwrite=overwrite)
-    if init_from is not None and resume not in (None, False, True):
-        raise ValueError("init_from begins a run and resume continues one: leave one of them out, or set resume=True")
-    if earlier.checkpoint is not None:
-        checkpoints.require_agent(earlier.checkpoint, agent)
-    if place is not None and earlier.checkpoint is None and not overwrite:
-        _refuse_other_run(place, agent.name, id_of(env_id), _checks.integer("seed", seed))
-    found = _settings(agent, env_id, earlier, preset, config, run, environment, settings)
-    nodes, begin = _runner(runner, address)
-    topology = plan(
-        agent,
-        env_id,
-        seed=seed,
-        preset=found,
-        num_shards=num_shards,
-        runner=runner,
-        nodes=nodes,
-        check_memory=check_memory,
-    )
-    warn_of_precision(topology.config, topology.run, runner)
-    page = None if http is None else page_address(http, runner)
-    topology = replace(topology, folder=place)
-    trained = agent
-    if init_from is not None and earlier.checkpoint is None:
-        from reverie.runners.checkpoints.warm_start import warm_started  # needs safetensors
-
-        trained = warm_started(agent, topology, _checks.path("init_from", init_from))
-    if runner != "local":
-        _require_importable(trained)
-    if place is not None:
-        checkpoints.require_named_weights(agent, topology)
-    elif has_journal(topology.run):
-        raise ValueError(
-            f"replay_journal is {topology.run.replay_journal!r}, and there is no folder for the checkpoints of the"
-            " learner, with which a killed run could continue: set folder"
-        )
-    checkpoint, state = earlier.checkpoint, None
-    if checkpoint is not None:
-        state = checkpoints.load_run(checkpoint, agent, topology)
-    written = replace(found, config=topology.config, run=topology.run, environment=topology.env.settings)
-    if state is not None and checkpoints.is_finished(state, topology, stop_when_confirmed=stop_when_confirmed):
-        result = replace(checkpoints.result_of(agent, topology, state), reference=reference)
-        if place is not None:
-            with closing(RunFiles(place, written, None)) as log:
-                _complete(log, result, Reporting(callbacks))
-        return result
-    checkpoint_folder = None if place is None else place / CHECKPOINTS
-    replays = checkpoints.place_replays(checkpoint_folder, checkpoint, topology, state)
-    if state is not None and replays.folder is not None and replays.continued:
-        state = checkpoints.with_newer_counts(state, replays.folder, topology.run.max_env_steps)
-    replaced = earlier_runs.to_replace(place) if overwrite and place is not None else None
-    files = None if place is None else RunFiles(place, written, replaced)
-    try:
-        with saving_at_interrupts(place, should_stop or (lambda: False)) as interruptible:
-            reporting = Reporting((interruptible.on_event, *([] if files is None else [files]), *callbacks))
-            ending = _Ending(agent, reference, reporting)
-            checked = CheckedRun(
-                agent=trained,
-                topology=topology,
-                on_event=ending,
-                should_stop=interruptible.should_stop,
-                stop_when_confirmed=stop_when_confirmed,
-                checkpoint_folder=checkpoint_folder,
-                resume=checkpoint,
-                state=state,
-                replays=replays,
-                check_memory=check_memory,
-                page=page,
+    with ending_by_sigterm(), checkpoints.locked(place):
+        earlier = checkpoints.earlier_run(place, resume, overwrite=overwrite)
+        if init_from is not None and resume not in (None, False, True):
+            raise ValueError(
+                "init_from begins a run and resume continues one: leave one of them out, or set resume=True"
             )
-            interruptible.result = result = ending.complete(begin(checked))
-        return result
-    except ParameterError as error:
-        if checkpoint is None:
-            raise
-        raise checkpoints.CheckpointError(checkpoint, f"does not fit this run: {error}") from error
-    finally:
-        if files is not None:
-            files.close()
+        if earlier.checkpoint is not None:
+            checkpoints.require_agent(earlier.checkpoint, agent)
+        if place is not None and earlier.checkpoint is None and not overwrite:
+            _refuse_other_run(place, agent.name, id_of(env_id), _checks.integer("seed", seed))
+        found = _settings(agent, env_id, earlier, preset, config, run, environment, settings)
+        nodes, begin = _runner(runner, address)
+        topology = plan(
+            agent,
+            env_id,
+            seed=seed,
+            preset=found,
+            num_shards=num_shards,
+            runner=runner,
+            nodes=nodes,
+            check_memory=check_memory,
+        )
+        warn_of_precision(topology.config, topology.run, runner)
+        page = None if http is None else page_address(http, runner)
+        topology = replace(topology, folder=place)
+        trained = agent
+        if init_from is not None and earlier.checkpoint is None:
+            from reverie.runners.checkpoints.warm_start import warm_started  # needs safetensors
+
+            trained = warm_started(agent, topology, _checks.path("init_from", init_from))
+        if runner != "local":
+            _require_importable(trained)
+        if place is not None:
+            checkpoints.require_named_weights(agent, topology)
+        elif has_journal(topology.run):
+            raise ValueError(
+                f"replay_journal is {topology.run.replay_journal!r}, and there is no folder for the checkpoints of the"
+                " learner, with which a killed run could continue: set folder"
+            )
+        checkpoint, state = earlier.checkpoint, None
+        if checkpoint is not None:
+            state = checkpoints.load_run(checkpoint, agent, topology)
+        written = replace(found, config=topology.config, run=topology.run, environment=topology.env.settings)
+        if state is not None and checkpoints.is_finished(state, topology, stop_when_confirmed=stop_when_confirmed):
+            assert checkpoint is not None
+            checkpoints.require_trained_with(checkpoint, agent, topology, state)
+            result = replace(checkpoints.result_of(checkpoint, agent, topology, state), reference=reference)
+            if place is not None:
+                with closing(RunFiles(place, written, None)) as log:
+                    _complete(log, result, Reporting(callbacks))
+            return result
+        checkpoint_folder = None if place is None else place / CHECKPOINTS
+        replays = checkpoints.place_replays(checkpoint_folder, checkpoint, topology, state)
+        if state is not None and replays.folder is not None and replays.continued:
+            state = checkpoints.with_newer_counts(state, replays.folder, topology.run.max_env_steps)
+        best = checkpoints.BestKeeper(place, agent, reference, topology)
+        if checkpoint is not None and state is not None:
+            best.resume(checkpoint, state["env_steps"])
+        replaced = earlier_runs.to_replace(place) if overwrite and place is not None else None
+        files = None if place is None else RunFiles(place, written, replaced)
+        try:
+            with saving_at_interrupts(place, should_stop or (lambda: False)) as interruptible:
+                own: list[Callable[[Event], None]] = [] if files is None else [files, best.on_event]
+                reporting = Reporting((interruptible.on_event, *own, *callbacks))
+                ending = _Ending(agent, reference, best, reporting)
+                checked = CheckedRun(
+                    agent=trained,
+                    topology=topology,
+                    on_event=ending,
+                    should_stop=interruptible.should_stop,
+                    stop_when_confirmed=stop_when_confirmed,
+                    checkpoint_folder=checkpoint_folder,
+                    resume=checkpoint,
+                    state=state,
+                    replays=replays,
+                    check_memory=check_memory,
+                    best=best,
+                    page=page,
+                )
+                interruptible.result = result = ending.complete(begin(checked))
+            return result
+        except ParameterError as error:
+            if checkpoint is None:
+                raise
+            raise checkpoints.CheckpointError(checkpoint, f"does not fit this run: {error}") from error
+        finally:
+            if files is not None:
+                files.close()
 
 
 class _Ending:
     """Completes the result of a run, once: it has the agent that `train` was given, not one with a warm start."""
 
-    def __init__(self, agent: Agent, reference: str, on_event: Callable[[Event], None]) -> None:
-        self._agent, self._reference, self._on_event = agent, reference, on_event
+    def __init__(
+        self, agent: Agent, reference: str, best: checkpoints.BestKeeper, on_event: Callable[[Event], None]
+    ) -> None:
+        self._agent, self._reference, self._best, self._on_event = agent, reference, best, on_event
         self._result: Result | None = None
 
     def __call__(self, event: Event) -> None:
@@ -237,7 +253,8 @@ class _Ending:
 
     def complete(self, result: Result) -> Result:
         """The result, the same one at every call."""
-        self._result = self._result or replace(result, agent=self._agent, reference=self._reference)
+        completed = replace(result, agent=self._agent, reference=self._reference, best=self._best.best)
+        self._result = self._result or completed
         return self._result
 
 
@@ -278,7 +295,7 @@ def _settings(
     if not settings:
         return found
     own = [name for name in inspect.signature(train).parameters if name != "settings"]
-    return presets.changed(found, settings, own)
+    return presets.changed(found, settings, agent.name, own)
 
 
 def _complete(files: RunFiles, result: Result, report: Callable[[Event], None]) -> None:

@@ -71,7 +71,7 @@ def run_here(run: CheckedRun) -> Result:
             lost = storage.lost_draws(server.client())
             allow_again(tables, lost)
             on_event = run.on_event if run.page is None else _shown(server, run.page, run.on_event)
-            loop = _Loop(agent, topology, server.client(), on_event, run.checkpoint_folder, run.replays, lost)
+            loop = _Loop(agent, topology, server.client(), on_event, run.checkpoint_folder, run.replays, lost, run.best)
             try:
                 if state is not None:
                     loop.load_state_dict(state)
@@ -108,6 +108,7 @@ class _Loop:
     replays: checkpoints.Replays
     lost: dict[str, int]
     """Draws of each table that were lost with a learner, see `ReplayStorage`."""
+    best: checkpoints.BestKeeper
     turn: int = 0
 
     def __post_init__(self) -> None:
@@ -205,11 +206,13 @@ class _Loop:
 
     def _evaluate(self) -> None:
         """Evaluate the last weights for the curve; if they reach the target, confirm them on other seeds."""
-        self.policy.load(self._weights())
+        weights = self._weights()
+        self.policy.load(weights)
         screening = self._timed_evaluation(self.screening)
         reached = self.topology.run.reached_by(screening.mean_return)
         confirmation = self._timed_evaluation(self.confirming) if reached else None
-        self.emit(self.account.evaluated(self.account.env_steps, screening, confirmation))
+        evaluated = self.account.evaluated(self.account.env_steps, screening, confirmation)
+        self.best.report(evaluated, weights, self.emit, self.watch)
 
     def _timed_evaluation(self, seeds: tuple[int, ...]) -> Evaluation:
         crashes: list[tuple[int, int]] = []

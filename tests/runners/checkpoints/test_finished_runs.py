@@ -9,7 +9,8 @@ pytest.importorskip("torch")
 from reverie import agents
 from reverie.agents.core import RunSettings
 from reverie.runners import Finished, train
-from reverie.runners.checkpoints import checkpoint_files
+from reverie.runners.checkpoints import ChangedSettingsError, checkpoint_files
+from reverie.runners.checkpoints.setting_changes import MUST_STAY
 
 DQN = agents.find("dqn")
 SMALL = {"hidden": (16,), "batch_size": 16, "samples_per_insert": 2.0, "learning_starts": 100}
@@ -100,3 +101,41 @@ def test_a_run_killed_between_its_last_step_and_its_result_only_evaluates(tmp_pa
     checkpoint_files.save(path.parent, state["env_steps"], state, (path / "preset.toml").read_text())
     again, _ = trained(tmp_path, REACHED, resume=True)
     assert [point.mean_return for point in again.curve] == [point.mean_return for point in first.curve]
+
+
+IGNORED = {
+    "learning_rate": 0.5,
+    "hidden": (32,),
+    "screening_episodes": 3,
+    "confirmation_episodes": 4,
+    "evaluate_every": 50,
+}
+
+
+@pytest.mark.parametrize("run", [MISSED, REACHED])
+@pytest.mark.parametrize("name", IGNORED)
+def test_a_finished_run_is_not_returned_as_one_with_other_settings(tmp_path, run, name):
+    trained(tmp_path, run)
+    before = files(tmp_path)
+    with pytest.raises(ChangedSettingsError, match=name) as caught:
+        trained(tmp_path, run, resume=True, **{name: IGNORED[name]})
+    assert files(tmp_path) == before
+    assert [(one.name, one.now) for one in caught.value.changes] == [(name, IGNORED[name])]
+    if name not in MUST_STAY:
+        more = "a higher max_env_steps" if run is MISSED else "stop_when_confirmed=False or a higher target_return"
+        assert f"give {more} to train on with them" in str(caught.value)
+
+
+def test_a_finished_run_trains_on_with_another_learning_rate_where_it_has_more_to_do(tmp_path):
+    trained(tmp_path, MISSED)
+    longer = dataclasses.replace(MISSED, max_env_steps=700)
+    further, _ = trained(tmp_path, longer, resume=True, learning_rate=1e-5)
+    assert (further.topology.config.learning_rate, further.env_steps >= 700) == (1e-5, True)
+
+
+def test_the_result_of_a_finished_run_has_the_settings_that_it_was_trained_with(tmp_path):
+    trained(tmp_path, MISSED)
+    other = dataclasses.replace(MISSED, target_return=2.0, max_env_steps=300, checkpoint_every=7, threads=2)
+    again, events = trained(tmp_path, other, resume=True)
+    assert (events, again.topology.run) == ([], dataclasses.replace(MISSED, target_return=2.0))
+    assert again.confirmed

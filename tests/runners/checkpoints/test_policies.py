@@ -368,13 +368,14 @@ def test_a_policy_is_saved_whole_or_not_at_all(tmp_path, monkeypatch):
     path = policy.save(tmp_path / "new" / "p.safetensors")
     before = path.read_bytes()
 
-    def fail(tensors, path, metadata):
-        path.write_bytes(b"half of it")
+    def fail(path, data):
+        path.write_text("half of it")
         raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr(policy_files, "save_file", fail)
-    with pytest.raises(OSError, match="No space left"):
-        policy.save(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", fail)
+        with pytest.raises(OSError, match="No space left"):
+            policy.save(path)
     assert [path.read_bytes()] == [one.read_bytes() for one in path.parent.iterdir()] == [before]
 
 

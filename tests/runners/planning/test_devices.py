@@ -32,6 +32,32 @@ def test_the_learner_asks_ray_for_a_gpu_and_actors_for_the_share_that_is_set():
     require_gpus(without, 0.0, 0.0)
 
 
+def test_the_plan_takes_a_device_for_auto(monkeypatch):
+    found = {}
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    for there in (False, True):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda there=there: there)
+        for agent in (apex_dqn, ppo):
+            run = dataclasses.replace(agent.load_preset("CartPole-v1").run, device="auto")
+            found[agent.name, there] = plan(agent, "CartPole-v1", run=run).run.device
+    assert found == {
+        ("apex-dqn", False): "cpu",
+        ("ppo", False): "cpu",
+        ("apex-dqn", True): "cuda",
+        ("ppo", True): "cpu",
+    }
+    with pytest.raises(DeviceError, match="'auto' checks this machine, and Ray places roles on its cluster"):
+        plan(ppo, "CartPole-v1", runner="ray", run=run)
+
+
+def test_a_run_is_trained_with_the_device_that_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    settings = {"max_env_steps": 30, "evaluate_every": 30, "screening_episodes": 1, "confirmation_episodes": 1}
+    result = train("dqn", "CartPole-v1", device="auto", folder=tmp_path, **settings)
+    assert result.topology.run.device == "cpu"
+    assert 'device = "cpu"' in (tmp_path / "preset.toml").read_text()
+
+
 def test_invalid_gpu_settings_are_refused():
     run = apex_dqn.load_preset("CartPole-v1").run
     with pytest.raises(

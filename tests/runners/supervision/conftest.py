@@ -35,6 +35,7 @@ def perform(tmp_path, monkeypatch):
         draws=None,
         script=None,
         ignores=None,
+        best_in=None,
         **run,
     ):
         """`script` and `ignores` are functions of the stage: what happens in a turn, and unanswered commands."""
@@ -59,6 +60,7 @@ def perform(tmp_path, monkeypatch):
             resume=None,
             state=state,
             replays=checkpoints.place_replays(folder, None, topology, None),
+            best=checkpoints.BestKeeper(best_in, agent, "", topology),
             should_stop=lambda: stop(stage),
         )
         try:

@@ -8,6 +8,7 @@ pytest.importorskip("torch")
 
 from theatre import of_kind
 
+from reverie import load_policy
 from reverie.agents.gorila import agent as gorila
 from reverie.agents.ppo import agent as ppo
 from reverie.runners import Evaluated, Progress, RoleAwaited, Saved, StoppedError, checkpoints
@@ -90,6 +91,16 @@ def test_a_run_with_confirmed_weights_ends_with_them_and_evaluates_them_once(per
     first, second = stage.judged
     assert first[0] + 1 == second[0] == result.weights.version
     assert result.evaluation.mean_return == 200.0 + result.weights.version
+
+
+def test_the_best_policy_has_the_weights_that_were_evaluated_last(perform, tmp_path):
+    """The learner continued during the first evaluation; the newer weights that it holds are the point of the curve."""
+    stage, events, _ = perform(lambda version: (100.0 + version, 200.0 + version), best_in=tmp_path)
+    (first, _), (second, _) = stage.judged
+    (event,) = of_kind(events, Evaluated)
+    assert first < second
+    assert event.best.mean_return == 100.0 + second
+    assert load_policy(event.best.path).run.updates == second
 
 
 def test_the_result_is_of_the_last_weights_and_not_of_earlier_evaluations(perform):

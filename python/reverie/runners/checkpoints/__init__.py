@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from reverie.runners.checkpoints.actor_counts import ActorCounts, with_newer_counts
+from reverie.runners.checkpoints.best_policies import BestKeeper
 from reverie.runners.checkpoints.checkpoint_files import (
+    BEST,
     CHECKPOINTS,
     PRESET,
     REPLAY,
@@ -25,7 +27,13 @@ from reverie.runners.checkpoints.earlier_runs import (
     other_run,
     run_to_resume,
 )
-from reverie.runners.checkpoints.finished_runs import is_finished, result_of
+from reverie.runners.checkpoints.finished_runs import (
+    changed_after_the_end,
+    is_finished,
+    require_trained_with,
+    result_of,
+    same_training,
+)
 from reverie.runners.checkpoints.replays import Replays, journal_hint, place_replays
 from reverie.runners.checkpoints.run_checkpoints import (
     load_run,
@@ -36,20 +44,25 @@ from reverie.runners.checkpoints.run_checkpoints import (
     table_paths,
 )
 from reverie.runners.checkpoints.run_files import RunFiles, require_folder
+from reverie.runners.checkpoints.run_lock import RunInUseError, locked
 from reverie.runners.checkpoints.setting_changes import ChangedSettingsError
 
 __all__ = [
+    "BEST",
     "CHECKPOINTS",
     "PRESET",
     "REPLAY",
     "ActorCounts",
+    "BestKeeper",
     "ChangedSettingsError",
     "CheckpointError",
     "EarlierRun",
     "Replays",
     "RunExistsError",
     "RunFiles",
+    "RunInUseError",
     "any_in",
+    "changed_after_the_end",
     "check",
     "earlier_run",
     "env_steps_of",
@@ -61,14 +74,17 @@ __all__ = [
     "journal_hint",
     "load",
     "load_run",
+    "locked",
     "other_run",
     "place_replays",
     "remove_older",
     "require_agent",
     "require_folder",
     "require_named_weights",
+    "require_trained_with",
     "result_of",
     "run_to_resume",
+    "same_training",
     "save",
     "save_run",
     "table_paths",

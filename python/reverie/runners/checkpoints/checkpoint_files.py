@@ -45,6 +45,8 @@ DRAFT, ASIDE, REMOVED = ".draft-", ".aside-", ".removed-"
 one of the same step, and one that is being removed. One set aside counts as long as there is no other of its step."""
 CHECKPOINTS = "checkpoints"
 """The folder of the checkpoints in the folder of a run."""
+BEST = "best.safetensors"
+"""The policy of the best evaluation, in the folder of a run."""
 STATE, ARRAYS, PRESET = "state.json", "arrays.npz", "preset.toml"
 RESERVED = ("", "file", "allow_pickle")
 """Names that `np.savez` takes for its own arguments."""

@@ -21,6 +21,8 @@ from reverie.runners.checkpoints.checkpoint_files import (
 )
 from reverie.runners.reports import logs
 
+LOCK = "run.lock"
+"""The file in the folder of a run that trains, by which no other run takes that folder."""
 MUST = "must"
 Resume = Path | str | bool | None
 """True continues the newest checkpoint of the run's folder, if it has one; "must" raises if it has none; a path is a
@@ -115,7 +117,7 @@ def other_run(folder: Path, agent: str, env: str, seed: int) -> str:
 
 def is_replaceable(folder: Path) -> bool:
     """Whether the folder is missing, empty, or that of a run. Raises `CheckpointError` as `to_replace` does."""
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+    if not folder.exists() or (folder.is_dir() and not _files(folder)):
         return True
     if to_replace(folder) or _has_only_tables(folder):
         return True
@@ -130,7 +132,11 @@ def _has_only_tables(folder: Path) -> bool:
     """Whether the folder has nothing but tables: those of a run with a journal that has not started."""
     place = folder / CHECKPOINTS
     tables = replays_in(place)
-    return bool(tables) and [*folder.iterdir()] == [place] and {*place.iterdir()} == {*tables}
+    return bool(tables) and _files(folder) == [place] and {*place.iterdir()} == {*tables}
+
+
+def _files(folder: Path) -> list[Path]:
+    return [one for one in folder.iterdir() if one.name != LOCK]
 
 
 def to_replace(folder: Path) -> list[Path]:

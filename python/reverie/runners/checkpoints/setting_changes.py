@@ -124,6 +124,7 @@ _ACTORS = "each actor continues with its own counts and random state from the ch
 _NETWORKS = "the networks of the checkpoint have these layers"
 _LIMITER = "the table's limiter counts draws and inserts since the run began, and would block one side for long"
 _ENVIRONMENT = "its stored steps, its networks and its curve are from environments that were made so"
+_EVALUATIONS = "the points of its curve are of evaluations that were played so"
 _SEQUENCES = "the sequences in its table were cut so"
 _RETURNS = "the outputs of its networks are shares of the returns between these bounds"
 _GOALS = "the items in its table were made with so many other goals"
@@ -158,6 +159,8 @@ MUST_STAY = {
     "wrappers": _ENVIRONMENT,
     "time_limit": _ENVIRONMENT,
     "frame_stack": _ENVIRONMENT,
+    "evaluation_env": _EVALUATIONS,
+    "evaluation_wrappers": _EVALUATIONS,
     "normalise_observations": _ENVIRONMENT,
     "normalise_rewards": _ENVIRONMENT,
     "network": _NETWORKS,
@@ -198,15 +201,28 @@ class ChangedSettingsError(CheckpointError):
     """A run would resume with settings that may not change. `.changes` has a `SettingChange` for each."""
 
     def __init__(
-        self, path: Path, changes: Sequence[SettingChange], option: Callable[[str], str] = lambda name: name
+        self,
+        path: Path,
+        changes: Sequence[SettingChange],
+        option: Callable[[str], str] = lambda name: name,
+        train_on: str = "",
     ) -> None:
-        """`option` gives the user's name for a setting."""
+        """`option` gives the user's name for a setting.
+
+        `train_on` is what continues a run that has finished; empty for one that has not.
+        """
         self.changes = tuple(changes)
-        parts = (
-            f"{option(one.name)} is {one.now!r}, and was {one.before!r}, which cannot change: {one.refused}"
-            for one in changes
-        )
-        super().__init__(path, f"cannot be resumed: {'; '.join(parts)}")
+        pairs = [(f"{option(one.name)} is {one.now!r}, and was {one.before!r}", one.refused) for one in changes]
+        if train_on:
+            text = (
+                "is of a run that has finished, and was not trained with these settings:"
+                f" {'; '.join(pair for pair, _ in pairs)}; leave them out to get its result, give {train_on} to train"
+                " on with them, or another folder for a new run"
+            )
+        else:
+            refused = (f"{pair}, which cannot change: {reason}" for pair, reason in pairs)
+            text = f"cannot be resumed: {'; '.join(refused)}"
+        super().__init__(path, text)
 
 
 def changes(before: dict[str, Any], agent: Agent, topology: Topology) -> list[SettingChange]:

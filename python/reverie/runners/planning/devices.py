@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,6 +13,7 @@ import torch
 from reverie._picklable import Picklable
 from reverie.agents.agent import Agent
 from reverie.agents.core import RunSettings
+from reverie.agents.run_settings import AUTO
 
 if TYPE_CHECKING:
     from reverie.runners.planning.topology import RunnerName, Topology
@@ -23,6 +25,16 @@ class DeviceError(Picklable, ValueError):
     def __init__(self, device: str, reason: str) -> None:
         self.device = device
         super().__init__(f"device {device!r} {reason}")
+
+
+def with_device(agent: Agent, run: RunSettings, runner: RunnerName) -> RunSettings:
+    """The settings with a device for "auto". Raises `DeviceError` on Ray, whose machines are not known here."""
+    if run.device != AUTO:
+        return run
+    if runner == "ray":
+        raise DeviceError(AUTO, "checks this machine, and Ray places roles on its cluster: choose cpu or cuda")
+    able = "cuda" in agent.devices and torch.cuda.is_available()
+    return replace(run, device="cuda" if able else "cpu")
 
 
 def require_device(agent: Agent, run: RunSettings, runner: RunnerName) -> None:

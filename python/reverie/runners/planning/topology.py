@@ -15,7 +15,8 @@ from reverie.agents.env_settings import DEFAULTS, EnvSettings
 from reverie.agents.environments import EnvSpec, describe, id_of
 from reverie.runners.planning.annealing import annealing_note
 from reverie.runners.planning.compiling import compile_plan
-from reverie.runners.planning.devices import require_device
+from reverie.runners.planning.devices import require_device, with_device
+from reverie.runners.planning.first_update import no_update_note
 from reverie.runners.planning.folders import (
     JOURNAL_IN_RUN,
     has_journal,
@@ -154,7 +155,8 @@ class Topology:
     @property
     def note(self) -> str:
         """A sentence about settings that rarely fit together; empty if there is none."""
-        return annealing_note(self.config, self.needs, self.run)
+        settings = self.config, self.needs, self.run
+        return no_update_note(*settings) or annealing_note(*settings)
 
     def describe(self) -> str:
         """A summary in two lines, and a third with `note`, if there is one."""
@@ -219,7 +221,7 @@ def plan(
     agent.check(env)
     require_settings("config", config, found.config, agent.name)
     require_settings("run", run, found.run, "a run")
-    run = with_absolute_folders(found.run if run is None else run)
+    run = with_device(agent, with_absolute_folders(found.run if run is None else run), runner)
     require_device(agent, run, runner)
     config = with_absolute_dataset(found.config if config is None else config)
     actors, envs = agent.layout(config)

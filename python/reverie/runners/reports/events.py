@@ -62,11 +62,27 @@ class Progress:
 
 
 @dataclass(frozen=True)
+class BestPolicy:
+    """The evaluation of a run with the highest mean return so far, of equal ones the latest, and its policy.
+
+    The score is selected, as the best of several noisy ones, and so is above what the policy would reach on average.
+    """
+
+    env_steps: int
+    mean_return: float
+    """On the screening seeds."""
+    path: Path
+    """The file with the weights that were evaluated, for `reverie.load_policy`."""
+
+
+@dataclass(frozen=True)
 class Evaluated:
     """A greedy evaluation ended; `confirmation` is set if it reached the target."""
 
     point: CurvePoint
     confirmation: Evaluation | None
+    best: BestPolicy | None = None
+    """Set if no evaluation before was better, and the run has a folder: the policy is in its file by now."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +108,8 @@ class Result:
     agent: Agent
     reference: str = ""
     """The text by which `train` was given the agent, such as `module:agent`; empty for an `Agent`."""
+    best: BestPolicy | None = None
+    """The best evaluation, whose policy is in a file; None without a folder, or if no policy could be written."""
 
     @cached_property
     def policy(self) -> TrainedPolicy:
@@ -114,8 +132,15 @@ class Result:
             rng=np.random.default_rng(0),
         )
 
+    @cached_property
+    def best_policy(self) -> TrainedPolicy | None:
+        """The policy of the best evaluation, loaded from its file; None if there is no `best`. Raises `PolicyError`."""
+        from reverie.agents.policy_files import read  # needs safetensors
+
+        return None if self.best is None else read(self.best.path, self.reference or self.agent, 0)
+
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "policy"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("policy", "best_policy")}
 
 
 @dataclass(frozen=True)
@@ -131,6 +156,15 @@ class Saved:
 @dataclass(frozen=True)
 class NotSaved:
     """A checkpoint could not be written; older ones are unchanged, and training continues."""
+
+    env_steps: int
+    path: Path
+    reason: str
+
+
+@dataclass(frozen=True)
+class PolicyNotSaved:
+    """The policy of the best evaluation could not be written; the one before it is unchanged."""
 
     env_steps: int
     path: Path
@@ -232,6 +266,7 @@ Event = (
     | Evaluated
     | Saved
     | NotSaved
+    | PolicyNotSaved
     | LogNotWritten
     | RoleRestarted
     | ShardMoved

@@ -21,6 +21,7 @@ from reverie.runners.reports.events import (
     LogNotWritten,
     NotSaved,
     PageOpened,
+    PolicyNotSaved,
     Progress,
     Result,
     RoleAwaited,
@@ -158,11 +159,14 @@ def as_line(event: Event) -> dict[str, Any]:
                 "event": "evaluated",
                 **vars(event.point),
                 "confirmation": None if confirmation is None else confirmation.mean_return,
+                "best": event.best is not None,
             }
         case Saved():
             return {"event": "saved", **vars(event), "path": str(event.path)}
         case NotSaved():
             return {"event": "not saved", **vars(event), "path": str(event.path)}
+        case PolicyNotSaved():
+            return {"event": "policy not saved", **vars(event), "path": str(event.path)}
         case LogNotWritten():
             return {"event": "log not written", **vars(event)}
         case RoleRestarted():

@@ -9,12 +9,15 @@ from typing import Any
 from reverie.runners.reports.events import (
     EnvironmentRestarted,
     Event,
+    Finished,
     LogNotWritten,
     NotSaved,
+    PolicyNotSaved,
     RoleAwaited,
     RoleRestarted,
     Saved,
     ShardMoved,
+    Started,
     UpdatesCompiled,
 )
 
@@ -26,8 +29,14 @@ _LOG = logging.getLogger("reverie")
 def problem_of(event: Event) -> str:
     """The problem that an event reports, as one sentence for people; empty if it reports none."""
     match event:
+        case Started(topology):
+            return topology.note
+        case Finished(result) if result.learner.get("updates") == 0:
+            return "the run has made no update: its weights are those that it began with"
         case NotSaved(env_steps, path, reason):
             return f"no checkpoint at {env_steps:,} steps: {reason} ({path}); training continues"
+        case PolicyNotSaved(env_steps, path, reason):
+            return f"{path} lacks the best policy, of {env_steps:,} steps: {reason}; training continues"
         case Saved(env_steps, _, not_removed) if not_removed:
             return f"what the checkpoint at {env_steps:,} steps replaces was not removed: {not_removed}"
         case LogNotWritten(_, name, reason):

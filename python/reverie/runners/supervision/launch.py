@@ -24,6 +24,7 @@ def launch(stage: Stage, run: CheckedRun) -> Result:
         resume=run.resume,
         state=run.state,
         replays=run.replays,
+        best=run.best,
         should_stop=run.should_stop,
     )
     return supervisor.run(run.stop_when_confirmed)

@@ -78,9 +78,10 @@ class Supervisor:
         resume: Path | None,
         state: dict[str, Any] | None,
         replays: checkpoints.Replays,
+        best: checkpoints.BestKeeper,
         should_stop: Callable[[], bool],
     ) -> None:
-        self._topology, self._stage, self._emit = topology, stage, emit
+        self._topology, self._stage, self._emit, self._best = topology, stage, emit, best
         self._account = RunProgress(topology)
         if state is not None:
             self._account.load_state_dict(state)
@@ -282,12 +283,14 @@ class Supervisor:
         if self._topology.run.reached_by(evaluated.screening.mean_return):
             held = self._hold().weights
             if not are_same(held, weights):
-                env_steps, evaluated = self._account.env_steps, self._evaluate_weights(held)
-        self._emit_evaluation(env_steps, evaluated)
+                env_steps, evaluated, weights = self._account.env_steps, self._evaluate_weights(held), held
+        self._emit_evaluation(env_steps, evaluated, weights)
 
-    def _emit_evaluation(self, env_steps: int, evaluated: EvaluationDone) -> None:
+    def _emit_evaluation(self, env_steps: int, evaluated: EvaluationDone, weights: Weights) -> None:
+        confirmation = evaluated.confirmation
         reached = self._topology.run.reached_by(evaluated.screening.mean_return)
-        self._emit(self._account.evaluated(env_steps, evaluated.screening, evaluated.confirmation if reached else None))
+        event = self._account.evaluated(env_steps, evaluated.screening, confirmation if reached else None)
+        self._best.report(event, weights, self._emit, self._account.watch)
 
     def _evaluate_weights(self, weights: Weights, *, confirm: bool = False) -> EvaluationDone:
         evaluated: EvaluationDone = self._requests.ask(
@@ -355,7 +358,7 @@ class Supervisor:
             evaluated = self._last_evaluation[1]
         else:
             evaluated = self._evaluate_weights(held.weights, confirm=True)
-            self._emit_evaluation(account.env_steps, evaluated)
+            self._emit_evaluation(account.env_steps, evaluated, held.weights)
         confirmation = evaluated.confirmation or self._evaluate_weights(held.weights, confirm=True).confirmation
         assert confirmation is not None
         account.end(confirmation, self._metrics(), self._latest.figures())
