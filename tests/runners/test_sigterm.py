@@ -125,6 +125,7 @@ def test_a_child_that_an_environment_forked_ends_by_sigterm_as_without_a_run(tmp
             reading, writing = os.pipe()
             child = os.fork()
             if child == 0:
+                signal.alarm(20)  # it ends in any case
                 os.write(writing, b"1")
                 while True:
                     pass  # a wait in C would miss a signal from just before it
