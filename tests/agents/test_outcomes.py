@@ -5,7 +5,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from reverie.agents.learning import DivergedError  # noqa: E402
+from reverie.agents.outcomes import DivergedError  # noqa: E402
 from reverie.errors import UnavailableError  # noqa: E402
 
 BATCH = 32

@@ -14,14 +14,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from reverie._picklable import Picklable
 from reverie.agents.core import CompileNote, CompilePlan, Stopwatch, Weights
 from reverie.agents.draws import Draws, QueueDraws
 from reverie.agents.flat import FlatNetwork, load_networks
 from reverie.agents.inputs import Statistics
 from reverie.agents.named_parameters import Named, parameters_of
 from reverie.agents.optimizers import Optimizer, load_optimizer, optimizer_state
-from reverie.agents.outcomes import Outcome
+from reverie.agents.outcomes import DivergedError, Outcome
 from reverie.agents.recording import UpdateRecorder
 from reverie.agents.replay import TABLE, MaybePrioritizedSettings, PrioritizedSettings
 from reverie.agents.tracing import Result
@@ -30,20 +29,6 @@ from reverie.types import Batch
 
 if TYPE_CHECKING:
     from reverie.agents.compiling import UpdateCompiler
-
-
-class DivergedError(Picklable, RuntimeError):
-    """A loss or a TD error is no longer finite; no priority of that batch was written to the table. `.version`"""
-
-    def __init__(self, version: int, what: str, learning_rate: float) -> None:
-        self.version = version
-        cause = (
-            "learning diverged;"
-            if version
-            else "rewards or observations may be too large, or not finite; scale or normalise them, or"
-        )
-        super().__init__(f"{what} is not finite at update {version}: {cause} lower learning_rate ({learning_rate})")
-
 
 Update = Callable[[dict[str, Tensor]], dict[str, float | Tensor]]
 """Takes a batch, steps the optimisers; returns figures by name."""

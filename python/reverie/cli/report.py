@@ -24,6 +24,7 @@ from reverie.runners import (
     Saved,
     Started,
     UpdatesCompiled,
+    WeightsNotPublished,
 )
 from reverie.runners import Progress as ProgressEvent
 from reverie.runners.reports.problems import problem_of
@@ -37,7 +38,13 @@ class _Output(Console):
         exits.stop_for_closed_output()
 
 
-STYLES = {NotSaved: "bold red", Saved: "bold red", LogNotWritten: "bold red", EnvironmentRestarted: "red"}
+STYLES = {
+    NotSaved: "bold red",
+    Saved: "bold red",
+    LogNotWritten: "bold red",
+    WeightsNotPublished: "bold red",
+    EnvironmentRestarted: "red",
+}
 """Of events that report a problem, in the console's words; all others are yellow."""
 BARS = "▁▂▃▄▅▆▇█"
 

@@ -36,6 +36,7 @@ from reverie.runners.reports.events import (
     Started,
     StoppedError,
     UpdatesCompiled,
+    WeightsNotPublished,
 )
 
 __all__ = [
@@ -68,6 +69,7 @@ __all__ = [
     "StoppedError",
     "Topology",
     "UpdatesCompiled",
+    "WeightsNotPublished",
     "plan",
     "train",
 ]

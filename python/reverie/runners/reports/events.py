@@ -146,6 +146,18 @@ class LogNotWritten:
 
 
 @dataclass(frozen=True)
+class WeightsNotPublished:
+    """There is no room for the learner's weights; repeated while that lasts. Training continues.
+
+    Actors and evaluations use the weights that were published last.
+    """
+
+    env_steps: int
+    role: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class RoleRestarted:
     """A role of a distributed run ended and was restarted."""
 
@@ -231,6 +243,7 @@ Event = (
     | Saved
     | NotSaved
     | LogNotWritten
+    | WeightsNotPublished
     | RoleRestarted
     | ShardMoved
     | RoleAwaited

@@ -29,6 +29,7 @@ from reverie.runners.reports.events import (
     ShardMoved,
     Started,
     UpdatesCompiled,
+    WeightsNotPublished,
 )
 from reverie.runners.reports.sparse_events import SparseEvents
 
@@ -165,6 +166,8 @@ def as_line(event: Event) -> dict[str, Any]:
             return {"event": "not saved", **vars(event), "path": str(event.path)}
         case LogNotWritten():
             return {"event": "log not written", **vars(event)}
+        case WeightsNotPublished():
+            return {"event": "weights not published", **vars(event)}
         case RoleRestarted():
             return {"event": "role restarted", **vars(event)}
         case ShardMoved():
