@@ -108,7 +108,7 @@ class Progress:
                 self.note(f"updates compiled {how} ({note.update:,} updates)")
             case PageOpened():
                 self.note(f"page and metrics: {event.url}")
-            case Saved(not_removed="") | Finished():
+            case Saved(not_removed="", abandoned=()) | Finished():
                 return
             case _:
                 self._console.print(problem_of(event), style=STYLES.get(type(event), "yellow"), soft_wrap=True)

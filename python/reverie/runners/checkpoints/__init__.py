@@ -29,7 +29,7 @@ from reverie.runners.checkpoints.finished_runs import is_finished, result_of
 from reverie.runners.checkpoints.replays import Replays, journal_hint, place_replays
 from reverie.runners.checkpoints.run_checkpoints import (
     load_run,
-    remove_older,
+    replace_older,
     require_agent,
     require_named_weights,
     save_run,
@@ -63,7 +63,7 @@ __all__ = [
     "load_run",
     "other_run",
     "place_replays",
-    "remove_older",
+    "replace_older",
     "require_agent",
     "require_folder",
     "require_named_weights",

@@ -124,6 +124,9 @@ class Saved:
     path: Path
     not_removed: str = ""
     """Why older ones, or tables that no checkpoint needs, were not removed; empty if they were."""
+    abandoned: tuple[str, ...] = ()
+    """Names of checkpoints that were removed since they were of the run as it went on before, from the older one that
+    this run resumed. Only the first checkpoint of such a run has any."""
 
 
 @dataclass(frozen=True)

@@ -161,7 +161,7 @@ def as_line(event: Event) -> dict[str, Any]:
                 "confirmation": None if confirmation is None else confirmation.mean_return,
             }
         case Saved():
-            return {"event": "saved", **vars(event), "path": str(event.path)}
+            return {"event": "saved", **vars(event), "path": str(event.path), "abandoned": list(event.abandoned)}
         case NotSaved():
             return {"event": "not saved", **vars(event), "path": str(event.path)}
         case LogNotWritten():

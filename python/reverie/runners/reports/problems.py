@@ -31,6 +31,9 @@ def problem_of(event: Event) -> str:
             return f"no checkpoint at {env_steps:,} steps: {reason} ({path}); training continues"
         case Saved(env_steps, _, not_removed) if not_removed:
             return f"what the checkpoint at {env_steps:,} steps replaces was not removed: {not_removed}"
+        case Saved(env_steps, _, _, abandoned) if abandoned:
+            which = ", ".join(abandoned)
+            return f"{which} removed: the run resumed an older checkpoint, and has one of its own ({env_steps:,} steps)"
         case LogNotWritten(_, name, reason):
             return f"{name} is no longer written: {reason}; the run does not depend on it"
         case WeightsNotPublished(env_steps, role, reason):
