@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 from reverie.agents.apex_dqn import agent as apex_dqn  # noqa: E402
 from reverie.agents.core import Stopwatch  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
-from reverie.agents.learning import DivergedError  # noqa: E402
+from reverie.agents.outcomes import DivergedError  # noqa: E402
 
 SPEC = describe("CartPole-v1")
 PRESET = apex_dqn.load_preset("CartPole-v1")

@@ -15,7 +15,7 @@ from reverie.agents import compiling, tracing  # noqa: E402
 from reverie.agents.core import CompilePlan  # noqa: E402
 from reverie.agents.env_settings import EnvSettings  # noqa: E402
 from reverie.agents.impala import agent as impala  # noqa: E402
-from reverie.agents.learning import DivergedError  # noqa: E402
+from reverie.agents.outcomes import DivergedError  # noqa: E402
 from reverie.agents.ppo import agent as ppo  # noqa: E402
 from reverie.agents.r2d2 import agent as r2d2  # noqa: E402
 

@@ -11,7 +11,7 @@ from reverie import agents, rate_limiters  # noqa: E402
 from reverie.agents import compiling, tracing  # noqa: E402
 from reverie.agents.apex_dqn import agent as apex_dqn  # noqa: E402
 from reverie.agents.core import CompilePlan, RunSettings  # noqa: E402
-from reverie.agents.learning import DivergedError  # noqa: E402
+from reverie.agents.outcomes import DivergedError  # noqa: E402
 from reverie.runners import UpdatesCompiled, train  # noqa: E402
 
 pytestmark = [

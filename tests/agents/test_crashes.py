@@ -134,6 +134,30 @@ def test_episodes_that_a_crash_cuts_off_bootstrap_from_their_last_observation(cr
     np.testing.assert_allclose(batch.info.priority, error, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["dqn", "apex-dqn"])
+@pytest.mark.parametrize("environment", [None, EnvSettings(frame_stack=2)])
+def test_a_crash_while_another_environment_is_reset_loses_no_complete_step(crashing, name, environment):
+    """The end of the other one's episode is complete, too; its observation comes before the step that raises."""
+    env_id, kind = crashing
+    kind.length = property(lambda env: 3 if env.number == 2 else 7)
+    actor, client = actor_of(name, env_id, environment, n_step=1, discount=0.9)
+    client.configure("replay", rate_limiter=reverie.rate_limiters.MinSize(1))
+    # The fourth step of the second environment. With frame stacks the first has no reset step and has stepped again.
+    kind.at = (kind.steps + (7 if environment is None else 8),)
+    acts = 0
+    while not actor.drain_crashes():
+        acts += 1
+        actor.act()
+    assert acts == 4
+    actor.settle()
+    batch = client.sample_batch("replay", 2_000, timeout=0)
+    newest = [batch.data[name].reshape(2_000, -1)[:, -2:].astype(int).tolist() for name in ("obs", "next_obs")]
+    ends = batch.data["discount"] == 0
+    items = {(*before, after[1], bool(end)) for before, after, end in zip(*newest, ends, strict=True)}
+    assert {one for one in items if one[0] == 3} == {(3, 0, 1, False), (3, 1, 2, False), (3, 2, 3, False)}
+    assert {one for one in items if one[0] == 2} == {(2, 0, 1, False), (2, 1, 2, False), (2, 2, 3, True)}
+
+
 def test_crashes_without_an_episodes_end_in_between_end_the_run_with_the_error(crashing):
     env_id, kind = crashing
     actor, _ = actor_of("dqn", env_id)

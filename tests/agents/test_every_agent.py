@@ -14,7 +14,7 @@ from reverie import agents  # noqa: E402
 from reverie.agents import presets  # noqa: E402
 from reverie.agents.core import RunSettings, Stopwatch, Weights  # noqa: E402
 from reverie.agents.environments import UnsupportedEnvironmentError, describe  # noqa: E402
-from reverie.agents.learning import DivergedError  # noqa: E402
+from reverie.agents.outcomes import DivergedError  # noqa: E402
 
 ENVIRONMENTS = {"discrete": "CartPole-v1", "continuous": "Pendulum-v1", "any": "CartPole-v1"}
 AGENTS = [

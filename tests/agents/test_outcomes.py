@@ -5,7 +5,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from reverie.agents.learning import DivergedError  # noqa: E402
+from reverie.agents.outcomes import DivergedError  # noqa: E402
 from reverie.errors import UnavailableError  # noqa: E402
 
 BATCH = 32
@@ -97,3 +97,25 @@ def test_a_learner_is_saved_without_the_last_priorities_if_the_table_is_gone(lat
         learner.learn()
     assert learner.version == 3
     assert np.isfinite(learner._online.numpy()).all()
+
+
+@pytest.mark.parametrize("settles_later", [False, True])
+def test_an_update_whose_priorities_cannot_be_written_counts(make_learner, settles_later):
+    """Its weights differ from those before it: actors take them, and the next update's are newer."""
+    learner = make_learner("apex-dqn")
+    learner._settles_later = settles_later
+    write, given = learner._client.update_priorities, {}
+
+    def gone(*args):
+        raise UnavailableError("the shard is gone")
+
+    for reachable in (True, False, False, True):
+        learner._client.update_priorities = write if reachable else gone
+        try:
+            learner.learn()
+        except UnavailableError:
+            assert not reachable
+        weights = learner._online.numpy().tobytes()
+        assert given.setdefault(learner.version, weights) == weights, "two weights have one version"
+    (state,) = learner._optimizers["online"].state.values()
+    assert learner.version == learner._draws.given / BATCH == float(state["step"]) == 4

@@ -15,7 +15,7 @@ from reverie import agents
 from reverie.agents.core import EnvironmentCrashedError, Stopwatch
 from reverie.agents.env_settings import EnvSettings
 from reverie.agents.environments import describe
-from reverie.agents.learning import DivergedError
+from reverie.agents.outcomes import DivergedError
 from reverie.agents.step_checks import InvalidStepError, StepChecks
 
 NUMBERS = spaces.Box(-np.inf, np.inf, (3,), np.float32)

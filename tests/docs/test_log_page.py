@@ -49,6 +49,7 @@ def lines_of_a_log() -> list[dict[str, Any]]:
         events.NotSaved(1, Path("a"), "full"),
         events.PolicyNotSaved(1, Path("a"), "full"),
         events.LogNotWritten(1, "tensorboard", "full"),
+        events.WeightsNotPublished(1, "learner", "full"),
         events.RoleRestarted(1, "actor 1", "killed", "nothing", 1),
         events.ShardMoved(1, "shard 0", "a", "b", ()),
         events.RoleAwaited(1, "actor 1", 1.0, ""),

@@ -1,5 +1,7 @@
 """Parameters over Ray: other processes, an actor that ends, and the reference that it keeps."""
 
+import errno
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,8 @@ import ray
 
 import reverie
 from reverie.parameters import Version
-from reverie.parameters.ray import NewestReference, RayChannel
+from reverie.parameters.ends import Publisher
+from reverie.parameters.ray import NewestReference, RayChannel, _RayCarrier
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("ray")]
 PATIENT = 200.0
@@ -34,6 +37,18 @@ def test_the_newest_reference_is_the_only_one_that_is_kept():
     assert newest.newest((0, 3)) == (Version(0, 3), [])
     newest.publish((1, 0), ["restarted"])
     assert newest.newest((0, 3)) == (Version(1, 0), ["restarted"])
+
+
+@pytest.mark.parametrize("error", [ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError])
+def test_a_full_object_store_is_reported_as_a_full_file_system_is(monkeypatch, error):
+    def full(arrays):
+        raise error("no room")
+
+    monkeypatch.setattr(ray, "put", full)
+    publisher = Publisher(_RayCarrier(None), 0, 0)
+    with pytest.raises(OSError, match="Ray's object store is full") as raised:
+        publisher.publish(arrays(1))
+    assert raised.value.errno == errno.ENOSPC
 
 
 def test_parameters_reach_actors_of_ray(ray_head):

@@ -232,9 +232,12 @@ class Choice(NamedTuple):
     bootstrap_value: NDArray[np.float32] | None = None
     """The value of the observations, for items that end in them."""
 
-
-def _times(values: NDArray[np.float32] | None, factor: float) -> NDArray[np.float32] | None:
-    return values if values is None or factor == 1.0 else values * np.float32(factor)
+    def scaled(self, factor: float) -> Choice:
+        """The same choice with its values times `factor`."""
+        if factor == 1.0 or self.q_taken is None or self.bootstrap_value is None:
+            return self
+        unit = np.float32(factor)
+        return self._replace(q_taken=self.q_taken * unit, bootstrap_value=self.bootstrap_value * unit)
 
 
 class ReplayActor(EnvActor):
@@ -266,7 +269,6 @@ class ReplayActor(EnvActor):
         self._acting_policy, self._weights_period = policy, config.weights_period
         self._discount = config.discount
         self._max_in_flight = 2 * config.inserts_per_act
-        self._last_value: NDArray[np.float32] | None = None
         self._hindsight: Hindsight | None = None
         if isinstance(config, HindsightSettings) and config.her:
             goal_functions(self._envs, spec.env_id)  # raises where it has none
@@ -306,32 +308,40 @@ class ReplayActor(EnvActor):
             self._acts += 1
             choice = self._choose(obs if self._lives is None else self._lives.seen)
             deviation = self._reward_deviation(choice)
+            choice = choice.scaled(deviation)
         with self._watch("env step"):
             stepped = self._step(choice.env_actions)
         if stepped is None:
-            self._writer.end_episodes(bootstrap_value=self._last_value)
+            self._end_in(obs, choice)
             if self._hindsight is not None:
                 self._hindsight.abandon()
             return 0
         _, reward, terminated, truncated = stepped
-        self._last_value = _times(choice.bootstrap_value, deviation)
         ended, last = self._ends(terminated, truncated, choice, deviation)
-        returns = self._returns_column(reward, self._discount)
-        with self._watch("append"):
-            self._writer.append(
-                obs,
-                choice.actions,
-                self._bounded(reward),
-                ended,
-                truncated,
-                q_taken=_times(choice.q_taken, deviation),
-                bootstrap_value=self._last_value,
-                extras={"weights_version": self._version, **returns},
-                **last,
-            )
-            if self._hindsight is not None:
+        self._append(obs, choice, reward, ended, truncated, **last)
+        if self._hindsight is not None:
+            with self._watch("append"):
                 self._relabel(self._hindsight, obs, choice.actions, reward, terminated, terminated | truncated)
         return self._count(reward, terminated | truncated)
+
+    def _end_in(self, obs: NDArray[Any], choice: Choice) -> None:
+        """End all episodes in `obs`, the observations before the step that raised; the writer drops that step.
+
+        The last complete step of each environment ends in them, also one after which it was to be reset.
+        """
+        none, value = np.zeros(self.num_envs, dtype=bool), choice.bootstrap_value
+        last = {"final_obs": obs, "final_value": value} if self._same_step else {}  # which no end reads
+        try:
+            self._append(obs, choice, np.zeros(self.num_envs), none, none, **last)
+        finally:
+            self._writer.end_episodes(bootstrap_value=value)
+
+    def _append(self, obs: NDArray[Any], choice: Choice, reward: NDArray[Any], *ends: Any, **last: Any) -> None:
+        """Write a step of every environment; `last` are the writer's arguments for `ends`."""
+        values = {"q_taken": choice.q_taken, "bootstrap_value": choice.bootstrap_value}
+        extras = {"weights_version": self._version, **self._returns_column(reward, self._discount)}
+        with self._watch("append"):
+            self._writer.append(obs, choice.actions, self._bounded(reward), *ends, extras=extras, **values, **last)
 
     def _relabel(
         self,

@@ -6,7 +6,7 @@ one tensor: on small networks the calls cost more than the arithmetic.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from reverie.agents.named_parameters import Named, require_same
+from reverie.agents.named_parameters import Named, ParameterError, parameters_of, require_same
 
 Net = TypeVar("Net", bound=nn.Module)
 
@@ -186,3 +186,12 @@ def _order_in_memory(parameter: Tensor) -> tuple[int, ...] | None:
 def clip_scale(norm: Tensor, max_norm: float) -> Tensor:
     """The factor that scales a gradient of this norm down to at most `max_norm`."""
     return (max_norm / (norm + 1e-6)).clamp_(max=1.0)
+
+
+def load_networks(own: Mapping[str, FlatNetwork[Any]], found: Mapping[str, Named]) -> None:
+    """Load networks by name, and each by its parameters' names. Raises `ParameterError`, which names what differs."""
+    if found.keys() != own.keys():
+        raise ParameterError(f"its networks are {', '.join(found)}, and this learner's {', '.join(own)}")
+    for name, network in own.items():
+        with parameters_of(f"network {name}"):
+            network.load_named(found[name])

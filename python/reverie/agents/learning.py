@@ -14,14 +14,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from reverie._picklable import Picklable
 from reverie.agents.core import CompileNote, CompilePlan, Stopwatch, Weights
 from reverie.agents.draws import Draws, QueueDraws
-from reverie.agents.flat import FlatNetwork
+from reverie.agents.flat import FlatNetwork, load_networks
 from reverie.agents.inputs import Statistics
-from reverie.agents.named_parameters import Named, ParameterError, parameters_of
+from reverie.agents.named_parameters import Named, parameters_of
 from reverie.agents.optimizers import Optimizer, load_optimizer, optimizer_state
-from reverie.agents.outcomes import Outcome
+from reverie.agents.outcomes import DivergedError, Outcome
 from reverie.agents.recording import UpdateRecorder
 from reverie.agents.replay import TABLE, MaybePrioritizedSettings, PrioritizedSettings
 from reverie.agents.tracing import Result
@@ -30,20 +29,6 @@ from reverie.types import Batch
 
 if TYPE_CHECKING:
     from reverie.agents.compiling import UpdateCompiler
-
-
-class DivergedError(Picklable, RuntimeError):
-    """A loss or a TD error is no longer finite; no priority of that batch was written to the table. `.version`"""
-
-    def __init__(self, version: int, what: str, learning_rate: float) -> None:
-        self.version = version
-        cause = (
-            "learning diverged;"
-            if version
-            else "rewards or observations may be too large, or not finite; scale or normalise them, or"
-        )
-        super().__init__(f"{what} is not finite at update {version}: {cause} lower learning_rate ({learning_rate})")
-
 
 Update = Callable[[dict[str, Tensor]], dict[str, float | Tensor]]
 """Takes a batch, steps the optimisers; returns figures by name."""
@@ -123,10 +108,15 @@ class NetworkLearner(ABC):
         self._end_update(outcome)
 
     def _end_update(self, outcome: Outcome) -> None:
-        """Count an update; its outcome is settled now, or while the device makes the next update."""
+        """Count an update; its outcome is settled now, or while the device makes the next update.
+
+        One that diverged does not count. Any other counts before its priorities are written: the weights have changed
+        even if the table cannot be reached, and no two weights may have one version.
+        """
         if not self._settles_later:
-            self._settle(outcome)
+            found = self._found(outcome)
             self.version += 1
+            self._keep(outcome, *found)
             return
         before, self._open = self._open, outcome
         self.version += 1
@@ -139,10 +129,18 @@ class NetworkLearner(ABC):
 
     def _settle(self, outcome: Outcome) -> None:
         """Wait for an update, write its priorities, and keep its figures."""
+        self._keep(outcome, *self._found(outcome))
+
+    def _found(self, outcome: Outcome) -> tuple[NDArray[np.float64] | None, dict[str, float]]:
+        """Wait for an update; its priorities and figures. Raises `DivergedError` if one is not finite."""
         with self._watch("learn"):
             priorities, figures = outcome.wait()
         errors = {} if priorities is None else {"td error": float(priorities.sum())}
         self._check({**figures, **errors}, outcome.version)
+        return priorities, figures
+
+    def _keep(self, outcome: Outcome, priorities: NDArray[np.float64] | None, figures: dict[str, float]) -> None:
+        """Write an update's priorities to the table, and keep its figures."""
         if priorities is not None:
             with self._watch("update"):
                 result = self._client.update_priorities(TABLE, outcome.keys, priorities)
@@ -367,15 +365,6 @@ class NetworkLearner(ABC):
             self._statistics.copy_from(self._networks[self.ACTING[0][0]].module)
         else:
             load_networks(self._networks, networks)
-
-
-def load_networks(own: Mapping[str, FlatNetwork[Any]], found: Mapping[str, Named]) -> None:
-    """Load networks by name, and each by its parameters' names. Raises `ParameterError`, which names what differs."""
-    if found.keys() != own.keys():
-        raise ParameterError(f"its networks are {', '.join(found)}, and this learner's {', '.join(own)}")
-    for name, network in own.items():
-        with parameters_of(f"network {name}"):
-            network.load_named(found[name])
 
 
 def priorities_of(errors: Tensor, *, eps: float, clip: float) -> Tensor:

@@ -9,7 +9,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from reverie._picklable import Picklable
 from reverie.types import Batch
+
+
+class DivergedError(Picklable, RuntimeError):
+    """A loss or a TD error is no longer finite; no priority of that batch was written to the table. `.version`"""
+
+    def __init__(self, version: int, what: str, learning_rate: float) -> None:
+        self.version = version
+        cause = (
+            "learning diverged;"
+            if version
+            else "rewards or observations may be too large, or not finite; scale or normalise them, or"
+        )
+        super().__init__(f"{what} is not finite at update {version}: {cause} lower learning_rate ({learning_rate})")
 
 
 class Outcome:

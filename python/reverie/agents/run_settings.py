@@ -26,7 +26,7 @@ class RunSettings(Settings):
     max_env_steps: int
     """Training ends here, whether the target was reached or not."""
     evaluate_every: int
-    """Environment steps between two greedy evaluations."""
+    """Environment steps between two greedy evaluations. Those that are missed during a longer one are left out."""
     threads: int = 1
     """Torch threads of the learner; actors use one."""
     screening_episodes: int = 10

@@ -26,7 +26,7 @@ def errors_reported(interrupted: str) -> Iterator[None]:
     from reverie.agents.compiling import CompileError
     from reverie.agents.core import EnvironmentCrashedError
     from reverie.agents.env_errors import UnknownEnvironmentError, UnsupportedEnvironmentError
-    from reverie.agents.learning import DivergedError
+    from reverie.agents.outcomes import DivergedError
     from reverie.agents.recording import RecordingError
     from reverie.errors import DamagedError
     from reverie.runners import CheckpointError, DeviceError, NoRoomError, StalledError

@@ -24,6 +24,7 @@ from reverie.runners import (
     Saved,
     Started,
     UpdatesCompiled,
+    WeightsNotPublished,
 )
 from reverie.runners import Progress as ProgressEvent
 from reverie.runners.reports.problems import problem_of
@@ -37,7 +38,13 @@ class _Output(Console):
         exits.stop_for_closed_output()
 
 
-STYLES = {NotSaved: "bold red", Saved: "bold red", LogNotWritten: "bold red", EnvironmentRestarted: "red"}
+STYLES = {
+    NotSaved: "bold red",
+    Saved: "bold red",
+    LogNotWritten: "bold red",
+    WeightsNotPublished: "bold red",
+    EnvironmentRestarted: "red",
+}
 """Of events that report a problem, in the console's words; all others are yellow."""
 BARS = "▁▂▃▄▅▆▇█"
 
@@ -101,7 +108,7 @@ class Progress:
                 self.note(f"updates compiled {how} ({note.update:,} updates)")
             case PageOpened():
                 self.note(f"page and metrics: {event.url}")
-            case Saved(not_removed="") | Finished():
+            case Saved(not_removed="", abandoned=()) | Finished():
                 return
             case _:
                 self._console.print(problem_of(event), style=STYLES.get(type(event), "yellow"), soft_wrap=True)

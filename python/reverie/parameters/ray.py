@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from typing import Any, final
 
 try:
     import ray
-    from ray.exceptions import GetTimeoutError, RayError
+    from ray.exceptions import GetTimeoutError, ObjectStoreFullError, OutOfDiskError, RayError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 except ImportError as error:  # pragma: no cover - without the extra
     raise ImportError('ray is not installed: pip install "reverie[ray]"') from error
@@ -101,7 +102,11 @@ class _RayCarrier(Carrier):
                 before = None
             self._sent = None
             require_newer(sent, before, self.where)
-        self._sent = version, self._actor.publish.remote(tuple(version), [ray.put(arrays)])
+        try:
+            stored = ray.put(arrays)
+        except (ObjectStoreFullError, OutOfDiskError) as error:
+            raise OSError(errno.ENOSPC, f"{self.where} is full: {_line(error)}") from error
+        self._sent = version, self._actor.publish.remote(tuple(version), [stored])
 
     def fetch(self, above: Version | None, timeout: float | None) -> Parameters | Version | None:
         """The response to an earlier request, of which one is in flight at most."""

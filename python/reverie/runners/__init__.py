@@ -38,6 +38,7 @@ from reverie.runners.reports.events import (
     Started,
     StoppedError,
     UpdatesCompiled,
+    WeightsNotPublished,
 )
 
 __all__ = [
@@ -72,6 +73,7 @@ __all__ = [
     "StoppedError",
     "Topology",
     "UpdatesCompiled",
+    "WeightsNotPublished",
     "plan",
     "train",
 ]

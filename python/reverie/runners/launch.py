@@ -95,7 +95,8 @@ def train(
     main thread, and leave a program's own handlers alone. With an earlier run in the folder:
 
     - `resume=True` continues its newest checkpoint. If there is none, a new run begins; `resume="must"` raises.
-    - `resume` as a path continues that checkpoint, or the newest one of that run's folder.
+    - `resume` as a path continues that checkpoint, or the newest one of that run's folder. With an older one of this
+      folder, those of more steps are removed as soon as the run has written its first.
     - A resumed run that has finished, and has nothing left to train with these settings, returns its result again:
       nothing starts, and no event is reported except `LogNotWritten` for a damaged log. More steps, a target that it
       does not reach, or `stop_when_confirmed=False` before the last step let it train on. Settings with which its

@@ -32,7 +32,6 @@ from reverie.runners.reports.events import (
     Progress,
     Result,
     RoleAwaited,
-    Saved,
     StalledError,
     Started,
     StoppedError,
@@ -265,11 +264,11 @@ class _Loop:
                 path = checkpoints.save_run(
                     self.checkpoint_folder, self.agent, self.topology, self.state_dict(), [tables]
                 )
-                not_removed = checkpoints.remove_older(self.checkpoint_folder, [tables])
+                saved = checkpoints.replace_older(path, [tables], self.replays)
         except OSError as error:
             self.emit(NotSaved(env_steps, self.checkpoint_folder, error.strerror or str(error)))
             return None
-        self.emit(Saved(env_steps, path, not_removed))
+        self.emit(saved)
         return path
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """An earlier run in the folder: continued, replaced, or the new run is refused."""
 
 import dataclasses
+import itertools
 import json
 import pickle
 import shutil
@@ -10,9 +11,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import reverie  # noqa: E402
 from reverie import agents  # noqa: E402
 from reverie.agents.core import RunSettings  # noqa: E402
-from reverie.runners import CheckpointError, Started, StoppedError, checkpoints, train  # noqa: E402
+from reverie.runners import CheckpointError, Saved, Started, StoppedError, checkpoints, train  # noqa: E402
 from reverie.runners.checkpoints import checkpoint_files, earlier_runs  # noqa: E402
 from reverie.runners.checkpoints.earlier_runs import RunExistsError  # noqa: E402
 
@@ -24,6 +26,8 @@ SHORT = RunSettings(
     screening_episodes=1,
     confirmation_episodes=1,
 )
+EVERY = 30
+EPISODES = {"screening_episodes": 1, "confirmation_episodes": 1}
 
 
 def run(folder, steps=300, **options):
@@ -72,6 +76,73 @@ def test_a_checkpoint_of_elsewhere_is_not_continued_among_those_of_another_run(t
     assert run(tmp_path / "c", 600, resume=tmp_path / "a") >= 300
     (tmp_path / "link").symlink_to(tmp_path / "a")
     assert run(tmp_path / "link", 600, resume=checkpoints.find(tmp_path / "a")) >= 300
+
+
+@pytest.fixture
+def branched(tmp_path):
+    """The folder of a run with two checkpoints, the older of which another run resumes for a moment; its events."""
+    folder, events = tmp_path / "run", []
+    small = {"seed": 1, "checkpoint_every": EVERY, "learning_starts": 30, "evaluate_every": 10**6, **EPISODES}
+    train("dqn", "CartPole-v1", max_env_steps=90, folder=folder, **small)
+    older, newer = checkpoint_files.all_in(folder / "checkpoints")
+
+    def resume(which=older, **changes):
+        events.clear()
+        done = lambda: any(isinstance(one, Saved) for one in events)  # noqa: E731
+        options = {"max_env_steps": 10**6, "on_event": events.append, "should_stop": done, **changes}
+        with pytest.raises(StoppedError) as stopped:
+            train("dqn", "CartPole-v1", seed=1, folder=folder, resume=which, **options)
+        return stopped.value.checkpoint
+
+    return folder, older, newer, events, resume
+
+
+def test_a_run_that_resumes_an_older_checkpoint_is_the_one_that_is_resumed_next(branched, caplog):
+    folder, _, newer, events, resume = branched
+    own = resume(checkpoint_every=7, learning_rate=3e-5)
+    assert checkpoints.env_steps_of(own) < checkpoints.env_steps_of(newer), "by steps the other one is newer"
+    assert not newer.exists()
+    first = next(one for one in events if isinstance(one, Saved))
+    assert (first.path.exists(), first.abandoned) == (True, (newer.name,))
+    (text,) = [one.getMessage() for one in caplog.records if newer.name in one.getMessage()]
+    own_one = f"the run resumed an older checkpoint, and has one of its own ({first.env_steps} steps)"
+    assert text == f"{newer.name} removed: {own_one}"
+    assert reverie.load_policy(folder).run.env_steps == checkpoints.env_steps_of(own)
+    resume(True, checkpoint_every=7)
+    (started,) = [one for one in events if isinstance(one, Started)]
+    assert (started.env_steps, started.topology.config.learning_rate) == (checkpoints.env_steps_of(own), 3e-5)
+    assert all(one.abandoned == () for one in events if isinstance(one, Saved))
+
+
+def test_checkpoints_of_more_steps_stay_until_the_run_has_one_of_its_own(branched):
+    folder, older, newer, _, resume = branched
+    stop = iter([False] * 3).__next__
+    with pytest.raises(StopIteration):
+        resume(should_stop=stop)
+    assert checkpoint_files.all_in(folder / "checkpoints") == [older, newer]
+    assert checkpoints.load(newer)["env_steps"] == checkpoints.env_steps_of(newer)
+
+
+def test_checkpoints_of_more_steps_are_removed_also_by_one_of_yet_more(branched):
+    folder, older, newer, events, resume = branched
+    own = resume(checkpoint_every=300)
+    (first, *_) = [one for one in events if isinstance(one, Saved)]
+    assert (first.path, first.abandoned) == (own, (newer.name,))
+    assert checkpoint_files.all_in(folder / "checkpoints") == [older, own], "to which the run may go back"
+
+
+def test_a_checkpoint_of_the_same_step_replaces_the_other_runs_and_is_kept_by_the_next(tmp_path):
+    def save(steps):
+        path = checkpoints.save(tmp_path, steps, {"replay": ["replay-1/1"], "number": next(numbers)}, "")
+        return checkpoints.replace_older(path, [tmp_path / "replay-1/1"], replays).abandoned
+
+    numbers, names = itertools.count(), [f"{steps:012d}" for steps in (5, 60, 90)]
+    replays = checkpoints.Replays((), abandoned=set(names[1:]))
+    for steps in (5, 60, 90):
+        checkpoints.save(tmp_path, steps, {"replay": ["replay-1/1"], "number": -1}, "")
+    assert save(60) == (names[2],)
+    assert save(90) == save(120) == ()
+    assert [checkpoints.load(one)["number"] for one in checkpoint_files.all_in(tmp_path)] == [1, 2]
 
 
 @pytest.mark.long

@@ -1,3 +1,5 @@
+import errno
+import os
 import resource
 import threading
 
@@ -64,6 +66,24 @@ def test_weights_that_do_not_fit_raise_an_error_with_the_file_and_keep_the_previ
     assert (one.version, one.flat.tolist()) == (1, [1.0] * 1000)
     publisher.publish(weights(3, 1000))
     assert source.latest(1).version == 3
+
+
+def no_room(*args):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_weights_that_a_full_file_system_refuses_are_published_once_it_has_room(tmp_path, monkeypatch):
+    way = WeightsChannel(FileChannel(tmp_path / "weights"))
+    publisher, source = way.publisher(2), way.source()
+    assert publisher.publish(weights(1)) == ""
+    with monkeypatch.context() as patched:
+        patched.setattr("reverie.parameters.file._write", no_room)
+        for version in (2, 2, 3):
+            assert publisher.publish(weights(version)) == f"No space left on device ({tmp_path / 'weights.2'})"
+    assert source.latest(-1).version == 1
+    assert publisher.publish(weights(3)) == ""
+    assert source.latest(1).version == 3
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["weights", "weights.lock"]
 
 
 @pytest.mark.long

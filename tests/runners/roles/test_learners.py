@@ -120,6 +120,33 @@ def test_weights_are_published_although_the_queue_cannot_be_reached(student, err
     assert published == [(0, 1)]
 
 
+def test_weights_without_room_are_reported_now_and_then_and_published_once_there_is_room(student):
+    one, published, clock = student(every=True)
+    one.learner.metrics = dict
+    note, full = one._publisher.publish, True
+    one._publisher.publish = lambda weights: "No space left on device" if full else note(weights)
+    for _ in range(3):
+        one.learn()
+    text = "No space left on device"
+    reports = [one.report({}, waits) for waits in ("", "the table")]
+    assert [report.unpublished for report in reports] == [text, ""]
+    assert [report.waits for report in reports] == [
+        f"its weights are not published: {text}",
+        f"the table; its weights are not published: {text}",
+    ]
+    clock[0] += learners.PROBLEM_SECONDS
+    assert one.report({}, "").unpublished == text
+    assert (one.learner.version, published) == (3, []), "it learns on"
+    full = False
+    one.publish_before_wait()
+    assert published == [(0, 3)], "without another update"
+    clock[0] += learners.PROBLEM_SECONDS
+    report = one.report({}, "")
+    assert (report.unpublished, report.waits) == ("", "")
+    one.publish_before_wait()
+    assert published == [(0, 3)]
+
+
 def test_other_agents_publish_by_time_and_while_they_wait(student):
     one, published, clock = student(every=False)
     for _ in range(5):

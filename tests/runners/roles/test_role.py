@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import socket
 import threading
 import urllib.request
@@ -109,6 +110,8 @@ class Line:
         ("learner", UnknownKeyError("the shard began without its items"), True),
         ("learner", SignatureError("a batch of another layout"), False),
         ("learner", ResourceExhaustedError("the server's memory is used up by others"), True),
+        ("learner", OSError(errno.ENOSPC, "No space left on device"), True),
+        ("actor", OSError(errno.EACCES, "Permission denied"), False),
         ("actor", InternalError("a defect"), False),
         ("shard", DamagedError("a checkpoint that is not what was written"), False),
     ],

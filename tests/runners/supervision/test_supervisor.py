@@ -6,13 +6,15 @@ import pytest
 
 pytest.importorskip("torch")
 
-from theatre import of_kind
+from theatre import Theatre, of_kind
 
 from reverie import load_policy
 from reverie.agents.gorila import agent as gorila
 from reverie.agents.ppo import agent as ppo
 from reverie.runners import Evaluated, Progress, RoleAwaited, Saved, StoppedError, checkpoints
 from reverie.runners.links.messages import Acted, Learnt, RoleName
+from reverie.runners.reports.events import WeightsNotPublished
+from reverie.runners.reports.problems import problem_of
 from reverie.runners.supervision.latest_reports import LatestReports
 from reverie.runners.supervision.lost_unrolls import LostUnrolls, Wait
 
@@ -68,6 +70,28 @@ def test_with_a_responsive_evaluator_checkpoints_are_written_when_due_without_a_
     assert [event.env_steps // 10 for event in of_kind(events, Saved)] == [6, 12, 18, 20]
     assert of_kind(events, RoleAwaited) == []
     assert result.evaluation.mean_return == 2.0
+
+
+def test_weights_that_are_not_published_are_an_event_and_training_continues(perform, monkeypatch):
+    listen = Theatre.listen
+
+    def full(stage, timeout):
+        reports = listen(stage, timeout)
+        problem = "No space left on device" if stage.now == 9 else ""
+        return [
+            (name, dataclasses.replace(one, unpublished=problem) if isinstance(one, Learnt) else one)
+            for name, one in reports
+        ]
+
+    monkeypatch.setattr(Theatre, "listen", full)
+    _, events, result = perform(lambda version: (1.0, 2.0))
+    (event,) = of_kind(events, WeightsNotPublished)
+    assert (event.role, event.reason) == ("learner", "No space left on device")
+    assert problem_of(event) == (
+        "learner cannot publish its weights: No space left on device; make room, in a container with a larger"
+        f" /dev/shm (docker run --shm-size) ({event.env_steps} steps)"
+    )
+    assert result.env_steps >= 200
 
 
 def test_only_the_weights_that_the_learner_holds_are_are_confirmed(perform):

@@ -37,7 +37,7 @@ from reverie.runners.checkpoints.finished_runs import (
 from reverie.runners.checkpoints.replays import Replays, journal_hint, place_replays
 from reverie.runners.checkpoints.run_checkpoints import (
     load_run,
-    remove_older,
+    replace_older,
     require_agent,
     require_named_weights,
     save_run,
@@ -77,7 +77,7 @@ __all__ = [
     "locked",
     "other_run",
     "place_replays",
-    "remove_older",
+    "replace_older",
     "require_agent",
     "require_folder",
     "require_named_weights",

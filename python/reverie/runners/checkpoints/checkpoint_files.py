@@ -99,14 +99,15 @@ def save(folder: Path, env_steps: int, state: dict[str, Any], preset: str) -> Pa
 def _restore(folder: Path) -> None:
     """Give a checkpoint its name again that was set aside for another one, which was not written."""
     for aside in _set_aside(folder):
-        aside.rename(folder / _name_of(aside))
+        aside.rename(folder / name_of(aside))
 
 
-def remove_outdated(folder: Path) -> None:
-    """Remove all checkpoints but the newest `KEPT`, and what crashes have left. Raises OSError."""
+def remove_outdated(folder: Path, abandoned: Sequence[Path] = ()) -> None:
+    """Remove all checkpoints but the newest `KEPT`, the `abandoned` ones, and what crashes left. Raises OSError."""
     found = all_in(folder)
     left_by_crashes = [one for word in (DRAFT, ASIDE, REMOVED) for one in folder.glob(f"{word}*") if one not in found]
-    remove([*left_by_crashes, *found[:-KEPT]])
+    current = [one for one in found if one not in abandoned]
+    remove([*left_by_crashes, *abandoned, *current[:-KEPT]])
 
 
 def remove(folders: Sequence[Path]) -> None:
@@ -117,7 +118,7 @@ def remove(folders: Sequence[Path]) -> None:
     renamed: dict[Path, None] = {}
     errors = []
     for one in folders:
-        removed = one.with_name(f"{REMOVED}{_name_of(one)}")
+        removed = one.with_name(f"{REMOVED}{name_of(one)}")
         try:
             if one != removed:
                 _delete(removed)
@@ -175,7 +176,7 @@ def fallback_hint(path: Path) -> str:
 
     Reads the older checkpoints with all their tables, newest first, until one is complete.
     """
-    for older in reversed([one for one in all_in(path.parent) if _name_of(one) < _name_of(path)]):
+    for older in reversed([one for one in all_in(path.parent) if name_of(one) < name_of(path)]):
         if _is_intact(older):
             return f"the earlier checkpoint {older.name} is intact: remove {path} to continue from it"
     return "no earlier checkpoint is intact: start again in another folder"
@@ -249,16 +250,23 @@ def all_in(folder: Path) -> list[Path]:
 
 def _set_aside(folder: Path) -> list[Path]:
     """The checkpoints that were set aside for others of the same step, which were not written."""
-    aside = [one for one in folder.glob(f"{ASIDE}[0-9]*") if _is_name(_name_of(one))]
-    return [one for one in aside if not (folder / _name_of(one)).exists() and one.is_dir()]
+    aside = [one for one in folder.glob(f"{ASIDE}[0-9]*") if _is_name(name_of(one))]
+    return [one for one in aside if not (folder / name_of(one)).exists() and one.is_dir()]
+
+
+def later_than(path: Path, folder: Path) -> list[Path]:
+    """The checkpoints in `folder` with more steps than the one at `path`; none if that one is not in this folder."""
+    if path.resolve().parent != folder.resolve():
+        return []
+    return [one for one in all_in(folder) if env_steps_of(one) > env_steps_of(path)]
 
 
 def env_steps_of(path: Path) -> int:
     """The environment steps by which a checkpoint is named."""
-    return int(_name_of(path))
+    return int(name_of(path))
 
 
-def _name_of(path: Path) -> str:
+def name_of(path: Path) -> str:
     """The name that a checkpoint has, or had before it was renamed."""
     return path.name.removeprefix(DRAFT).removeprefix(ASIDE).removeprefix(REMOVED)
 

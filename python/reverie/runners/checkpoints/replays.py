@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,9 @@ from reverie.runners.checkpoints.checkpoint_files import (
     CheckpointError,
     all_in,
     fallback_hint,
+    later_than,
     load,
+    name_of,
     remove,
     replays_in,
     tables_of,
@@ -48,6 +50,9 @@ class Replays:
     folder: Path | None = None
     """The folder `replay-N`; None for a run that keeps nothing."""
     journaled: bool = False
+    abandoned: set[str] = field(default_factory=set)
+    """Names of checkpoints in the run's folder with more steps than the one that it resumed: of the run as it went on
+    from there before. They are removed once this run has written a checkpoint of its own."""
 
     @property
     def continued(self) -> bool:
@@ -104,7 +109,8 @@ def place_replays(
         _storage(part, topology, fallback=path, lost=one.get("lost", {}))
         for part, path, one in zip(parts, tables, draws, strict=True)
     ]
-    return Replays(tuple(storages), ours, journaled)
+    abandoned = set() if resume is None else {name_of(one) for one in later_than(resume, folder)}
+    return Replays(tuple(storages), ours, journaled, abandoned)
 
 
 def _continued(

@@ -11,8 +11,18 @@ from torch import nn
 from reverie.agents import named_parameters, presets
 from reverie.agents.agent import Agent
 from reverie.agents.core import Preset, Weights
-from reverie.runners.checkpoints.checkpoint_files import REPLAY, CheckpointError, agent_of, load, remove_outdated, save
-from reverie.runners.checkpoints.replays import named_from, remove_replays
+from reverie.runners.checkpoints.checkpoint_files import (
+    REPLAY,
+    CheckpointError,
+    agent_of,
+    all_in,
+    env_steps_of,
+    load,
+    name_of,
+    remove_outdated,
+    save,
+)
+from reverie.runners.checkpoints.replays import Replays, named_from, remove_replays
 from reverie.runners.checkpoints.setting_changes import (
     MUST_STAY,
     ChangedSettingsError,
@@ -22,6 +32,7 @@ from reverie.runners.checkpoints.setting_changes import (
 )
 from reverie.runners.links.messages import State
 from reverie.runners.planning.topology import Topology
+from reverie.runners.reports.events import Saved
 from reverie.runners.reports.run_progress import RESULT
 
 
@@ -36,18 +47,24 @@ def save_run(folder: Path, agent: Agent, topology: Topology, state: dict[str, An
     return save(folder, state["env_steps"], {**state, "weights": weights, REPLAY: paths}, preset)
 
 
-def remove_older(folder: Path, tables: list[Path]) -> str:
-    """Remove the checkpoints that are not kept and tables that none needs; `tables` are those of the newest.
+def replace_older(path: Path, tables: list[Path], replays: Replays) -> Saved:
+    """Remove the checkpoints that the new one at `path` replaces, and tables that none needs; returns its event.
 
-    Returns why some were not removed, with their path; empty if all were.
+    `tables` are those of the new one. Checkpoints of the run as it went on before from the one that it resumed are
+    removed first: "newest" means of most steps, and so would be one of them.
     """
-    current = tables[0].parent
+    folder, current = path.parent, tables[0].parent
+    replays.abandoned.discard(name_of(path))  # it has replaced the other one of its step
+    abandoned = [one for one in all_in(folder) if name_of(one) in replays.abandoned]
+    problem = ""
     try:
-        remove_outdated(folder)
+        remove_outdated(folder, abandoned)
         remove_replays(folder, current if len(tables) == 1 else current.parent)
     except OSError as error:
-        return str(error)
-    return ""
+        problem = str(error)
+    gone = tuple(name_of(one) for one in abandoned if not one.exists())
+    replays.abandoned.difference_update(gone)
+    return Saved(env_steps_of(path), path, problem, gone)
 
 
 def _named(agent: Agent, topology: Topology, weights: Weights) -> dict[str, Any]:

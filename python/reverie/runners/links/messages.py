@@ -207,6 +207,8 @@ class Learnt:
     """The shards as the learner sees them; None if they are not shown, or were reported less than a second ago."""
     awaits_batch: bool = False
     """Whether it makes no update until the table can give a batch."""
+    unpublished: str = ""
+    """Why its newest weights are not published, now and then while that lasts; else empty."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ updates may have gone back to that of its checkpoint.
 
 from __future__ import annotations
 
+import errno
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -17,6 +18,8 @@ FLAT = "flat"
 """The name of the one array: the parameters of the acting network, float32 `[P]`."""
 PUBLISH_SECONDS = 10.0
 """The longest that a learner waits for its channel. It goes on then: its next weights are newer anyway."""
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
+"""Errors of a file system that is full. They end when others leave room."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class WeightsChannel:
 
     def publisher(self, generation: int) -> WeightsPublisher:
         """The learner's end; `generation` is how often it was restarted."""
-        return WeightsPublisher(self.channel.publisher(generation))
+        return WeightsPublisher(self.channel, generation)
 
     def source(self) -> Subscription:
         """The actor's end."""
@@ -37,13 +40,29 @@ class WeightsChannel:
 class WeightsPublisher:
     """The learner's end. Not thread-safe."""
 
-    def __init__(self, publisher: Publisher) -> None:
-        self._publisher = publisher
+    def __init__(self, channel: Channel, generation: int) -> None:
+        self._channel, self._generation = channel, generation
+        self._publisher = self._new_publisher()
 
-    def publish(self, weights: Weights) -> None:
-        """Make these the newest, unless a learner that replaced this one has published. The array is not kept."""
+    def _new_publisher(self) -> Publisher:
+        return self._channel.publisher(self._generation)
+
+    def publish(self, weights: Weights) -> str:
+        """Make these the newest, unless a learner that replaced this one has published. The array is not kept.
+
+        Returns an empty string; or, if the channel has no room for them, the reason. The channel keeps the weights that
+        it had then, and these may be published again.
+        """
         with suppress(DeadlineExceededError, SupersededError):
-            self._publisher.publish({FLAT: weights.flat}, weights.version, timeout=PUBLISH_SECONDS)
+            try:
+                self._publisher.publish({FLAT: weights.flat}, weights.version, timeout=PUBLISH_SECONDS)
+            except OSError as error:
+                if error.errno not in NO_ROOM:
+                    raise
+                self._publisher = self._new_publisher()  # one publisher takes each version once only
+                where = f" ({error.filename})" if error.filename else ""
+                return f"{error.strerror or error}{where}"
+        return ""
 
 
 class Subscription:

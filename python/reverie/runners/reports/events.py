@@ -151,6 +151,9 @@ class Saved:
     path: Path
     not_removed: str = ""
     """Why older ones, or tables that no checkpoint needs, were not removed; empty if they were."""
+    abandoned: tuple[str, ...] = ()
+    """Names of checkpoints that were removed since they were of the run as it went on before, from the older one that
+    this run resumed. Only the first checkpoint of such a run has any."""
 
 
 @dataclass(frozen=True)
@@ -178,6 +181,18 @@ class LogNotWritten:
     env_steps: int
     name: str
     """Its path, or the name of a service."""
+    reason: str
+
+
+@dataclass(frozen=True)
+class WeightsNotPublished:
+    """There is no room for the learner's weights; repeated while that lasts. Training continues.
+
+    Actors and evaluations use the weights that were published last.
+    """
+
+    env_steps: int
+    role: str
     reason: str
 
 
@@ -268,6 +283,7 @@ Event = (
     | NotSaved
     | PolicyNotSaved
     | LogNotWritten
+    | WeightsNotPublished
     | RoleRestarted
     | ShardMoved
     | RoleAwaited

@@ -30,6 +30,7 @@ from reverie.runners.reports.events import (
     ShardMoved,
     Started,
     UpdatesCompiled,
+    WeightsNotPublished,
 )
 from reverie.runners.reports.sparse_events import SparseEvents
 
@@ -162,13 +163,15 @@ def as_line(event: Event) -> dict[str, Any]:
                 "best": event.best is not None,
             }
         case Saved():
-            return {"event": "saved", **vars(event), "path": str(event.path)}
+            return {"event": "saved", **vars(event), "path": str(event.path), "abandoned": list(event.abandoned)}
         case NotSaved():
             return {"event": "not saved", **vars(event), "path": str(event.path)}
         case PolicyNotSaved():
             return {"event": "policy not saved", **vars(event), "path": str(event.path)}
         case LogNotWritten():
             return {"event": "log not written", **vars(event)}
+        case WeightsNotPublished():
+            return {"event": "weights not published", **vars(event)}
         case RoleRestarted():
             return {"event": "role restarted", **vars(event)}
         case ShardMoved():

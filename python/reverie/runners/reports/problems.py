@@ -19,6 +19,7 @@ from reverie.runners.reports.events import (
     ShardMoved,
     Started,
     UpdatesCompiled,
+    WeightsNotPublished,
 )
 
 OnEvent = Callable[[Event], None] | Sequence[Callable[[Event], None]] | None
@@ -39,8 +40,14 @@ def problem_of(event: Event) -> str:
             return f"{path} lacks the best policy, of {env_steps:,} steps: {reason}; training continues"
         case Saved(env_steps, _, not_removed) if not_removed:
             return f"what the checkpoint at {env_steps:,} steps replaces was not removed: {not_removed}"
+        case Saved(env_steps, _, _, abandoned) if abandoned:
+            which = ", ".join(abandoned)
+            return f"{which} removed: the run resumed an older checkpoint, and has one of its own ({env_steps:,} steps)"
         case LogNotWritten(_, name, reason):
             return f"{name} is no longer written: {reason}; the run does not depend on it"
+        case WeightsNotPublished(env_steps, role, reason):
+            room = "make room, in a container with a larger /dev/shm (docker run --shm-size)"
+            return f"{role} cannot publish its weights: {reason}; {room} ({env_steps:,} steps)"
         case RoleRestarted(env_steps, role, reason, resumed_from):
             return f"{role} ended ({reason}) and was restarted from {resumed_from} ({env_steps:,} steps)"
         case ShardMoved(env_steps, role, before, now, followed_by):

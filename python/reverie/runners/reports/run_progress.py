@@ -62,19 +62,19 @@ class RunProgress:
 
     @property
     def evaluation_due(self) -> bool:
-        """True once for every `evaluate_every` environment steps."""
+        """True once after every `evaluate_every` environment steps; evaluations that were missed are left out."""
         if self.env_steps < self.next_evaluation:
             return False
-        self.next_evaluation += self.topology.run.evaluate_every
+        self.next_evaluation = self._after(self.next_evaluation, self.topology.run.evaluate_every)
         self._evaluating = True
         return True
 
     @property
     def checkpoint_due(self) -> bool:
-        """True once for every `checkpoint_every` environment steps."""
+        """True once after every `checkpoint_every` environment steps; checkpoints that were missed are left out."""
         if self.env_steps < self.next_checkpoint:
             return False
-        self.next_checkpoint += self.topology.run.checkpoint_every
+        self.next_checkpoint = self._after(self.next_checkpoint, self.topology.run.checkpoint_every)
         return True
 
     def evaluated(self, env_steps: int, screening: Evaluation, confirmation: Evaluation | None) -> Evaluated:
@@ -163,7 +163,10 @@ class RunProgress:
         """The next step at which something is due `every` so many steps; it was to be due at `due` with `before`."""
         if every == before or due <= self.env_steps:
             return due
-        last = due - before
+        return self._after(due - before, every)
+
+    def _after(self, last: int, every: int) -> int:
+        """The first step above `env_steps` of those that follow `last` by `every`."""
         return last + ((self.env_steps - last) // every + 1) * every
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

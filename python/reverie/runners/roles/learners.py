@@ -46,6 +46,8 @@ BATCH_SECONDS = 0.001
 """Between two looks for a batch that is being made, for a GPU."""
 COMPILER_SECONDS = 0.1
 """Seconds between two checks of a compiler that an update waits for."""
+PROBLEM_SECONDS = 60.0
+"""Seconds between two reports that there is no room for the weights."""
 SHARDS_SECONDS = 1.0
 """Seconds between two reports of the shards."""
 
@@ -78,6 +80,9 @@ class PublishingLearner:
         """That of the parameter shards that it is connected to."""
         self._publisher = setup.weights.publisher(setup.generation + setup.epoch) if setup.name.index == 0 else None
         self._published, self._next = -1, 0.0
+        self.problem = ""
+        """Why the newest weights are not published, if there is no room for them."""
+        self._next_problem = 0.0
 
     def _server(self, connection: Any) -> Any:
         return shared_parameters(self._agent).connect(connection, self._needs.num_parameter_shards)
@@ -112,15 +117,19 @@ class PublishingLearner:
             self.publish()
 
     def publish(self) -> Weights:
-        """The newest weights, which are published first if they are new and this learner publishes."""
+        """The newest weights, which are published first if they are new and this learner publishes.
+
+        If there is no room for them, they are published later: training continues, and reports that.
+        """
         began = time.monotonic()
         weights: Weights = self.learner.latest(newer_than=-1)
         if self._publisher is not None and weights.version != self._published:
             with self._watch("publish"):
                 if self._needs.on_policy:
                     self._discard_older_unrolls()
-                self._publisher.publish(weights)
-        self._published = weights.version
+                self.problem = self._publisher.publish(weights)
+        if not self.problem:
+            self._published = weights.version
         ended = time.monotonic()
         self._next = ended + max(PUBLISH_SECONDS, min((ended - began) / PUBLISH_SHARE, LONGEST_PAUSE))
         return weights
@@ -138,7 +147,18 @@ class PublishingLearner:
     def report(self, seconds: dict[str, float], waits: str) -> Learnt:
         """Its version and metrics."""
         notes = () if self.compiling is None else tuple(self.compiling.drain_compile_notes())
-        return Learnt(self.learner.version, self.learner.metrics(), seconds, waits, notes)
+        if self.problem:
+            waits = "; ".join(filter(None, [waits, f"its weights are not published: {self.problem}"]))
+        return Learnt(
+            self.learner.version, self.learner.metrics(), seconds, waits, notes, unpublished=self._due_problem()
+        )
+
+    def _due_problem(self) -> str:
+        """The problem, if it is time to report it."""
+        if not self.problem or time.monotonic() < self._next_problem:
+            return ""
+        self._next_problem = time.monotonic() + PROBLEM_SECONDS
+        return self.problem
 
     def close(self) -> None:
         """Draw nothing ahead any more, and end the compilers that still run."""
@@ -261,7 +281,8 @@ class Learner(LearningRole):
     def report(self) -> Learnt:
         """Its version and metrics, and about once a second the shards, if the run's page shows them."""
         report = self.inner.report(self.drain_seconds(), self._waits)
-        report = replace(report, awaits_batch=self._awaits_batch)
+        # With weights that are not published it awaits room for them, and actors are not to act again with older ones.
+        report = replace(report, awaits_batch=self._awaits_batch and not self.inner.problem)
         if not self.setup.reports_shards or time.monotonic() < self._next_shards:
             return report
         self._next_shards = time.monotonic() + SHARDS_SECONDS

@@ -19,6 +19,7 @@ from reverie.errors import (
     UnknownTableError,
 )
 from reverie.runners.links.messages import Failed, Setup, Stop
+from reverie.runners.links.weights import NO_ROOM
 from reverie.runners.roles.bundle import Bundle
 from reverie.runners.roles.heap_trim import HeapTrimmer
 from reverie.runners.roles.learners import Learner
@@ -77,7 +78,8 @@ def run_role(setup: Setup, link: Link) -> None:
 
 def _is_transient(error: Exception, setup: Setup) -> bool:
     if setup.name.kind != "evaluator":
-        return isinstance(error, TRANSIENT)
+        full = isinstance(error, OSError) and error.errno in NO_ROOM  # others may leave room
+        return full or isinstance(error, TRANSIENT)
     # An evaluation that is repeated may pass, unless the environment was described as one that may not raise.
     return not isinstance(error, InvalidStepError) and not (
         isinstance(error, EnvironmentCrashedError) and setup.env.settings.max_env_restarts == 0

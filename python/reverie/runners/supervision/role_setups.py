@@ -41,16 +41,24 @@ class RoleSetups:
         )
 
     def seed(self, name: RoleName, generation: int) -> int:
-        """A role's seed: as in one process, unless the role was restarted or the run was resumed."""
+        """A role's seed: as in one process, unless the role was restarted or the run was resumed.
+
+        Each restart has a seed of its own: experience is not made twice, and a failure is not met again by its seed.
+        """
         path = [KINDS[name.kind]]
         if name.kind == "parameter shard":
             return seed_of(self._topology.seed, *path)  # ranges of one network, after every restart
+        if generation:
+            # No other role, generation or part of the run, before or after a resume, has this path or one that zeros
+            # make this path.
+            began = 0 if self._resumed is None else self._resumed["env_steps"]
+            return seed_of(self._topology.seed, *path, name.index, generation, began + 1)
         if name.kind in ("shard", "actor", "bundle") or (name.kind == "learner" and name.index > 0):
             path.append(name.index)
         if name.kind in ("shard", "bundle") and self._resumed is not None:
             # A table's random state is not in its checkpoint: draws must not repeat those of the start.
             path.append(self._resumed["env_steps"])
-        return seed_of(self._topology.seed, *path, *([generation] if generation else []))
+        return seed_of(self._topology.seed, *path)
 
     def _state(self, name: RoleName) -> dict[str, Any] | None:
         """The state that a role of a resumed run starts from."""

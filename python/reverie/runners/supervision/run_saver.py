@@ -12,7 +12,7 @@ from reverie.runners import checkpoints
 from reverie.runners.links.messages import RoleName, State
 from reverie.runners.links.replay_storage import samples_at
 from reverie.runners.planning.topology import Topology
-from reverie.runners.reports.events import Event, NotSaved, Saved
+from reverie.runners.reports.events import Event, NotSaved
 from reverie.runners.reports.run_progress import RunProgress
 from reverie.runners.supervision.role_group import RoleGroup
 
@@ -74,13 +74,13 @@ class RunSaver:
         try:
             written = checkpoints.table_paths(tables)
             path = checkpoints.save_run(folder, self._agent, self._topology, state, written)
-            not_removed = checkpoints.remove_older(folder, written)
+            saved = checkpoints.replace_older(path, written, self._replays)
         except OSError as error:
             self._emit(NotSaved(env_steps, folder, error.strerror or str(error)))
             return None
         finally:
             account.watch.add("checkpoint", time.perf_counter() - began)
-        self._emit(Saved(state["env_steps"], path, not_removed))
+        self._emit(saved)
         self.newest = path
         return path
 

@@ -44,6 +44,7 @@ from reverie.runners.reports.events import (
     Started,
     StoppedError,
     UpdatesCompiled,
+    WeightsNotPublished,
 )
 from reverie.runners.reports.run_progress import PROGRESS_SECONDS, RunProgress
 from reverie.runners.supervision.absences import AbsenceReporter
@@ -195,6 +196,8 @@ class Supervisor:
                 self._latest.learnt[name.index] = report
                 account.updates = self._latest.updates if self._held is None else self._held.weights.version
                 self._add(report.seconds)
+                if report.unpublished:
+                    self._emit(WeightsNotPublished(account.env_steps, str(name), report.unpublished))
                 for note in report.compiled:
                     self._emit(UpdatesCompiled(account.env_steps, note))
             case Served():
