@@ -64,6 +64,14 @@ pub fn recover(disk: &dyn Disk, root: &Path, meter: &Arc<Meter>) -> Result<Optio
     Ok(Some(Recovered { checkpoint, commits: next_commit - first, leases, torn, end }))
 }
 
+/// The number of commits after this checkpoint without which the tables would have other items, priorities or limits.
+pub(super) fn changes_after(disk: &dyn Disk, root: &Path, path: &Path) -> Result<u64> {
+    let mut replayed = Replayed::of(Manifest::read(disk, path)?);
+    let (_, start) = replayed.start();
+    read_log(disk, root, &mut replayed, &mut start.map_or(1, |start| start.commit))?;
+    Ok(replayed.changes())
+}
+
 /// Applies all commits after the manifest; returns where the journal ends within a record.
 ///
 /// On an error, what was before the damage is applied.

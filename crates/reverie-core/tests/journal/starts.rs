@@ -245,6 +245,39 @@ fn a_changed_byte_after_a_start_whose_checkpoint_is_gone_is_refused() {
     refuses_every_change(&disk, &segment, of_start + 60);
 }
 
+#[test]
+fn a_checkpoint_that_a_journal_continues_is_not_restored_without_it() {
+    let mut first = server(options_of(Syncs::Os));
+    wait(first.insert("rows", 1.0)).unwrap();
+    let disk = first.disk.after_crash(Names::All, Tail::All);
+    let path = latest(&disk, Path::new(ROOT)).unwrap().unwrap();
+    let files = disk.files();
+    let refused = saver(&disk, all()).restore(&path, |_| ()).unwrap_err();
+    assert!(
+        matches!(refused, Error::InvalidArgument(_)) && refused.to_string().contains(": 1 commit after"),
+        "{refused}"
+    );
+    assert_eq!(disk.files(), files);
+    // A checkpoint of another folder leaves that one as it is.
+    let store = Store::new(Arc::new(disk.clone()), PathBuf::from("/other"), Keep { count: 1, max_age: None }).unwrap();
+    Saver::new(tables(all()).0, Arc::new(disk), store, || NOW).restore(&path, |_| ()).unwrap();
+    first.journal.stop().unwrap();
+}
+
+#[test]
+fn a_checkpoint_that_has_all_of_a_journal_but_leases_is_restored_without_it() {
+    let mut first = server(options_of(Syncs::Always));
+    (0..2).for_each(|value| _ = wait(first.insert("queue", f64::from(value))).unwrap());
+    let lessee = Some(Lessee { sender: [7; 16], request: 1 });
+    let request = SampleRequest { num_samples: 1, lessee, ..SampleRequest::default() };
+    let draws = wait(first.tables.get("queue").unwrap().sample(request).unwrap()).unwrap();
+    let saved = first.journal.save().unwrap();
+    drop(draws);
+    let disk = first.disk.after_crash(Names::All, Tail::All);
+    first.journal.stop().unwrap();
+    saver(&disk, all()).restore(&saved.path, |_| ()).unwrap();
+}
+
 /// The size of a segment's last record.
 fn last_record(disk: &FakeDisk, path: &Path) -> usize {
     let bytes = disk.files().into_iter().find(|(of, _)| of == path).unwrap().1;
