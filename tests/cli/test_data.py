@@ -91,7 +91,8 @@ def test_an_import_into_a_journals_folder_is_refused_where_a_checkpoint_would_lo
         server.client().insert_batch("offline", {"x": np.arange(3)})
     files = sorted(folder.iterdir())
     refused = run("import", episodes, "--checkpoints", folder, "--table", "offline")
-    assert refused.exit_code == 2 and f"reverie serve --journal {folder}" in refused.stderr, refused.output
+    assert refused.exit_code == 2, refused.output
+    assert f"reverie serve --journal {folder}" in " ".join(refused.stderr.split()), refused.output
     assert sorted(folder.iterdir()) == files
 
 

@@ -96,7 +96,9 @@ def test_a_server_without_the_journal_does_not_start_where_it_has_more_than_the_
     with begin(folder) as server:
         fill(server.client())
     files = sorted(folder.iterdir())
-    with pytest.raises(ValueError, match=r"1 commit after it would be lost; start .* journal=reverie.Journal") as refused:
+    with pytest.raises(
+        ValueError, match=r"1 commit after it would be lost; start .* journal=reverie.Journal"
+    ) as refused:
         Server([per()], None, checkpointer, listen=False, restore_config=restore_config)
     assert sorted(folder.iterdir()) == files
     # As the error advises.
