@@ -87,8 +87,8 @@ class Server:
 
     Raises:
         ImportError: for `tracing` without OpenTelemetry.
-        ValueError: for no tables, two tables with one name, limits that can never work, and an address that is in use,
-            or not safe.
+        ValueError: for no tables, two tables with one name, limits that can never work, an address that is in use, or
+            not safe, and a checkpoint that a journal in its folder continues, without that `journal`.
         DamagedError: for a damaged checkpoint or journal; no item of it was used.
         StorageError: for a journal that another server writes to, or that cannot be written, and likewise for a `disk`.
         SignatureError, ValueError: for items of the checkpoint that a table's signature or selectors refuse.

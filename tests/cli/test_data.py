@@ -8,6 +8,7 @@ testing = pytest.importorskip("typer.testing")
 pytest.importorskip("matplotlib")
 pytest.importorskip("pyarrow", reason='Parquet needs pyarrow: pip install "reverie[parquet]"')
 
+import reverie  # noqa: E402
 from reverie import Server, Table, selectors  # noqa: E402
 from reverie.checkpointers import DefaultCheckpointer  # noqa: E402
 from reverie.cli import data  # noqa: E402
@@ -82,6 +83,17 @@ def test_a_checkpoint_is_filled_served_and_exported(episodes, tmp_path):
     files = sorted(path.name for path in folder.iterdir())
     assert last(run("export", folder, tmp_path / "x.parquet", "--table", "offline", "--json"))["items"] == 4
     assert sorted(path.name for path in folder.iterdir()) == files, "an export leaves the checkpoints as they are"
+
+
+def test_an_import_into_a_journals_folder_is_refused_where_a_checkpoint_would_lose_commits(episodes, tmp_path):
+    folder = tmp_path / "journal"
+    with Server([table("offline")], journal=reverie.Journal(folder), listen=False) as server:
+        server.client().insert_batch("offline", {"x": np.arange(3)})
+    files = sorted(folder.iterdir())
+    refused = run("import", episodes, "--checkpoints", folder, "--table", "offline")
+    assert refused.exit_code == 2, refused.output
+    assert f"reverie serve --journal {folder}" in " ".join(refused.stderr.split()), refused.output
+    assert sorted(folder.iterdir()) == files
 
 
 def test_show_names_columns_dtypes_and_shapes(episodes):

@@ -135,8 +135,8 @@ pub enum Error {
         why: String,
     },
 
-    /// An insert that was sent again and whose rest was refused: its first items are in the table since before.
-    #[error("{error}; {} of the insert stay in the table", Counted(keys.len() as u64, "item"))]
+    /// An insert whose rest was refused, or ended with its table: its first items are in the table.
+    #[error("{error}; the table keeps {} of the insert", Counted(keys.len() as u64, "item"))]
     PartlyInserted {
         /// The keys of the first items.
         keys: Keys,
@@ -171,6 +171,18 @@ pub enum Error {
         /// The file system's message.
         reason: String,
     },
+}
+
+impl Error {
+    /// The error of an insert of which the items with these keys are in the table, if there are any.
+    pub fn with_part(self, keys: Keys) -> Self {
+        match self {
+            // It has them.
+            Self::NotCommitted { .. } | Self::PartlyInserted { .. } => self,
+            error if keys.is_empty() => error,
+            error => Self::PartlyInserted { keys, error: Box::new(error) },
+        }
+    }
 }
 
 fn column(path: &str) -> String {

@@ -1,8 +1,9 @@
 //! Descriptors that a forked child closes: locks of files, and sockets.
 //!
 //! A child has a copy of each open descriptor. If it kept these, what they hold would be held until the child ends,
-//! though the process that opened them was killed: the lock of a journal's folder, a port, a connection. It keeps one that
-//! another thread was opening at the fork, and had not listed yet.
+//! though the process that opened them was killed: the lock of a journal's folder, a port, a connection.
+//!
+//! A descriptor is listed right after it was opened. A child that another thread forks between the two keeps it.
 
 #[cfg(unix)]
 pub use listed::{Listed, close_inherited};

@@ -174,6 +174,10 @@ pub struct ServerHello {
     /// that was restarted.
     #[prost(bool, tag = "6")]
     pub durable_later: bool,
+    /// The longest time beyond its deadline, in milliseconds, in which a request that is done, or done in part, is answered: the
+    /// server waits that long for its journal. 0 without a journal. A client waits that much longer for the answer.
+    #[prost(uint32, tag = "7")]
+    pub commit_grace_ms: u32,
 }
 /// The client has these replies; the server forgets them. A client need not name every id at once, but must in the end.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -25,20 +25,26 @@ pub fn exception<'py>(
 #[cold]
 pub fn raise(py: Python<'_>, error: Error) -> PyErr {
     let text = error.to_string();
+    raise_with(py, error, &text)
+}
+
+/// As [`raise`], with this text.
+#[cold]
+fn raise_with(py: Python<'_>, error: Error, text: &str) -> PyErr {
     match error {
-        Error::InvalidArgument(text) => PyValueError::new_err(text),
-        Error::OutOfMemory { .. } => PyMemoryError::new_err(text),
-        Error::UnknownTable { name, known } => exception(py, "UnknownTableError", &text, |with| {
+        Error::InvalidArgument(_) => PyValueError::new_err(text.to_owned()),
+        Error::OutOfMemory { .. } => PyMemoryError::new_err(text.to_owned()),
+        Error::UnknownTable { name, known } => exception(py, "UnknownTableError", text, |with| {
             with.set_item("name", name)?;
             with.set_item("known", known)
         }),
-        Error::Signature { path, got, want } => signature(py, &path, &got, &want),
-        Error::Ragged { path, reason } => exception(py, "RaggedError", &text, |with| {
+        Error::Signature { path, got, want } => signature_with(py, text, &path, &got, &want),
+        Error::Ragged { path, reason } => exception(py, "RaggedError", text, |with| {
             with.set_item("path", path)?;
             with.set_item("reason", reason)
         }),
         Error::ResourceExhausted { what, needed, budget, hint } => {
-            exception(py, "ResourceExhaustedError", &text, |with| {
+            exception(py, "ResourceExhaustedError", text, |with| {
                 with.set_item("what", what)?;
                 with.set_item("needed", needed)?;
                 with.set_item("budget", budget)?;
@@ -46,29 +52,29 @@ pub fn raise(py: Python<'_>, error: Error) -> PyErr {
             })
         }
         Error::Closed { name } | Error::ClientClosed { address: name } => {
-            exception(py, "ClosedError", &text, |with| with.set_item("name", name))
+            exception(py, "ClosedError", text, |with| with.set_item("name", name))
         }
-        Error::UnknownKey { table, key } => exception(py, "UnknownKeyError", &text, |with| {
+        Error::UnknownKey { table, key } => exception(py, "UnknownKeyError", text, |with| {
             with.set_item("table", table)?;
             with.set_item("key", key.get())
         }),
-        Error::DamagedFile { path, what, offset } => exception(py, "DamagedError", &text, |with| {
+        Error::DamagedFile { path, what, offset } => exception(py, "DamagedError", text, |with| {
             with.set_item("path", path)?;
             with.set_item("what", what)?;
             with.set_item("offset", offset)
         }),
-        Error::Storage { path, action, reason } => exception(py, "StorageError", &text, |with| {
+        Error::Storage { path, action, reason } => exception(py, "StorageError", text, |with| {
             with.set_item("path", path)?;
             with.set_item("action", action)?;
             with.set_item("reason", reason)
         }),
-        Error::Unavailable(_) | Error::Undecided(_) => exception(py, "UnavailableError", &text, |_| Ok(())),
-        Error::Unauthenticated(_) => exception(py, "UnauthenticatedError", &text, |_| Ok(())),
-        Error::Protocol(_) => exception(py, "ProtocolError", &text, |_| Ok(())),
+        Error::Unavailable(_) | Error::Undecided(_) => exception(py, "UnavailableError", text, |_| Ok(())),
+        Error::Unauthenticated(_) => exception(py, "UnauthenticatedError", text, |_| Ok(())),
+        Error::Protocol(_) => exception(py, "ProtocolError", text, |_| Ok(())),
         Error::UnknownOutcome { number } => {
-            exception(py, "UnknownOutcomeError", &text, |with| with.set_item("number", number))
+            exception(py, "UnknownOutcomeError", text, |with| with.set_item("number", number))
         }
-        Error::NotCommitted { keys, why } => exception(py, "DeadlineExceededError", &text, |with| {
+        Error::NotCommitted { keys, why } => exception(py, "DeadlineExceededError", text, |with| {
             with.set_item("why", why)?;
             if keys.is_empty() {
                 return Ok(()); // of another request than an insert
@@ -76,17 +82,18 @@ pub fn raise(py: Python<'_>, error: Error) -> PyErr {
             let keys: Vec<i64> = keys.iter().map(|key| key.get()).collect();
             with.set_item("partial", PyModule::import(py, "numpy")?.call_method1("array", (keys, "int64"))?)
         }),
-        Error::Deadline(why) => exception(py, "DeadlineExceededError", &text, |with| with.set_item("why", why)),
+        Error::Deadline(why) => exception(py, "DeadlineExceededError", text, |with| with.set_item("why", why)),
         Error::PartlyInserted { keys, error } => {
-            let raised = raise(py, *error);
+            // The text says also how many items stay.
+            let raised = raise_with(py, *error, text);
             let keys: Vec<i64> = keys.iter().map(|key| key.get()).collect();
             let set = PyModule::import(py, "numpy")
                 .and_then(|numpy| numpy.call_method1("array", (keys, "int64")))
                 .and_then(|partial| raised.value(py).setattr("partial", partial));
             set.err().unwrap_or(raised)
         }
-        Error::Damaged(_) => exception(py, "DamagedError", &text, |_| Ok(())),
-        _ => exception(py, "ReplayError", &text, |_| Ok(())),
+        Error::Damaged(_) => exception(py, "DamagedError", text, |_| Ok(())),
+        _ => exception(py, "ReplayError", text, |_| Ok(())),
     }
 }
 
@@ -111,7 +118,11 @@ pub fn of_connection(py: Python<'_>, error: &PyErr) -> PyResult<Option<Error>> {
 #[cold]
 pub fn signature(py: Python<'_>, path: &str, got: &str, want: &str) -> PyErr {
     let error = Error::Signature { path: path.to_owned(), got: got.to_owned(), want: want.to_owned() };
-    exception(py, "SignatureError", &error.to_string(), |with| {
+    signature_with(py, &error.to_string(), path, got, want)
+}
+
+fn signature_with(py: Python<'_>, text: &str, path: &str, got: &str, want: &str) -> PyErr {
+    exception(py, "SignatureError", text, |with| {
         with.set_item("path", path)?;
         with.set_item("got", got)?;
         with.set_item("want", want)

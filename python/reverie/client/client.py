@@ -91,8 +91,9 @@ class Client(WriterCalls, SampleCalls, BatchCalls):
             answers nothing for this long, and one second more. Inserts do not raise it: they are kept, and sent when
             the server is back; a call that waits for one waits up to `timeout=`.
         grace: seconds beyond a call's timeout in which the server's answer may arrive: at the deadline the server
-            reports what was done and why not more. Where the measured round trip is longer, that counts, up to 5 s. The
-            draws of an answer that is later go back to their table.
+            reports what was done and why not more. Where the measured round trip is longer, that counts, up to 5 s. A
+            server with a journal may take 0.1 s more, and has them. The draws of an answer that is later go back to
+            their table.
         max_in_flight_bytes: bytes that may be on their way while no caller waits for them: inserts with `wait=False`;
             items of each writer that has no bound of its own; and, over a network, batches that `batches` asks for
             ahead where `prefetch=` is not given. They are as many as the way holds (its bandwidth times its delay, as

@@ -84,6 +84,32 @@ def test_a_checkpoint_of_a_folder_without_a_journal_is_where_one_begins(tmp_path
         assert server.client().get("per", keys[:1]).data["x"].tolist() == [0]
 
 
+@pytest.mark.parametrize("restore_config", ["constructor", "checkpoint"])
+def test_a_server_without_the_journal_does_not_start_where_it_has_more_than_the_checkpoint(tmp_path, restore_config):
+    folder = tmp_path / "journal"
+    with begin(folder) as server:
+        fill(server.client())
+        server.stop(checkpoint=True)
+    checkpointer = DefaultCheckpointer(folder)
+    with Server([per()], None, checkpointer, listen=False, restore_config=restore_config) as server:
+        assert server.tables[0].info.current_size == 20, "the checkpoint has all"
+    with begin(folder) as server:
+        fill(server.client())
+    files = sorted(folder.iterdir())
+    with pytest.raises(
+        ValueError, match=r"1 commit after it would be lost; start .* journal=reverie.Journal"
+    ) as refused:
+        Server([per()], None, checkpointer, listen=False, restore_config=restore_config)
+    assert sorted(folder.iterdir()) == files
+    # As the error advises.
+    path = str(refused.value).rsplit("fallback_checkpoint_path='")[1].rstrip("'")
+    other = DefaultCheckpointer(tmp_path / "other", fallback_checkpoint_path=path)
+    with Server([per()], None, other, listen=False, restore_config=restore_config) as server:
+        assert server.tables[0].info.current_size == 20
+    with begin(folder) as server:
+        assert server.tables[0].info.current_size == 40
+
+
 def test_the_fallback_of_a_checkpointer_is_where_a_journal_begins(tmp_path):
     with Server([per()], listen=False, checkpointer=DefaultCheckpointer(tmp_path / "old")) as server:
         fill(server.client())

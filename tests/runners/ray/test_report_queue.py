@@ -74,3 +74,10 @@ def test_a_bundles_reports_are_joined_part_by_part():
 
     (one,) = drained(bundled(1, returns=(4.0,)), bundled(2, returns=(5.0,)))
     assert one == Bundled(acted(2, returns=(4.0, 5.0)), Learnt(2, {}, {"learn": 2.0}), Served({"size": 2.0}, ""))
+
+
+def test_a_problem_of_publishing_weights_is_not_lost_behind_a_report_without_one():
+    older, newer = Learnt(1, {}, {}, unpublished="the object store is full"), Learnt(2, {}, {})
+    assert drained(older, newer) == [dataclasses.replace(newer, unpublished="the object store is full")]
+    again = dataclasses.replace(newer, unpublished="it is full still")
+    assert drained(older, again) == [again]

@@ -197,12 +197,13 @@ impl<'a> SplitInsert<'a> {
         Ok(())
     }
 
-    /// The outcome of a request, after the keys were added of the part that is in though the rest was refused.
+    /// The outcome of a request, after the keys were added of the part that is in though the rest was refused. The error
+    /// has all keys then.
     fn without_part(&mut self, outcome: Result<Keys>) -> Result<Keys> {
         match outcome {
             Err(Error::PartlyInserted { keys, error }) => {
                 self.add(keys);
-                Err(*error)
+                Err(Error::PartlyInserted { keys: self.keys.clone(), error })
             }
             outcome => outcome,
         }

@@ -31,7 +31,11 @@ impl Hold {
     /// Does nothing if it is locked already.
     pub(super) fn begin(&mut self, disk: &dyn Disk, root: &Path) -> Result<()> {
         if self.lock.is_none() {
-            self.take(disk, root)?;
+            self.take(disk, root, || {
+                let reason =
+                    "another server saves there; wait until it has ended, or give each server a folder of its own";
+                refusal(root, "start in", reason)
+            })?;
             let found = scan(disk, root).inspect_err(|_| self.lock = None)?;
             self.newest = newest(&found);
         }
@@ -42,23 +46,26 @@ impl Hold {
     ///
     /// `Storage` if another server has it, or has taken a checkpoint there that this one does not know.
     pub(super) fn save(&mut self, disk: &dyn Disk, root: &Path) -> Result<Found> {
-        self.take(disk, root)?;
+        let reason = "another server saves there; give each server a folder of its own";
+        self.take(disk, root, || refusal(root, SAVE, reason))?;
         let found = scan(disk, root)?;
         if newest(&found) > self.newest {
             // It never saves here again: the server that goes on from that checkpoint may.
             self.lock = None;
-            return Err(refusal(root, "another server took a checkpoint there that this one did not start with"));
+            let reason = "another server took a checkpoint there that this one did not start with, and this one does not \
+                          save there any more; start it again with a folder of its own";
+            return Err(refusal(root, SAVE, reason));
         }
         Ok(found)
     }
 
-    fn take(&mut self, disk: &dyn Disk, root: &Path) -> Result<()> {
+    fn take(&mut self, disk: &dyn Disk, root: &Path, taken: impl FnOnce() -> Error) -> Result<()> {
         disk.make_folder(root).map_err(storage("make the folder", root))?;
         if self.lock.is_none() {
             let path = names::lock(root);
             self.lock = disk.lock(&path).map_err(storage("lock", &path))?;
         }
-        if self.lock.is_some() { Ok(()) } else { Err(refusal(root, "another server saves there")) }
+        if self.lock.is_some() { Ok(()) } else { Err(taken()) }
     }
 
     /// Leaves the folder to other servers.
@@ -71,7 +78,9 @@ fn newest(found: &Found) -> Option<u64> {
     found.manifests.last().copied()
 }
 
-fn refusal(root: &Path, what: &str) -> Error {
-    let reason = format!("{what}; give each server a folder of its own");
-    Error::Storage { path: root.display().to_string(), action: "save to".into(), reason }
+/// What a server does that takes a checkpoint.
+const SAVE: &str = "save to";
+
+fn refusal(root: &Path, action: &'static str, reason: &str) -> Error {
+    Error::Storage { path: root.display().to_string(), action: action.into(), reason: reason.to_owned() }
 }

@@ -1,4 +1,4 @@
-//! A manifest's frame: `"REVCKPT\x01" | crc u32` of these 8 bytes, then sections:
+//! A manifest's frame: `"REVCKPT\x02" | crc u32` of these 8 bytes, then sections:
 //! `tag 4 bytes | length u64 | payload | crc u32`.
 //!
 //! The CRC (CRC-32, IEEE) covers the number of the section and everything before the CRC in the section, so that
@@ -10,7 +10,7 @@ use crate::disk::{Disk, Input, Output, damaged, reading, storage};
 use crate::error::Result;
 use std::path::{Path, PathBuf};
 
-const FORMAT: Format = Format { magic: *b"REVCKPT", version: 1, name: "checkpoint" };
+const FORMAT: Format = Format { magic: *b"REVCKPT", name: "checkpoint" };
 const HEAD: usize = 12;
 const CRC: usize = 4;
 /// Bytes that are buffered before they are written.

@@ -1,6 +1,6 @@
 //! **Segments**: append-only files of chunks, and of the commits of a journal.
 //!
-//! `head: "REVSEGM\x01" | number u64 | crc u32 of the 16 bytes before`, then records: `crc u32 | length 7 bytes |
+//! `head: "REVSEGM\x02" | number u64 | crc u32 of the 16 bytes before`, then records: `crc u32 | length 7 bytes |
 //! kind u8 | payload`, the CRC (CRC-32, IEEE) over everything behind it.
 
 use super::names;
@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use std::io;
 use std::path::{Path, PathBuf};
 
-const FORMAT: Format = Format { magic: *b"REVSEGM", version: 1, name: "segment" };
+const FORMAT: Format = Format { magic: *b"REVSEGM", name: "segment" };
 const HEAD: u64 = 20;
 const RECORD: usize = 12;
 /// Bytes of the record of a [`First`] at most.

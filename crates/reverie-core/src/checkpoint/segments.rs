@@ -27,7 +27,7 @@ pub(crate) struct Segments {
     /// The last write failed because there is no room.
     no_room: bool,
     journaled: bool,
-    /// The checkpoint that a starting server takes, until its first segment is there.
+    /// The checkpoint that a starting server takes, until that or its first segment is there.
     starts: Option<u64>,
     /// Bytes written since the last [`Segments::take_bytes`].
     bytes: u64,
@@ -90,9 +90,9 @@ impl Segments {
         self.journaled = true;
     }
 
-    /// The next segment is the first one of a server that starts with this checkpoint.
-    pub(crate) fn start_with(&mut self, checkpoint: u64) {
-        self.starts = Some(checkpoint);
+    /// The next segment is the first one of a server that starts with this checkpoint; `None` once the checkpoint is there.
+    pub(crate) fn start_with(&mut self, checkpoint: Option<u64>) {
+        self.starts = checkpoint;
     }
 
     pub(crate) fn is_journaled(&self) -> bool {

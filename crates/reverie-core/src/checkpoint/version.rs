@@ -4,10 +4,17 @@ use crate::disk::damaged;
 use crate::error::{Error, Result};
 use std::path::Path;
 
-/// A kind of files: seven bytes that each begins with, and the version that is written, which follows them.
+/// The version that is written, the same for all kinds of files. 2 has records of [`Kind::Start`] in segments.
+///
+/// [`Kind::Start`]: super::segment::Kind::Start
+const VERSION: u8 = 2;
+
+/// The oldest version that is read: what it has means the same in the later ones.
+const OLDEST: u8 = 1;
+
+/// A kind of files: seven bytes that each begins with; the version follows them.
 pub(crate) struct Format {
     pub(crate) magic: [u8; 7],
-    pub(crate) version: u8,
     /// The name for users.
     pub(crate) name: &'static str,
 }
@@ -15,7 +22,7 @@ pub(crate) struct Format {
 impl Format {
     /// The first eight bytes.
     pub(crate) fn head(&self) -> [u8; 8] {
-        let mut head = [self.version; 8];
+        let mut head = [VERSION; 8];
         head[..7].copy_from_slice(&self.magic);
         head
     }
@@ -27,13 +34,14 @@ impl Format {
         if head[..7] != self.magic || crc != crc32fast::hash(head).to_le_bytes() {
             return Err(damaged(path, format!("this is not the head of a {}", self.name), 0));
         }
-        let (theirs, ours) = (head[7], self.version);
-        if theirs == ours {
-            return Ok(());
-        }
-        let advice = if theirs > ours { "a newer" } else { "an older" };
+        let theirs = head[7];
+        let (reads, advice) = match theirs {
+            OLDEST..=VERSION => return Ok(()),
+            ..OLDEST => (format!("from version {OLDEST} on"), "an older"),
+            _ => (format!("up to version {VERSION}"), "a newer"),
+        };
         let reason = format!(
-            "it has version {theirs} of the format of a {}, and this program reads version {ours}; use {advice} Reverie",
+            "it has version {theirs} of the format of a {}, and this program reads {reads}; use {advice} Reverie",
             self.name
         );
         Err(Error::Storage { path: path.display().to_string(), action: "read".into(), reason })

@@ -15,6 +15,7 @@ use crate::table::limiter::Counters;
 use crate::table::{Counts, Lessee, Sender, SenderChange, Stats, TableOptions};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// The first bytes of a commit, so that one can be found among damaged records.
@@ -59,6 +60,17 @@ pub(super) struct Change {
     /// The requests that hold draws of items, by slot.
     pub(super) leases: Vec<(u32, Vec<Lessee>)>,
     pub(super) senders: Vec<SenderChange>,
+}
+
+impl Change {
+    /// True if the table has other items, priorities or limits after it, and not only leases or marks of senders.
+    pub(super) fn has_content(&self) -> bool {
+        // Draws that are leased are undone in the counts of their items.
+        let leased: BTreeSet<u32> =
+            self.leases.iter().filter(|(_, by)| !by.is_empty()).map(|(slot, _)| *slot).collect();
+        let changes_counts = self.counts.iter().any(|counts| !leased.contains(&counts.slot));
+        self.cleared || self.options.is_some() || changes_counts || !self.gone.is_empty() || !self.items.is_empty()
+    }
 }
 
 /// Appends a value as a MessagePack record with its length.

@@ -186,7 +186,7 @@ impl Journal {
 
     /// Writes what is left, waits for the disk, and ends the threads. Idempotent.
     ///
-    /// Fails if something that was acknowledged may not be on the disk.
+    /// The tables must be closed, or have no writers: it makes commits until no request waits for one. Fails if something that was acknowledged may not be on the disk.
     pub fn stop(&self) -> Result<()> {
         self.progress().ended = true;
         self.changed.notify_all();

@@ -285,7 +285,7 @@ impl Log {
             }
             let segment = self.store.rotate()?;
             if !commits {
-                self.store.log().segments.start_with(checkpoint);
+                self.store.log().segments.start_with(Some(checkpoint));
             }
             state.encoder.begin();
             let cuts = if last { self.tables.last_cut() } else { self.tables.cut() }?;
@@ -302,6 +302,8 @@ impl Log {
             Ok((cuts, Some(start)))
         };
         let saved = self.store.take(&self.tables, (self.now)(), last, cut)?;
+        // What is written from here on is no part of a start that may have failed.
+        self.store.log().segments.start_with(None);
         let mut state = self.state();
         state.synced = state.synced.max((begin, 0));
         Ok(saved)

@@ -64,6 +64,14 @@ pub fn recover(disk: &dyn Disk, root: &Path, meter: &Arc<Meter>) -> Result<Optio
     Ok(Some(Recovered { checkpoint, commits: next_commit - first, leases, torn, end }))
 }
 
+/// The number of commits after this checkpoint without which the tables would have other items, priorities or limits.
+pub(super) fn changes_after(disk: &dyn Disk, root: &Path, path: &Path) -> Result<u64> {
+    let mut replayed = Replayed::of(Manifest::read(disk, path)?);
+    let (_, start) = replayed.start();
+    read_log(disk, root, &mut replayed, &mut start.map_or(1, |start| start.commit))?;
+    Ok(replayed.changes())
+}
+
 /// Applies all commits after the manifest; returns where the journal ends within a record.
 ///
 /// On an error, what was before the damage is applied.
@@ -131,19 +139,8 @@ fn without_failed_starts(
 /// something was on the disk.
 fn was_there(disk: &dyn Disk, root: &Path, segments: &[(u64, First)]) -> Result<bool> {
     for (number, _) in segments {
-        let mut reader = match SegmentReader::open(disk, root, *number) {
-            Err(Error::DamagedFile { .. }) => return Ok(false),
-            other => other?,
-        };
-        let mut offset = SegmentReader::first();
-        while let Some((kind, place, payload)) = reader.record(offset)? {
-            let head = (kind == Kind::Commit).then(|| Commit::head(&mut Reader::new(payload)));
-            if let Some(Ok((_, synced))) = head
-                && synced != (0, 0)
-            {
-                return Ok(true);
-            }
-            offset += place.size();
+        if says_synced(disk, root, *number, 0, |synced| synced != (0, 0))? {
+            return Ok(true);
         }
     }
     Ok(false)
@@ -198,19 +195,34 @@ fn read_segment(
 /// Fails if a whole commit of these segments says that more than `end` was on the disk.
 fn refuse_synced(disk: &dyn Disk, root: &Path, end: (u64, u64), segments: &[(u64, First)], path: &Path) -> Result<()> {
     for (number, _) in segments {
-        let mut reader = SegmentReader::open_unchecked(disk, root, *number)?;
         let from = if *number == end.0 { end.1 } else { 0 };
-        let rest = reader.rest(from)?;
-        // The magic follows the head of its record.
-        let found = rest.windows(MAGIC.len()).enumerate().filter(|(_, bytes)| **bytes == MAGIC);
-        let offsets: Vec<u64> = found.filter_map(|(at, _)| (from + at as u64).checked_sub(12)).collect();
-        for offset in offsets {
-            let Some((Kind::Commit, _, payload)) = reader.record(offset)? else { continue };
-            let Ok((_, synced)) = Commit::head(&mut Reader::new(payload)) else { continue };
-            if synced > end {
-                return Err(damaged(path, "a record is not what was written", end.1));
-            }
+        if says_synced(disk, root, *number, from, |synced| synced > end)? {
+            return Err(damaged(path, "a record is not what was written", end.1));
         }
     }
     Ok(())
+}
+
+/// True if a whole commit of a segment from this offset on says of what was on the disk what `is_it` looks for.
+///
+/// What is before that commit may be damaged, also the head of the segment.
+fn says_synced(
+    disk: &dyn Disk,
+    root: &Path,
+    number: u64,
+    from: u64,
+    is_it: impl Fn((u64, u64)) -> bool,
+) -> Result<bool> {
+    let mut reader = SegmentReader::open_unchecked(disk, root, number)?;
+    // The magic follows the head of its record.
+    let rest = reader.rest(from)?;
+    let found = rest.windows(MAGIC.len()).enumerate().filter(|(_, bytes)| **bytes == MAGIC);
+    let offsets: Vec<u64> = found.filter_map(|(at, _)| (from + at as u64).checked_sub(12)).collect();
+    for offset in offsets {
+        let Some((Kind::Commit, _, payload)) = reader.record(offset)? else { continue };
+        if Commit::head(&mut Reader::new(payload)).is_ok_and(|(_, synced)| is_it(synced)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

@@ -26,6 +26,8 @@ pub(super) struct Replayed {
     spans: HashMap<Vec<u64>, u32>,
     episodes: BTreeMap<u32, Box<[u32]>>,
     tables: Vec<Rows>,
+    /// The number of applied commits that change the tables' content.
+    changes: u64,
 }
 
 /// Draws of a table that a request held when the journal ended.
@@ -91,7 +93,7 @@ impl Replayed {
             rows.sent = std::mem::take(&mut manifest.sent[number]).into_iter().collect();
             tables.push(rows);
         }
-        Self { manifest, chunks, by_number, patterns, of_commits: Vec::new(), spans, episodes, tables }
+        Self { manifest, chunks, by_number, patterns, of_commits: Vec::new(), spans, episodes, tables, changes: 0 }
     }
 
     /// The number of the manifest, and the place at which the journal continues after it.
@@ -121,7 +123,13 @@ impl Replayed {
         Ok(())
     }
 
+    /// The number of commits so far without which the tables would have other items, priorities or limits.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
+    }
+
     pub(super) fn apply(&mut self, commit: Commit) -> Decoded<()> {
+        self.changes += u64::from(commit.tables.iter().any(Change::has_content));
         let Commit { clock, wall, known, patterns, chunks, spans, episodes, tables, forgotten, .. } = commit;
         let number = |number: &u64| {
             let known = self.by_number.get(number).copied();

@@ -2,13 +2,13 @@
 
 use super::group::Journal;
 use super::options::JournalOptions;
-use super::recover::{JournalEnd, Recovered, recover};
+use super::recover::{JournalEnd, Recovered, changes_after, recover};
 use super::replay::HeldLease;
 use crate::checkpoint::load::load_manifest;
 use crate::checkpoint::manifest::Manifest;
 use crate::checkpoint::{Disk, Restored, Saved, Store, Summary};
 use crate::disk::folder_of;
-use crate::error::{Error, Result};
+use crate::error::{Counted, Error, Result};
 use crate::table::{Lessee, Tables};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -76,10 +76,14 @@ impl Saver {
     /// Restores the checkpoint at `path`; see [`Checkpoint::restore`](crate::checkpoint::Checkpoint::restore).
     ///
     /// `forward` must move the tables' clock, which is not used yet, forward by the given time, so that items keep
-    /// their age.
+    /// their age. `InvalidArgument` for a checkpoint of the store's folder that a journal there continues: the next
+    /// checkpoint would remove what is in the journal alone.
     pub fn restore(&self, path: &Path, forward: impl FnOnce(Duration)) -> Result<(Summary, Restored)> {
         let manifest = Manifest::read(&*self.disk, path)?;
         let is_ours = folder_of(path) == self.store.root();
+        if is_ours && manifest.summary.journal.is_some() {
+            self.refuse_continued(path)?;
+        }
         let checkpoint = load_manifest(&*self.disk, manifest, self.tables.bytes().0, is_ours)?;
         let now = (self.now)();
         forward(checkpoint.clock_at(now));
@@ -88,6 +92,20 @@ impl Saver {
         let restored = checkpoint.restore(&self.tables, now)?;
         self.tables.note_saved(summary.clock);
         Ok((summary, restored))
+    }
+
+    fn refuse_continued(&self, path: &Path) -> Result<()> {
+        let root = self.store.root();
+        let commits = changes_after(&*self.disk, root, path)?;
+        if commits == 0 {
+            return Ok(());
+        }
+        let (root, path, commits) = (root.display(), path.display(), Counted(commits, "commit"));
+        Err(Error::InvalidArgument(format!(
+            "{path} is continued by a journal: {commits} after it would be lost; start the server with \
+             journal=reverie.Journal('{root}') (reverie serve --journal {root}), or, to go on without them, give the \
+             checkpoints another folder and fallback_checkpoint_path='{path}'"
+        )))
     }
 
     /// Restores the newest checkpoint of the store and the journal after it; `None` if there is no checkpoint.

@@ -179,14 +179,17 @@ fn an_unknown_outcome_of_the_second_part_leaves_the_keys_of_the_first() {
 }
 
 #[test]
-fn a_refusal_that_names_what_is_in_adds_its_keys() {
+fn a_refusal_that_names_what_is_in_has_its_keys_and_those_of_earlier_parts() {
     let (tables, _) = tables(vec![options("a", 10)]);
     let mut rows = Rows::new(&tables);
     let first = tables.insert("a", rows.inserts(&[0.0])).unwrap().poll().unwrap().unwrap();
-    let refusal = Error::InvalidArgument("no more".to_owned());
-    let error = Error::PartlyInserted { keys: first.clone(), error: Box::new(refusal.clone()) };
-    let sink = Breaks { error: Some(error), ..Breaks::from(&tables, 0) };
-    let mut insert = SplitInsert::send(&sink, "a", rows.inserts(&[0.0, 1.0]), 2).unwrap();
-    assert_eq!(insert.wait(NOW), Some(Err(refusal)));
-    assert_eq!((insert.keys(), insert.is_complete()), (&first, false));
+    let refusal = || Box::new(Error::InvalidArgument("no more".to_owned()));
+    let error = Error::PartlyInserted { keys: first.clone(), error: refusal() };
+    let sink = Breaks { error: Some(error), ..Breaks::from(&tables, 1) };
+    let mut insert = SplitInsert::send(&sink, "a", rows.inserts(&[0.0, 1.0, 2.0, 3.0]), 2).unwrap();
+    let refused = insert.wait(NOW).unwrap().unwrap_err();
+    let keys = insert.keys().clone();
+    assert_eq!(refused, Error::PartlyInserted { keys: keys.clone(), error: refusal() });
+    assert!(refused.to_string().contains("the table keeps 3 items of the insert"), "{refused}");
+    assert_eq!((keys.len(), keys.last(), insert.is_complete()), (3, first.first(), false));
 }

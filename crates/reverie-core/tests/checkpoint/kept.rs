@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The version of the format, as the first file's eighth byte says.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 fn folder(version: u8) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/kept/checkpoint-{version}"))
@@ -179,14 +179,17 @@ fn what_is_written_is_of_the_version_whose_checkpoint_is_kept() {
 }
 
 #[test]
-fn a_file_of_a_newer_version_is_refused_by_both_versions_and_is_not_called_damaged() {
+fn a_file_of_another_version_is_refused_by_both_versions_and_is_not_called_damaged() {
     let disk = FakeDisk::default();
     let path = save(&store(&disk, KEEP), &full()).path;
-    for (file, whole) in disk.files() {
+    let newer = (VERSION + 1, format!("up to version {VERSION}"), "a newer Reverie");
+    let older = (0, "from version 1 on".to_owned(), "an older Reverie");
+    let others = disk.files().into_iter().flat_map(|file| [(file.clone(), &newer), (file, &older)]);
+    for ((file, whole), (version, reads, advice)) in others {
         let crc = if file == path { 8 } else { 16 };
         let disk = disk.copy();
         disk.edit(&file, |bytes| {
-            bytes[7] = VERSION + 1;
+            bytes[7] = *version;
             let sum = crc32fast::hash(&bytes[..crc]);
             bytes[crc..crc + 4].copy_from_slice(&sum.to_le_bytes());
         });
@@ -195,8 +198,7 @@ fn a_file_of_a_newer_version_is_refused_by_both_versions_and_is_not_called_damag
         for error in refusals.into_iter().map(|error| error.expect("it is refused")).chain(described) {
             assert!(matches!(&error, Error::Storage { path, .. } if *path == file.display().to_string()), "{error}");
             let text = error.to_string();
-            let words =
-                [format!("version {}", VERSION + 1), format!("version {VERSION}"), "a newer Reverie".to_owned()];
+            let words = [&format!("version {version}"), reads, *advice];
             assert!(words.iter().all(|words| text.contains(words)), "{text}");
         }
         // A version that no checksum confirms is damage.

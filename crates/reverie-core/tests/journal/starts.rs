@@ -36,7 +36,8 @@ fn a_server_that_starts_while_another_writes_the_journal_reads_none_of_it_before
     wait(first.insert("rows", 1.0)).unwrap();
     let second = saver(&first.disk, all());
     let refused = second.recover(false, false, |_| ()).unwrap_err();
-    assert!(refused.to_string().contains("another server saves there"), "{refused}");
+    let text = refused.to_string();
+    assert!(text.starts_with("cannot start in") && text.contains("wait until it has ended"), "{text}");
     // What the second one had read would lack this.
     wait(first.insert("rows", 2.0)).unwrap();
     let acknowledged = now(&first);
@@ -179,6 +180,103 @@ fn without_the_checkpoint_of_a_start_that_went_on_the_one_before_it_has_what_cam
     let whole = left(&disk);
     disk.delete(&latest(&disk, Path::new(ROOT)).unwrap().unwrap());
     assert_eq!(left(&disk), whole);
+}
+
+/// A server that has taken a checkpoint before its first write, and was killed after `inserts` with `syncs`.
+fn idle_at_first(syncs: Syncs, inserts: u32) -> FakeDisk {
+    let mut first = server(options_of(syncs));
+    first.journal.save().unwrap();
+    for value in 0..inserts {
+        wait(first.insert("queue", f64::from(value))).unwrap();
+    }
+    let disk = first.disk.after_crash(Names::All, Tail::All);
+    first.journal.stop().unwrap();
+    disk
+}
+
+/// Fails where a start takes a changed byte of a segment before this offset, of what was acknowledged and synced, for the end.
+fn refuses_every_change(disk: &FakeDisk, segment: &Path, before: usize) {
+    for at in 0..before {
+        let changed = disk.copy();
+        changed.edit(segment, |bytes| bytes[at] ^= 1);
+        let found = recover(&changed, Path::new(ROOT), tables(all()).0.bytes().0);
+        assert!(
+            matches!(found, Err(Error::DamagedFile { .. } | Error::Storage { .. })),
+            "byte {at} of {before}: {found:?}"
+        );
+    }
+}
+
+#[test]
+fn a_changed_byte_in_the_journal_of_a_server_that_was_idle_at_first_is_refused() {
+    let disk = idle_at_first(Syncs::Always, 3);
+    let segment = newest_segment(&disk);
+    // The last commits were not followed by one that says that they were on the disk.
+    let size = disk.files().into_iter().find(|(path, _)| *path == segment).unwrap().1.len();
+    refuses_every_change(&disk, &segment, size / 2);
+}
+
+#[test]
+fn the_end_of_the_journal_of_a_server_that_was_idle_at_first_is_reported_as_torn() {
+    let disk = idle_at_first(Syncs::Os, 1);
+    let segment = newest_segment(&disk);
+    disk.edit(&segment, |bytes| *bytes.last_mut().unwrap() ^= 1);
+    let recovered = recover(&disk, Path::new(ROOT), tables(all()).0.bytes().0).unwrap().unwrap();
+    assert!(recovered.torn.is_some_and(|(path, _)| path == segment));
+}
+
+#[test]
+fn a_changed_byte_after_a_start_whose_checkpoint_is_gone_is_refused() {
+    let disk = killed(false);
+    let two = Keep { count: 2, max_age: None };
+    let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), two).unwrap();
+    let (made, _) = tables(all());
+    let second = Saver::new(Arc::clone(&made), Arc::new(disk.clone()), store, || NOW);
+    second.recover(false, true, |_| ()).unwrap().expect("a checkpoint");
+    // The lease makes it write a segment before its checkpoint is there.
+    second.begin_journal(options_of(Syncs::Always)).unwrap();
+    let segment = newest_segment(&disk);
+    let of_start = disk.files().into_iter().find(|(path, _)| *path == segment).unwrap().1.len();
+    for value in [5.0, 6.0] {
+        wait(made.get("rows").unwrap().insert(Rows::new(&made).inserts(&[value])).unwrap()).unwrap();
+    }
+    let disk = disk.after_crash(Names::All, Tail::All);
+    second.end_journal().unwrap();
+    disk.delete(&latest(&disk, Path::new(ROOT)).unwrap().unwrap());
+    refuses_every_change(&disk, &segment, of_start + 60);
+}
+
+#[test]
+fn a_checkpoint_that_a_journal_continues_is_not_restored_without_it() {
+    let mut first = server(options_of(Syncs::Os));
+    wait(first.insert("rows", 1.0)).unwrap();
+    let disk = first.disk.after_crash(Names::All, Tail::All);
+    let path = latest(&disk, Path::new(ROOT)).unwrap().unwrap();
+    let files = disk.files();
+    let refused = saver(&disk, all()).restore(&path, |_| ()).unwrap_err();
+    assert!(
+        matches!(refused, Error::InvalidArgument(_)) && refused.to_string().contains(": 1 commit after"),
+        "{refused}"
+    );
+    assert_eq!(disk.files(), files);
+    // A checkpoint of another folder leaves that one as it is.
+    let store = Store::new(Arc::new(disk.clone()), PathBuf::from("/other"), Keep { count: 1, max_age: None }).unwrap();
+    Saver::new(tables(all()).0, Arc::new(disk), store, || NOW).restore(&path, |_| ()).unwrap();
+    first.journal.stop().unwrap();
+}
+
+#[test]
+fn a_checkpoint_that_has_all_of_a_journal_but_leases_is_restored_without_it() {
+    let mut first = server(options_of(Syncs::Always));
+    (0..2).for_each(|value| _ = wait(first.insert("queue", f64::from(value))).unwrap());
+    let lessee = Some(Lessee { sender: [7; 16], request: 1 });
+    let request = SampleRequest { num_samples: 1, lessee, ..SampleRequest::default() };
+    let draws = wait(first.tables.get("queue").unwrap().sample(request).unwrap()).unwrap();
+    let saved = first.journal.save().unwrap();
+    drop(draws);
+    let disk = first.disk.after_crash(Names::All, Tail::All);
+    first.journal.stop().unwrap();
+    saver(&disk, all()).restore(&saved.path, |_| ()).unwrap();
 }
 
 /// The size of a segment's last record.

@@ -85,8 +85,9 @@ fn an_insert_that_waits_is_refused_once_nothing_can_free_bytes_any_more() {
     assert!(!group.is_done());
     take(q, 1);
     let refused = group.poll().unwrap().unwrap_err();
-    assert!(refused.to_string().contains("the first 3 items of its request are in the table"), "{refused}");
-    assert!(exhausted(Some(refused)), "three of five fit, and no consumer takes any");
+    assert!(refused.to_string().contains("the table keeps 3 items of the insert"), "{refused}");
+    let Error::PartlyInserted { keys, error } = refused else { panic!("{refused}") };
+    assert!(keys.len() == 3 && exhausted(Some(*error)), "three of five fit, and no consumer takes any");
     assert_eq!(t.arrivals(&sent.sender)[0].1.len(), 3, "what is in is not inserted once more if it is sent again");
     assert_eq!((t.info().size, t.info().pending_inserts), (3, 0));
     // The same where the limits change.

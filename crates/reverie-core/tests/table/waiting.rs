@@ -135,7 +135,9 @@ fn closing_ends_waiting_requests_and_refuses_later_ones() {
     let mut draws = samples.sample(sample(1)).unwrap();
     tables.close();
     tables.close();
-    assert_eq!(insert.poll().unwrap().unwrap_err(), closed("inserts"));
+    let Err(Error::PartlyInserted { keys, error }) = insert.poll().unwrap() else { panic!("a part of it is in") };
+    assert_eq!(*error, closed("inserts"));
+    assert!(keys.len() == 1 && inserts.info().size == 1);
     assert_eq!(draws.poll().unwrap().unwrap_err(), closed("samples"));
     assert_eq!(samples.sample(sample(1)).err(), Some(closed("samples")));
     assert_eq!(inserts.insert(rows.inserts(&[3.0])).err(), Some(closed("inserts")));

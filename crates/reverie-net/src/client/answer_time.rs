@@ -15,7 +15,7 @@ pub(super) struct AnswerTime {
 }
 
 /// The longest time that a client waits for an answer beyond its deadline.
-const MOST: Duration = Duration::from_secs(5);
+pub(super) const MOST: Duration = Duration::from_secs(5);
 
 impl AnswerTime {
     /// Adds a measurement: the time until an answer arrived that the server gave at once.

@@ -1,7 +1,7 @@
 //! Requests that wait for their answers.
 
 use super::answer::{Answer, doing};
-use super::answer_time::{AnswerTime, earlier};
+use super::answer_time::{AnswerTime, MOST, earlier};
 use super::request::{Request, is_for_the_disk};
 use super::work::NewRequest;
 use crate::proto::{self, reply};
@@ -21,6 +21,8 @@ pub(super) struct Requests {
     /// The least time by which the client checks a deadline later than the server.
     grace: Duration,
     answer_time: AnswerTime,
+    /// How long the server may wait for its journal beyond a deadline.
+    commit_grace: Duration,
     /// Receives the program's acknowledgements of leased draws.
     lender: Weak<dyn Lender>,
     all: BTreeMap<u64, Request>,
@@ -42,6 +44,7 @@ impl Requests {
         Self {
             grace,
             answer_time: AnswerTime::default(),
+            commit_grace: Duration::ZERO,
             lender,
             all: BTreeMap::new(),
             unsent: VecDeque::new(),
@@ -64,9 +67,15 @@ impl Requests {
         }
     }
 
-    /// How long after its deadline an answer may still be on its way.
+    /// Sets the time that the server of this connection may wait for its journal beyond a deadline.
+    pub(super) fn set_commit_grace(&mut self, commit_grace: Duration) {
+        self.commit_grace = commit_grace.min(MOST);
+        self.soonest = self.wanted().filter_map(|request| Some(request.due? + self.grace())).min();
+    }
+
+    /// How long after its deadline an answer may still come: its way, and the server's wait for its journal.
     pub(super) fn grace(&self) -> Duration {
-        self.grace.max(self.answer_time.bound())
+        self.grace.max(self.answer_time.bound()) + self.commit_grace
     }
 
     pub(super) fn push(&mut self, new: NewRequest, now: Instant) {

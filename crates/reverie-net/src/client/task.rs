@@ -112,6 +112,7 @@ impl Life {
     async fn serve(&mut self, engine: &mut Engine, dialed: Dialed) -> Result<()> {
         let Dialed { halves, hello, description, reason, round_trip } = dialed;
         engine.requests.measured(round_trip);
+        engine.requests.set_commit_grace(Duration::from_millis(u64::from(hello.commit_grace_ms)));
         engine.outbox.set_grace(engine.requests.grace());
         let before = self.incarnation.replace(hello.incarnation);
         let (again, restarted) = (before.is_some(), before.is_some_and(|before| before != hello.incarnation));

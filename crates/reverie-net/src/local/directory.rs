@@ -1,5 +1,6 @@
 //! The socket's directory, which only its user can enter.
 
+use reverie_core::inherited::Listed;
 use reverie_core::{Error, Result};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
@@ -50,7 +51,7 @@ impl Place {
             Error::InvalidArgument(format!("the directory {} for the socket: {why}", self.directory.display()))
         };
         // Held until we listen, so that no other server takes our new socket for a dead one.
-        let _lock = lock(&self.directory).map_err(|error| refused(&error))?;
+        let _lock = Lock::take(&self.directory).map_err(|error| refused(&error))?;
         clean(&self.directory).map_err(|error| refused(&error))?;
         let process = std::process::id();
         for number in 0..NAMES {
@@ -80,8 +81,31 @@ impl Drop for Place {
     }
 }
 
-/// Opens and locks the directory, if it is a directory that only our user can use.
-fn lock(directory: &Path) -> io::Result<OwnedFd> {
+/// The lock of the directory, until it is dropped: a forked child that has its descriptor does not keep it.
+struct Lock {
+    _listed: Listed,
+    directory: OwnedFd,
+}
+
+impl Lock {
+    /// Opens and locks the directory, if it is a directory that only our user can use. Waits for servers that bind.
+    fn take(directory: &Path) -> io::Result<Self> {
+        let directory = open_own(directory)?;
+        let lock = Self { _listed: Listed::of(&directory), directory };
+        flock(&lock.directory, FlockOperation::LockExclusive)?;
+        Ok(lock)
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Without it, a forked child's descriptor would hold the lock.
+        let _ = flock(&self.directory, FlockOperation::Unlock);
+    }
+}
+
+/// Opens the directory, if it is a directory that only our user can use.
+fn open_own(directory: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = open(directory, flags, Mode::empty())?;
     let stat = fstat(&opened)?;
@@ -89,7 +113,6 @@ fn lock(directory: &Path) -> io::Result<OwnedFd> {
     if stat.st_uid != geteuid().as_raw() || others {
         return Err(io::Error::other("others may use it; it must be this user's, with the mode 0700"));
     }
-    flock(&opened, FlockOperation::LockExclusive)?;
     Ok(opened)
 }
 
@@ -163,6 +186,20 @@ mod tests {
         assert_ne!(one.path(), other.path());
         drop(other);
         assert!(UnixStream::connect(one.path()).is_ok());
+    }
+
+    #[test]
+    fn a_forked_child_does_not_keep_the_lock_of_the_directory() {
+        let base = Base::new("locked");
+        let place = base.place();
+        let held = Lock::take(&place.directory).unwrap();
+        let other = open_own(&place.directory).unwrap();
+        let try_lock = || flock(&other, FlockOperation::NonBlockingLockExclusive);
+        assert_eq!(try_lock(), Err(rustix::io::Errno::WOULDBLOCK));
+        // As in a child: a descriptor of the same open file.
+        let _inherited = held.directory.try_clone().unwrap();
+        drop(held);
+        assert_eq!(try_lock(), Ok(()));
     }
 
     #[test]

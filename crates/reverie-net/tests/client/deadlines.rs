@@ -1,7 +1,18 @@
-//! What is left of a caller's timeout after an outage.
+//! What is left of a caller's timeout after an outage, and how long an answer is waited for beyond it.
 
 use super::fake::Fake;
-use super::support::{SECOND, assert_batch, draws, send_batch};
+use super::support::{Rows, SECOND, assert_batch, connected, draws, next_inserts, send_batch};
+use reverie_core::Error;
+use reverie_core::append::Sink;
+use reverie_net::proto::{self, error_detail, reply};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// The reply of a server at a deadline: these keys were inserted.
+fn at_the_deadline(keys: Vec<i64>) -> reply::Body {
+    let deadline = proto::Deadline { why: "the table is full".to_owned(), keys, not_committed: false };
+    reply::Body::Error(error_detail::Kind::Deadline(deadline).into())
+}
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_is_sent_again_carries_what_is_left_of_its_timeout() {
@@ -22,4 +33,43 @@ async fn a_request_that_is_sent_again_carries_what_is_left_of_its_timeout() {
     assert!((given - 5.0..=given - 4.0).contains(&left), "{left} of {given}");
     send_batch(&talk, again.id, 4, 1000, 0, true).await;
     assert_batch(&sample.await.unwrap(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn draws_that_a_server_answers_when_its_journal_has_them_are_waited_for_beyond_the_deadline() {
+    for (commit_grace_ms, arrives) in [(100, true), (0, false)] {
+        let fake = Fake::start();
+        fake.inside.commit_grace_ms.store(commit_grace_ms, Ordering::SeqCst);
+        let client = fake.client(60 * SECOND);
+        let sample = client.draw(draws(4), Some(SECOND));
+        let mut talk = fake.session().await;
+        let id = talk.request().await.id;
+        tokio::time::sleep(SECOND + Duration::from_millis(100)).await;
+        send_batch(&talk, id, 2, 1000, 0, false).await;
+        talk.reply(id, at_the_deadline(Vec::new())).await;
+        let found = sample.await.unwrap();
+        let Some(Error::Deadline(why)) = &found.error else { panic!("{:?}", found.error) };
+        assert_eq!(why.contains("the table is full"), arrives, "{why}");
+        assert_eq!(found.batches.len(), usize::from(arrives));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_keys_of_a_withdrawn_insert_are_waited_for_as_long_as_the_server_waits_for_its_journal() {
+    for (commit_grace_ms, arrives) in [(100, true), (0, false)] {
+        let fake = Fake::start();
+        fake.inside.commit_grace_ms.store(commit_grace_ms, Ordering::SeqCst);
+        let client = fake.client(60 * SECOND);
+        let mut talk = connected(&fake, &client).await;
+        let mut ticket = client.insert("replay", Rows::new(&client).inserts()).unwrap();
+        let (number, _) = next_inserts(&mut talk).await;
+        ticket.withdraw();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        talk.reply(number, at_the_deadline(vec![5])).await;
+        let outcome = ticket.await;
+        match arrives {
+            true => assert_eq!(outcome.unwrap().len(), 1),
+            false => assert_eq!(outcome, Err(Error::UnknownOutcome { number })),
+        }
+    }
 }

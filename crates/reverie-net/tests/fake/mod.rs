@@ -16,7 +16,7 @@ use reverie_net::proto::server_message::Body;
 use reverie_net::proto::{self, ClientMessage, ServerMessage};
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::DuplexStream;
@@ -46,6 +46,8 @@ pub struct Inside {
     pub delay_ms: AtomicU64,
     /// What it confirms is on its disk later.
     pub durable_later: AtomicBool,
+    /// How long it may wait for its journal beyond a deadline.
+    pub commit_grace_ms: AtomicU32,
 }
 
 /// One connection's session, as the server sees it.
@@ -69,6 +71,7 @@ impl Fake {
             num_tables: 2.into(),
             delay_ms: 0.into(),
             durable_later: false.into(),
+            commit_grace_ms: 0.into(),
         });
         let fake = Self { inside, sessions: Mutex::new(sessions) };
         fake.listen();
@@ -102,6 +105,7 @@ impl Fake {
         let talk = std::future::poll_fn(|context| self.sessions.lock().unwrap().poll_recv(context)).await.unwrap();
         let hello = proto::ServerHello {
             durable_later: self.inside.durable_later.load(Ordering::SeqCst),
+            commit_grace_ms: self.inside.commit_grace_ms.load(Ordering::SeqCst),
             protocol: proto::PROTOCOL,
             incarnation: self.inside.incarnation.load(Ordering::SeqCst),
             resumed: resumed && talk.hello.resume,

@@ -3,8 +3,8 @@
 use crate::resume::{again, until};
 use crate::support::*;
 use reverie_core::chunk::Chunk;
-use reverie_core::error::Result;
-use reverie_core::table::{Change, Durable, JournalInfo, Promise, RequestHolder, Ticket};
+use reverie_core::error::{Error, Result};
+use reverie_core::table::{Change, Durable, JournalInfo, Keys, Priority, Promise, RequestHolder, Sent, Ticket};
 use reverie_net::proto::client_message::Body as Asked;
 use reverie_net::proto::error_detail::Kind;
 use reverie_net::proto::server_message::Body;
@@ -19,6 +19,8 @@ struct Full {
     promises: Mutex<Vec<Promise<()>>>,
     /// Set once it commits what a task waits for.
     works: AtomicBool,
+    /// Set once it has failed.
+    failed: AtomicBool,
     committed: AtomicUsize,
 }
 
@@ -59,6 +61,9 @@ impl Full {
 
 impl Durable for Full {
     fn barrier(&self) -> Ticket<()> {
+        if self.failed.load(Relaxed) {
+            return Ticket::done(Err(failure()));
+        }
         let (ticket, promise) = Ticket::promised(Arc::new(Stays), 0, false);
         self.promises.lock().unwrap().push(promise);
         ticket
@@ -93,6 +98,10 @@ impl Durable for Full {
     }
 }
 
+fn failure() -> Error {
+    Error::Storage { path: "the journal".to_owned(), action: "write".into(), reason: "the disk is gone".to_owned() }
+}
+
 fn not_committed(kind: Kind) -> usize {
     let Kind::Deadline(deadline) = kind else { panic!("{kind:?}") };
     assert!(deadline.not_committed, "{deadline:?}");
@@ -108,6 +117,37 @@ async fn an_insert_that_is_withdrawn_before_its_commit_is_answered_by_a_deadline
     session.send.send(message(Asked::Cancel(proto::Cancel { id, insert: true }))).unwrap();
     assert_eq!(not_committed(session.refusal(id).await), 1);
     assert_eq!(host.size("a"), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn the_hello_has_how_long_a_server_with_a_journal_may_wait_beyond_a_deadline() {
+    let (with_journal, _journal) = Full::host(vec![table("a")], Limits::default());
+    for (host, commit_grace_ms) in [(with_journal, 100), (Host::new(vec![table("a")]), 0)] {
+        let (_session, hello) = Session::open(host.client().await, [1; 16]).await;
+        assert_eq!(hello.commit_grace_ms, commit_grace_ms);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn the_error_of_an_insert_whose_rest_goes_in_when_its_journal_fails_names_what_was_in_before() {
+    for fails_late in [false, true] {
+        let (host, journal) = Full::host(vec![table("a")], Limits::default());
+        let (mut rows, known) = (Rows::new(&host.tables), host.tables.get("a").unwrap());
+        let items = [1.0, 2.0].map(|value| (rows.item(&[value]), Priority::Value(1.0))).into_iter().collect();
+        drop(known.insert_sent(items, Sent { sender: [1; 16], number: 3 }, Keys::new()).unwrap());
+        journal.commit();
+        let mut session = host.session(1).await;
+        session.take_id(10);
+        journal.failed.store(!fails_late, Relaxed);
+        session.send_insert(of_items(3, 0, &[1.0, 2.0, 3.0], 8));
+        if fails_late {
+            until(|| journal.num_barriers() == 1).await;
+            journal.promises.lock().unwrap().drain(..).for_each(|promise| promise.fill(Err(failure())));
+        }
+        let reply::Body::Error(detail) = session.reply(3).await else { panic!("it is refused") };
+        assert!(matches!(detail.kind, Some(Kind::Storage(_))), "{detail:?}");
+        assert_eq!((detail.keys.len(), host.size("a")), (2, 3), "fails late: {fails_late}");
+    }
 }
 
 /// One insert of so many items.

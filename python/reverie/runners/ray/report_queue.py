@@ -57,6 +57,7 @@ def joined(older: Report, newer: Report) -> Report:
                 seconds=_sums(older.seconds, newer.seconds),
                 compiled=(*older.compiled, *newer.compiled)[-MAX_JOINED:],
                 shards=older.shards if newer.shards is None else newer.shards,
+                unpublished=newer.unpublished or older.unpublished,
             )
         case Bundled(), Bundled():
             acted, learnt = joined(older.acted, newer.acted), joined(older.learnt, newer.learnt)

@@ -31,12 +31,13 @@ impl PendingInsert {
         self.items.len() as u64 + u64::from(self.next.is_some())
     }
 
-    /// Fails the insert after it was taken out of the queue; its remaining items are not inserted.
+    /// Fails the insert after it was taken out of the queue; its remaining items are not inserted. The error names those
+    /// that are.
     pub(super) fn fail(self, reason: Error) {
         if let Some(copy) = &self.copy {
             copy.end(false);
         }
-        self.cell.fill(Err(reason));
+        self.cell.fill(Err(reason.with_part(self.keys)));
     }
 
     /// When it is dropped if it still waits.

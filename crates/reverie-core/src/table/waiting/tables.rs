@@ -1,6 +1,7 @@
 //! The tables of one server: found by name, with their shared budget of bytes.
 
 use super::budget::{Budget, Holder};
+use super::durable::COMMIT_GRACE;
 use super::held::HeldLeases;
 use super::queues::TableState;
 use super::shared::SharedTable;
@@ -182,6 +183,11 @@ impl Tables {
     /// True if a journal has what it acknowledges on the disk later.
     pub fn is_durable_later(&self) -> bool {
         self.tables.first().is_some_and(|table| table.is_durable_later())
+    }
+
+    /// How long a request may wait for the journal beyond its deadline, see [`COMMIT_GRACE`]; zero without a journal.
+    pub fn commit_grace(&self) -> Duration {
+        if self.journal().is_some() { COMMIT_GRACE } else { Duration::ZERO }
     }
 
     /// A ticket that is done once everything that was done before this call is on the disk; see [`Durable::durable`].

@@ -45,7 +45,7 @@ impl Session {
         self.inserts.add(id, number, num_items, (0, 0));
         self.inserts.is_of_older_connection(id);
         if !is_part {
-            return self.wait_for_insert(id, table, ticket, stopwatch);
+            return self.wait_for_insert(id, table, (ticket, Keys::new()), stopwatch);
         }
         // It is not confirmed: if its client sends it again meanwhile, the rest goes in after this.
         self.inserts.is_left(id);

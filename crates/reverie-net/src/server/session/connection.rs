@@ -28,6 +28,7 @@ impl Session {
                 insert_credit_bytes: self.credit.granted(),
                 forgot: self.forgot,
                 durable_later: self.shared.tables.is_durable_later(),
+                commit_grace_ms: self.shared.tables.commit_grace().as_millis() as u32,
             };
             // Before what this session sends ahead of batches.
             way.send_ahead(ServerMessage { body: Some(Body::Hello(hello)) });

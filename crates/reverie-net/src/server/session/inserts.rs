@@ -121,10 +121,7 @@ impl Session {
         };
         match inserted {
             // What is in stays there: an insert that repeats it would be a second one.
-            Err(error) if !in_before.is_empty() => {
-                self.refuse_insert(id, &Error::PartlyInserted { keys: in_before, error: Box::new(error) });
-            }
-            Err(error) => self.refuse_insert(id, &error),
+            Err(error) => self.refuse_insert(id, &error.with_part(in_before)),
             Ok(mut ticket) => match ticket.poll() {
                 Some(Ok(keys)) => {
                     if run.first + run.keys.len() as u64 != id {
@@ -133,10 +130,10 @@ impl Session {
                     }
                     run.keys.push(keys);
                 }
-                Some(Err(error)) => self.refuse_insert(id, &error),
+                Some(Err(error)) => self.refuse_insert(id, &error.with_part(in_before)),
                 None => {
                     self.inserts.add(id, number, num_items, (size_bytes, waiting_bytes));
-                    self.wait_for_insert(id, table, ticket, run.stopwatch);
+                    self.wait_for_insert(id, table, (ticket, in_before), run.stopwatch);
                 }
             },
         }
@@ -155,12 +152,12 @@ impl Session {
         }
     }
 
-    /// Waits for an insert that is among those that wait.
+    /// Waits for an insert that is among those that wait; with the keys of its items that were in its table before.
     pub(super) fn wait_for_insert(
         &mut self,
         id: u64,
         table: Arc<SharedTable>,
-        ticket: Ticket<Keys>,
+        (ticket, in_before): (Ticket<Keys>, Keys),
         stopwatch: Stopwatch,
     ) {
         if self.spans.has(id) {
@@ -172,10 +169,11 @@ impl Session {
         self.cancels.insert(id, Cancel::new(sender));
         self.waiting.push(Box::pin(async move {
             let mut patience = Patience::new(None, cancel);
-            match wait(&table, ticket, &mut patience, true).await {
-                Ok(keys) => Finished::Insert { id, keys, late: None, stopwatch },
-                Err((keys, why)) => Finished::Insert { id, keys, late: Some(why), stopwatch },
-            }
+            let (keys, late) = match wait(&table, ticket, &mut patience, true).await {
+                Ok(keys) => (keys, None),
+                Err((keys, why)) => (keys, Some(why)),
+            };
+            Finished::Insert { id, keys: keys.map_err(|error| error.with_part(in_before)), late, stopwatch }
         }));
     }
 
