@@ -648,7 +648,8 @@ class TransitionWriter:
         """Appends one step of every environment, and sends the items that are complete with it.
 
         Every array has one row per environment (none where the writer was made with `num_envs=None`). Nothing is
-        written where an argument is refused. Waits while more than `max_in_flight_bytes` are unconfirmed, and over a
+        written where an argument is refused. After any other error the step was written (`error.step_written`): never
+        append it again. Waits while more than `max_in_flight_bytes` are unconfirmed, and over a
         network pauses for up to a second where the server lags behind.
 
         Args:
@@ -673,7 +674,9 @@ class TransitionWriter:
             ValueError: for numbers that are not finite, a missing `final_obs`, one that autoreset "next_step"
                 does not read, or values of which others are missing.
             DeadlineExceededError: too much was in flight for too long; this step was written all the same.
-            ClosedError, ResourceExhaustedError, and any other error of items sent before.
+            ClosedError: the writer was closed.
+            ResourceExhaustedError, and any other error of items, sent before or with this step; this step was written
+            all the same.
         """
 
     def end_episodes(self, *, bootstrap_value: npt.ArrayLike | None = None) -> int:
@@ -727,6 +730,8 @@ class StructuredWriter:
     def append(self, data: Any, *, partial_step: bool = False) -> None:
         """Appends a step, or a part of one, and sends the items that are complete with it.
 
+        Never append a step again after an error: it was written (`error.step_written`), or it is refused again.
+
         Args:
             data: a nest of arrays and numbers with the fields that the configs were made for, whatever its containers;
                 None where a field holds no value in this step. A part of a step may leave fields out. Fields that no
@@ -739,7 +744,9 @@ class StructuredWriter:
                 names the path, and nothing was written.
             ValueError: for a field that this step has already, or a td error that is not finite; nothing was written.
             DeadlineExceededError: too much was in flight for too long; this step was written all the same.
-            ClosedError, and any other error of items sent before.
+            ClosedError: the writer was closed.
+            Any other error of items, sent before or with this step; this step was written all the same, and its other
+            items were sent.
         """
 
     @property
@@ -785,6 +792,8 @@ class TrajectoryWriter:
     def append(self, data: Any, *, partial_step: bool = False) -> None:
         """Appends a step, or a part of one.
 
+        Never append a step again after an error: it was written (`error.step_written`), or it is refused again.
+
         Args:
             data: a nest of arrays and numbers; None where a column holds no value in this step. A field that is new
                 has None in all steps before.
@@ -795,9 +804,12 @@ class TrajectoryWriter:
                 the one before; the error names the path.
             ValueError: for a field that this step has already.
             DeadlineExceededError: too much was in flight for too long; this step was written all the same.
-            ClosedError, and any other error of items sent before.
+            ClosedError: the writer was closed.
+            Any other error of items sent before; this step was written all the same.
         """
 
+    def _store(self, data: Any) -> int: ...
+    def _make_room(self) -> None: ...
     @property
     def history(self) -> Any:
         """Everything that was appended since the history was cleared, as a nest of `HistoryColumn`s.

@@ -33,7 +33,22 @@ __all__ = [
 
 
 class ReplayError(Picklable, Exception):
-    """The root of Reverie's errors."""
+    """The root of Reverie's errors.
+
+    Attributes:
+        step_written: True for an error of a writer's `append` that was raised after the step was written: of items, or
+            of a wait. Go on with the next step; the same step again would be a second one. KeyboardInterrupt and
+            MemoryError have it, too, where `append` raises them.
+    """
+
+    step_written: bool = False
+
+
+def _mark_step_written(error: BaseException) -> None:
+    """Notes on an error of a writer's `append` that the step was written."""
+    if not getattr(error, "step_written", False):
+        error.step_written = True  # type: ignore[attr-defined]
+        error.add_note("the step was written: go on with the next one")
 
 
 #: dm-reverb's name for the root.

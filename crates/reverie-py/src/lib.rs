@@ -27,6 +27,7 @@ mod intake;
 mod log_bridge;
 mod live;
 mod nest;
+mod notes;
 mod options;
 mod placing;
 mod query;

@@ -2,8 +2,9 @@
 
 use crate::client::Client;
 use crate::count::Count;
-use crate::enter::{Deadline, Waited, detached, late, locked, locked_then, quick, wait};
+use crate::enter::{Deadline, Waited, detached, late, locked, locked_then, quick, raised, wait};
 use crate::live::Live;
+use crate::notes::step_written;
 use crate::reach;
 use crate::spans::WriterSpans;
 use pyo3::prelude::*;
@@ -88,6 +89,7 @@ impl ItemSender {
 
     /// Stores a step of `bytes` behind a lock, and sends the items that it made once the lock is released, without
     /// waiting. `store` also returns the items' bytes. Returns how many were sent, and what is unconfirmed then.
+    /// The outer error means that nothing was written, the inner one is of the items.
     #[inline]
     pub fn send_stored<S: Send>(
         &self,
@@ -96,7 +98,7 @@ impl ItemSender {
         state: &Mutex<S>,
         bytes: usize,
         store: impl FnOnce(&mut S) -> Result<(Inserts, usize)> + Send,
-    ) -> PyResult<(usize, Load)> {
+    ) -> PyResult<Result<(usize, Load)>> {
         let replay = self.replay.get(py)?;
         let send = |(items, bytes): (Inserts, usize)| {
             let sent = items.len();
@@ -105,7 +107,7 @@ impl ItemSender {
             }
             Ok((sent, self.unconfirmed()?))
         };
-        self.spans.of_caller(py, || locked_then(py, state, bytes, store, send))
+        self.spans.of_caller(py, || locked_then(py, state, bytes, store, |stored| Ok(send(stored))))
     }
 
     fn push(&self, replay: &dyn Replay, table: &str, items: Inserts, bytes: usize) -> Result<()> {
@@ -122,6 +124,14 @@ impl ItemSender {
     /// Pauses if the server lags behind: see [`Pace`].
     pub fn make_room(&self, py: Python<'_>) -> PyResult<()> {
         self.wait_for_room(py, quick(py, || self.unconfirmed())?)
+    }
+
+    /// As [`Self::make_room`], after a step was written: an error says so. `unconfirmed` as of then, or the error of an
+    /// item.
+    #[inline]
+    pub fn room_after_step(&self, py: Python<'_>, unconfirmed: Result<Load>) -> PyResult<()> {
+        let room = raised(py, Ok(unconfirmed)).and_then(|unconfirmed| self.wait_for_room(py, unconfirmed));
+        room.map_err(|error| step_written(py, error))
     }
 
     /// As [`Self::make_room`], for a caller that knows what is unconfirmed.

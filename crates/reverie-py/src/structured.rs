@@ -8,6 +8,7 @@ use crate::errors::signature;
 use crate::intake::Columns;
 use crate::live::Live;
 use crate::nest::{Flattener, Nest, PyStructure, Unflattener};
+use crate::notes::{note, step_written};
 use crate::sending::ItemSender;
 use crate::trajectory::{busy, closed};
 use pyo3::exceptions::PyValueError;
@@ -247,8 +248,8 @@ impl StructuredWriter {
     #[pyo3(signature = (data, *, partial_step=false))]
     fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>, partial_step: bool) -> PyResult<()> {
         self.open(py)?;
-        self.send(py, self.steps.append(py, data, partial_step)?)?;
-        self.sending.make_room(py)
+        let sent = self.send(py, self.steps.append(py, data, partial_step)?);
+        sent.and_then(|()| self.sending.make_room(py)).map_err(|error| step_written(py, error))
     }
 
     #[pyo3(signature = (block_until_num_items, timeout, durable=false))]
@@ -298,11 +299,18 @@ impl StructuredWriter {
         }
     }
 
+    /// Sends every item, also after one that is refused; then raises the first error, which notes the others.
     fn send(&self, py: Python<'_>, makes: Makes) -> PyResult<()> {
-        makes.into_iter().try_for_each(|made| {
-            let items = Inserts::from_iter([(made.item, made.priority)]);
-            self.sending.send(py, &self.tables[made.config], items, made.bytes)
-        })
+        let mut first: Option<PyErr> = None;
+        for made in makes {
+            let (table, items) = (&self.tables[made.config], Inserts::from_iter([(made.item, made.priority)]));
+            let Err(error) = self.sending.send(py, table, items, made.bytes) else { continue };
+            match &first {
+                None => first = Some(error),
+                Some(first) => note(py, first, &format!("table '{table}' has no item of it, either: {error}")),
+            }
+        }
+        first.map_or(Ok(()), Err)
     }
 }
 

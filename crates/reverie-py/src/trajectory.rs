@@ -5,7 +5,7 @@ use crate::client::Client;
 use crate::column::{HistoryColumn, Steps, TrajectoryColumn};
 use crate::count::Count;
 use crate::enter::{locked, locked_then, quick};
-use crate::errors::{exception, signature};
+use crate::errors::{exception, raise, signature};
 use crate::intake::Columns;
 use crate::nest::{Builder, Flattener, refuse_ambiguous};
 use crate::rows::priority;
@@ -14,6 +14,7 @@ use crate::server::compression;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
+use reverie_core::Result;
 use reverie_core::append::{Cells, ItemColumn, StepWriter, WriterOptions};
 use reverie_core::spec::{ColumnSpec, Schema, Structure};
 use smallvec::SmallVec;
@@ -87,62 +88,19 @@ impl TrajectoryWriter {
     #[doc = stub!("TrajectoryWriter.append")]
     #[pyo3(signature = (data, *, partial_step=false))]
     fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>, partial_step: bool) -> PyResult<()> {
-        self.sending.replay(py)?;
-        let mut forms = self.open(py)?;
-        let Forms { appended, resolved, merged, history, .. } = &mut *forms;
-        let (leaves, nest) = appended.flatten(data)?;
-        let present: SmallVec<[bool; 8]> = leaves.iter().map(|leaf| !leaf.is_none()).collect();
-        let known = resolved.iter().position(|known| {
-            (Arc::ptr_eq(&known.structure, &nest.structure) || known.structure == nest.structure)
-                && known.present == present
-        });
-        let mut cells: SmallVec<[Cell<'_>; 8]> = SmallVec::new();
-        if let Some(at) = known {
-            resolved[..=at].rotate_right(1);
-            for (leaf, spec) in leaves.iter().filter(|leaf| !leaf.is_none()).zip(&resolved[0].specs) {
-                let Some(cell) = Cell::known(leaf, spec, None) else { break };
-                cells.push(cell);
-            }
-        }
-        if known.is_none_or(|_| cells.len() < resolved[0].specs.len()) {
-            let known = known.map(|_| &resolved[0]);
-            let mut read_leaves: SmallVec<[Leaf<'_>; 8]> = SmallVec::with_capacity(leaves.len());
-            for (index, leaf) in leaves.iter().enumerate().filter(|(index, _)| present[*index]) {
-                let want = known.map(|known| known.specs[read_leaves.len()].dtype);
-                read_leaves.push(read(leaf, want, &|| nest.path(index))?);
-            }
-            let fits = |known: &Resolved| {
-                let mut pairs = known.specs.iter().zip(&read_leaves);
-                pairs.all(|(spec, leaf)| spec.dtype == leaf.dtype && spec.shape[..] == leaf.shape[..])
-            };
-            if !known.is_some_and(fits) {
-                let made = self.resolve(py, &nest.structure, present, &read_leaves)?;
-                let all = match merged.as_ref() {
-                    None => (*made.structure).clone(),
-                    Some(before) => before
-                        .merged(&made.structure, &|path| self.has(path))
-                        .map_err(|path| signature(py, &path, "another structure", "that of the steps before"))?,
-                };
-                if merged.as_ref() != Some(&all) {
-                    refuse_ambiguous(py, &all)?;
-                    (*merged, *history) = (Some(all), None);
-                }
-                if known.is_some() {
-                    resolved.remove(0); // Cells of other sizes: the latest ones are expected again.
-                }
-                resolved.truncate(REMEMBERED - 1);
-                resolved.insert(0, made);
-            }
-            cells = read_leaves.into_iter().map(|leaf| leaf.cell).collect();
-        }
-        let columns = &resolved[0].columns[..];
-        let cells: Columns<'_> =
-            cells.iter().map(|cell| Cells { itemsize: cell.itemsize, bytes: cell.bytes() }).collect();
-        let bytes = cells.iter().map(|cells| cells.bytes.len()).sum();
-        let append = |steps: &mut StepWriter| steps.append(columns, &cells, partial_step);
-        let unconfirmed = locked_then(py, &self.steps, bytes, append, |()| self.sending.unconfirmed())?;
-        drop(forms);
-        self.sending.wait_for_room(py, unconfirmed)
+        let unconfirmed = self.write(py, data, partial_step, |_| self.sending.unconfirmed())?;
+        self.sending.room_after_step(py, unconfirmed)
+    }
+
+    /// `append` of a whole step that only writes: it neither waits nor raises errors of items.
+    /// Returns the number of steps in the episode. `_make_room` is then due.
+    fn _store(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<u64> {
+        self.write(py, data, false, Ok)?.map_err(|error| raise(py, error))
+    }
+
+    /// The rest of `append` after `_store`: raises errors of items that were sent, and waits for room.
+    fn _make_room(&self, py: Python<'_>) -> PyResult<()> {
+        self.sending.room_after_step(py, quick(py, || Ok(self.sending.unconfirmed()))?)
     }
 
     #[doc = stub!("TrajectoryWriter.history")]
@@ -257,7 +215,7 @@ impl TrajectoryWriter {
     }
 
     /// The history references its writer.
-    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+    fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
         match self.forms.try_lock() {
             Ok(forms) => visit.call(&forms.history),
             Err(_) => Ok(()),
@@ -278,6 +236,74 @@ impl TrajectoryWriter {
 }
 
 impl TrajectoryWriter {
+    /// Writes a step, or a part of one. The outer error means that nothing was written; `then` gets the number of steps
+    /// in the episode, and runs in the same entry.
+    fn write<T: Send>(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        partial_step: bool,
+        then: impl FnOnce(u64) -> Result<T> + Send,
+    ) -> PyResult<Result<T>> {
+        self.sending.replay(py)?;
+        let mut forms = self.open(py)?;
+        let Forms { appended, resolved, merged, history, .. } = &mut *forms;
+        let (leaves, nest) = appended.flatten(data)?;
+        let present: SmallVec<[bool; 8]> = leaves.iter().map(|leaf| !leaf.is_none()).collect();
+        let known = resolved.iter().position(|known| {
+            (Arc::ptr_eq(&known.structure, &nest.structure) || known.structure == nest.structure)
+                && known.present == present
+        });
+        let mut cells: SmallVec<[Cell<'_>; 8]> = SmallVec::new();
+        if let Some(at) = known {
+            resolved[..=at].rotate_right(1);
+            for (leaf, spec) in leaves.iter().filter(|leaf| !leaf.is_none()).zip(&resolved[0].specs) {
+                let Some(cell) = Cell::known(leaf, spec, None) else { break };
+                cells.push(cell);
+            }
+        }
+        if known.is_none_or(|_| cells.len() < resolved[0].specs.len()) {
+            let known = known.map(|_| &resolved[0]);
+            let mut read_leaves: SmallVec<[Leaf<'_>; 8]> = SmallVec::with_capacity(leaves.len());
+            for (index, leaf) in leaves.iter().enumerate().filter(|(index, _)| present[*index]) {
+                let want = known.map(|known| known.specs[read_leaves.len()].dtype);
+                read_leaves.push(read(leaf, want, &|| nest.path(index))?);
+            }
+            let fits = |known: &Resolved| {
+                let mut pairs = known.specs.iter().zip(&read_leaves);
+                pairs.all(|(spec, leaf)| spec.dtype == leaf.dtype && spec.shape[..] == leaf.shape[..])
+            };
+            if !known.is_some_and(fits) {
+                let made = self.resolve(py, &nest.structure, present, &read_leaves)?;
+                let all = match merged.as_ref() {
+                    None => (*made.structure).clone(),
+                    Some(before) => before
+                        .merged(&made.structure, &|path| self.has(path))
+                        .map_err(|path| signature(py, &path, "another structure", "that of the steps before"))?,
+                };
+                if merged.as_ref() != Some(&all) {
+                    refuse_ambiguous(py, &all)?;
+                    (*merged, *history) = (Some(all), None);
+                }
+                if known.is_some() {
+                    resolved.remove(0); // Cells of other sizes: the latest ones are expected again.
+                }
+                resolved.truncate(REMEMBERED - 1);
+                resolved.insert(0, made);
+            }
+            cells = read_leaves.into_iter().map(|leaf| leaf.cell).collect();
+        }
+        let columns = &resolved[0].columns[..];
+        let cells: Columns<'_> =
+            cells.iter().map(|cell| Cells { itemsize: cell.itemsize, bytes: cell.bytes() }).collect();
+        let bytes = cells.iter().map(|cells| cells.bytes.len()).sum();
+        let append = |steps: &mut StepWriter| {
+            steps.append(columns, &cells, partial_step)?;
+            Ok(steps.episode_steps())
+        };
+        locked_then(py, &self.steps, bytes, append, |steps| Ok(then(steps)))
+    }
+
     fn open(&self, py: Python<'_>) -> PyResult<std::sync::MutexGuard<'_, Forms>> {
         let forms = self.forms.try_lock().map_err(|_| busy())?;
         if forms.closed {

@@ -173,13 +173,14 @@ impl TransitionWriter {
             final_value: final_value.as_ref().map(Numbers::as_slice),
         };
         let bytes = columns.iter().map(|cells| cells.bytes.len()).sum();
-        let (sent, unconfirmed) = self.sending.send_stored(py, &self.table, &self.writer, bytes, |writer| {
+        let stored = self.sending.send_stored(py, &self.table, &self.writer, bytes, |writer| {
             let items = writer.as_mut().map_or_else(|| Ok(Inserts::new()), |writer| writer.append(&step))?;
             let of_items = items.len() * bytes / self.options.num_envs;
             Ok((items, of_items))
         })?;
         drop(readers);
-        self.sending.wait_for_room(py, unconfirmed)?;
+        let (sent, unconfirmed) = stored.map_or_else(|error| (0, Err(error)), |(sent, load)| (sent, Ok(load)));
+        self.sending.room_after_step(py, unconfirmed)?;
         Ok(sent)
     }
 

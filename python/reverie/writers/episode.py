@@ -69,10 +69,17 @@ class EpisodeWriter(StepsWriter):
             SignatureError: for another dtype or shape than the column had before.
             ValueError: the episode already has `max_length` steps; the step was not written.
             DeadlineExceededError: too many bytes were in flight for the timeout; the step was written.
-            ClosedError, and any other error of an item that was sent before.
+            ClosedError: the writer was closed.
+            Any other error of an item that was sent before; the step was written. Never append a step again after an
+            error: it was written (`error.step_written`), or it is refused again.
         """
+        self._write(data)
+        self._writer._make_room()
+
+    def _write(self, data: Any) -> bool:
         self._check_room()
-        self._writer.append(data)
+        self._writer._store(data)
+        return False
 
     def _check_room(self) -> None:
         if self.episode_steps >= self._max_length:

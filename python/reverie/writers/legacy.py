@@ -86,11 +86,14 @@ class Writer(WriterContext):
 
         Raises:
             SignatureError: for a step unlike the first; the error names the path.
-            ClosedError: the writer was closed, or the tables were.
+            ClosedError: the writer was closed.
+            Any other error of an item that was sent before; the step was written. Never append a step again after an
+            error: it was written (`error.step_written`), or it is refused again.
         """
         self._open()
         leaves, structure = _native.flatten(data)
         self._append(data, leaves, structure)
+        self._steps._make_room()
 
     def append_sequence(self, sequence: Any) -> None:
         """Appends T steps, given as one nest of arrays `[T, ...]`.
@@ -98,6 +101,7 @@ class Writer(WriterContext):
         Raises:
             ValueError: for arrays of different lengths, or without a time axis.
             SignatureError, ClosedError: as for `append`; the steps before the refused one were appended.
+            Any other error of an item that was sent before; all steps were written.
         """
         self._open()
         leaves, structure = _native.flatten(sequence)
@@ -108,6 +112,7 @@ class Writer(WriterContext):
             raise ValueError(f"the arrays of a sequence must share a first axis, got {shapes or 'no array'}")
         for cells in zip(*arrays, strict=True):
             self._append(structure.unflatten(list(cells)), cells, structure)
+        self._steps._make_room()
 
     def _append(self, data: Any, leaves: Any, structure: _native.Structure) -> None:
         if self._structure is None:
@@ -133,7 +138,7 @@ class Writer(WriterContext):
                     got="None",
                     want="a value",
                 )
-        self._steps.append(data)
+        self._steps._store(data)
         if self._structure is None:
             self._structure = structure
             self._columns = _native.flatten(self._steps.history)[0]
@@ -152,6 +157,7 @@ class Writer(WriterContext):
             SignatureError: for steps that do not match the table's signature, which may be of a step or of the item.
             UnknownTableError, ClosedError.
             DeadlineExceededError: too many items were in flight for the timeout; this item was not made.
+            Any other error of an item that was sent before; this item was not made, and the call can be repeated.
         """
         self._open()
         count = _checks.count("num_timesteps", num_timesteps, 1)

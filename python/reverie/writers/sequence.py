@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Literal, final, get_args
 
 import numpy as np
 
 from reverie import _checks, _native
 from reverie._log import logger
-from reverie.errors import DeadlineExceededError, SignatureError
+from reverie.errors import SignatureError, _mark_step_written
 from reverie.writers.steps import StepsWriter
 
 __all__ = ["MASK", "Head", "SequenceWriter", "Tail"]
@@ -129,17 +128,22 @@ class SequenceWriter(StepsWriter):
                 step to which no column "mask" can be added (`head="pad"` with a burn-in).
             ValueError: for an item with a leaf that is None.
             DeadlineExceededError: too many bytes were in flight for the timeout; the step was written.
-            ClosedError, and any other error of an item that was sent before.
+            ClosedError: the writer was closed.
+            Any other error of an item that was sent before; the step was written, and the item that it completes was
+            sent. Never append a step again after an error: it was written (`error.step_written`), or it is refused
+            again.
         """
-        if self._pads:
-            data = self._with_mask(data)
+        sent = self._write(data)
+        self._writer._make_room()
+        return sent
+
+    def _write(self, data: Any) -> bool:
+        steps = self._writer._store(self._with_mask(data) if self._pads else data)
         try:
-            self._writer.append(data)
-        except DeadlineExceededError:
-            # The step was written: the item that it completes must not be lost.
-            self._count()
+            return self._count(steps + self._burn_in - 1 if self._pads else steps)
+        except BaseException as error:
+            _mark_step_written(error)
             raise
-        return self._count()
 
     def _with_mask(self, data: Any) -> dict[str, Any]:
         """The step with the mask's column. Before an episode's first step, the step of the padding is appended.
@@ -153,19 +157,18 @@ class SequenceWriter(StepsWriter):
         if not self._writer.episode_steps:
             leaves, structure = _native.flatten(data)
             zeros = [_zeros_like(leaf, path) for leaf, path in zip(leaves, structure.paths, strict=True)]
-            with suppress(DeadlineExceededError):  # it was written; the step itself may wait, too
-                self._writer.append({**structure.unflatten(zeros), MASK: False})
+            self._writer._store({**structure.unflatten(zeros), MASK: False})
             self._steps = self._burn_in
         return {**data, MASK: True}
 
-    def _count(self) -> bool:
-        """Counts a step that was written, and sends the item that it completes."""
-        self._steps += 1
-        whole = self._steps_per_item
-        if self._steps < whole or (self._steps - whole) % self._period:
+    def _count(self, steps: int) -> bool:
+        """Counts the episode's steps after one was written, and sends the item that it completes."""
+        self._steps, whole = steps, self._steps_per_item
+        if steps < whole or (steps - whole) % self._period:
             return False
+        # Also of an item that is refused: the next one begins a period later.
+        self._reached = steps
         self._send(whole)
-        self._reached = self._steps
         return True
 
     def _slice_of(self, column: Any, steps: int) -> Any:

@@ -56,6 +56,17 @@ class StepsWriter(WriterContext):
         """The number of items that were made so far."""
         return self._num_sent
 
+    def _write(self, data: Any) -> bool:
+        """`append` without the wait for room, and without errors of items that were sent before.
+
+        An error without `step_written` means that the step was refused.
+        """
+        raise NotImplementedError
+
+    def _end(self) -> None:
+        """`end_episode` without the wait. The episode ends in any case."""
+        raise NotImplementedError
+
     def _check_room(self) -> None:
         """Raises ValueError where the writer cannot keep one more step of this episode."""
 

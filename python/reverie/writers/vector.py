@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reverie import _native
-from reverie.errors import DeadlineExceededError, SignatureError
+from reverie.errors import DeadlineExceededError, SignatureError, _mark_step_written
 from reverie.writers.context import WriterContext
 from reverie.writers.episode import EpisodeWriter
 from reverie.writers.sequence import SequenceWriter
@@ -70,11 +70,15 @@ class VectorWriter(WriterContext, Generic[Each]):
             ValueError: for masks of another shape or dtype, an episode that ends where there is no step, and an episode
                 that already has `max_length` steps; nothing was written.
             SignatureError: for a leaf without an axis of `num_envs`, or another dtype or shape than the column had
-                before; nothing was written. For an item that the table refuses, the steps of the environments before
-                it were written.
+                before; nothing was written. Where only some environments had the column, a note names those whose step
+                was refused.
             DeadlineExceededError: too many bytes of an environment were in flight for the writer's timeout; the steps
                 of all environments were written.
-            ClosedError, and any other error of an item that was sent before.
+            ClosedError: the writer was closed.
+            Any other error of an item, sent before or with this step; the steps of all environments were written, and
+            their items sent, and the episodes ended. Never append a step again after an error: it was written
+            (`error.step_written`), or it is refused again. Of several errors the first is raised, and notes name the
+            others.
         """
         ends, here = self._mask("ended", ended, False), self._mask("where", where, True)
         if (ends & ~here).any():
@@ -84,19 +88,26 @@ class VectorWriter(WriterContext, Generic[Each]):
         columns = [self._column(path, leaf) for path, leaf in zip(structure.paths, leaves, strict=True)]
         for env in np.flatnonzero(here):
             self._writers[env]._check_room()
-        sent, late = np.zeros(self.num_envs, bool), None
-        for env in np.flatnonzero(here):
+        sent, failures, written = np.zeros(self.num_envs, bool), _Failures(), False
+        for env in np.flatnonzero(here).tolist():
             writer, rows = self._writers[env], structure.unflatten([column[env] for column in columns])
             before = writer._num_sent
             try:
-                writer.append(rows)
-            except DeadlineExceededError as error:
-                late = late or error
+                writer._write(rows)
+                written = True
+            except BaseException as error:
+                if not (written or getattr(error, "step_written", False)):
+                    raise
+                written = True
+                failures.add(env, error)
             if ends[env]:
-                writer._end()
+                failures.catch(env, writer._end)
             sent[env] = writer._num_sent > before
-        if late is not None:
-            raise late
+        for env in np.flatnonzero(here).tolist():
+            failures.catch(env, self._writers[env]._writer._make_room)
+            if failures.end_waits:
+                break
+        failures.raise_first(written=True)
         return sent
 
     def end_episodes(self, where: Any = None, *, timeout: float | None = None) -> None:
@@ -108,10 +119,12 @@ class VectorWriter(WriterContext, Generic[Each]):
 
         Raises:
             DeadlineExceededError: the insert continues in the background.
-            Any error of `SequenceWriter.end_episode` or `EpisodeWriter.end_episode`.
+            Any error of `SequenceWriter.end_episode` or `EpisodeWriter.end_episode`. The episodes end in any case.
         """
-        for env in np.flatnonzero(self._mask("where", where, True)):
-            self._writers[env]._end()
+        failures = _Failures()
+        for env in np.flatnonzero(self._mask("where", where, True)).tolist():
+            failures.catch(env, self._writers[env]._end)
+        failures.raise_first()
         self.flush(timeout=timeout)
 
     def flush(self, *, timeout: float | None = None, durable: bool = False) -> None:
@@ -155,3 +168,41 @@ class VectorWriter(WriterContext, Generic[Each]):
                 f"column '{path}': got {got}, want {want}, a row for each environment", path=path, got=got, want=want
             )
         return leaf
+
+
+class _Failures:
+    """The errors of some environments, raised once the others have gone on."""
+
+    def __init__(self) -> None:
+        self._first: BaseException | None = None
+        self._env = 0
+        self.end_waits = False
+        """True after a deadline, Ctrl-C or an exit: the caller is to wait no more."""
+
+    def add(self, env: int, error: BaseException) -> None:
+        self.end_waits |= isinstance(error, DeadlineExceededError) or not isinstance(error, Exception)
+        if self._first is None:
+            self._first, self._env = error, env
+            return
+        # Ctrl-C and an exit are not hidden by an error.
+        hides = isinstance(self._first, Exception) and not isinstance(error, Exception)
+        noted, of = (self._first, self._env) if hides else (error, env)
+        if hides:
+            for note in getattr(self._first, "__notes__", []):
+                error.add_note(note)
+            self._first, self._env = error, env
+        self._first.add_note(f"environment {of} has an error, too: {type(noted).__name__}: {noted}")
+
+    def catch(self, env: int, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except BaseException as error:
+            self.add(env, error)
+
+    def raise_first(self, *, written: bool = False) -> None:
+        """Raises the first error, if there is one; `written`: it is of an `append` that wrote steps."""
+        if self._first is None:
+            return
+        if written:
+            _mark_step_written(self._first)
+        raise self._first

@@ -152,12 +152,11 @@ def test_the_first_episode_that_is_in_no_item_is_logged_with_the_way_to_keep_it(
 
 def test_a_step_behind_padding_whose_append_timed_out_is_in_its_sequence(client):
     writer = client.sequence_writer("q", 1, 1, 1, max_in_flight_bytes=8, timeout=0.02)
-    for step in range(1, 3):
-        writer.append({"x": step})
-        if step == 1:
-            writer.flush(timeout=200)
-    with pytest.raises(reverie.DeadlineExceededError):
-        writer.append({"x": 3})
+    writer.append({"x": 1})
+    writer.flush(timeout=200)
+    for step in range(2, 4):
+        with pytest.raises(reverie.DeadlineExceededError):
+            writer.append({"x": step})
     assert client.sample_batch("q", 3, timeout=200).data["x"].tolist() == [[0, 1], [1, 2], [2, 3]]
 
 
@@ -235,13 +234,13 @@ def test_an_episode_ends_even_if_its_item_is_refused(client):
 
 def test_a_step_whose_append_timed_out_still_completes_its_sequence(client):
     writer = client.sequence_writer("q", 1, 1, max_in_flight_bytes=8, timeout=0.02)
-    for step in range(3):
-        writer.append({"x": step})
-        if step == 0:
-            # The queue is full with it; what follows waits there.
-            writer.flush(timeout=200)
-    with pytest.raises(reverie.DeadlineExceededError):
-        writer.append({"x": 3})
+    writer.append({"x": 0})
+    # The queue is full with it; what follows waits there.
+    writer.flush(timeout=200)
+    writer.append({"x": 1})
+    for step in range(2, 4):
+        with pytest.raises(reverie.DeadlineExceededError):
+            writer.append({"x": step})
     assert client.sample_batch("q", 4, timeout=200).data["x"].tolist() == [[0], [1], [2], [3]]
 
 

@@ -128,12 +128,16 @@ class OfOne:
 
     def __init__(self, error=None):
         self.error, self.calls, self._num_sent = error, [], 0
+        self._writer = self
 
     def _check_room(self):
         pass
 
-    def append(self, data):
+    def _write(self, data):
         self.calls.append(data["x"].item())
+
+    def _make_room(self):
+        self.calls.append("room")
         if self.error is not None:
             raise self.error
 
@@ -175,9 +179,24 @@ def test_all_environments_have_one_deadline_together():
 def test_a_timeout_in_one_environment_is_raised_after_the_step_is_written_in_all():
     late = [reverie.DeadlineExceededError(str(env)) for env in range(3)]
     writer, calls = of_many([None, late[1], late[2]])
-    with pytest.raises(reverie.DeadlineExceededError, match=r"^1"):
+    with pytest.raises(reverie.DeadlineExceededError, match=r"^1") as raised:
         writer.append({"x": np.arange(3)}, ended=np.array([False, True, True]))
-    assert calls == [[0], [1, "end"], [2, "end"]]
+    assert calls == [[0, "room"], [1, "end", "room"], [2, "end"]]
+    assert raised.value.step_written
+
+
+def test_of_several_errors_the_first_is_raised_with_the_others_as_notes_unless_one_is_ctrl_c():
+    errors = [reverie.UnavailableError("gone"), None, reverie.ClosedError("the table"), KeyboardInterrupt()]
+    writer, calls = of_many(errors[:3])
+    with pytest.raises(reverie.UnavailableError) as raised:
+        writer.append({"x": np.arange(3)})
+    assert "environment 2 has an error, too: ClosedError: the table" in raised.value.__notes__
+    writer, calls = of_many(errors[2:])
+    with pytest.raises(KeyboardInterrupt) as interrupted:
+        writer.append({"x": np.arange(2)})
+    assert "environment 0 has an error, too: ClosedError: the table" in interrupted.value.__notes__
+    assert interrupted.value.step_written
+    assert calls == [[0, "room"], [1, "room"]]
 
 
 @pytest.mark.usefixtures("clock")
