@@ -44,6 +44,8 @@ fn take(table: &Arc<SharedTable>, n: usize) {
 }
 
 fn exhausted(error: Option<Error>) -> bool {
+    // Also if a part of the insert is in.
+    let error = if let Some(Error::PartlyInserted { error, .. }) = error { Some(*error) } else { error };
     matches!(error, Some(Error::ResourceExhausted { .. }))
 }
 
