@@ -14,7 +14,7 @@ from reverie import _checks, _native
 from reverie._forks import OwnerProcess
 from reverie.datasets.sending import Send, Sender
 from reverie.datasets.shares import Annealed, annealed_shares
-from reverie.errors import ClosedError
+from reverie.errors import ClosedError, UnavailableError
 from reverie.types import Batch, Borders
 
 __all__ = ["Batches"]
@@ -40,7 +40,8 @@ class Batches(Iterator[Batch]):
         columns, ragged, without_replacement: as for `sample_batch`.
         max_samples: draws in total; the last batch may be smaller.
         timeout: seconds that each batch may take; None takes the client's default. The iterator can be used again after
-            a DeadlineExceededError.
+            a DeadlineExceededError. After an UnavailableError or a ClosedError of a table every call raises it again:
+            make another iterator once the servers are back.
         windows: (length, burn_in, borders) of `client.windows`.
         convert: a function that is applied to every batch, on the reader's thread.
         send: a function that converts batches in its place, on a thread of its own, if `sent_ahead` is above 0.
@@ -96,7 +97,7 @@ class Batches(Iterator[Batch]):
             "without_replacement": without_replacement,
         }
         self._windows = windows
-        self._ahead: _native.Prefetch | None = None
+        self._ahead: _Ahead | None = None
         if prefetch or len(self.tables) > 1:
             given: dict[str, Any] = {} if windows is None else {"windows": windows}
             if widens:
@@ -104,7 +105,7 @@ class Batches(Iterator[Batch]):
             if mixture is not None:
                 given["mixture"] = mixture
             # The thread also combines the draws of several tables, so it runs for these with `prefetch=0` too.
-            self._ahead = _native.Prefetch(
+            ahead = _native.Prefetch(
                 client,
                 list(self.tables.items()),
                 ahead=max(1, prefetch),
@@ -112,6 +113,7 @@ class Batches(Iterator[Batch]):
                 **given,
                 **self._options,
             )
+            self._ahead = _Ahead(ahead)
         self._sender: Sender | None = None
         if send is not None and sent_ahead and self._ahead is not None:
             self._sender = Sender(_drawing(self._ahead, windows), send, sent_ahead)
@@ -200,7 +202,33 @@ class Batches(Iterator[Batch]):
         raise TypeError("an iterator of batches belongs to its process and cannot be pickled; make it where it is used")
 
 
-def _drawing(ahead: _native.Prefetch, windows: tuple[int, int, Borders] | None) -> Callable[[float], Batch | None]:
+class _Ahead:
+    """The batches that the engine draws ahead.
+
+    They end where the servers are lost, or their tables closed. That is not the end that the reader asked for: the
+    error is raised again, at every call.
+    """
+
+    def __init__(self, ahead: _native.Prefetch) -> None:
+        self._ahead = ahead
+        self._lost: UnavailableError | ClosedError | None = None
+
+    def next(self, timeout: float | None) -> Batch | None:
+        try:
+            batch = self._ahead.next(timeout)
+        except (UnavailableError, ClosedError) as error:
+            self._lost = error
+            raise
+        if batch is None and self._lost is not None:
+            raise self._lost.with_traceback(None)
+        self._lost = None
+        return batch
+
+    def close(self) -> list[Batch]:
+        return self._ahead.close()
+
+
+def _drawing(ahead: _Ahead, windows: tuple[int, int, Borders] | None) -> Callable[[float], Batch | None]:
     """A function that draws the next batch, without a reference to its iterator."""
 
     def draw(timeout: float) -> Batch | None:

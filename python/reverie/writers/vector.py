@@ -86,7 +86,7 @@ class VectorWriter(WriterContext, Generic[Each]):
             raise ValueError(f"ended: environment {first} has no step to end with (where[{first}] is False)")
         leaves, structure = _native.flatten(data)
         columns = [self._column(path, leaf) for path, leaf in zip(structure.paths, leaves, strict=True)]
-        for env in np.flatnonzero(here):
+        for env in np.flatnonzero(here).tolist():
             self._writers[env]._check_room()
         sent, failures, written = np.zeros(self.num_envs, bool), _Failures(), False
         for env in np.flatnonzero(here).tolist():
