@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
+use tokio::time::sleep;
 
 /// How long the head of a connection's first request may take, a TLS handshake included.
 pub(super) const FIRST: Duration = Duration::from_secs(10);
@@ -51,11 +52,11 @@ impl Activity {
     }
 
     /// A request begins; it ends with the result, which is to live as long as the response.
-    pub(super) fn begin(self: &Arc<Self>) -> Busy {
+    pub(super) fn begin(self: &Arc<Self>) -> RequestInProgress {
         let mut state = self.state();
         (state.has_asked, state.is_busy) = (true, true);
         drop(state);
-        Busy(Arc::clone(self))
+        RequestInProgress(Arc::clone(self))
     }
 
     /// Those that never made a request first, then the longest silent; `None` for one in a request.
@@ -66,9 +67,9 @@ impl Activity {
 }
 
 /// A request in progress.
-pub(super) struct Busy(Arc<Activity>);
+pub(super) struct RequestInProgress(Arc<Activity>);
 
-impl Drop for Busy {
+impl Drop for RequestInProgress {
     fn drop(&mut self) {
         let mut state = self.0.state();
         (state.is_busy, state.since) = (false, Instant::now());
@@ -76,12 +77,12 @@ impl Drop for Busy {
 }
 
 /// A response during which its connection is not silent.
-pub(super) struct Held {
+pub(super) struct HeldBody {
     pub(super) body: Body,
-    pub(super) _busy: Busy,
+    pub(super) _busy: RequestInProgress,
 }
 
-impl HttpBody for Held {
+impl HttpBody for HeldBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -102,7 +103,7 @@ impl HttpBody for Held {
 }
 
 /// A connection's place, until it is dropped.
-pub(super) struct Place {
+pub(super) struct OpenConnection {
     connections: Arc<Connections>,
     pub(super) activity: Arc<Activity>,
 }
@@ -117,7 +118,7 @@ impl Connections {
     }
 
     /// A place for a new connection, and true if another one has to end for it; `None` if all are in requests.
-    pub(super) fn admit(self: &Arc<Self>) -> Option<(Place, bool)> {
+    pub(super) fn admit(self: &Arc<Self>) -> Option<(OpenConnection, bool)> {
         let mut open = self.open();
         let is_full = open.len() >= self.most;
         if is_full {
@@ -127,11 +128,11 @@ impl Connections {
         }
         let activity = Arc::<Activity>::default();
         open.push(Arc::clone(&activity));
-        Some((Place { connections: Arc::clone(self), activity }, is_full))
+        Some((OpenConnection { connections: Arc::clone(self), activity }, is_full))
     }
 }
 
-impl Place {
+impl OpenConnection {
     /// Waits until the connection has to end: for another one, or because it makes no first request.
     pub(super) async fn over(&self) {
         let no_request = async {
@@ -147,7 +148,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.connections.open().retain(|other| !Arc::ptr_eq(other, &self.activity));
     }
@@ -165,8 +166,8 @@ mod tests {
     async fn the_longest_silent_connection_makes_room_and_one_in_a_request_never_does() {
         let connections = Connections::new(3);
         let admit = || connections.admit().map(|(place, _)| place);
-        let is_over = |place: &Place| place.over().now_or_never().is_some();
-        let places: Vec<Place> = (0..3).map(|_| admit().unwrap()).collect();
+        let is_over = |place: &OpenConnection| place.over().now_or_never().is_some();
+        let places: Vec<OpenConnection> = (0..3).map(|_| admit().unwrap()).collect();
         let busy = places[0].activity.begin();
         drop(places[1].activity.begin());
         advance(SECOND).await;

@@ -1,6 +1,6 @@
 //! The listening socket, and its connections.
 
-use super::connections::{Activity, Connections, Held};
+use super::connections::{Activity, Connections, HeldBody};
 use super::events::Events;
 use super::routes::{App, router};
 use super::stalling::Stalling;
@@ -179,7 +179,7 @@ where
 {
     let service = hyper::service::service_fn(|request: hyper::Request<Incoming>| {
         let (busy, response) = (activity.begin(), router.clone().call(request));
-        async move { response.await.map(|response| response.map(|body| Body::new(Held { body, _busy: busy }))) }
+        async move { response.await.map(|response| response.map(|body| Body::new(HeldBody { body, _busy: busy }))) }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())

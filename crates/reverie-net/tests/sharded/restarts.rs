@@ -161,3 +161,15 @@ async fn draws_that_a_journal_has_not_committed_come_with_the_reason_also_if_the
     let Sampled { batches, error } = ticket.cancel().unwrap();
     assert_eq!((batches[0].len(), error), (32, Some(not_committed())));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_draw_that_waits_is_woken_by_an_insert_into_a_server_that_was_restarted_meanwhile() {
+    let hosts = [0, 1].map(|shard| Arc::new(Host::new(shard, table(false))));
+    let client = joined(&hosts, alone(None));
+    let waiting = tokio::spawn(sample(&client, None));
+    tokio::time::sleep(SECOND).await;
+    restart(&hosts[1], None);
+    hosts[1].fill(&[1.0]);
+    let sampled = tokio::time::timeout(60 * SECOND, waiting).await.expect("it ends").unwrap().unwrap();
+    assert_eq!(drawn(&sampled), (HashSet::from([1]), 32));
+}
