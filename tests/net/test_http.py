@@ -245,17 +245,13 @@ def is_closed(connection):
     return True
 
 
-def test_a_connection_beyond_the_bound_is_closed_and_one_that_ends_makes_room(shown, read):
+def test_a_connection_beyond_the_bound_takes_the_place_of_the_longest_silent_one(shown, read):
     with contextlib.ExitStack() as stack:
-        connections = [stack.enter_context(opened(shown)) for _ in range(MOST_CONNECTIONS)]
-        assert is_closed(stack.enter_context(opened(shown)))
-        connections[0].close()
-        while True:  # until the server has noticed it
-            with contextlib.suppress(OSError, http.client.HTTPException):
-                assert read(shown, "/livez")[0] == 200
-                break
-        connections[1].sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert connections[1].recv(12) == b"HTTP/1.1 200"
+        connections = [stack.enter_context(opened(shown)) for _ in range(2 * MOST_CONNECTIONS)]
+        assert read(shown, "/livez")[0] == 200
+        assert is_closed(connections[0])
+        connections[-1].sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert connections[-1].recv(12) == b"HTTP/1.1 200"
 
 
 def test_a_thousand_pages_that_open_at_once_are_bounded_and_the_others_get_the_reason(shown, read):
@@ -278,7 +274,7 @@ def test_a_thousand_pages_that_open_at_once_are_bounded_and_the_others_get_the_r
     answered = [status for status in statuses if status]
     assert answered.count(b"HTTP/1.1 200") == MOST_STREAMS
     assert set(answered) == {b"HTTP/1.1 200", b"HTTP/1.1 503"}
-    assert len(answered) == MOST_CONNECTIONS
+    assert len(answered) >= MOST_CONNECTIONS
     while True:  # until the server has noticed that they are closed
         with contextlib.suppress(OSError, http.client.HTTPException):
             assert read(shown, "/livez")[0] == 200

@@ -1,10 +1,10 @@
 //! A server's view for the outside, over HTTP on a port of its own: metrics, health, JSON, and a page.
 //!
 //! ```text
-//! connection -> routes -> metrics, formats -> figures -> tables
-//!                     +-> run (published by a training run)
-//!                     +-> items -> columns -> tables
-//!                     +-> events -> figures
+//! connections -> routes -> metrics, formats -> figures -> tables
+//!                      +-> run (published by a training run)
+//!                      +-> searches -> items -> columns -> tables
+//!                      +-> events -> figures
 //! ```
 //!
 //! It has a thread of its own, so that it answers while the server's threads are busy. All requests only read.
@@ -19,6 +19,8 @@ mod items;
 mod events;
 mod routes;
 mod stalling;
+mod searches;
+mod connections;
 mod server;
 #[cfg(test)]
 mod tests;

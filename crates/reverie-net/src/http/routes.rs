@@ -3,6 +3,7 @@
 use super::events::{Events, MOST_STREAMS};
 use super::formats::Format;
 use super::items::{Wanted, items};
+use super::searches::{MOST_WAITING, Searches};
 use super::watched::Watched;
 use super::{figures, metrics};
 use crate::token::{self, Token};
@@ -25,10 +26,7 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
-use tokio::sync::Semaphore;
 
-/// Searches of items at a time; others wait for their turn.
-const SEARCHES: usize = 2;
 /// The paths that need no token: they have no data of the tables.
 const OPEN: [&str; 3] = ["/", "/livez", "/readyz"];
 /// The page, in one file when it is sent. The parts about a training run and about clients have their own sources.
@@ -45,14 +43,14 @@ pub(super) struct App {
     pub(super) watched: Arc<Watched>,
     pub(super) events: Arc<Events>,
     token: Option<Token>,
-    searches: Semaphore,
+    searches: Searches,
     policy: HeaderValue,
 }
 
 impl App {
     pub(super) fn new(watched: Arc<Watched>, token: Option<&str>) -> Arc<Self> {
         let events = Events::new(Arc::clone(&watched));
-        let (token, searches) = (token.map(Token::new), Semaphore::new(SEARCHES));
+        let (token, searches) = (token.map(Token::new), Searches::default());
         Arc::new(Self { watched, events, token, searches, policy: policy() })
     }
 }
@@ -166,13 +164,16 @@ async fn items_of(
         Ok(wanted) => wanted,
         Err(error) => return refused(&error),
     };
-    let _turn = app.searches.acquire().await;
     let watched = Arc::clone(&app.watched);
     // A table of millions of items is searched, and chunks are unpacked.
-    match tokio::task::spawn_blocking(move || items(&watched.tables, &table, &wanted)).await {
-        Ok(Ok(found)) => json_of(&found),
-        Ok(Err(error)) => refused(&error),
-        Err(error) => failed(StatusCode::INTERNAL_SERVER_ERROR, &format!("the items could not be read: {error}")),
+    match app.searches.run(move || items(&watched.tables, &table, &wanted)).await {
+        Some(Ok(Ok(found))) => json_of(&found),
+        Some(Ok(Err(error))) => refused(&error),
+        Some(Err(error)) => failed(StatusCode::INTERNAL_SERVER_ERROR, &format!("the items could not be read: {error}")),
+        None => {
+            let why = format!("{MOST_WAITING} searches of items wait already; try again later");
+            failed(StatusCode::SERVICE_UNAVAILABLE, &why)
+        }
     }
 }
 

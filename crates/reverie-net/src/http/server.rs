@@ -1,5 +1,6 @@
 //! The listening socket, and its connections.
 
+use super::connections::{Activity, Connections, HeldBody};
 use super::events::Events;
 use super::routes::{App, router};
 use super::stalling::Stalling;
@@ -10,6 +11,7 @@ use crate::log_limit::LogLimit;
 use crate::own_stream::OwnStream;
 use crate::server::Tls;
 use axum::Router;
+use axum::body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -21,14 +23,14 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::Semaphore;
-use tokio::time::{sleep, timeout};
+use tokio::task::yield_now;
+use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 use tower::Service;
 
-/// Connections at a time; one more is closed.
+/// Connections at a time; for one more, the longest silent is closed.
 pub(super) const MOST_CONNECTIONS: usize = 128;
-/// How long a connection may be silent before and between requests, and how long a TLS handshake may take.
+/// How long a connection may be silent between requests.
 const IDLE: Duration = Duration::from_secs(30);
 /// How long a peer may read nothing of a response.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
@@ -121,7 +123,7 @@ fn tls_is_missing(options: &Options) -> bool {
 
 /// Serves the connections of a listener until the runtime ends.
 async fn serve(listener: Listening, router: Router, tls: Option<TlsAcceptor>) {
-    let (places, failures) = (Arc::new(Semaphore::new(MOST_CONNECTIONS)), LogLimit::default());
+    let (connections, failures) = (Connections::new(MOST_CONNECTIONS), LogLimit::default());
     loop {
         let (stream, peer) = match listener.socket.accept().await {
             Ok(accepted) => accepted,
@@ -133,38 +135,52 @@ async fn serve(listener: Listening, router: Router, tls: Option<TlsAcceptor>) {
                 continue;
             }
         };
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+        let Some((place, evicts)) = connections.admit() else {
             if let Some(more) = failures.allows() {
-                tracing::warn!("an http connection of {peer} is closed: {MOST_CONNECTIONS} are open{more}");
+                tracing::warn!("an http connection of {peer} is closed: {MOST_CONNECTIONS} are in requests{more}");
             }
             continue;
         };
         let (router, tls) = (router.clone(), tls.clone());
         tokio::spawn(async move {
-            connection(stream, router, tls).await;
-            drop(place);
+            tokio::select! {
+                () = connection(stream, router, tls, &place.activity) => {}
+                () = place.over() => tracing::debug!("an http connection of {peer} is closed: it was silent"),
+            }
         });
+        if evicts {
+            if let Some(more) = failures.allows() {
+                tracing::warn!("{MOST_CONNECTIONS} http connections are open: the longest silent is closed{more}");
+            }
+            // The new connection reads its request before it may be closed for another one.
+            yield_now().await;
+        }
     }
 }
 
-async fn connection(stream: TcpStream, router: Router, tls: Option<TlsAcceptor>) {
+async fn connection(stream: TcpStream, router: Router, tls: Option<TlsAcceptor>, activity: &Arc<Activity>) {
     // These fail only if the connection is lost already, which reading will report.
     let _ = stream.set_nodelay(true);
     let _ = rustix::net::sockopt::set_socket_send_buffer_size(&stream, SYSTEM_BYTES);
     let io = Stalling::new(OwnStream::new(stream), PATIENCE);
     match tls {
-        None => http(io, router).await,
-        Some(tls) => match timeout(IDLE, tls.accept(io)).await {
-            Ok(Ok(io)) => http(io, router).await,
-            Ok(Err(error)) => tracing::debug!("an http connection ended in its TLS handshake: {error}"),
-            Err(_) => {}
+        None => http(io, router, activity).await,
+        Some(tls) => match tls.accept(io).await {
+            Ok(io) => http(io, router, activity).await,
+            Err(error) => tracing::debug!("an http connection ended in its TLS handshake: {error}"),
         },
     }
 }
 
 /// Serves the requests of a connection.
-pub(super) async fn http<IO: AsyncRead + AsyncWrite + Unpin + Send + 'static>(io: IO, router: Router) {
-    let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| router.clone().call(request));
+pub(super) async fn http<IO>(io: IO, router: Router, activity: &Arc<Activity>)
+where
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = hyper::service::service_fn(|request: hyper::Request<Incoming>| {
+        let (busy, response) = (activity.begin(), router.clone().call(request));
+        async move { response.await.map(|response| response.map(|body| Body::new(HeldBody { body, _busy: busy }))) }
+    });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(IDLE)

@@ -25,7 +25,8 @@ fn request(path: &str) -> Vec<u8> {
 /// The whole response to a request.
 async fn get(app: &Arc<App>, path: &str) -> String {
     let (near, mut far) = duplex(1 << 16);
-    tokio::spawn(http(near, router(app)));
+    let router = router(app);
+    tokio::spawn(async move { http(near, router, &Arc::default()).await });
     far.write_all(&request(path)).await.unwrap();
     let mut response = String::new();
     far.read_to_string(&mut response).await.unwrap();
@@ -36,7 +37,8 @@ async fn get(app: &Arc<App>, path: &str) -> String {
 async fn reader(app: &Arc<App>) -> (DuplexStream, JoinHandle<()>) {
     tokio::spawn(Events::run(Arc::downgrade(&app.events)));
     let (near, mut far) = duplex(1024);
-    let served = tokio::spawn(http(Stalling::new(near, PATIENCE), router(app)));
+    let router = router(app);
+    let served = tokio::spawn(async move { http(Stalling::new(near, PATIENCE), router, &Arc::default()).await });
     far.write_all(&request("/api/events")).await.unwrap();
     (far, served)
 }

@@ -157,10 +157,10 @@ impl Work {
             let Schedule { without_replacement, windows, .. } = self.schedule;
             let request = SampleRequest { num_samples: *count, without_replacement, windows, lessee: None };
             let draws = Draws { table: &table, request, reading: &self.reading, end: &self.end };
-            let Outcome { made, why } = draws.parts().await?;
+            let Outcome { made, error } = draws.parts().await?;
             all.extend(made);
-            if let Some(why) = why {
-                return Err(Error::Deadline(why));
+            if let Some(error) = error {
+                return Err(error);
             }
             if self.end.is_withdrawn() {
                 whole = false;

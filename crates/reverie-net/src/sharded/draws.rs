@@ -28,7 +28,7 @@ pub(super) struct Draws<'a> {
 /// The draws of a request, and the reason why there are not all of them.
 pub(super) struct Outcome {
     pub(super) made: Vec<Part>,
-    pub(super) why: Option<String>,
+    pub(super) error: Option<Error>,
 }
 
 /// How draws are made.
@@ -65,20 +65,20 @@ impl Progress {
 impl Draws<'_> {
     /// One batch. At the end, `Sampled` has the draws made by then, and the reason as an error.
     pub(super) async fn batch(&self) -> Result<Sampled> {
-        let Outcome { made, why } = self.parts().await?;
+        let Outcome { made, error } = self.parts().await?;
         let batches = match made.is_empty() {
             true => Vec::new(),
             false => vec![joined(made, &self.reading.options(), self.reading.allocate)?],
         };
-        Ok(Sampled { batches, error: why.map(Error::Deadline) })
+        Ok(Sampled { batches, error })
     }
 
     /// The draws that are allowed now, at least one: a batch for each run of items of the same form.
     pub(super) async fn runs(&self) -> Result<Sampled> {
-        let Outcome { made, why } = self.rounds(1, self.request.num_samples, Way::Runs).await?;
+        let Outcome { made, error } = self.rounds(1, self.request.num_samples, Way::Runs).await?;
         let run = |part| joined(vec![part], &self.reading.options(), self.reading.allocate);
         let batches = made.into_iter().map(run).collect::<Result<_>>()?;
-        Ok(Sampled { batches, error: why.map(Error::Deadline) })
+        Ok(Sampled { batches, error })
     }
 
     /// All draws, or those made by the end. Draws without replacement are made all at once or not at all.
@@ -92,7 +92,7 @@ impl Draws<'_> {
         let plain = self.reading.ragged == Ragged::Refuse && !without_replacement && windows.is_none();
         let way = if plain && self.table.kind.discards { Way::Guesses } else { Way::Asks };
         let mut outcome = self.rounds(num_samples, num_samples, way).await?;
-        if let (Some(why), true) = (&mut outcome.why, without_replacement) {
+        if let (Some(Error::Deadline(why)), true) = (&mut outcome.error, without_replacement) {
             let size = self.table.model().size();
             if size < num_samples as u64 {
                 *why += &format!(" There are {size} items, and {num_samples} were asked for without replacement.");
@@ -113,8 +113,12 @@ impl Draws<'_> {
             let before = progress.done;
             match self.round(most - progress.done, way, &mut progress).await {
                 // A server does not answer, and is not lost: the draws of the others are kept.
-                Err(Error::Deadline(why) | Error::NotCommitted { why, .. }) => {
-                    return Ok(Outcome { made: progress.made, why: (!self.end.is_withdrawn()).then_some(why) });
+                Err(error @ Error::Deadline(_)) => {
+                    return Ok(Outcome { made: progress.made, error: (!self.end.is_withdrawn()).then_some(error) });
+                }
+                // Also of a request that was withdrawn: a kill may undo its draws.
+                Err(error @ Error::NotCommitted { .. }) => {
+                    return Ok(Outcome { made: progress.made, error: Some(error) });
                 }
                 Err(error) => return Err(error),
                 Ok(()) => {}
@@ -124,14 +128,14 @@ impl Draws<'_> {
                 continue;
             }
             if is_over {
-                let why = table.why();
-                return Ok(Outcome { made: progress.made, why: (!self.end.is_withdrawn()).then_some(why) });
+                let error = (!self.end.is_withdrawn()).then(|| Error::Deadline(table.why()));
+                return Ok(Outcome { made: progress.made, error });
             }
             let queued = queued.get_or_insert_with(|| table.waits(since, most as u64));
             queued.has(progress.done as u64);
             table.wait_for_change(self.end, wake.as_mut()).await?;
         }
-        Ok(Outcome { made: progress.made, why: None })
+        Ok(Outcome { made: progress.made, error: None })
     }
 
     /// Makes the draws that the limits allow now.
@@ -202,6 +206,10 @@ impl Draws<'_> {
         let asked = asked.collect();
         let mut round = Round::default();
         for (shard, outcome) in self.end.all(asked).await {
+            if table.members().is_restarted(shard) {
+                round.lost.push(shard);
+                continue;
+            }
             let (batches, error) = match outcome {
                 Ok(Sampled { batches, error }) => (batches, error),
                 Err(error) => (Vec::new(), Some(error)),
@@ -267,12 +275,13 @@ impl Draws<'_> {
 
     /// The split of draws by the known tallies; `None` if the servers must be asked first.
     ///
-    /// That is if a tally is missing, if there are no items or the limits allow fewer draws, or if a server is in this
+    /// That is if a tally is missing, if a server was restarted, if there are no items or the limits allow fewer draws, or if a server is in this
     /// process, where asking costs no more than drawing.
     fn known(&self, count: u64) -> Option<Split> {
         let mut model = self.table.model();
         let mut present = (0..model.len()).filter(|shard| model.is_present(*shard));
-        let known = present.all(|shard| model.tally(shard).is_some());
+        let members = self.table.members();
+        let known = present.all(|shard| model.tally(shard).is_some() && !members.is_restarted(shard));
         if !self.table.kind.is_remote || !known || model.size() == 0 || model.allowed(count) < count {
             return None;
         }

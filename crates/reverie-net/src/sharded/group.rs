@@ -103,6 +103,10 @@ impl Sharded {
             group.connect(&end).await?;
             loop {
                 let chosen = group.members.chosen(shard)?;
+                group.members.check_restarted(&end, [chosen]).await;
+                if shard.is_some() {
+                    group.members.refuse_unfit(chosen)?;
+                }
                 for table in &tables {
                     group.grant(table, chosen, rows, &end).await?;
                 }
@@ -226,9 +230,10 @@ impl Group {
     }
 
     async fn connect_all(&self, end: &End) -> Result<()> {
+        let restarts: Vec<u64> = self.members.all().map(|(_, replay)| replay.restarts()).collect();
         let asked = self.members.all().map(|(shard, replay)| (shard, Arc::clone(replay), replay.info())).collect();
         for (shard, outcome) in end.all(asked).await {
-            match outcome.and_then(|info| self.members.admit(shard, &info)) {
+            match outcome.and_then(|info| self.members.admit(shard, &info, restarts[shard])) {
                 Err(error) if self.members.missed(shard, &error) => {}
                 outcome => outcome?,
             }
@@ -260,6 +265,7 @@ impl Group {
     /// The state of a table, made at its first use.
     pub(super) async fn open(&self, name: &str, end: &End) -> Result<Arc<Table>> {
         self.connect(end).await?;
+        self.members.check_restarted(end, 0..self.members.len()).await;
         self.open_connected(name, end).await
     }
 
@@ -275,6 +281,7 @@ impl Group {
             return Ok(table);
         }
         let table = Arc::new(self.table(&self.members.table(name)?)?);
+        self.members.uses(name);
         let watcher: Arc<dyn Watcher> = Arc::clone(&table) as _;
         self.members.watch(&watcher);
         table.begin(end).await?;
@@ -283,7 +290,7 @@ impl Group {
     }
 
     fn table(&self, options: &TableOptions) -> Result<Table> {
-        let (index, count) = self.options.among;
+        let count = self.options.among.1;
         let limiter = self.options.limiter.filter(|_| options.limiter.is_rationed());
         let is_limited = limiter.is_some();
         // Another seed for every table, or all would choose the same servers.
@@ -294,7 +301,7 @@ impl Group {
         let independent = matches!(options.sampler, SelectorOptions::Uniform | SelectorOptions::Prioritized { .. });
         let kind = Kind {
             is_limited,
-            grants: is_limited && index == 0,
+            grants: self.grants(options),
             is_remote: self.members.all().all(|(_, replay)| replay.round_trip().is_some()),
             // Draws by earlier masses may discard some: another client would count these.
             discards: independent && count == 1,
@@ -302,12 +309,19 @@ impl Group {
         Ok(Table::new(&self.members, options.name.clone(), model, kind))
     }
 
+    /// True if this client grants inserts into a table.
+    fn grants(&self, options: &TableOptions) -> bool {
+        self.options.limiter.is_some() && self.options.among.0 == 0 && options.limiter.is_rationed()
+    }
+
     /// Grants inserts into a table to a server, if this client grants them.
     async fn grant(&self, table: &str, shard: usize, rows: u64, end: &End) -> Result<()> {
-        let table = self.open(table, end).await?;
-        if !table.kind.grants {
+        // Otherwise a server that is silent would delay inserts into the others.
+        if !self.grants(&self.members.table(table)?) {
+            self.members.uses(table);
             return Ok(());
         }
+        let table = self.open(table, end).await?;
         let mut wants = vec![0; self.members.len()];
         wants[shard] = rows;
         // The second exchange grants what the first took back from others.

@@ -1,6 +1,7 @@
 //! The servers of a replay: which can be reached, and which one a key belongs to.
 
 mod lost;
+mod restarted;
 
 pub(super) use lost::LAST_LOOK;
 
@@ -9,9 +10,10 @@ use futures_util::future::BoxFuture;
 use reverie_core::replay::{Info, Replay};
 use reverie_core::table::{TableOptions, Ticket};
 use reverie_core::{Error, Result};
+use std::collections::HashSet;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 use tokio::runtime::Handle;
@@ -27,9 +29,6 @@ pub(super) trait Watcher: Send + Sync {
 
     /// The server answers again. It is lost again if this fails.
     fn join(&self, shard: usize) -> BoxFuture<'_, Result<()>>;
-
-    /// The table's name: a server that is back must have the table.
-    fn table(&self) -> &str;
 }
 
 /// The servers in the given order, lost ones included.
@@ -40,6 +39,8 @@ pub(super) struct Members {
     /// Held for a look.
     state: Mutex<Vec<ShardState>>,
     watchers: Mutex<Vec<Weak<dyn Watcher>>>,
+    /// The tables in use: a server that is back or was restarted must have them.
+    in_use: Mutex<HashSet<String>>,
     turns: AtomicUsize,
     is_closed: AtomicBool,
     closing: Notify,
@@ -49,6 +50,8 @@ pub(super) struct Members {
 struct Member {
     replay: Arc<dyn Replay>,
     name: String,
+    /// [`Replay::restarts`] when it was last admitted.
+    restarts: AtomicU64,
 }
 
 /// The state of a server.
@@ -60,12 +63,18 @@ struct ShardState {
     /// Its number in keys; `None` before its first answer.
     number: Option<u8>,
     tables: Option<Vec<TableOptions>>,
+    /// The reason why it is not used although it answers.
+    refusal: Option<Error>,
 }
 
 impl Members {
     pub(super) fn new(shards: Vec<(Arc<dyn Replay>, String)>, runtime: &Handle) -> Self {
         let state = shards.iter().map(|_| ShardState::default()).collect();
-        let member = |(shard, (replay, address))| Member { replay, name: format!("shard {shard} ({address})") };
+        let member = |(shard, (replay, address))| Member {
+            replay,
+            name: format!("shard {shard} ({address})"),
+            restarts: AtomicU64::new(0),
+        };
         let members: Vec<_> = shards.into_iter().enumerate().map(member).collect();
         // Clients begin at different servers.
         let mut first = [0; 8];
@@ -75,6 +84,7 @@ impl Members {
             members,
             state: Mutex::new(state),
             watchers: Mutex::default(),
+            in_use: Mutex::default(),
             is_closed: AtomicBool::new(false),
             closing: Notify::new(),
             runtime: runtime.clone(),
@@ -184,7 +194,9 @@ impl Members {
     }
 
     /// Takes in a server's tables. `InvalidArgument` if another one has its number.
-    pub(super) fn admit(&self, shard: usize, info: &Info) -> Result<()> {
+    ///
+    /// `restarts`: [`Replay::restarts`] before the server was asked.
+    pub(super) fn admit(&self, shard: usize, info: &Info, restarts: u64) -> Result<()> {
         let Some(number) = info.tables.first().map(|table| table.options.shard) else {
             return Err(Error::InvalidArgument(format!("{} has no tables", self.name(shard))));
         };
@@ -200,6 +212,7 @@ impl Members {
         }
         state[shard].number = Some(number);
         state[shard].tables = Some(info.tables.iter().map(|table| table.options.clone()).collect());
+        self.members[shard].restarts.fetch_max(restarts, Ordering::Relaxed);
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 #[derive(Default)]
 pub(super) struct Round {
     pub(super) drawn: Vec<(usize, Drawn)>,
-    /// Servers that were lost.
+    /// Servers that were lost, or restarted: no draw of theirs is used.
     pub(super) lost: Vec<usize>,
     /// A server did not answer in time, or refused.
     pub(super) error: Option<Error>,
@@ -44,6 +44,10 @@ impl Round {
         let (draws, tallies) = (end.all(draws).await, end.all(tallies).await);
         let mut round = Self::default();
         for (shard, outcome) in draws {
+            if table.members().is_restarted(shard) {
+                round.lost.push(shard);
+                continue;
+            }
             let (batches, error) = match outcome {
                 Ok(Sampled { batches, error }) => (batches, error),
                 Err(error) => (Vec::new(), Some(error)),
@@ -70,6 +74,11 @@ impl Round {
         match error {
             None => {}
             Some(error) if table.members().missed(shard, &error) => self.lost.push(shard),
+            // It made its draws. A server that did not answer in time is no reason to hide that.
+            Some(error @ Error::NotCommitted { .. }) => match &self.error {
+                None | Some(Error::Deadline(_)) => self.error = Some(error),
+                Some(_) => {}
+            },
             Some(error) => {
                 self.lost.push(shard);
                 self.error.get_or_insert(error);

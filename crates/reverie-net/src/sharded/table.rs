@@ -72,10 +72,6 @@ impl Watcher for Table {
         }
         .boxed()
     }
-
-    fn table(&self) -> &str {
-        &self.name
-    }
 }
 
 impl Table {
@@ -106,10 +102,10 @@ impl Table {
         self.began.elapsed()
     }
 
-    /// Takes in a tally that was asked for at this time, unless the server was lost meanwhile.
+    /// Takes in a tally that was asked for at this time, unless the server was lost or restarted meanwhile.
     pub(super) fn received(&self, shard: usize, tally: Tally, asked: Duration) {
         let mut model = self.model();
-        if self.members.is_lost(shard) {
+        if self.members.is_lost(shard) || self.members.is_restarted(shard) {
             return;
         }
         model.received(shard, tally);
@@ -181,6 +177,7 @@ impl Table {
 
     /// Asks for the tallies of the servers that can be reached.
     async fn ask(&self, end: &End, grants: &[Option<(u64, u64)>]) -> Result<()> {
+        self.members.check_restarted(end, 0..self.members.len()).await;
         let asked = self.now();
         let tickets = self.members.present().into_iter().map(|shard| {
             let replay = self.members.replay(shard);

@@ -4,5 +4,6 @@ mod faults;
 mod flow;
 mod limits;
 mod model;
+mod restarts;
 mod storm;
 mod support;

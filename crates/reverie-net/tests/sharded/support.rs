@@ -66,11 +66,19 @@ pub struct Log {
     pub late_tallies: AtomicUsize,
     /// Done before the next request for draws is answered.
     pub before_draws: Mutex<Option<BeforeDraws>>,
+    /// How often it was restarted.
+    pub restarts: AtomicU64,
+    /// Its journal has not committed the draws that it makes.
+    pub is_uncommitted: AtomicBool,
     /// The table that it describes, if that is another one.
     pub describes: Mutex<Option<TableOptions>>,
 }
 
 pub type BeforeDraws = Box<dyn FnOnce(&Tables) + Send>;
+
+pub fn not_committed() -> Error {
+    Error::NotCommitted { keys: Keys::new(), why: "the journal waits for its disk".to_owned() }
+}
 
 struct Silent;
 
@@ -196,7 +204,11 @@ impl Replay for Host {
     ) -> Ticket<Sampled> {
         self.log.draws.lock().unwrap().push((request.num_samples, timeout));
         self.before_draws();
-        self.unless_drawn(|| self.tables.try_sample(table, request, reading, timeout))
+        let drawn = self.unless_drawn(|| self.tables.try_sample(table, request, reading, timeout));
+        match self.log.is_uncommitted.load(SeqCst) {
+            true => drawn.map(|sampled| Sampled { error: Some(not_committed()), ..sampled }),
+            false => drawn,
+        }
     }
 
     fn batches(
@@ -322,7 +334,7 @@ impl Replay for Host {
     }
 
     fn restarts(&self) -> u64 {
-        0
+        self.log.restarts.load(SeqCst)
     }
 }
 

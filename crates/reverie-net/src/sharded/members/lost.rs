@@ -2,8 +2,7 @@
 
 use super::super::calls::is_lost;
 use super::Members;
-use reverie_core::replay::Info;
-use reverie_core::{Error, Result};
+use reverie_core::Error;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -14,49 +13,41 @@ const FIRST_LOOK: Duration = Duration::from_millis(100);
 pub(in crate::sharded) const LAST_LOOK: Duration = Duration::from_secs(2);
 
 impl Members {
-    /// Takes in a server that was lost. An error if its tables are not those of the others any more.
-    fn admit_again(&self, shard: usize, info: &Info) -> Result<()> {
-        let before = {
-            let known = &self.state()[shard];
-            (known.number, known.tables.clone())
-        };
-        self.admit(shard, info)?;
-        let fits = self.watchers().iter().try_for_each(|watcher| self.table(watcher.table()).map(drop));
-        if fits.is_err() {
-            let known = &mut self.state()[shard];
-            (known.number, known.tables) = before;
-        }
-        fits
-    }
-
     /// Takes note of a request's error: leaves a lost server out, and checks one that did not answer in time.
     ///
     /// False for any other error, which is the request's.
     pub(in crate::sharded) fn missed(self: &Arc<Self>, shard: usize, error: &Error) -> bool {
         match error {
-            error if is_lost(error) => self.lose(shard, error),
-            Error::Deadline(_) => self.doubt(shard),
-            _ => return false,
+            error if is_lost(error) || self.lacks(shard, error) => {
+                self.lose(shard, error);
+                true
+            }
+            Error::Deadline(_) => {
+                self.doubt(shard);
+                false
+            }
+            _ => false,
         }
-        is_lost(error)
     }
 
-    /// Marks a server as lost: warns once, and asks it until it answers.
+    /// Marks a server as lost: warns once, unless it was refused, and asks it until it answers.
     pub(in crate::sharded) fn lose(self: &Arc<Self>, shard: usize, error: &Error) {
         let is_closed = self.is_closed.load(Ordering::Relaxed);
         // First, so that no response from before brings it back.
-        let was_lost = {
+        let (was_lost, is_refused) = {
             let known = &mut self.state()[shard];
             let was_lost = known.is_lost;
             known.is_lost |= !is_closed;
-            was_lost
+            (was_lost, known.refusal.is_some())
         };
         self.watchers().iter().for_each(|watcher| watcher.lost(shard));
         if was_lost || is_closed {
             return;
         }
         let (left, all) = (self.present().len(), self.len());
-        tracing::warn!("{} is lost, {left} of {all} remain: {error}", self.name(shard));
+        if !is_refused {
+            tracing::warn!("{} is lost, {left} of {all} remain: {error}", self.name(shard));
+        }
         let members = Arc::downgrade(self);
         self.runtime.spawn(async move { look(&members, shard).await });
     }
@@ -92,7 +83,7 @@ impl Members {
 
 /// Asks a lost server until it is back.
 async fn look(members: &Weak<Members>, shard: usize) {
-    let (mut pause, mut refused) = (FIRST_LOOK, String::new());
+    let mut pause = FIRST_LOOK;
     loop {
         tokio::time::sleep(pause).await;
         pause = (2 * pause).min(LAST_LOOK);
@@ -100,14 +91,10 @@ async fn look(members: &Weak<Members>, shard: usize) {
         if found.is_closed.load(Ordering::Relaxed) {
             return;
         }
-        let asked = found.replay(shard).info();
+        let (restarts, asked) = (found.replay(shard).restarts(), found.replay(shard).info());
         let Ok(Ok(info)) = tokio::time::timeout(LAST_LOOK, asked).await else { continue };
-        if let Err(error) = found.admit_again(shard, &info) {
-            // Once for each reason: it may be started again with the tables of the others.
-            if refused != error.to_string() {
-                refused = error.to_string();
-                tracing::error!("{} is not used: {refused}", found.name(shard));
-            }
+        if found.admit_again(shard, &info, restarts).is_err() {
+            // It may be started again with the tables of the others.
             continue;
         }
         // From here on a failure makes it lost again, with another task that asks it.

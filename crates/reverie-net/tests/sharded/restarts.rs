@@ -1,0 +1,175 @@
+//! Servers that were restarted while their clients waited for them, on a clock of the test's own.
+
+use crate::support::{Host, alone, joined, not_committed, ratio_limiter, table};
+use reverie_core::batch::Options;
+use reverie_core::replay::Replay;
+use reverie_core::sample::{Drawn, SampleRequest, Sampled};
+use reverie_core::table::TableOptions;
+use reverie_core::table::selector::SelectorOptions;
+use reverie_core::{Error, Result};
+use reverie_net::sharded::Sharded;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Two servers with an item each, and a client that knows them.
+async fn known() -> ([Arc<Host>; 2], Arc<Sharded>) {
+    let hosts = [0, 1].map(|shard| Arc::new(Host::new(shard, table(false))));
+    hosts.iter().for_each(|host| _ = host.fill(&[1.0]));
+    let client = joined(&hosts, alone(None));
+    assert!(client.can_sample("t", 1).await.unwrap());
+    (hosts, client)
+}
+
+fn sample(client: &Sharded, timeout: Option<Duration>) -> impl Future<Output = Result<Sampled>> + use<> {
+    let request = SampleRequest { num_samples: 32, ..SampleRequest::default() };
+    client.sample("t", request, &Options::default(), timeout)
+}
+
+/// The numbers of the servers of the draws, and how many draws there are.
+fn drawn(sampled: &Sampled) -> (HashSet<u8>, usize) {
+    let keys = sampled.batches.iter().flat_map(|batch| match batch {
+        Drawn::Items(draws) => draws.keys.clone(),
+        _ => panic!("items"),
+    });
+    let numbers: Vec<u8> = keys.map(|key| key.shard()).collect();
+    (numbers.iter().copied().collect(), numbers.len())
+}
+
+/// What may be started at the address of server 1, and does not fit server 0.
+fn unfit() -> [TableOptions; 4] {
+    let shard = |options| TableOptions { shard: 1, ..options };
+    [
+        shard(TableOptions { name: "u".to_owned(), ..table(false) }),
+        shard(TableOptions { limiter: ratio_limiter(4.0, 1, 40.0), ..table(false) }),
+        shard(TableOptions { sampler: SelectorOptions::Uniform, ..table(false) }),
+        TableOptions { shard: 0, ..table(false) },
+    ]
+}
+
+fn restart(host: &Host, as_another: Option<TableOptions>) {
+    *host.log.describes.lock().unwrap() = as_another;
+    host.log.restarts.fetch_add(1, SeqCst);
+}
+
+async fn present(client: &Sharded) -> Vec<bool> {
+    client.info().await.unwrap().shards.iter().map(|shard| shard.present).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_server_that_does_not_fit_is_left_out_at_once_until_one_fits() {
+    for other in unfit() {
+        let (hosts, client) = known().await;
+        // Masses are known: the next draws are made by them.
+        sample(&client, None).await.unwrap();
+        restart(&hosts[1], Some(other));
+        assert_eq!(drawn(&sample(&client, None).await.unwrap()), (HashSet::from([0]), 32));
+        assert_eq!(present(&client).await, [true, false]);
+        for _ in 0..3 {
+            assert_eq!(client.place(None, &["t"], 1, None).await, Ok(0));
+        }
+        assert!(client.place(Some(1), &["t"], 1, None).await.is_err(), "the caller chose it");
+        restart(&hosts[1], None);
+        tokio::time::sleep(5 * SECOND).await;
+        assert_eq!(drawn(&sample(&client, None).await.unwrap()), (HashSet::from([0, 1]), 32));
+        assert_eq!(client.place(Some(1), &["t"], 1, None).await, Ok(1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_only_inserts_checks_a_restarted_server_before_it_chooses_it() {
+    for other in unfit() {
+        let hosts = [0, 1].map(|shard| Arc::new(Host::new(shard, table(false))));
+        let client = joined(&hosts, alone(None));
+        assert_eq!(client.place(Some(1), &["t"], 1, None).await, Ok(1));
+        restart(&hosts[1], Some(other));
+        assert!(client.place(Some(1), &["t"], 1, None).await.is_err());
+        for _ in 0..3 {
+            assert_eq!(client.place(None, &["t"], 1, None).await, Ok(0));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn draws_of_a_server_that_is_restarted_meanwhile_are_not_used_before_it_is_admitted() {
+    let (hosts, client) = known().await;
+    sample(&client, None).await.unwrap();
+    let log = Arc::clone(&hosts[1].log);
+    *hosts[1].log.before_draws.lock().unwrap() = Some(Box::new(move |_| {
+        *log.describes.lock().unwrap() =
+            Some(TableOptions { sampler: SelectorOptions::Uniform, shard: 1, ..table(false) });
+        log.restarts.fetch_add(1, SeqCst);
+    }));
+    let sampled = sample(&client, None).await.unwrap();
+    assert_eq!(drawn(&sampled), (HashSet::from([0]), 32));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_server_that_fits_is_drawn_from_at_once_and_is_never_lost() {
+    let (hosts, client) = known().await;
+    sample(&client, None).await.unwrap();
+    restart(&hosts[1], None);
+    assert_eq!(drawn(&sample(&client, Some(SECOND)).await.unwrap()), (HashSet::from([0, 1]), 32));
+    assert_eq!(present(&client).await, [true, true]);
+    let only = [Arc::clone(&hosts[0])];
+    let client = joined(&only, alone(None));
+    assert!(client.can_sample("t", 1).await.unwrap());
+    restart(&hosts[0], None);
+    assert!(client.can_sample("t", 1).await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_answers_that_it_has_no_such_table_any_more_is_left_out() {
+    let (_hosts, client) = known().await;
+    let unknown = |name: &str| Error::UnknownTable { name: name.to_owned(), known: Vec::new() };
+    client.failed(1, &unknown("never"));
+    assert_eq!(present(&client).await, [true, true], "the caller asked for a table that no server has");
+    client.failed(1, &unknown("t"));
+    assert_eq!(present(&client).await, [true, false]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_insert_of_a_client_that_grants_nothing_waits_for_no_other_server() {
+    let hosts = [0, 1].map(|shard| Arc::new(Host::new(shard, table(true))));
+    let client = joined(&hosts, alone(None));
+    client.ready().await.unwrap();
+    hosts[0].log.is_silent.store(true, SeqCst);
+    assert_eq!(client.place(Some(1), &["t"], 1, Some(SECOND)).await, Ok(1));
+    let unknown = client.place(Some(1), &["u"], 1, Some(SECOND)).await;
+    assert!(matches!(unknown, Err(Error::UnknownTable { .. })), "{unknown:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn draws_that_a_journal_has_not_committed_come_with_the_reason_also_if_they_were_withdrawn() {
+    let (hosts, client) = known().await;
+    // Masses are known: the next draws are the first requests.
+    sample(&client, None).await.unwrap();
+    hosts.iter().for_each(|host| host.log.is_uncommitted.store(true, SeqCst));
+    let sampled = sample(&client, Some(SECOND)).await.unwrap();
+    assert_eq!((drawn(&sampled), sampled.error.clone()), ((HashSet::from([0, 1]), 32), Some(not_committed())));
+    let Drawn::Items(draws) = &sampled.batches[0] else { panic!("items") };
+    assert!(draws.probabilities.iter().all(|probability| *probability > 0.0));
+    // The draws are on their way when the caller leaves.
+    hosts.iter().for_each(|host| host.log.is_slow.store(true, SeqCst));
+    let (request, reading) = (SampleRequest { num_samples: 32, ..SampleRequest::default() }, Options::default());
+    let mut ticket = client.sample("t", request, &reading, None);
+    assert!(ticket.poll().is_none());
+    tokio::time::sleep(SECOND).await;
+    let Sampled { batches, error } = ticket.cancel().unwrap();
+    assert_eq!((batches[0].len(), error), (32, Some(not_committed())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_draw_that_waits_is_woken_by_an_insert_into_a_server_that_was_restarted_meanwhile() {
+    let hosts = [0, 1].map(|shard| Arc::new(Host::new(shard, table(false))));
+    let client = joined(&hosts, alone(None));
+    let waiting = tokio::spawn(sample(&client, None));
+    tokio::time::sleep(SECOND).await;
+    restart(&hosts[1], None);
+    hosts[1].fill(&[1.0]);
+    let sampled = tokio::time::timeout(60 * SECOND, waiting).await.expect("it ends").unwrap().unwrap();
+    assert_eq!(drawn(&sampled), (HashSet::from([1]), 32));
+}
