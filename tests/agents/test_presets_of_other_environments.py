@@ -355,7 +355,8 @@ def test_changed_settings_of_the_environment_are_in_a_preset_however_it_is_found
     named = DQN.load_preset("Acrobot-v1", "CartPole-v1", {"time_limit": 7})
     nearest = GORILA.load_preset("Acrobot-v1", environment={"time_limit": 7})
     assert [one.environment for one in (own, named, nearest)] == [EnvSettings(time_limit=7)] * 3
-    with pytest.raises(presets.PresetError, match=r"\[environment\] time_limit is 'long', and must be an int"):
+    wrong = r"^settings of gorila: \[environment\] time_limit is 'long', and must be an int"
+    with pytest.raises(presets.PresetError, match=wrong):
         GORILA.load_preset("Acrobot-v1", environment={"time_limit": "long"})
 
 

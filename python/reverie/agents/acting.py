@@ -312,9 +312,9 @@ class ReplayActor(EnvActor):
         with self._watch("env step"):
             stepped = self._step(choice.env_actions)
         if stepped is None:
-            self._end_in(obs, choice)
             if self._hindsight is not None:
                 self._hindsight.abandon()
+            self._end_in(obs, choice)
             return 0
         _, reward, terminated, truncated = stepped
         ended, last = self._ends(terminated, truncated, choice, deviation)

@@ -147,7 +147,7 @@ class Agent:
         `environment` has changed settings of the preset's table `[environment]`, by name. An environment without a
         preset is made with them to see its kind.
         """
-        return presets.for_environment(self.presets, self.config, env_id, path, environment)
+        return presets.for_environment(self.presets, self.config, env_id, path, environment, self.name)
 
     def layout(self, config: Any) -> tuple[int, int]:
         """The number of actors, and of environments per actor."""

@@ -78,6 +78,7 @@ def for_environment(
     env_id: str,
     path: Path | None = None,
     environment: Mapping[str, Any] = MappingProxyType({}),
+    agent: str = "",
 ) -> Preset:
     """The preset of an environment in an agent's folder, or the one that `path` names, with changes of `[environment]`.
 
@@ -88,14 +89,14 @@ def for_environment(
     """
     if path is not None:
         named = _named(folder, env_id, Path(path))
-        preset = _with_changes(load(named, config_class), environment)
+        preset = _with_changes(load(named, config_class), environment, agent)
         if named.name == _file(folder, env_id).name or not named.resolve().is_relative_to(folder.resolve()):
             return preset
         return _with_own_target(preset, _words(named), describe(env_id, preset.environment))
     own = _file(folder, env_id)
     if own.is_file():
-        return _with_changes(load(own, config_class), environment)
-    spec = describe(env_id, _environment(folder, EnvSettings(), environment))
+        return _with_changes(load(own, config_class), environment, agent)
+    spec = describe(env_id, _environment(folder, EnvSettings(), environment, agent))
     defaults = folder / DEFAULTS / f"{kind_of(spec)}.toml"
     if defaults.is_file() and not any(_are_related(one, spec.env_id) for one in _environments(folder)):
         found = load(defaults, config_class)
@@ -104,20 +105,21 @@ def for_environment(
     else:
         nearest = _file(folder, _nearest_of_kind(folder, spec))
         preset = _with_own_target(load(nearest, config_class), _words(nearest), spec)
-    preset = _with_changes(preset, environment)
+    preset = _with_changes(preset, environment, agent)
     return dataclasses.replace(preset, config=_with_less_replay(preset.config, spec))
 
 
-def _with_changes(preset: Preset, environment: Mapping[str, Any]) -> Preset:
-    return dataclasses.replace(preset, environment=_environment(preset.path, preset.environment, environment))
+def _with_changes(preset: Preset, environment: Mapping[str, Any], agent: str) -> Preset:
+    changed = _environment(preset.path, preset.environment, environment, agent)
+    return dataclasses.replace(preset, environment=changed)
 
 
-def _environment(path: Path, settings: EnvSettings, changes: Mapping[str, Any]) -> EnvSettings:
+def _environment(path: Path, settings: EnvSettings, changes: Mapping[str, Any], agent: str = "") -> EnvSettings:
     """The settings with these changes, which may have classes and functions where settings have their names."""
     try:
         return dataclasses.replace(settings, **changes)
     except (TypeError, ValueError) as error:
-        raise PresetError(path, f"[environment] {error}") from error
+        raise PresetError(path, f"[environment] {error}", agent) from error
 
 
 def kind_of(spec: EnvSpec) -> str:

@@ -332,7 +332,7 @@ class OneOfVector(gymnasium.Env[Any, Any]):
         """Take one step; at the end of an episode the observation is its last one."""
         rows, reward, terminated, truncated, info = self._vector.step(np.asarray(action)[None])
         last = info["final_obs"] if self._vector.same_step else rows
-        success = {key: info[key][0] for key in SUCCESS if key in info}
+        success = {key: info[key][0] for key in SUCCESS if np.asarray(info.get(key)).shape[:1] == (1,)}
         return last[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), success
 
     def render(self) -> Any:

@@ -177,7 +177,7 @@ def show(result: Result, plot: str, *, to_stderr: bool, quiet: bool = False) -> 
     evaluation, target = result.evaluation, result.topology.run.target_return
     if not quiet:
         console.print()
-    learnt = "" if result.learner.get("updates") else ", with no update: the weights are those that it began with"
+    learnt = "" if result.has_learnt else ", with no update: the weights are those that it began with"
     aim = "no target" if target is None else f"target {target:g}"
     if evaluation.success_rate is not None:
         aim += f"; {evaluation.success_rate:.0%} succeeded"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar, final
 
 import numpy as np
@@ -88,7 +88,7 @@ class VectorWriter(WriterContext, Generic[Each]):
         columns = [self._column(path, leaf) for path, leaf in zip(structure.paths, leaves, strict=True)]
         for env in np.flatnonzero(here).tolist():
             self._writers[env]._check_room()
-        sent, failures, written = np.zeros(self.num_envs, bool), _Failures(), False
+        sent, failures, written, refused = np.zeros(self.num_envs, bool), _Failures(), False, list[int]()
         for env in np.flatnonzero(here).tolist():
             writer, rows = self._writers[env], structure.unflatten([column[env] for column in columns])
             before = writer._num_sent
@@ -96,8 +96,11 @@ class VectorWriter(WriterContext, Generic[Each]):
                 writer._write(rows)
                 written = True
             except BaseException as error:
-                if not (written or getattr(error, "step_written", False)):
+                own = bool(getattr(error, "step_written", False))
+                if not (written or own):
                     raise
+                if not own:
+                    refused.append(env)
                 written = True
                 failures.add(env, error)
             if ends[env]:
@@ -107,7 +110,7 @@ class VectorWriter(WriterContext, Generic[Each]):
             failures.catch(env, self._writers[env]._writer._make_room)
             if failures.end_waits:
                 break
-        failures.raise_first(written=True)
+        failures.raise_first(written=True, refused=refused)
         return sent
 
     def end_episodes(self, where: Any = None, *, timeout: float | None = None) -> None:
@@ -199,10 +202,16 @@ class _Failures:
         except BaseException as error:
             self.add(env, error)
 
-    def raise_first(self, *, written: bool = False) -> None:
-        """Raises the first error, if there is one; `written`: it is of an `append` that wrote steps."""
+    def raise_first(self, *, written: bool = False, refused: Sequence[int] = ()) -> None:
+        """Raises the first error, if there is one.
+
+        `written`: it is of an `append` that wrote the steps of all environments but those whose step was `refused`.
+        """
         if self._first is None:
             return
+        if refused:
+            which = ", ".join(map(str, refused))
+            self._first.add_note(f"the step of environment {which} was refused, and those of the others were written")
         if written:
             _mark_step_written(self._first)
         raise self._first

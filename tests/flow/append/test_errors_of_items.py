@@ -244,3 +244,14 @@ def test_ctrl_c_in_an_append_that_waits_loses_no_step(connect, until):
         writer.append({"x": np.full(1, step, np.float32)})
     got.append(client.sample_batch("q", 1, timeout=200).data["x"][:, :, 0].tolist())
     assert got == [[[0, 1], [2, 3]], [[4, 5]]]
+
+
+def test_a_note_names_the_environments_whose_step_was_refused():
+    with reverie.Server([reverie.Table.queue("t", 100)], listen=False) as server:
+        writer = server.client().sequence_writer("t", length=2, period=1, num_envs=3)
+        writer.append({"a": np.zeros(3), "b": np.zeros((3, 2))}, where=[False, True, False])
+        with pytest.raises(reverie.SignatureError) as error:
+            writer.append({"a": np.zeros(3), "b": np.zeros((3, 5))})
+        assert error.value.step_written
+        assert any("the step of environment 1 was refused" in note for note in error.value.__notes__)
+        writer.close()

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import signal
 import sys
 from multiprocessing import get_context
@@ -13,7 +14,7 @@ pytest.importorskip("torch")
 import reverie
 from reverie import _file_locks
 from reverie.runners import Saved, checkpoints, train
-from reverie.runners.checkpoints import RunExistsError, RunInUseError, locked
+from reverie.runners.checkpoints import RunExistsError, RunInUseError, locked, run_lock
 from reverie.runners.checkpoints.earlier_runs import LOCK
 from reverie.runners.reports import logs
 
@@ -27,6 +28,11 @@ SHORT = {
     "screening_episodes": 1,
     "confirmation_episodes": 1,
 }
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch):
+    monkeypatch.setattr(run_lock, "WAIT_SECONDS", 0.0)
 
 
 def files(folder):
@@ -118,3 +124,45 @@ def test_a_file_system_without_locks_is_reported_and_the_run_trains(tmp_path, mo
     with locked(tmp_path):
         pass
     assert "cannot be locked (No locks available): start no second run in this folder" in caplog.text
+
+
+def test_a_run_waits_for_one_that_holds_the_lock_for_a_moment(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_lock, "WAIT_SECONDS", 100.0)
+    first = locked(tmp_path)
+    first.__enter__()
+    ends = iter([None, lambda: first.__exit__(None, None, None)])
+
+    def sleep(seconds):
+        if end := next(ends):
+            end()
+
+    monkeypatch.setattr(run_lock.time, "sleep", sleep)
+    with locked(tmp_path):
+        assert next(ends, "it has ended") == "it has ended"
+
+
+def test_the_end_of_a_run_leaves_the_lock_of_another_one_in_a_folder_that_was_made_again(tmp_path):
+    folder = tmp_path / "run"
+    first, second = locked(folder), locked(folder)
+    first.__enter__()
+    shutil.rmtree(folder)
+    second.__enter__()
+    first.__exit__(None, None, None)
+    with pytest.raises(RunInUseError), locked(folder):
+        pass
+    second.__exit__(None, None, None)
+    with locked(folder):
+        pass
+
+
+def test_a_folder_that_cannot_be_written_is_reported_as_that(tmp_path, monkeypatch):
+    opened = os.open
+
+    def refusing(path, flags, *mode):
+        if flags & os.O_CREAT:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, flags, *mode)
+
+    monkeypatch.setattr(os, "open", refusing)
+    with pytest.raises(PermissionError, match="cannot be written: permission denied"), locked(tmp_path):
+        pass

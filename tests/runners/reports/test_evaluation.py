@@ -21,6 +21,7 @@ from reverie.runners import (  # noqa: E402
     local,
     train,
 )
+from reverie.runners.reports import evaluation as evaluation_module  # noqa: E402
 from reverie.runners.reports.evaluation import Evaluator, confirmation_seeds, screening_seeds  # noqa: E402
 
 
@@ -163,6 +164,33 @@ def test_an_environment_that_reports_no_success_has_no_rate(key):
     evaluation = evaluator.evaluate(lambda obs: np.zeros(len(obs), np.int64), (5, 2))
     evaluator.close()
     assert (evaluation.successes, evaluation.success_rate) == (None, None)
+
+
+def shared_vector(num_envs):
+    """A vector that reports one share for all of its environments, as some libraries do."""
+
+    class Shared(SyncVectorEnv):
+        def step(self, actions):
+            *stepped, info = super().step(actions)
+            return *stepped, {**info, "is_success": 1.0}
+
+    return Shared([Reached] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
+
+
+def test_a_vector_with_one_success_for_all_environments_is_played_and_has_no_rate():
+    evaluator = Evaluator(f"{__name__}:shared_vector", 2)
+    evaluation = evaluator.evaluate(lambda obs: np.zeros(len(obs), np.int64), (5, 2))
+    evaluator.close()
+    assert (evaluation.lengths, evaluation.successes) == ((5, 2), None)
+
+
+@pytest.mark.parametrize(
+    ("value", "success"),
+    [(True, True), (np.bool_(False), False), (1, True), (0.0, False), ([True, False], False), ([1, 1], True)]
+    + [(value, None) for value in (0.3, float("nan"), 2, "yes", [], None)],
+)
+def test_a_success_is_a_truth_value_or_0_or_1(value, success):
+    assert evaluation_module._success({"is_success": value}) is success
 
 
 @pytest.mark.parametrize("env_id", ["ReverieReached-v0", "CartPole-v1"])

@@ -15,7 +15,7 @@ from reverie.agents import policy_files
 from reverie.agents.agent import Agent
 from reverie.agents.core import Stopwatch, Weights
 from reverie.agents.policies import PolicyError, TrainedPolicy, TrainingRun
-from reverie.runners.checkpoints.checkpoint_files import BEST
+from reverie.runners.checkpoints.checkpoint_files import BEST, later_than
 from reverie.runners.planning.topology import Topology
 from reverie.runners.reports.events import BestPolicy, Evaluated, Event, PolicyNotSaved, Started
 
@@ -27,8 +27,8 @@ _LOG = logging.getLogger("reverie")
 class BestKeeper:
     """Writes the policy of each evaluation that is as good as the best one before. For one run and one thread.
 
-    Without a folder it keeps nothing. The file has its own score, so that a run which resumes replaces it only with one
-    that is as good, also if a kill has undone the steps of that evaluation.
+    Without a folder it keeps nothing. The file has its own score: a run that resumes replaces it only by a policy that
+    is as good, also if a kill has undone the steps of that evaluation.
     """
 
     def __init__(self, folder: Path | None, agent: Agent, reference: str, topology: Topology) -> None:
@@ -41,14 +41,17 @@ class BestKeeper:
     def resume(self, checkpoint: Path, env_steps: int) -> None:
         """Go on from the best policy of the run that is continued.
 
-        A run that continues a checkpoint in another folder takes a policy that is not from after that checkpoint.
+        A run that continues an older checkpoint, or one in another folder, takes no policy from after that checkpoint.
         """
         if self._path is None or env_steps == 0:
             return
         earlier = best_file(checkpoint)
         elsewhere = earlier.resolve() != self._path.resolve()
         found = read_best(self._path) or (read_best(earlier) if elsewhere else None)
-        if found is None or (found.path == earlier and elsewhere and found.env_steps > env_steps):
+        if found is None:
+            return
+        leaves = found.path == earlier if elsewhere else bool(later_than(checkpoint, checkpoint.parent))
+        if leaves and found.env_steps > env_steps:
             return
         self.best = BestPolicy(found.env_steps, found.mean_return, self._path)
         self._earlier = None if found.path == self._path else earlier

@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,6 +17,8 @@ from reverie.runners.checkpoints.earlier_runs import LOCK, RunExistsError
 
 ATTEMPTS = 100
 """Attempts to make a folder that is missing each time."""
+WAIT_SECONDS = 2.0
+"""How long a run waits for the lock of another one in its folder."""
 WAYS_ON = "wait until it has ended, or end it, or set another folder"
 _LOG = logging.getLogger("reverie")
 _HELD: set[int] = set()
@@ -66,7 +69,7 @@ def _acquired(folder: Path) -> int:
             continue
         _HELD.add(handle)
         try:
-            if not _try(handle, path):
+            if not _wait(handle, path):
                 raise RunInUseError(folder, f"has a run that still trains{_holder(path)}: {WAYS_ON}")
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(handle), path.stat()):
@@ -82,8 +85,21 @@ def _acquired(folder: Path) -> int:
 def _opened(path: Path) -> int:
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    except PermissionError:  # another user's file that a kill has left; a lock needs no right to write
-        return os.open(path, os.O_RDONLY)
+    except PermissionError as error:  # another user's file that a kill has left; a lock needs no right to write
+        try:
+            return os.open(path, os.O_RDONLY)
+        except FileNotFoundError:  # it is the folder that cannot be written
+            raise error from None
+
+
+def _wait(handle: int, path: Path) -> bool:
+    """Lock the file within `WAIT_SECONDS`: a run that ends, or returns its finished result, holds it for a moment."""
+    until = time.monotonic() + WAIT_SECONDS
+    while not _try(handle, path):
+        if time.monotonic() >= until:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 def _try(handle: int, path: Path) -> bool:
@@ -109,9 +125,13 @@ def _write_holder(handle: int) -> None:
 
 
 def _release(folder: Path, handle: int) -> None:
+    if handle not in _HELD:  # a forked child, which has closed it
+        return
+    path = folder / LOCK
     if sys.platform != "win32":  # an open file cannot be removed there: it stays
         with suppress(OSError):
-            (folder / LOCK).unlink()
+            if os.path.samestat(os.fstat(handle), path.stat()):  # not that of a run in a folder made again
+                path.unlink()
     with suppress(OSError):
         unlock(handle)  # also for children that were forked by other means than Python's
     _close(handle)

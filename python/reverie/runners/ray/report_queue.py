@@ -17,7 +17,8 @@ REGULAR = (Acted, Learnt, Served, Bundled)
 class ReportQueue:
     """Reports in order; of the regular ones only the last, which has what all since the last `drain` had. Thread-safe.
 
-    All other reports are answers to commands of the supervisor, and those of the role's start and failure.
+    All other reports are answers to commands of the supervisor, and those of the role's start and failure. A joined
+    report comes after the answers in between: it has newer counts than an answer before it, never older ones.
     """
 
     def __init__(self) -> None:

@@ -67,8 +67,10 @@ class _Episode:
 
 
 def _success(info: Mapping[str, Any]) -> bool | None:
-    found = next((info[key] for key in SUCCESS if info.get(key) is not None), None)
-    return None if found is None else bool(np.all(found))
+    """Whether an episode with this last info succeeded: by truth values, 0 or 1. None for anything else."""
+    found = next((np.asarray(info[key]) for key in SUCCESS if info.get(key) is not None), None)
+    known = found is not None and found.size > 0 and found.dtype.kind in "biuf" and bool(np.isin(found, (0, 1)).all())
+    return bool(np.all(found)) if known else None
 
 
 class Evaluator:

@@ -139,6 +139,11 @@ class Result:
 
         return None if self.best is None else read(self.best.path, self.reference or self.agent, 0)
 
+    @property
+    def has_learnt(self) -> bool:
+        """Whether the run made an update; also true of an agent whose learner does not count its updates."""
+        return self.learner.get("updates") != 0
+
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in ("policy", "best_policy")}
 

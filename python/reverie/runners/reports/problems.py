@@ -32,7 +32,7 @@ def problem_of(event: Event) -> str:
     match event:
         case Started(topology):
             return topology.note
-        case Finished(result) if result.learner.get("updates") == 0:
+        case Finished(result) if not result.has_learnt:
             return "the run has made no update: its weights are those that it began with"
         case NotSaved(env_steps, path, reason):
             return f"no checkpoint at {env_steps:,} steps: {reason} ({path}); training continues"
