@@ -104,21 +104,17 @@ def test_a_resumed_run_replaces_only_a_policy_that_is_not_better(keeper, tmp_pat
     assert best_policies.read_best(tmp_path / "best.safetensors").env_steps == 200
 
 
-def test_a_run_that_resumes_an_older_checkpoint_leaves_the_best_policy_of_the_course_after_it(tmp_path):
-    longer = {**SHORT, "checkpoint_every": 100, "learning_starts": 10_000}
-    train("dqn", "CartPole-v1", folder=tmp_path, **longer)
-    older, newest = sorted((tmp_path / "checkpoints").glob("0*"))
-    path = tmp_path / "best.safetensors"
-    best = best_policies.read_best(path)
-    assert int(older.name) < best.env_steps <= int(newest.name), "all evaluations are alike, and the last one counts"
-    further = train("dqn", "CartPole-v1", folder=tmp_path, resume=newest, stop_when_confirmed=False, **longer)
-    assert further.best == best
-    again = train(
-        "dqn", "CartPole-v1", folder=tmp_path, resume=older, **{**longer, "max_env_steps": int(older.name) + 1}
-    )
-    assert again.best is not None
-    assert again.best.env_steps == again.env_steps < best.env_steps
-    assert again.best_policy.run.env_steps == again.best.env_steps
+@pytest.mark.parametrize(("resume", "kept"), [(600, False), (700, True)])
+def test_a_run_that_resumes_an_older_checkpoint_leaves_the_best_policy_of_the_course_after_it(
+    keeper, tmp_path, resume, kept
+):
+    for steps in (600, 700):
+        checkpoints.save(tmp_path / "checkpoints", steps, {"env_steps": steps}, "")
+    evaluated(keeper(), 720, 50.0)  # and a kill before the next checkpoint
+    resumed = keeper(resume=resume)
+    assert (resumed.best is not None) == kept == (tmp_path / "best.safetensors").exists()
+    evaluated(resumed, 800, 40.0)
+    assert (resumed.best.env_steps, resumed.best.mean_return) == ((720, 50.0) if kept else (800, 40.0))
 
 
 def test_a_run_that_begins_does_not_take_the_policy_of_an_earlier_one(keeper, tmp_path):
