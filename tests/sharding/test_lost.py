@@ -224,6 +224,7 @@ def test_with_no_shard_left_every_call_says_so(mortal, joined, prioritized):
     with mortal.serve([prioritized()], shard=0) as address:
         client = joined([address])
         client.insert_batch("t", {"x": np.arange(4)})
+        client.sample_batch("t", 4)
         kill(mortal)
         for call in (
             lambda: client.sample_batch("t", 4),

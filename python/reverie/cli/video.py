@@ -33,7 +33,9 @@ def check(path: Path) -> None:
         raise VideoError(f"video {path} cannot be written: name a file in a writable folder")
 
 
-def record(spec: EnvSpec, policy: Callable[[NDArray[Any]], NDArray[Any]], seed: int, path: Path) -> tuple[float, int]:
+def record(
+    spec: EnvSpec | str, policy: Callable[[NDArray[Any]], NDArray[Any]], seed: int, path: Path
+) -> tuple[float, int]:
     """Play one episode from `seed` and write it; returns its undiscounted return, and the number of frames.
 
     Atari games show the agent's observations: a grey frame for every four of the game. Frames go to the encoder one
@@ -45,7 +47,7 @@ def record(spec: EnvSpec, policy: Callable[[NDArray[Any]], NDArray[Any]], seed: 
     from reverie.agents.episodes import Episodes
 
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # nothing is shown: no display is needed
-    env = make_one(spec.for_evaluation(), render_mode=PICTURES)
+    env = make_one(spec if isinstance(spec, str) else spec.for_evaluation(), render_mode=PICTURES)
     episode = Episodes(policy, 1)
     writer, frames, total, over = None, 0, 0.0, False
     try:

@@ -54,11 +54,11 @@ fn all_contents(tables: &Tables) -> String {
     tables.iter().zip(sent).map(of).collect()
 }
 
-fn store(disk: &FakeDisk, tables: &Tables, segment_bytes: u64) -> Arc<Store> {
-    let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), Keep { count: 1, max_age: None }).unwrap();
+fn store(disk: &FakeDisk, tables: &Tables, segment_bytes: u64) -> reverie_core::Result<Arc<Store>> {
+    let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), Keep { count: 1, max_age: None })?;
     let store = Arc::new(store.with_segment_bytes(segment_bytes));
     store.share(tables);
-    store
+    Ok(store)
 }
 
 /// A server with a journal.
@@ -86,7 +86,7 @@ impl Server {
     pub(super) fn start(disk: &FakeDisk, memory_bytes: Option<u64>) -> reverie_core::Result<Self> {
         let tables = made(memory_bytes);
         let recovered = recover(disk, Path::new(ROOT), tables.bytes().0)?;
-        let store = store(disk, &tables, 900);
+        let store = store(disk, &tables, 900)?;
         let mut from = JournalEnd::default();
         let mut leases = Vec::new();
         if let Some(Recovered { checkpoint, leases: held, end, .. }) = recovered {

@@ -71,6 +71,9 @@ class BestKeeper:
 
     def report(self, event: Evaluated, weights: Weights, emit: Callable[[Event], None], watch: Stopwatch) -> None:
         """Emit the event of an evaluation of `weights`, whose policy is written first if it is the best so far."""
+        if self._path is None:
+            emit(event)
+            return
         with watch("save the best policy"):
             events = self.keep(event, weights)
         for one in events:
