@@ -42,7 +42,7 @@ class FirstStepChecked(gymnasium.Wrapper[Any, Any, Any, Any]):
         """What the last reset or step returned, for `last_mistake`."""
 
     def last_mistake(self) -> str | None:
-        """The form of the last observation, if that is none of its space."""
+        """The form of the last observation, if it is not one of its space; otherwise None."""
         if not isinstance(self._last, tuple) or not self._last:
             return None
         return self._mistake(self._last[0])

@@ -9,15 +9,13 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-
 from reverie.agents import policy_files
 from reverie.agents.agent import Agent
 from reverie.agents.core import Stopwatch, Weights
-from reverie.agents.policies import PolicyError, TrainedPolicy, TrainingRun
+from reverie.agents.policies import PolicyError
 from reverie.runners.checkpoints.checkpoint_files import BEST, later_than
 from reverie.runners.planning.topology import Topology
-from reverie.runners.reports.events import BestPolicy, Evaluated, Event, PolicyNotSaved, Started
+from reverie.runners.reports.events import BestPolicy, Evaluated, Event, PolicyNotSaved, Started, policy_of
 
 KEY = "reverie.evaluation"
 """The metadata with the evaluation of the policy in the file, next to those of every policy's file."""
@@ -33,7 +31,7 @@ class BestKeeper:
 
     def __init__(self, folder: Path | None, agent: Agent, reference: str, topology: Topology) -> None:
         self._path = None if folder is None else folder / BEST
-        self._agent, self._reference, self._topology = agent, reference or agent.name, topology
+        self._agent, self._reference, self._topology = agent, reference, topology
         self._earlier: Path | None = None
         self.best: BestPolicy | None = None
         """The best evaluation so far."""
@@ -87,29 +85,14 @@ class BestKeeper:
         mean, env_steps = event.point.mean_return, event.point.env_steps
         if self._path is None or math.isnan(mean) or (self.best is not None and mean < self.best.mean_return):
             return [event]
+        policy = policy_of(self._topology, self._agent, self._reference, weights, env_steps)
         try:
-            policy_files.write(self._policy(weights, env_steps), self._path, {KEY: json.dumps({"mean_return": mean})})
+            policy_files.write(policy, self._path, {KEY: json.dumps({"mean_return": mean})})
         except (OSError, TypeError, ValueError) as error:  # also settings of an agent that JSON has not
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             return [PolicyNotSaved(env_steps, self._path, reason), event]
         self.best = BestPolicy(env_steps, mean, self._path)
         return [Evaluated(event.point, event.confirmation, self.best)]
-
-    def _policy(self, weights: Weights, env_steps: int) -> TrainedPolicy:
-        topology = self._topology
-        policy = self._agent.make_policy(topology.env, topology.config)
-        policy.load(weights)
-        run = TrainingRun(topology.seed, env_steps, weights.version, topology.run.target_return)
-        return TrainedPolicy(
-            agent=self._agent,
-            reference=self._reference,
-            spec=topology.env,
-            config=topology.config,
-            run=run,
-            policy=policy,
-            path=None,
-            rng=np.random.default_rng(0),
-        )
 
 
 def best_file(checkpoint: Path) -> Path:

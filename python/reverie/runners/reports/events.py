@@ -117,20 +117,8 @@ class Result:
 
         It belongs to one thread; its sampled actions are those of the seed 0.
         """
-        topology = self.topology
-        policy = self.agent.make_policy(topology.env, topology.config)
-        policy.load(Weights(self.weights.version, self.weights.flat.copy()))
-        run = TrainingRun(topology.seed, self.env_steps, self.weights.version, topology.run.target_return)
-        return TrainedPolicy(
-            agent=self.agent,
-            reference=self.reference or self.agent.name,
-            spec=topology.env,
-            config=topology.config,
-            run=run,
-            policy=policy,
-            path=None,
-            rng=np.random.default_rng(0),
-        )
+        weights = Weights(self.weights.version, self.weights.flat.copy())
+        return policy_of(self.topology, self.agent, self.reference, weights, self.env_steps)
 
     @cached_property
     def best_policy(self) -> TrainedPolicy | None:
@@ -146,6 +134,22 @@ class Result:
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in ("policy", "best_policy")}
+
+
+def policy_of(topology: Topology, agent: Agent, reference: str, weights: Weights, env_steps: int) -> TrainedPolicy:
+    """The policy of a run with these weights, after so many steps; its sampled actions are those of the seed 0."""
+    policy = agent.make_policy(topology.env, topology.config)
+    policy.load(weights)
+    return TrainedPolicy(
+        agent=agent,
+        reference=reference or agent.name,
+        spec=topology.env,
+        config=topology.config,
+        run=TrainingRun(topology.seed, env_steps, weights.version, topology.run.target_return),
+        policy=policy,
+        path=None,
+        rng=np.random.default_rng(0),
+    )
 
 
 @dataclass(frozen=True)
