@@ -13,7 +13,7 @@ from reverie.agents.layers import ConvolutionTorso, MlpTorso, initialised  # noq
 from reverie.agents.observations import Leaf  # noqa: E402
 from reverie.agents.rainbow.networks import make_network  # noqa: E402
 from reverie.agents.spectral_norm import SpectralNorm, follow_weights, layers_of, normalise_layers  # noqa: E402
-from reverie.runners.planning.topology import plan  # noqa: E402
+from reverie.runners.planning.plan import plan  # noqa: E402
 
 RAINBOW = find("rainbow")
 SPEC = describe("CartPole-v1")

@@ -11,7 +11,7 @@ from reverie.agents.dqn import agent as dqn
 from reverie.agents.gorila import agent as gorila
 from reverie.runners import local, train
 from reverie.runners.links.messages import RoleName, Serving, Setup
-from reverie.runners.planning.topology import plan
+from reverie.runners.planning.plan import plan
 from reverie.runners.roles import bundle, role
 
 

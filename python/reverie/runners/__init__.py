@@ -13,7 +13,8 @@ from reverie.runners.launch import train
 from reverie.runners.planning.devices import DeviceError
 from reverie.runners.planning.memory import DoesNotFitError
 from reverie.runners.planning.nodes import Node, NoRoomError
-from reverie.runners.planning.topology import Topology, plan
+from reverie.runners.planning.plan import plan
+from reverie.runners.planning.topology import Topology
 from reverie.runners.reports.evaluation import Evaluation, Evaluator
 from reverie.runners.reports.events import (
     BestPolicy,

@@ -27,7 +27,8 @@ from reverie.runners.planning.devices import warn_of_precision
 from reverie.runners.planning.folders import has_journal
 from reverie.runners.planning.nodes import Node
 from reverie.runners.planning.page_address import page_address
-from reverie.runners.planning.topology import RunnerName, plan, require_settings
+from reverie.runners.planning.plan import plan, require_settings
+from reverie.runners.planning.topology import RunnerName
 from reverie.runners.reports import logs
 from reverie.runners.reports.events import Event, Finished, LogNotWritten, Result
 from reverie.runners.reports.problems import OnEvent, Reporting, callbacks_of

@@ -10,7 +10,7 @@ from reverie.agents.ppo import agent as ppo  # noqa: E402
 from reverie.runners import train  # noqa: E402
 from reverie.runners.planning import devices  # noqa: E402
 from reverie.runners.planning.devices import DeviceError, require_gpus  # noqa: E402
-from reverie.runners.planning.topology import plan  # noqa: E402
+from reverie.runners.planning.plan import plan  # noqa: E402
 
 pytest.importorskip("gymnasium")
 

@@ -14,7 +14,7 @@ from reverie.agents.impala import agent as impala
 from reverie.agents.ppo import agent as ppo
 from reverie.runners import Node, NoRoomError, plan, train
 from reverie.runners.planning import devices, memory
-from reverie.runners.planning.nodes import from_ray, memory_of_role, missing_memory, parse_nodes, place
+from reverie.runners.planning.nodes import from_ray, missing_memory, parse_nodes, place
 
 GIB = 2**30
 
@@ -95,7 +95,7 @@ def test_the_memory_of_the_roles_adds_up_to_that_of_the_run(agent, changes):
     (evaluator,) = [one for one in topology.places if one.role == "evaluator"]
     copy = evaluator.memory_bytes - memory.PROCESS_BYTES  # which the run's own sum leaves out
     assert 0 <= together - topology.memory_bytes <= copy + len(topology.places)
-    assert all(one.memory_bytes == memory_of_role(one.role, topology) for one in topology.places)
+    assert all(one.memory_bytes == topology.memory_of(one.role) for one in topology.places)
 
 
 def test_nodes_are_described_by_memory_cpus_and_gpus():

@@ -16,7 +16,7 @@ from reverie.agents.ppo import agent as ppo
 from reverie.agents.r2d2 import agent as r2d2
 from reverie.runners import train
 from reverie.runners.planning.memory import DoesNotFitError
-from reverie.runners.planning.topology import plan
+from reverie.runners.planning.plan import plan
 
 gymnasium = pytest.importorskip("gymnasium")
 

@@ -19,7 +19,7 @@ from reverie.agents.core import RunSettings
 from reverie.parameters.ray import NewestReference
 from reverie.runners import Node, plan
 from reverie.runners.links.messages import Died, RoleName, Setup
-from reverie.runners.planning.memory import PROCESS_BYTES
+from reverie.runners.planning.memory_parts import PROCESS_BYTES
 from reverie.runners.ray import cluster as on_ray
 
 CONFIG = dataclasses.replace(apex_dqn.load_preset("CartPole-v1").config, num_actors=2)

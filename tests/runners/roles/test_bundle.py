@@ -14,7 +14,7 @@ from reverie.parameters import FileChannel
 from reverie.runners.links.messages import Follow, Hold, Holding, Ready, Resume, RoleName, Save, Serving, Stop
 from reverie.runners.links.replay_storage import ReplayStorage
 from reverie.runners.links.weights import WeightsChannel
-from reverie.runners.planning.topology import plan
+from reverie.runners.planning.plan import plan
 from reverie.runners.roles import bundle, role_loop
 from reverie.runners.roles.parameter_shard import ParameterShard
 from reverie.runners.supervision.role_setups import RoleSetups

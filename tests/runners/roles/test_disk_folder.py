@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 from reverie.agents.dqn import agent as dqn
 from reverie.runners import Evaluated, train
 from reverie.runners.links.messages import RoleName, Serving
-from reverie.runners.planning.topology import plan
+from reverie.runners.planning.plan import plan
 from reverie.runners.roles import role
 from reverie.runners.supervision.role_setups import RoleSetups
 

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -14,9 +14,7 @@ from reverie._picklable import Picklable
 from reverie.agents.agent import Agent
 from reverie.agents.core import RunSettings
 from reverie.agents.run_settings import AUTO
-
-if TYPE_CHECKING:
-    from reverie.runners.planning.topology import RunnerName, Topology
+from reverie.runners.planning.topology import RunnerName, Topology
 
 
 class DeviceError(Picklable, ValueError):

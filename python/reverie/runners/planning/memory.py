@@ -5,18 +5,14 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from reverie import _memory
 from reverie._picklable import Picklable
 from reverie.runners.planning.devices import require_gpus
-from reverie.runners.planning.nodes import PROCESSES, Node, gib, place
+from reverie.runners.planning.memory_parts import PROCESS_BYTES, PROCESSES, gib
+from reverie.runners.planning.nodes import Node, place
+from reverie.runners.planning.topology import Topology
 
-if TYPE_CHECKING:
-    from reverie.runners.planning.topology import Topology
-
-PROCESS_BYTES = 400 * 2**20
-"""Python, PyTorch and Gymnasium before Reverie's first allocation (measured: 250 to 350 MiB), rounded up."""
 SMALLER = {
     PROCESSES: "ask for fewer actors (num_actors)",
     "replay": "lower the capacity",

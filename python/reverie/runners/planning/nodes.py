@@ -1,4 +1,4 @@
-"""The nodes of a cluster, the memory that each role of a run takes, and a check that all roles fit."""
+"""The nodes of a cluster, and a check that all roles of a run fit on them."""
 
 from __future__ import annotations
 
@@ -6,20 +6,13 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from reverie._picklable import Picklable
-
-if TYPE_CHECKING:
-    from reverie.runners.planning.topology import Place, Topology
+from reverie.runners.planning.memory_parts import gib
+from reverie.runners.planning.topology import Place, Topology
 
 UNITS = {"MB": 10**6, "GB": 10**9, "TB": 10**12, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 NODE = re.compile(r"(?:(\d+)x)?(\d+(?:\.\d+)?)([a-z]+)(?:,(\d+(?:\.\d+)?)(?:,(\d+(?:\.\d+)?))?)?", re.IGNORECASE)
-PROCESSES, REPLAY = "Python and PyTorch", ("replay", "unrolls in the queue", "queue of")
-"""Names of parts of a run's memory: the part of every process, and words in the names of the servers' parts."""
-NETWORKS = "networks"
-ROW_BYTES = 400
-"""Memory of an item on the disk: its row, and where its chunk is."""
 
 
 class NoRoomError(Picklable, MemoryError):
@@ -65,43 +58,6 @@ def parse_nodes(text: str) -> list[Node]:
     if not count or not memory:
         raise ValueError(f"a node is {text!r}: there must be at least one, with some memory")
     return [Node(f"node of {found[2]}{found[3]}", int(memory), float(cpus or 0), float(gpus or 0))] * count
-
-
-def on_disk(memory: Mapping[str, int], limit: int, items: int) -> dict[str, int]:
-    """`memory`, where the parts of the replay, of so many items, keep `limit` bytes in memory and the rest on disk."""
-    replay = {part: size for part, size in memory.items() if any(word in part for word in REPLAY)}
-    total = sum(replay.values())
-    if total <= limit:
-        return dict(memory)
-    kept = {f"{part}, partly on the disk": size * limit // total for part, size in replay.items()}
-    rows = {"rows of the replay's items on the disk": ROW_BYTES * int(items * (1 - limit / total))}
-    return {**{part: size for part, size in memory.items() if part not in replay}, **kept, **rows}
-
-
-def memory_of_role(role: str, topology: Topology) -> int:
-    """Bytes that each role of a kind takes at most (an estimate): an actor holds one copy of the policy at most.
-
-    Each part of the run's memory belongs to the processes, the servers or the networks; the learners share the rest.
-    """
-    memory, needs, actors = topology.memory, topology.needs, topology.num_actors
-    processes = memory.get(PROCESSES, 0) // topology.num_processes
-    networks = sum(size for part, size in memory.items() if NETWORKS in part)
-    replay = sum(size for part, size in memory.items() if any(word in part for word in REPLAY))
-    batches = sum(memory.values()) - memory.get(PROCESSES, 0) - networks - replay
-    # Every agent counts its own copies of the networks, at least three, plus one for each actor.
-    copy = networks // (actors + 3)
-    learning = networks - actors * copy
-    holders = needs.num_learners + (1 if needs.num_parameter_shards else 0)
-    server = learning // holders if needs.num_parameter_shards else 0
-    shares = {
-        "shard": replay // topology.num_servers,
-        "learner": batches // needs.num_learners + learning // holders,
-        "bundle": (replay + batches + networks - server) // actors,
-        "parameter shard": server // max(1, needs.num_parameter_shards),
-        "actor": copy,
-        "evaluator": copy,
-    }
-    return processes + shares[role]
 
 
 def place(topology: Topology, nodes: Sequence[Node]) -> list[tuple[Node, Counter[str]]]:
@@ -152,8 +108,3 @@ def from_ray(nodes: Sequence[Mapping[str, object]], free: Mapping[str, Mapping[s
             name = str(node["NodeManagerAddress"])
             found.append(Node(name, int(left.get("memory", 0)), left.get("CPU", 0.0), left.get("GPU", 0.0)))
     return found
-
-
-def gib(size_bytes: int) -> str:
-    """Bytes as text, in GiB or MiB."""
-    return f"{size_bytes / 2**30:.1f} GiB" if size_bytes >= 2**29 else f"{size_bytes / 2**20:.0f} MiB"

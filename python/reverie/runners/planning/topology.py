@@ -1,42 +1,22 @@
-"""The plan of a run: a frozen description that can be printed, compared, and refused before anything starts."""
+"""The plan of a run: a frozen description that can be printed and compared. `plan` makes it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from reverie import _checks
-from reverie.agents.agent import Agent
-from reverie.agents.core import CompilePlan, Preset, RunSettings, TableNeeds, seed_of
-from reverie.agents.env_settings import DEFAULTS, EnvSettings
-from reverie.agents.environments import EnvSpec, describe, id_of
+from reverie.agents.core import CompilePlan, RunSettings, TableNeeds
+from reverie.agents.environments import EnvSpec
 from reverie.runners.planning.annealing import annealing_note
-from reverie.runners.planning.compiling import compile_plan
-from reverie.runners.planning.devices import require_device, with_device
 from reverie.runners.planning.first_update import no_update_note
-from reverie.runners.planning.folders import (
-    JOURNAL_IN_RUN,
-    has_journal,
-    name_of_run,
-    with_absolute_dataset,
-    with_absolute_folders,
-)
-from reverie.runners.planning.memory import PROCESS_BYTES, require_memory
-from reverie.runners.planning.nodes import PROCESSES, Node, gib, memory_of_role, on_disk
-from reverie.runners.planning.turns import require_turns
-from reverie.sharding import shard_table
+from reverie.runners.planning.folders import JOURNAL_IN_RUN, has_journal, name_of_run
+from reverie.runners.planning.memory_parts import NETWORKS, PROCESSES, gib, is_replay
 
 PREFETCH = 2
 """Batches drawn ahead by default: one that waits, and one that is being made."""
-
-LOCKED_AHEAD = 4
-"""Batches in page-locked memory if batches are drawn ahead for a GPU: two that a thread has sent, and two that were
-read before their copies were done, whose memory PyTorch keeps for the next ones. The thread has one more as drawn."""
-LOCKED = 2
-"""The same if each batch is drawn on demand: the one that is copied, and the one before."""
 
 RunnerName = Literal["local", "process", "ray"]
 """One process and one thread; one process per role on this machine; one Ray actor per role on a cluster."""
@@ -134,9 +114,35 @@ class Topology:
             "evaluator": (1, where, share),
         }
         return tuple(
-            Place(role, count, *properties[role], memory_bytes=memory_of_role(role, self))
+            Place(role, count, *properties[role], memory_bytes=self.memory_of(role))
             for role, count in self._processes.items()
         )
+
+    def memory_of(self, role: str) -> int:
+        """Bytes that each role of a kind takes at most (an estimate): an actor holds one copy of the policy at most.
+
+        Each part of the run's memory belongs to the processes, the servers or the networks; the learners share the
+        rest.
+        """
+        memory, needs, actors = self.memory, self.needs, self.num_actors
+        processes = memory.get(PROCESSES, 0) // self.num_processes
+        networks = sum(size for part, size in memory.items() if NETWORKS in part)
+        replay = sum(size for part, size in memory.items() if is_replay(part))
+        batches = sum(memory.values()) - memory.get(PROCESSES, 0) - networks - replay
+        # Every agent counts its own copies of the networks, at least three, plus one for each actor.
+        copy = networks // (actors + 3)
+        learning = networks - actors * copy
+        holders = needs.num_learners + (1 if needs.num_parameter_shards else 0)
+        server = learning // holders if needs.num_parameter_shards else 0
+        shares = {
+            "shard": replay // self.num_servers,
+            "learner": batches // needs.num_learners + learning // holders,
+            "bundle": (replay + batches + networks - server) // actors,
+            "parameter shard": server // max(1, needs.num_parameter_shards),
+            "actor": copy,
+            "evaluator": copy,
+        }
+        return processes + shares[role]
 
     @property
     def num_processes(self) -> int:
@@ -160,15 +166,15 @@ class Topology:
 
     def describe(self) -> str:
         """A summary in two lines, and a third with `note`, if there is one."""
-        actors = f"{_counted(self.num_actors, 'actor')} of {_counted(self.envs_per_actor, 'environment')}"
-        learners, names = _counted(self.needs.num_learners, "learner"), self.needs.tables
+        actors = f"{counted(self.num_actors, 'actor')} of {counted(self.envs_per_actor, 'environment')}"
+        learners, names = counted(self.needs.num_learners, "learner"), self.needs.tables
         tables = f"{'table' if len(names) == 1 else 'tables'} {', '.join(map(repr, names))} in "
         if self.runner == "local":
             tables += "this process"
         else:
-            tables += "bundles of their own" if self.needs.bundled else _counted(self.num_shards, "shard")
+            tables += "bundles of their own" if self.needs.bundled else counted(self.num_shards, "shard")
         if self.needs.num_parameter_shards:
-            learners += f" on {_counted(self.needs.num_parameter_shards, 'parameter shard')}"
+            learners += f" on {counted(self.needs.num_parameter_shards, 'parameter shard')}"
         target, run = self.run.target_return, self.run
         end = f"until {target:g} is reached and confirmed, at most" if target is not None else "without a target,"
         made = "".join(f", {name} {value!r}" for name, value in self.env.settings.changed().items())
@@ -184,175 +190,6 @@ class Topology:
         )
 
 
-def plan(
-    agent: Agent,
-    env_id: str | Callable[..., Any],
-    *,
-    seed: int = 0,
-    preset: Preset | Path | str | None = None,
-    config: Any = None,
-    run: RunSettings | None = None,
-    environment: EnvSettings | None = None,
-    num_shards: int = 1,
-    runner: RunnerName = "local",
-    available_bytes: int | None = None,
-    nodes: Sequence[Node] | None = None,
-    check_memory: bool = True,
-) -> Topology:
-    """Plan a run without starting anything.
-
-    `preset` is a file, the name of one of the agent's presets, or a `Preset`. `config`, `run` and `environment` replace
-    those of the preset. Folders in `run` are made absolute. The run must fit
-    `available_bytes` (by default the memory that this process may still take). With the runner "ray" each node of
-    `nodes` must have room for the roles that are placed on it; without `nodes`, memory is not checked here, since the
-    cluster need not exist yet: a run on Ray asks it. `check_memory=False` skips both checks.
-
-    Raises `UnknownEnvironmentError`, `UnsupportedEnvironmentError`, `PresetError`, `DeviceError`, `DoesNotFitError` and
-    `NoRoomError` if memory does not suffice, ValueError for a table with which the runner "local" would never act
-    again, and TypeError for arguments of another type.
-    """
-    if not isinstance(agent, Agent):
-        raise TypeError(f"agent is {agent!r}, and must be an Agent: reverie.agents.find gives it by name")
-    seed, num_shards = _checks.integer("seed", seed), _checks.count("num_shards", num_shards, 1)
-    env_id = id_of(env_id)
-    require_settings("environment", environment, DEFAULTS, "a run")
-    found = _preset_of(agent, env_id, preset, environment)
-    env = describe(env_id, found.environment if environment is None else environment)
-    agent.check(env)
-    require_settings("config", config, found.config, agent.name)
-    require_settings("run", run, found.run, "a run")
-    run = with_device(agent, with_absolute_folders(found.run if run is None else run), runner)
-    require_device(agent, run, runner)
-    config = with_absolute_dataset(found.config if config is None else config)
-    actors, envs = agent.layout(config)
-    topology = Topology(
-        agent=agent.name,
-        env=env,
-        seed=seed,
-        num_actors=actors,
-        envs_per_actor=envs,
-        runner=runner,
-        num_shards=num_shards,
-        needs=agent.needs(config),
-        run=run,
-        config=config,
-        preset=found.path,
-        memory=MappingProxyType({}),
-        compiling=compile_plan(agent, config, env, run, runner),
-    )
-    memory = {PROCESSES: PROCESS_BYTES * topology.num_processes, **agent.memory(env, config)}
-    if topology.run.replay_disk is not None and topology.run.replay_memory is not None:
-        items = len(topology.needs.tables) * getattr(config, "capacity", 0)
-        memory = on_disk(memory, topology.run.replay_memory, items)
-    memory |= _batches_on_their_way(topology)
-    topology = replace(topology, memory=MappingProxyType(memory))
-    _require_parameter_shards(topology)
-    _check_prefetch(topology)
-    if runner == "local":
-        require_turns(agent.name, topology.needs, agent.make_tables(env, config, seed=seed_of(seed, 0)))
-    if num_shards > 1:
-        _check_shards(agent, topology)
-    if check_memory:
-        require_memory(topology, available_bytes, nodes)
-    return topology
-
-
-def _preset_of(
-    agent: Agent, env_id: str, preset: Preset | Path | str | None, environment: EnvSettings | None
-) -> Preset:
-    """The agent's preset: the one that is given, which is not read again, or that of a file."""
-    if not isinstance(preset, Preset):
-        path = None if preset is None else _checks.path("preset", preset)
-        return agent.load_preset(env_id, path, {} if environment is None else vars(environment))
-    if not isinstance(preset.config, agent.config):
-        raise TypeError(
-            f"preset has settings of the type {type(preset.config).__name__}, and {agent.name} takes a"
-            f" {agent.config.__name__}: give a preset of this agent"
-        )
-    return preset
-
-
-def _batches_on_their_way(topology: Topology) -> dict[str, int]:
-    """Bytes of the batches between the replay and the update, by part. A learner's own batch is its agent's part."""
-    ahead, needs = topology.prefetch, topology.needs
-    batch = needs.batch_size * needs.observations * topology.env.obs_bytes
-    parts = {f"{ahead} batches ahead": ahead * batch} if ahead else {}
-    if topology.run.device != "cpu":
-        locked, drawn = (LOCKED_AHEAD, 1) if ahead else (LOCKED, 0)
-        # PyTorch rounds page-locked memory up to a power of two.
-        parts["batches for the GPU"] = locked * (1 << (batch - 1).bit_length()) + drawn * batch
-    return {part: needs.num_learners * size for part, size in parts.items()}
-
-
-def require_settings(name: str, given: Any, own: Any, of: str) -> None:
-    """Raise TypeError if the settings `given` are of another type than those of a preset, `own`."""
-    if given is not None and not isinstance(given, type(own)):
-        raise TypeError(
-            f"{name} is a {type(given).__name__}, and {of} takes a {type(own).__name__}: change that of a preset with"
-            " dataclasses.replace"
-        )
-
-
-def _require_parameter_shards(topology: Topology) -> None:
-    needs, name = topology.needs, topology.agent
-    if topology.runner == "local":
-        return
-    if (needs.num_learners > 1 or needs.bundled) and not needs.num_parameter_shards:
-        raise ValueError(
-            f"{name} has {_counted(needs.num_learners, 'learner')} and {_counted(len(needs.tables), 'table')} with"
-            " these settings, and no parameter shards: in separate processes its learners would not share parameters;"
-            " use"
-            " the runner 'local', or settings with one learner"
-        )
-
-
-def _check_prefetch(topology: Topology) -> None:
-    ahead, needs = topology.run.prefetch, topology.needs
-    if not ahead:
-        return
-    if topology.runner == "local":
-        raise ValueError(
-            f"prefetch is {ahead}, and in one process learning and acting take turns, so that the same seed gives the"
-            " same run: leave it out, or use the runner 'process' or 'ray'"
-        )
-    if not needs.draws_ahead:
-        takes = "an actor and a learner that take turns" if needs.bundled else "a queue, which gives each unroll once"
-        raise ValueError(
-            f"prefetch is {ahead}, and with these settings {topology.agent} learns from {takes}: leave it out"
-        )
-
-
-def _check_shards(agent: Agent, topology: Topology) -> None:
-    if topology.runner == "local":
-        raise ValueError(
-            f"num_shards is {topology.num_shards}, and the runner 'local' has one shard: use another runner"
-        )
-    if topology.needs.bundled:
-        raise ValueError(
-            f"num_shards is {topology.num_shards}, and bundled each actor of {agent.name} keeps a replay of its own,"
-            f" {_counted(topology.num_servers, 'server')} already: set bundled=false for one replay over"
-            f" {topology.num_shards} shards, or ask for more bundles (num_actors and num_learners)"
-        )
-    tables = agent.make_tables(topology.env, topology.config, seed=seed_of(topology.seed, 0))
-    if len(tables) > 1:
-        names = ", ".join(repr(table.name) for table in tables)
-        raise ValueError(
-            f"num_shards is {topology.num_shards}, and {agent.name} has several tables ({names}): ask for 1"
-        )
-    for table in tables:
-        try:
-            shard_table(table, topology.num_shards)
-        except ValueError as error:
-            raise ValueError(
-                f"num_shards is {topology.num_shards}, which {agent.name} does not support: {error}"
-            ) from error
-    if topology.num_actors < topology.num_shards:
-        raise ValueError(
-            f"num_shards is {topology.num_shards}, and num_actors {topology.num_actors}: an actor writes to one shard,"
-            " and the part of the capacity of one without an actor would stay empty: ask for at most"
-            f" {topology.num_actors}, or for more actors"
-        )
-
-
-def _counted(count: int, word: str) -> str:
+def counted(count: int, word: str) -> str:
+    """`1 actor`, `2 actors`."""
     return f"{count} {word}{'' if count == 1 else 's'}"
