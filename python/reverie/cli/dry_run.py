@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def show_plan(topology: Topology, nodes: Sequence[Node] | None, *, as_json: bool) -> None:
     """Print roles, memory and settings as text or as one JSON object; with `nodes`, the roles of each."""
-    from reverie.runners.planning.nodes import gib
+    from reverie.runners.planning.memory_parts import gib
 
     placed, problem = _placed(topology, nodes)
     settings = {

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from reverie.agents.log_settings import LOGS, LogSettings
 from reverie.cli.common import refuse
+from reverie.cli.train_request import TrainRequest
 
 if TYPE_CHECKING:
     from reverie.agents.core import Preset
-    from reverie.cli.train_request import TrainRequest
 
 
 def names_of(text: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import typer
 
-from reverie.cli import running, train_request
+from reverie.cli import running, train_plan
 from reverie.cli.common import EXIT_INTERRUPTED, exit_code, find_modules_here, refuse
 from reverie.cli.exits import stop_signals
 from reverie.cli.train_request import TrainRequest
@@ -113,7 +113,7 @@ def serve() -> None:
         try:
             request: TrainRequest = connection.recv()
             set_title(f"train {request.agent} --env {request.env} --seed {request.seed}")
-            result, folder = train_request.run(request)
+            result, folder = train_plan.run(request)
         except typer.Exit as ended:
             sys.exit(ended.exit_code)
         except KeyboardInterrupt:  # before training began, or more than once

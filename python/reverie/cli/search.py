@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from reverie import agents
-from reverie.cli import log_choice, sweep, sweep_view, train_request
+from reverie.cli import log_choice, sweep, sweep_view, train_plan
 from reverie.cli import train_flags as flags
 from reverie.cli.common import EXIT_INTERRUPTED, LastLineJson, find_modules_here, refuse, require_agents
 from reverie.cli.run_processes import signals_as_ctrl_c
@@ -106,7 +106,7 @@ def search(
         tags=None if tag is None else tuple(tag),
         quiet=quiet,
     )
-    preset = train_request.check_together(request, jobs)
+    preset = train_plan.check_together(request, jobs)
     plan = _plan(request, preset, _space(request, preset, space, searched or ()), sweep.seeds_of(seeds), objective, out)
     from reverie.agents import presets
 

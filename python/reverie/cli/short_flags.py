@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from reverie.cli.common import refuse
+from reverie.cli.train_request import TrainRequest
 
 if TYPE_CHECKING:
     from reverie.agents.core import Preset
-    from reverie.cli.train_request import TrainRequest
 
 SHORT_FLAGS = {
     "num_actors": "num_actors",

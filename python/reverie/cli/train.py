@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from reverie import agents
-from reverie.cli import log_choice, page_flags, running, short_flags, sweep, train_request
+from reverie.cli import log_choice, page_flags, running, short_flags, sweep, train_plan
 from reverie.cli import train_flags as flags
 from reverie.cli.common import (
     exit_code,
@@ -110,13 +110,13 @@ def train(
     if seeds is not None:
         wanted = sweep.seeds_of(seeds)
         if not sweep.continues(request, wanted):  # a resumed run takes its settings from its checkpoint
-            train_request.check_together(replace(request, seed=wanted[0]), min(jobs or 1, len(wanted)))
+            train_plan.check_together(replace(request, seed=wanted[0]), min(jobs or 1, len(wanted)))
         if not dry_run:
             raise typer.Exit(sweep.run(request, wanted, jobs or 1, as_json=as_json))
     if dry_run:
-        show_plan(train_request.prepare(request).topology, train_request.nodes(request), as_json=as_json)
+        show_plan(train_plan.prepare(request).topology, train_plan.nodes(request), as_json=as_json)
         return
-    result, folder = train_request.run(request)
+    result, folder = train_plan.run(request)
     if as_json:
         print(json.dumps(running.as_object(result, folder)), flush=True)
     raise typer.Exit(exit_code(result.confirmed, result.topology.run.target_return))
