@@ -12,21 +12,17 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from reverie import Server, Table, rate_limiters, selectors
 
-if TYPE_CHECKING:
-    from .disk import Options
+from .disk_rows import Options, in_turns, row_of
 
 SIZE, BATCH, AT_ONCE, DRAWS = 40_000, 256, 16, 15
 MEMORY, DISK, PREADS, TORCHRL = "in memory", "on the disk", "preadv", "LazyMemmapStorage"
 NOISE = np.random.default_rng(1).integers(0, 2**32, SIZE // 4, dtype=np.uint32)
-
-InTurns = Callable[[str, tuple[str, ...], int, Callable[[str], float]], dict[str, list[float]]]
-RowOf = Callable[[str, str, dict[str, list[float]], dict[str, tuple[str, ...]]], dict[str, Any]]
 
 
 def cells(first: int, count: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -100,7 +96,7 @@ def inserts_of(of: str, folder: Path, items: int) -> float:
         return items / (time.perf_counter() - began)
 
 
-def rows(options: Options, in_turns: InTurns, row_of: RowOf) -> list[dict[str, Any]]:
+def rows(options: Options) -> list[dict[str, Any]]:
     """The rows, as those of `benchmarks.disk`."""
     items = 256 if options.smoke else 20_000
     contenders, skipped = [MEMORY, DISK, PREADS], {}

@@ -7,12 +7,11 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from reverie import Server
 
-if TYPE_CHECKING:
-    from .disk import Options
+from .disk_rows import NONE, SYNCS, Options, fill, in_turns, journal, payload, row_of, table
 
 SIZE, MOST, INTERVAL = 40_000, 2_000, 0.1
 
@@ -53,10 +52,8 @@ def account(longest: list[Draw]) -> str:
     )
 
 
-def rows(options: Options, in_turns: Callable[..., dict[str, list[float]]], row_of: Callable[..., Any]) -> list[Any]:
+def rows(options: Options) -> list[Any]:
     """The longest draw of 64 while another thread inserts 40 kB items, and the journal syncs ten times a second."""
-    from .disk import NONE, SYNCS, fill, journal, payload, table
-
     name = "longest draw of 64 while 40 kB items are inserted"
     longest: dict[str, list[Draw]] = {}
 
