@@ -5,6 +5,7 @@ import pytest
 pytest.importorskip("torch")
 
 from reverie import agents
+from reverie.agents.built_in import AGENTS
 
 MINE = """
 import dataclasses
@@ -31,6 +32,11 @@ def mine(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["an_agent_of_mine:agent", "mine-own", "mine_own"])
 def test_an_agent_of_another_package_is_found_by_its_module_and_by_its_entry_point(name):
     assert agents.find(name).name == "mine-own"
+
+
+def test_agents_are_listed_by_the_actions_that_they_take():
+    assert {name: agents.find(name).actions for name in agents.BUILT_IN} == AGENTS
+    assert agents.names("continuous") == ["apex-dpg", "ddpg", "td3", "sac", "ppo", "iql", "cql-sac", "d4pg"]
 
 
 @pytest.mark.usefixtures("mine")

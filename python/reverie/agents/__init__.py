@@ -13,30 +13,15 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 from reverie._picklable import Picklable
+from reverie.agents.built_in import AGENTS, Actions, for_actions
 from reverie.agents.error_places import place_of
 
 if TYPE_CHECKING:
-    from reverie.agents.agent import Actions, Agent
+    from reverie.agents.agent import Agent
 
 __all__ = ["BUILT_IN", "GROUP", "AgentError", "UnknownAgentError", "find", "names"]
 
-BUILT_IN = (
-    "apex-dqn",
-    "apex-dpg",
-    "dqn",
-    "gorila",
-    "ddpg",
-    "td3",
-    "sac",
-    "ppo",
-    "impala",
-    "r2d2",
-    "iql",
-    "cql",
-    "cql-sac",
-    "rainbow",
-    "d4pg",
-)
+BUILT_IN = tuple(AGENTS)
 """The names of the agents of this package; entry points with these names are ignored."""
 GROUP = "reverie.agents"
 """The group of entry points under which other packages list their agents."""
@@ -63,7 +48,7 @@ class AgentError(Picklable, ValueError):
 def names(actions: Actions | None = None) -> list[str]:
     """The names of all agents, those of other packages last; with `actions`, only this package's for these actions."""
     if actions is not None:
-        return [name for name in BUILT_IN if find(name).actions in (actions, "any")]
+        return for_actions(actions)
     return [*BUILT_IN, *sorted(set(entry_points(group=GROUP).names) - set(BUILT_IN))]
 
 

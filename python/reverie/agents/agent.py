@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from reverie.agents import presets
+from reverie.agents.built_in import Actions
 from reverie.agents.core import (
     ActingSettings,
     Actor,
@@ -22,9 +23,6 @@ from reverie.agents.core import (
 )
 from reverie.agents.environments import EnvSpec, UnsupportedEnvironmentError
 from reverie.agents.fitting import require_continuous, require_discrete
-
-Actions = Literal["discrete", "continuous", "any"]
-"""Kinds of actions: `Discrete` spaces and vectors of choices, bounded vectors of numbers, or either."""
 
 
 class MakeTables(Protocol):

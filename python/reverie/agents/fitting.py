@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reverie.agents import names
+from reverie.agents.built_in import for_actions
 from reverie.agents.environments import EnvSpec, UnsupportedEnvironmentError
 
 MOST_ENUMERATED = 1024
@@ -21,8 +21,8 @@ def require_discrete(
     if spec.num_actions is None:
         raise UnsupportedEnvironmentError(
             f"actions of {spec.env_id} are {spec.action_space}: {agent} picks one of a set (Discrete){_form(other)};"
-            f" continuous actions need {', '.join(names('continuous'))}. CartPole-v1, Acrobot-v1 and MountainCar-v0"
-            " have discrete actions"
+            f" continuous actions need {', '.join(for_actions('continuous'))}. CartPole-v1, Acrobot-v1 and"
+            " MountainCar-v0 have discrete actions"
         )
     if spec.action_sizes and not any_space:
         raise UnsupportedEnvironmentError(
@@ -43,8 +43,8 @@ def require_continuous(spec: EnvSpec, agent: str, *, other: str = "", any_space:
     if spec.num_actions is not None:
         raise UnsupportedEnvironmentError(
             f"actions of {spec.env_id} are {spec.action_space}: {agent} gives vectors of numbers (a Box){_form(other)};"
-            f" discrete actions need {', '.join(names('discrete'))}. Pendulum-v1 and MountainCarContinuous-v0 have"
-            " continuous actions"
+            f" discrete actions need {', '.join(for_actions('discrete'))}. Pendulum-v1 and MountainCarContinuous-v0"
+            " have continuous actions"
         )
     if not spec.action_low:
         raise UnsupportedEnvironmentError(
