@@ -85,8 +85,12 @@ class GreedyPolicy(QPolicy):
     def __init__(self, spec: EnvSpec, config: R2d2Config) -> None:
         network = make_network(spec, config, seed=0, trainable=False)
         super().__init__(network, epsilon=epsilon_alone(config.single_env_decay_steps, config), spec=spec)
-        self._net, self._units = network.module, config.lstm_units
         self._split = [config.lstm_units, config.lstm_units, network.module.num_actions]
+
+    @property
+    def _net(self) -> RecurrentQ:
+        net: RecurrentQ = self._network.module
+        return net
 
     def initial_state(self, count: int) -> NDArray[np.float32]:
         """The state `[count, S]` at the beginning of episodes."""
