@@ -12,11 +12,15 @@ import importlib
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
+from reverie._late_types import late
 from reverie._picklable import Picklable
 from reverie.agents.error_places import place_of
 
 if TYPE_CHECKING:
     from reverie.agents.agent import Actions, Agent
+else:
+    Actions = late("reverie.agents.agent", "Actions")
+    Agent = late("reverie.agents.agent", "Agent")
 
 __all__ = ["BUILT_IN", "GROUP", "AgentError", "UnknownAgentError", "find", "names"]
 

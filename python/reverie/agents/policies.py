@@ -6,10 +6,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
 from reverie import _checks
+from reverie._late_types import late
 from reverie._picklable import Picklable
 from reverie.agents.agent import Agent
 from reverie.agents.core import Policy
@@ -17,8 +19,9 @@ from reverie.agents.environments import EnvSpec, make_one
 from reverie.agents.observations import Leaf, pack, part_of
 
 if TYPE_CHECKING:
-    import gymnasium
-    from torch import nn
+    from torch.nn import Module
+else:
+    Module = late("torch.nn", "Module")
 
 
 class PolicyError(Picklable, ValueError):
@@ -176,9 +179,9 @@ class TrainedPolicy:
         return states
 
     @property
-    def module(self) -> nn.Module:
+    def module(self) -> Module:
         """The network, whose named parameters are the weights. Raises TypeError if the agent's policy has none."""
-        module: nn.Module = _part(self.policy, self.agent, "module")
+        module: Module = _part(self.policy, self.agent, "module")
         return module
 
     def save(self, path: Path | str) -> Path:

@@ -8,10 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from reverie._late_types import late
 from reverie._picklable import Picklable
 
 if TYPE_CHECKING:
     from reverie.runners.planning.topology import Place, Topology
+else:
+    Place = late("reverie.runners.planning.topology", "Place")
+    Topology = late("reverie.runners.planning.topology", "Topology")
 
 UNITS = {"MB": 10**6, "GB": 10**9, "TB": 10**12, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 NODE = re.compile(r"(?:(\d+)x)?(\d+(?:\.\d+)?)([a-z]+)(?:,(\d+(?:\.\d+)?)(?:,(\d+(?:\.\d+)?))?)?", re.IGNORECASE)
