@@ -5,11 +5,17 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from reverie._late_types import late
+
 if TYPE_CHECKING:
     from pathlib import Path
 
     from reverie.agents.agent import Agent
     from reverie.agents.policies import TrainedPolicy
+else:
+    Path = late("pathlib", "Path")
+    Agent = late("reverie.agents.agent", "Agent")
+    TrainedPolicy = late("reverie.agents.policies", "TrainedPolicy")
 
 __all__ = ["load_policy"]
 

@@ -6,11 +6,14 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from reverie import _checks, rate_limiters, selectors
+from reverie._late_types import late
 from reverie.client import Client
 from reverie.tables import Table
 
 if TYPE_CHECKING:
     from reverie.info import Info
+else:
+    Info = late("reverie.info", "Info")
 
 __all__ = ["MAX_SHARDS", "ShardedClient", "shard_figures", "shard_table"]
 

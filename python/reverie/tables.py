@@ -8,10 +8,13 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, final, get_args
 
 from reverie import _checks, rate_limiters, selectors, specs
+from reverie._late_types import late
 from reverie.extensions import InsertOnSample
 
 if TYPE_CHECKING:
     from reverie.info import TableInfo
+else:
+    TableInfo = late("reverie.info", "TableInfo")
 
 __all__ = ["Table"]
 

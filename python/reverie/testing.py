@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from reverie._late_types import late
 from reverie.client import Client
 from reverie.rate_limiters import MinSize, RateLimiter
 from reverie.server import Server
@@ -25,6 +26,14 @@ from reverie.tables import Table
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
+else:
+
+    class SearchStrategy:
+        """In hints it is Hypothesis's class, without the type of its examples."""
+
+        def __class_getitem__(cls, example):
+            return late("hypothesis.strategies", "SearchStrategy")
+
 
 __all__ = ["DTYPES", "PATHS", "TRANSPORTS", "Host", "Path", "Transport", "arrays", "host", "nests", "serve"]
 

@@ -20,7 +20,8 @@ else:  # A type checker sees the arguments of the function that is called.
 
         Args:
             agent: the name of an agent, such as "dqn", or an `Agent`.
-            env_id: the id of an environment of Gymnasium, or a factory of vectors of environments.
+            env_id: the id of an environment of Gymnasium; or a class or function, defined at the top of a module, that
+                makes environments or vectors of them.
             options: `folder`, `seed`, `resume`, `runner` and others, which `reverie.runners.train` lists, and single
                 settings of the agent, the run and the environment by their names.
 

@@ -116,21 +116,6 @@ def test_the_wrapper_of_choices_refuses_other_actions():
         describe("Pendulum-v1", EnvSettings(wrappers=("reverie.agents.wrappers:ActionsFromZero",)))
 
 
-@pytest.fixture
-def class_id():
-    return "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
-
-
-def test_a_class_of_environments_is_refused_with_what_to_do(class_id):
-    from gymnasium.envs.classic_control.cartpole import CartPoleEnv
-
-    with pytest.raises(TypeError, match=r"env_id is the class CartPoleEnv, .*: gymnasium.register\(\"Mine-v0\""):
-        describe(CartPoleEnv)
-    with pytest.raises(UnknownEnvironmentError, match=r"it is a class, not an id; gymnasium.register\(") as caught:
-        describe(class_id)
-    assert "did you mean" not in str(caught.value)
-
-
 def test_an_environment_that_only_another_process_has_registered_is_named_with_what_to_do():
     gymnasium.register("ReverieMain-v0", entry_point="gymnasium.envs.classic_control.cartpole:CartPoleEnv")
     spec = describe("ReverieMain-v0")

@@ -1,5 +1,7 @@
 """Agents of other packages: by entry point, and by module and attribute."""
 
+import sys
+
 import pytest
 
 pytest.importorskip("torch")
@@ -100,7 +102,9 @@ def test_a_part_of_the_program_itself_is_warned_of_and_named_where_it_is_missing
 
     monkeypatch.setattr(scaled, "__module__", "__main__")
     monkeypatch.setattr(scaled, "__qualname__", "scaled")
+    monkeypatch.setattr(sys.modules["__main__"], "scaled", scaled, raising=False)
     with pytest.warns(UserWarning, match="scaled is defined in the program itself, .*: define it in a module"):
         assert EnvSettings(wrappers=(scaled,)).wrappers == ("__main__:scaled",)
+    monkeypatch.delattr(sys.modules["__main__"], "scaled")
     with pytest.raises(PartError, match="defined in the program that named it: define it in a module of its own"):
         resolve("__main__:scaled")

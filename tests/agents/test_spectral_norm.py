@@ -1,6 +1,8 @@
 """Layers that are divided by their largest singular value."""
 
+import copy
 import dataclasses
+import pickle
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from reverie.agents.environments import EnvSpec, describe  # noqa: E402
 from reverie.agents.layers import ConvolutionTorso, MlpTorso, initialised  # noqa: E402
 from reverie.agents.observations import Leaf  # noqa: E402
 from reverie.agents.rainbow.networks import make_network  # noqa: E402
-from reverie.agents.spectral_norm import SpectralNorm, follow_weights, layers_of, normalise_layers  # noqa: E402
+from reverie.agents.spectral_norm import NormalisedLayer, SpectralNorm, follow_weights, layers_of, normalise_layers  # noqa: E402
 from reverie.runners.planning.plan import plan  # noqa: E402
 
 RAINBOW = find("rainbow")
@@ -58,8 +60,8 @@ def test_the_gradient_is_that_of_pytorchs_layer():
     """`torch.nn.utils.parametrizations.spectral_norm` in evaluation, which iterates no further, with our vectors."""
     ours, theirs = (initialised(lambda: torch.nn.Linear(6, 4), 1) for _ in range(2))
     normalise_layers(ours, 1)
-    own = ours.parametrizations.weight[0]
-    u, matrix = own.u.detach(), ours.parametrizations.weight.original.detach()
+    own = ours.spectral_norm
+    u, matrix = own.u.detach(), ours.raw_weight.detach()
     torch.nn.utils.parametrizations.spectral_norm(theirs)
     norm = theirs.eval().parametrizations.weight[0]
     norm._u.copy_(u)
@@ -69,14 +71,14 @@ def test_the_gradient_is_that_of_pytorchs_layer():
         layer(x).square().sum().backward()
     torch.testing.assert_close(ours(x), theirs(x))
     expected = theirs.parametrizations.weight.original.grad
-    torch.testing.assert_close(ours.parametrizations.weight.original.grad, expected)
+    torch.testing.assert_close(ours.raw_weight.grad, expected)
     assert own.u.grad is None
 
 
 def test_the_head_and_its_noise_are_not_normalised():
     network = make_network(SPEC, CONFIG, seed=0, trainable=True).module
-    normalised = {name.rpartition(".parametrizations")[0] for name, _ in network.named_parameters() if ".u" in name}
-    assert normalised == {"torso.0.layers.0"}
+    normalised = [name for name, one in network.named_modules() if isinstance(one, NormalisedLayer)]
+    assert normalised == ["torso.0.layers.0"]
 
 
 def test_the_estimate_is_in_the_weights_that_actors_and_files_get():
@@ -95,7 +97,7 @@ def test_the_estimate_is_in_the_weights_that_actors_and_files_get():
 def test_each_update_of_rainbow_makes_one_iteration(make_learner):
     learner = make_learner("rainbow", spectral_norm=True, hidden=(32, 16), learning_rate=0.05)
     (layer,) = layers_of(learner._online.module.torso)
-    weight, u = layer.parametrizations.weight.original, layer.parametrizations.weight[0].u
+    weight, u = layer.raw_weight, layer.spectral_norm.u
     stale = SpectralNorm(weight.detach().clone(), 0)
     for _ in range(30):
         before = u.detach().clone()
@@ -147,3 +149,22 @@ def test_the_vectors_are_counted_in_the_runs_memory(spec):
     assert RAINBOW.memory(spec, config)["networks and optimiser"] == 4 * count * (5 + config.num_actors)
     plain = make_network(spec, dataclasses.replace(config, spectral_norm=False), seed=0, trainable=False).flat.numel()
     assert count == plain + 32 + (16 if spec is GRIDS else 0)
+
+
+class OwnLinear(torch.nn.Linear):
+    """A layer of another class."""
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))], ids=["copy", "pickle"])
+def test_a_normalised_layer_can_be_copied_and_pickled(copied):
+    layer = initialised(lambda: OwnLinear(6, 4), 1)
+    normalise_layers(layer, 1)
+    other = copied(layer)
+    assert isinstance(other, OwnLinear)
+    x = torch.ones(2, 6)
+    torch.testing.assert_close(other(x), layer(x), rtol=0, atol=0)
+    with torch.no_grad():
+        other.raw_weight *= 3
+    follow_weights(other)
+    assert not torch.equal(other.raw_weight, layer.raw_weight)
+    torch.testing.assert_close(other(x), layer(x), rtol=1e-2, atol=1e-2)

@@ -13,11 +13,11 @@ torch = pytest.importorskip("torch")
 import reverie  # noqa: E402
 from reverie import agents  # noqa: E402
 from reverie.agents.core import RunSettings, Stopwatch  # noqa: E402
+from reverie.agents.env_ids import id_of  # noqa: E402
 from reverie.agents.env_settings import EnvSettings  # noqa: E402
 from reverie.agents.environments import (  # noqa: E402
     UnsupportedEnvironmentError,
     describe,
-    id_of,
     make_one,
     make_vector,
 )
@@ -334,7 +334,7 @@ def to_number(envs):
         (next_step, {"time_limit": 5}, "time_limit is 5.*no parameter max_episode_steps"),
         (next_step, {"frame_stack": 4}, "let it stack frames itself"),
         (wrong_number, {}, "has 2 environments, and was called with num_envs=1"),
-        (single, {}, r"returns a Nested, and must return a gymnasium.vector.VectorEnv; gymnasium.register"),
+        (single, {}, r"returns a Nested, and must return a gymnasium.vector.VectorEnv, since it takes num_envs"),
         (silent, {}, "autoreset_mode.*None.*needs one of AutoresetMode.NEXT_STEP"),
     ],
 )
@@ -363,7 +363,7 @@ def test_a_last_observation_that_is_lost_is_reported():
 def test_a_factory_has_the_name_under_which_other_processes_import_it():
     assert id_of(next_step) == f"{__name__}:next_step"
     assert plan(agents.find("dqn"), next_step).env.env_id == f"{__name__}:next_step"
-    with pytest.raises(TypeError, match="within a function"):
+    with pytest.raises(TypeError, match="is a lambda or defined within a function"):
         describe(lambda num_envs: None)
 
 

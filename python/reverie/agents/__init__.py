@@ -12,12 +12,15 @@ import importlib
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
+from reverie._late_types import late
 from reverie._picklable import Picklable
 from reverie.agents.built_in import AGENTS, Actions, for_actions
 from reverie.agents.error_places import place_of
 
 if TYPE_CHECKING:
     from reverie.agents.agent import Agent
+else:
+    Agent = late("reverie.agents.agent", "Agent")
 
 __all__ = ["BUILT_IN", "GROUP", "AgentError", "UnknownAgentError", "find", "names"]
 

@@ -14,7 +14,7 @@ from reverie.agents.continuous import ActionScale
 from reverie.agents.distributions import Categorical, distribution_of, log_softmax
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
-from reverie.agents.inputs import front
+from reverie.agents.inputs import front, reward_deviation
 from reverie.agents.layers import InitialisesItself, MlpTorso, initialised
 from reverie.agents.network_policy import NetworkPolicy
 
@@ -152,6 +152,12 @@ class ActorCriticPolicy(NetworkPolicy):
         """Values `[N]` for observations `[N, ...]`."""
         values: NDArray[np.float32] = self._network.module.values(torch.from_numpy(observations)).numpy()
         return values
+
+    def values_in_rewards(
+        self, observations: NDArray[Any], state: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]:
+        """Values `[N]` in the unit of the rewards; a policy that is `recurrent` needs states `[N, S]`."""
+        return self.values(observations) * np.float32(reward_deviation(self.module))
 
     @torch.inference_mode()
     def __call__(self, observations: NDArray[Any]) -> NDArray[Any]:

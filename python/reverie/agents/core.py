@@ -12,15 +12,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from reverie._late_types import late
 from reverie._picklable import Picklable
 from reverie.agents.env_settings import DEFAULTS, EnvSettings
 from reverie.agents.log_settings import LogSettings
 from reverie.agents.run_settings import RunSettings as RunSettings
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
+    from torch.nn import Module
 
     from reverie.agents.named_parameters import Named
+else:
+    Tensor = late("torch", "Tensor")
+    Module = late("torch.nn", "Module")
+    Named = late("reverie.agents.named_parameters", "Named")
 
 
 class Weights(NamedTuple):
@@ -53,7 +59,7 @@ class Policy(Protocol):
     """Computes actions: greedy ones for the evaluator, both kinds for `reverie.load_policy`."""
 
     @property
-    def module(self) -> nn.Module:
+    def module(self) -> Module:
         """The network that computes with the loaded weights; its parameters, in their order, are the weights."""
 
     def load(self, weights: Weights) -> None:

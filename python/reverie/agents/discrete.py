@@ -15,6 +15,7 @@ from reverie.agents import checks
 from reverie.agents.actions import Enumeration
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
+from reverie.agents.inputs import reward_deviation
 from reverie.agents.network_policy import NetworkPolicy
 from reverie.agents.replay import ReplaySettings
 
@@ -42,6 +43,12 @@ class QPolicy(NetworkPolicy):
             q = self._network.module(on_device(observations, self._network.device))
         values: NDArray[np.float32] = q.float().cpu().numpy()
         return values
+
+    def q_values_in_rewards(
+        self, observations: NDArray[Any], state: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]:
+        """Q-values `[N, num_actions]` in the unit of the rewards; a `recurrent` policy needs states `[N, S]`."""
+        return self.q_values(observations) * np.float32(reward_deviation(self.module))
 
     def greedy(self, observations: NDArray[Any]) -> NDArray[np.int64]:
         """The numbers `[N]` of the greedy actions for observations `[N, ...]`."""

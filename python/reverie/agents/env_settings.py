@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reverie.agents import checks
+from reverie.agents.env_ids import id_of
 from reverie.agents.named_parts import PartError, reference_of
 from reverie.agents.settings import Settings
 
@@ -32,8 +33,9 @@ class EnvSettings(Settings):
     """How often an actor may make its environments again after one raised: 0 ends the run at the first error. None has
     no bound but five in a row without an episode's end in between."""
     evaluation_env: str = ""
-    """The environment that evaluators play: an id, or a factory of vectors. Its spaces must be those of the run's own.
-    Its threshold is the target of a run whose preset has none for its environment. Empty: the run's own."""
+    """The environment that evaluators play: an id, or `module:name` of a class or function that makes one, which may be
+    given in Python. Its spaces must be those of the run's own. Its threshold is the target of a run whose preset has
+    none for its environment. Empty: the run's own."""
     evaluation_wrappers: tuple[str, ...] | None = None
     """Wrappers of evaluators in the place of `wrappers`, such as none for returns without shaped rewards. None: the
     same."""
@@ -49,11 +51,10 @@ class EnvSettings(Settings):
             object.__setattr__(self, "network", reference_of(self.network) if self.network else "")
         except PartError as error:
             raise ValueError(f"network: {error}") from error
-        if callable(self.evaluation_env):
-            try:
-                object.__setattr__(self, "evaluation_env", reference_of(self.evaluation_env))
-            except PartError as error:
-                raise ValueError(f"evaluation_env: {error}") from error
+        try:
+            object.__setattr__(self, "evaluation_env", id_of(self.evaluation_env, "evaluation_env"))
+        except TypeError as error:
+            raise ValueError(str(error)) from error
         super().__post_init__()
         if self.network and (self.normalise_observations or self.normalise_rewards):
             raise ValueError(
@@ -80,6 +81,11 @@ class EnvSettings(Settings):
         """The settings of the environments that evaluators make."""
         wrappers = self.wrappers if self.evaluation_wrappers is None else self.evaluation_wrappers
         return dataclasses.replace(self, wrappers=wrappers, evaluation_env="", evaluation_wrappers=None)
+
+    def named_parts(self) -> tuple[str, ...]:
+        """The names of classes and functions that every process of a run imports, and the environment of evaluators."""
+        named = (*self.wrappers, *(self.evaluation_wrappers or ()), self.evaluation_env, self.network)
+        return tuple(name for name in named if name)
 
     def changed(self) -> dict[str, Any]:
         """The settings that differ from the defaults."""

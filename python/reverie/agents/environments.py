@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import math
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,28 +13,28 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from gymnasium.wrappers import FrameStackObservation
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.wrappers import FrameStackObservation, TimeLimit
 
 from reverie.agents import env_plugins
 from reverie.agents.env_errors import UnknownEnvironmentError as UnknownEnvironmentError
 from reverie.agents.env_errors import UnsupportedEnvironmentError as UnsupportedEnvironmentError
-from reverie.agents.env_ids import id_and_options, without_options
+from reverie.agents.env_ids import id_and_options, id_of, maker_of, why_unknown, without_options
 from reverie.agents.env_settings import DEFAULTS, EnvSettings
 from reverie.agents.env_spec import EnvSpec as EnvSpec
 from reverie.agents.error_places import place_of
 from reverie.agents.first_step import FirstStepChecked
-from reverie.agents.named_parts import PartError, load_part, reference_of, resolve
+from reverie.agents.named_parts import PartError, load_part
 from reverie.agents.observations import AsRows, Leaf, UnsupportedSpaceError, leaves_of, row_form
-from reverie.agents.vectors import FrameVector, OneOfVector, OwnVector, VectorFactory, source_of
+from reverie.agents.vectors import FrameVector, OneOfVector, OwnVector, source_of
 from reverie.agents.wrapper_checks import require_shared_statistics
 
 
-def describe(env: str | VectorFactory, settings: EnvSettings | None = None) -> EnvSpec:
+def describe(env: str | Callable[..., Any], settings: EnvSettings | None = None) -> EnvSpec:
     """Look the environment up and make it once, with the wrappers and limits of `settings`.
 
     `env` is an id, with literal options of `gymnasium.make` if it has any (`FrozenLake-v1(is_slippery=False)`), or a
-    factory of vectors of environments: `vectors.VectorFactory`.
+    class or function that makes environments, or vectors of them (`vectors.VectorFactory`).
 
     Raises `UnknownEnvironmentError` if the id is unknown, has no version or a missing one, or names a module that
     cannot be imported; `UnsupportedEnvironmentError` if a package that the environment needs is missing, if making it
@@ -90,10 +92,7 @@ def _made(env_id: str, settings: EnvSettings) -> gymnasium.Env[Any, Any]:
     except gymnasium.error.DependencyNotInstalled as error:
         raise UnsupportedEnvironmentError(f"{env_id} needs a package that is not installed: {error}") from error
     except gymnasium.error.NameNotFound as error:  # Gymnasium suggests names too, but worse ones
-        if _names_class(env_id):
-            raise UnknownEnvironmentError(env_id, f"it is a class, not an id; {_REGISTER}", ()) from error
-        reason = "the name is not registered"
-        raise UnknownEnvironmentError(env_id, reason, nearest_environments(env_id)) from error
+        raise UnknownEnvironmentError(env_id, why_unknown(env_id), nearest_environments(env_id)) from error
     except gymnasium.error.Error as error:
         raise UnknownEnvironmentError(env_id, _lower(error), nearest_environments(env_id)) from error
     except Exception as error:
@@ -183,45 +182,10 @@ def _action_sizes(actions: spaces.Space[Any]) -> tuple[int, ...]:
     return ()
 
 
-def id_of(env: object) -> str:
-    """The id of an environment, or the name of a factory of vectors as `module:name`.
-
-    Raises TypeError for anything else, and for a factory that other processes cannot import by its name.
-    """
-    if isinstance(env, str):
-        return env
-    if isinstance(env, type) and issubclass(env, gymnasium.Env):
-        raise TypeError(f"env_id is the class {env.__name__}, and must be the id of an environment: {_REGISTER}")
-    if not callable(env):
-        raise TypeError(
-            f"env_id is a {type(env).__name__}, and must be the id of a registered environment: every role of a run"
-            " makes its own; gymnasium.register(id, entry_point=...) takes anything that makes one"
-        )
-    try:
-        return reference_of(env)
-    except PartError as error:
-        raise TypeError(
-            f"env_id is a {type(env).__name__}, and must be the id of a registered environment"
-            f" (gymnasium.register), or a factory of vectors that other processes can import: {error}"
-        ) from error
-
-
-_REGISTER = 'gymnasium.register("Mine-v0", entry_point=...) in a module registers it as module:Mine-v0'
-
-
-def _names_class(env_id: str) -> bool:
-    """Whether the id is the name of a class of environments, as `module:Class`."""
-    try:
-        part = resolve(env_id).part
-    except PartError:
-        return False
-    return isinstance(part, type) and issubclass(part, gymnasium.Env)
-
-
 def _not_made(env_id: str, error: Exception) -> ValueError:
     """The error for an environment that raised when it was made or imported, with file and line."""
     module, colon, _ = env_id.rpartition(":")
-    if colon and isinstance(error, ModuleNotFoundError):
+    if colon and module not in sys.modules and isinstance(error, ModuleNotFoundError):
         cause = error.__cause__ or error
         reason = f"its module {module} cannot be imported ({_lower(cause)})"
         return UnknownEnvironmentError(env_id, f"{reason}: install it, or add its folder to PYTHONPATH", ())
@@ -310,13 +274,7 @@ def _wrapped(env_id: str, settings: EnvSettings, render_mode: str | None = None)
     if own is not None:
         _require_pictures(env_id, render_mode)
         return OneOfVector(own, render=render_mode is not None)
-    # Environments without a `render_mode` raise for None, too.
-    name, options = id_and_options(env_id)
-    if render_mode is not None:
-        options["render_mode"] = render_mode
-    if settings.time_limit is not None:
-        options["max_episode_steps"] = settings.time_limit
-    env: gymnasium.Env[Any, Any] = gymnasium.make(name, disable_env_checker=True, **options)
+    env = _registered_or_named(env_id, settings.time_limit, render_mode)
     try:
         for reference in settings.wrappers:
             env = _wrap(env_id, env, reference)
@@ -325,6 +283,36 @@ def _wrapped(env_id: str, settings: EnvSettings, render_mode: str | None = None)
         env.close()
         raise
     return env
+
+
+def _registered_or_named(env_id: str, time_limit: int | None, render_mode: str | None) -> gymnasium.Env[Any, Any]:
+    """The environment that Gymnasium makes of an id, or the class or function that the id names."""
+    maker = maker_of(env_id)
+    # Environments without a `render_mode` raise for None, too.
+    mode = {} if render_mode is None else {"render_mode": render_mode}
+    if maker is None:
+        name, options = id_and_options(env_id)
+        limit = {} if time_limit is None else {"max_episode_steps": time_limit}
+        return gymnasium.make(name, disable_env_checker=True, **{**options, **mode, **limit})
+    if mode and not maker.takes("render_mode"):
+        raise UnsupportedEnvironmentError(f"{env_id} draws no pictures: it needs a parameter render_mode")
+    takes_limit = time_limit is not None and "max_episode_steps" in maker.parameters
+    env: Any = maker.make(**mode, **({"max_episode_steps": time_limit} if takes_limit else {}))
+    if not isinstance(env, gymnasium.Env):
+        kind = "a function of vectors has a parameter num_envs" if isinstance(env, VectorEnv) else "or name another one"
+        raise UnsupportedEnvironmentError(
+            f"{env_id} returns a {type(env).__name__}, and must return a gymnasium.Env; {kind}"
+        )
+    if time_limit is None or takes_limit:
+        return env
+    own = None if env.spec is None else env.spec.max_episode_steps
+    if own is not None and own < time_limit:
+        env.close()
+        raise UnsupportedEnvironmentError(
+            f"time_limit is {time_limit}, and {env_id} has a limit of {own} steps of its own: leave that out, or give"
+            " the function a parameter max_episode_steps"
+        )
+    return TimeLimit(env, time_limit)
 
 
 def _wrap(env_id: str, env: gymnasium.Env[Any, Any], reference: str) -> gymnasium.Env[Any, Any]:

@@ -6,6 +6,7 @@ one tensor: on small networks the calls cost more than the arithmetic.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
@@ -58,6 +59,16 @@ class FlatNetwork(Generic[Net]):
             if grad is not None:
                 parameter.grad = grad.as_strided(size, stride, offset)
             offset += parameter.numel()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickles and copies, which would keep no views: the module, whose parameters have their own memory."""
+        module = copy.deepcopy(self.module)
+        for parameter, frozen in zip(module.parameters(), self._frozen, strict=True):
+            parameter.requires_grad_(not frozen)
+        return {"module": module, "trainable": self.flat.requires_grad}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        FlatNetwork.__init__(self, **state)
 
     @torch.no_grad()
     def copy_from(self, other: FlatNetwork[Net]) -> None:

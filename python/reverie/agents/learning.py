@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from reverie._late_types import late
 from reverie.agents.core import CompileNote, CompilePlan, Stopwatch, Weights
 from reverie.agents.draws import Draws, QueueDraws
 from reverie.agents.flat import FlatNetwork, load_networks
@@ -29,6 +30,8 @@ from reverie.types import Batch
 
 if TYPE_CHECKING:
     from reverie.agents.compiling import UpdateCompiler
+else:
+    UpdateCompiler = late("reverie.agents.compiling", "UpdateCompiler")
 
 Update = Callable[[dict[str, Tensor]], dict[str, float | Tensor]]
 """Takes a batch, steps the optimisers; returns figures by name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,17 +14,18 @@ from reverie.agents.error_places import place_of
 
 
 class PartError(Picklable, ValueError):
-    """A part that a setting names is malformed or cannot be imported. `.reference`"""
+    """A part that a setting names is malformed or cannot be imported. `.reference`, `.reason`"""
 
     def __init__(self, reference: object, reason: str) -> None:
-        self.reference = reference
+        self.reference, self.reason = reference, reason
         super().__init__(f"{reference!r} {reason}")
 
 
 def reference_of(part: object) -> str:
     """The text `module:name` of a part, which may be that text already, with arguments: `module:name(size=3)`.
 
-    Raises `PartError` for a malformed text and for a function or class that other processes cannot import by its name.
+    Raises `PartError` for a malformed text and for a function or class that other processes cannot import by its name:
+    one that has no name, such as a lambda, or a name under which its module has something else.
     """
     if isinstance(part, str):
         _parsed(part)
@@ -34,7 +36,14 @@ def reference_of(part: object) -> str:
     if "<" in name:
         raise PartError(
             part,
-            "is defined within a function, and other processes import it by name: define it at the top of a module",
+            "is a lambda or defined within a function, and other processes import it by name: define it at the top of a"
+            " module",
+        )
+    if _found(module, name) != part:
+        raise PartError(
+            part,
+            f"is not what {module}:{name} is, the name by which other processes import it: define it under its own name"
+            " at the top of a module",
         )
     if module == "__main__":
         warnings.warn(
@@ -43,6 +52,14 @@ def reference_of(part: object) -> str:
             stacklevel=3,
         )
     return f"{module}:{name}"
+
+
+def _found(module: str, name: str) -> object:
+    """What a module of this process has under the name, which may have dots; None where it has nothing."""
+    found: object = sys.modules.get(module)
+    for one in name.split("."):
+        found = getattr(found, one, None)
+    return found
 
 
 class Resolved(NamedTuple):

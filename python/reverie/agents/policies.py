@@ -6,10 +6,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
 from reverie import _checks
+from reverie._late_types import late
 from reverie._picklable import Picklable
 from reverie.agents.agent import Agent
 from reverie.agents.core import Policy
@@ -17,8 +19,9 @@ from reverie.agents.environments import EnvSpec, make_one
 from reverie.agents.observations import Leaf, pack, part_of
 
 if TYPE_CHECKING:
-    import gymnasium
-    from torch import nn
+    from torch.nn import Module
+else:
+    Module = late("torch.nn", "Module")
 
 
 class PolicyError(Picklable, ValueError):
@@ -118,18 +121,67 @@ class TrainedPolicy:
         """
         step = _part(self.policy, self.agent, "step")
         observations, single = self._batch(observation)
-        given = np.asarray(state)
-        states = np.require(given[None] if single else given, np.float32, ["C", "W"])
-        wanted = self.policy.initial_state(len(observations)).shape  # type: ignore[attr-defined]
-        if states.shape != wanted:
-            raise ValueError(f"state has shape {given.shape}, and must be {wanted[1:] if single else wanted}")
-        actions, after = step(observations, states, None if greedy else self.rng)
+        actions, after = step(
+            observations, self._states(state, len(observations), single), None if greedy else self.rng
+        )
         return (np.asarray(actions[0]), after[0]) if single else (actions, after)
 
+    def q_values(self, observation: Any, state: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+        """The q-values `[num_actions]` of one observation, or `[N, num_actions]` of a batch, without noise, in float32.
+
+        They are estimates of the discounted return of each action, in the unit of the rewards as the run learnt from
+        them: the division by a deviation (`normalise_rewards`) and R2D2's rescaling are undone, while rewards beyond
+        `spec.reward_bound`, or ten deviations, count as that bound; with `munchausen` a reward includes the term
+        of the policy. Those of Rainbow are the means of its distributions. For vectors of choices number `i` is
+        that of the combination `np.unravel_index(i, spec.action_sizes)`. A `recurrent` policy needs the `state`, as
+        `step` does, which also returns the one after the action.
+
+        Raises what a call raises; TypeError for an agent without q-values in its policy (DQN, Ape-X DQN, Gorila, CQL,
+        Rainbow and R2D2 have them) and for a `state` that is missing or not needed.
+        """
+        have = "those of dqn, apex-dqn, gorila, cql, rainbow and r2d2 have them; `values` is for ppo and impala"
+        return self._estimates("q_values", f"no q-values: {have}", observation, state)
+
+    def values(self, observation: Any, state: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+        """The value `[]` of one observation, or `[N]` of a batch, in float32: the estimate of the policy's return.
+
+        In the unit of `q_values`. PPO and IMPALA have values; the critics of other agents are no part of their policy,
+        but of a run's checkpoints. Raises what `q_values` raises.
+        """
+        have = "those of ppo and impala have them; `q_values` is for agents of q-values"
+        return self._estimates("values", f"no values: {have}", observation, state)
+
+    def _estimates(
+        self, kind: str, missing: str, observation: Any, state: NDArray[np.float32] | None
+    ) -> NDArray[np.float32]:
+        compute = getattr(self.policy, f"{kind}_in_rewards", None)
+        if compute is None:
+            raise TypeError(f"the policy of {self.agent.name} has {missing}")
+        if self.recurrent and state is None:
+            raise TypeError(
+                f"the policy of {self.agent.name} has a state: call policy.{kind}(observation, state), at first with"
+                " policy.initial_state()"
+            )
+        if not self.recurrent and state is not None:
+            raise TypeError(f"the policy of {self.agent.name} has no state: call policy.{kind}(observation)")
+        observations, single = self._batch(observation)
+        states = None if state is None else self._states(state, len(observations), single)
+        found: NDArray[np.float32] = compute(observations, states)
+        return np.asarray(found[0]) if single else found
+
+    def _states(self, state: NDArray[np.float32], count: int, single: bool) -> NDArray[np.float32]:
+        """The states `[N, S]` as the network takes them. Raises ValueError for another shape."""
+        given = np.asarray(state)
+        states = np.require(given[None] if single else given, np.float32, ["C", "W"])
+        wanted = self.policy.initial_state(count).shape  # type: ignore[attr-defined]
+        if states.shape != wanted:
+            raise ValueError(f"state has shape {given.shape}, and must be {wanted[1:] if single else wanted}")
+        return states
+
     @property
-    def module(self) -> nn.Module:
+    def module(self) -> Module:
         """The network, whose named parameters are the weights. Raises TypeError if the agent's policy has none."""
-        module: nn.Module = _part(self.policy, self.agent, "module")
+        module: Module = _part(self.policy, self.agent, "module")
         return module
 
     def save(self, path: Path | str) -> Path:

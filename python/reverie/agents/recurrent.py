@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from reverie.agents.actor_critic import ActorCriticPolicy, Drawn, policy_and_value, policy_head, quieten
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
-from reverie.agents.inputs import front
+from reverie.agents.inputs import front, reward_deviation
 from reverie.agents.layers import MlpTorso, initialised
 from reverie.agents.lstm import Lstm
 
@@ -108,6 +108,13 @@ class RecurrentPolicy(ActorCriticPolicy):
         """Values `[N]` for observations `[N, ...]`."""
         values: NDArray[np.float32] = self._computed(observations, state)[1].numpy()
         return values
+
+    def values_in_rewards(
+        self, observations: NDArray[Any], state: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]:
+        """Values `[N]` in the unit of the rewards."""
+        assert state is not None
+        return self.values_from(observations, state) * np.float32(reward_deviation(self.module))
 
     @torch.inference_mode()
     def step(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.utils import parametrize
 
 from reverie.agents.layers import in_float32
 
@@ -47,6 +49,38 @@ class SpectralNorm(nn.Module):
         self.u.copy_(torch.where(norm > 0, product / norm.clamp(min=LEAST), self.u))
 
 
+class NormalisedLayer(nn.Module):
+    """A layer of another class as well, whose `weight` is computed from the parameter `raw_weight` at each use.
+
+    PyTorch's parametrizations compute it so, too, but their layers can be neither pickled nor copied.
+    """
+
+    raw_weight: Tensor
+    spectral_norm: SpectralNorm
+
+    @property
+    def weight(self) -> Tensor:
+        """The normalised weights."""
+        normalised: Tensor = self.spectral_norm(self.raw_weight)
+        return normalised
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        reduced: Any = super().__reduce_ex__(protocol)
+        return _without_state, (type(self).__bases__[1],), *reduced[2:]
+
+
+@functools.cache
+def _normalised(kind: Any) -> type[NormalisedLayer]:
+    """The class of normalised layers of a kind."""
+    return type(f"Normalised{kind.__name__}", (NormalisedLayer, kind), {})
+
+
+def _without_state(kind: Any) -> NormalisedLayer:
+    """A normalised layer that pickle fills."""
+    made = _normalised(kind)
+    return made.__new__(made)
+
+
 def layers_of(module: nn.Module) -> list[nn.Linear | nn.Conv2d]:
     """The layers whose weights can be normalised."""
     return [one for one in module.modules() if isinstance(one, nn.Linear | nn.Conv2d)]
@@ -59,18 +93,22 @@ def normalise_layers(module: nn.Module, seed: int) -> None:
     """
     layers = layers_of(module)
     require_some(len(layers))
-    if any(parametrize.is_parametrized(layer, "weight") for layer in layers):
+    if any("weight" not in layer._parameters for layer in layers):
         raise ValueError("spectral_norm needs weights that are parameters, and a layer computes its own of others")
-    for layer in layers:
-        parametrize.register_parametrization(layer, "weight", SpectralNorm(layer.weight.detach(), seed))
+    for one in layers:
+        layer: Any = one
+        layer.raw_weight = layer._parameters.pop("weight")
+        layer.spectral_norm = SpectralNorm(layer.raw_weight.detach(), seed)
+        kind: Any = type(layer)
+        layer.__class__ = _normalised(kind)
 
 
 @torch.no_grad()
 def follow_weights(module: nn.Module) -> None:
     """Make one power iteration in every normalised layer of `module`: after each change of its weights."""
     for one in module.modules():
-        if isinstance(one, parametrize.ParametrizationList) and isinstance(one[0], SpectralNorm):
-            one[0].iterate(one.original)
+        if isinstance(one, NormalisedLayer):
+            one.spectral_norm.iterate(one.raw_weight)
 
 
 def require_some(num_layers: int) -> None:

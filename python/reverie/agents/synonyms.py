@@ -31,7 +31,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
 HINTS: dict[str, tuple[str, str]] = {
     "n_envs": ("envs_per_actor", "envs_per_actor is the number for each of num_actors"),
     "eval_freq": ("evaluate_every", "evaluate_every counts the steps of all environments together"),
-    "eval_env": ("evaluation_env", "evaluation_env takes the id of an environment"),
+    "eval_env": ("evaluation_env", "evaluation_env takes the id of an environment, or its class"),
     "save_freq": ("checkpoint_every", "checkpoint_every counts the steps of all environments together"),
     "train_freq": ("samples_per_insert", "samples_per_insert is the number of draws for each step that is stored"),
     "gradient_steps": ("samples_per_insert", "samples_per_insert is the number of draws for each step that is stored"),

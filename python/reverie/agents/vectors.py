@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +15,7 @@ from numpy.typing import NDArray
 
 from reverie.agents import env_plugins
 from reverie.agents.env_errors import UnsupportedEnvironmentError
-from reverie.agents.env_ids import id_and_options, without_options
+from reverie.agents.env_ids import id_and_options, maker_of, without_options
 from reverie.agents.env_settings import EnvSettings
 from reverie.agents.named_parts import PartError, load_part, resolve
 from reverie.agents.observations import UnsupportedSpaceError, leaves_of, pack, part_of, row_space
@@ -87,8 +85,8 @@ class VectorSource:
     def _check(self, made: object, num_envs: int) -> None:
         if not isinstance(made, VectorEnv):
             raise UnsupportedEnvironmentError(
-                f"{self.env_id} returns a {type(made).__name__}, and must return a gymnasium.vector.VectorEnv;"
-                " gymnasium.register(id, entry_point=...) takes a factory of single environments"
+                f"{self.env_id} returns a {type(made).__name__}, and must return a gymnasium.vector.VectorEnv, since it"
+                " takes num_envs: a function that makes single environments has no such parameter, and no **options"
             )
         if made.num_envs != num_envs:
             raise UnsupportedEnvironmentError(
@@ -145,34 +143,26 @@ def mode_of(envs: VectorEnv[Any, Any, Any], env_id: str) -> AutoresetMode:
 def source_of(env_id: str, settings: EnvSettings) -> VectorSource | None:
     """The maker of vectors that an id names, or None for an id of single environments.
 
-    `envpool:TASK` is a task of EnvPool. `module:name`, with literal arguments if it has any, is a factory, unless that
-    module registers the name with Gymnasium. An id that is registered with a `vector_entry_point` only is a vector too.
+    `envpool:TASK` is a task of EnvPool. `module:name` may be a factory of vectors (`env_ids.maker_of`). An id that is
+    registered with a `vector_entry_point` only is a vector too.
     """
     from reverie.agents import envpool_tasks
 
     plain = without_options(env_id)
     env_plugins.register_for(plain)
-    module, colon, name = plain.partition(":")
-    if module == "envpool" and colon:
+    if plain.startswith("envpool:"):
         return VectorSource(env_id, envpool_tasks.factory_of(env_id), settings, envpool_tasks.PARAMETERS)
-    if colon:
-        with suppress(Exception):  # gymnasium.make imports it again, and its error is reported
-            importlib.import_module(module)
-    registered = gymnasium.registry.get(name if colon else plain)
-    if registered is not None:
-        if registered.entry_point is not None or registered.vector_entry_point is None:
+    maker = maker_of(env_id)  # imports the module of the id
+    if maker is not None:
+        if not maker.of_vectors:
             return None
-        own, options = id_and_options(env_id)
-        make = partial(gymnasium.make_vec, own, vectorization_mode="vector_entry_point", **options)
-        return VectorSource(env_id, make, settings, frozenset())
-    if not colon or any(known.rpartition("-v")[0] == name for known in gymnasium.registry):
+        return VectorSource(env_id, maker.make, settings, maker.parameters & envpool_tasks.PARAMETERS)
+    registered = gymnasium.registry.get(plain.rpartition(":")[2])
+    if registered is None or registered.entry_point is not None or registered.vector_entry_point is None:
         return None
-    with suppress(PartError):
-        found = resolve(env_id)
-        if not (isinstance(found.part, type) and issubclass(found.part, gymnasium.Env)):
-            known = set(inspect.signature(found.part).parameters) & envpool_tasks.PARAMETERS
-            return VectorSource(env_id, load_part(env_id), settings, frozenset(known))
-    return None
+    own, options = id_and_options(env_id)
+    make = partial(gymnasium.make_vec, own, vectorization_mode="vector_entry_point", **options)
+    return VectorSource(env_id, make, settings, frozenset())
 
 
 class OwnVector:

@@ -49,7 +49,9 @@ Agent = Annotated[
         help=f"One of {', '.join(agents.BUILT_IN)}, the name of another package's agent, or module:agent.",
     ),
 ]
-Env = Annotated[str, typer.Option(metavar="ENV", help="Gymnasium environment.")]
+Env = Annotated[
+    str, typer.Option(metavar="ENV", help="Gymnasium environment: its id, or module:name of a class or function.")
+]
 Seed = Annotated[
     int | None,
     typer.Option(

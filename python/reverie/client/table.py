@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reverie import _native
+from reverie._late_types import late
 from reverie.client.signatures import structure_of
 from reverie.tables import Table
 from reverie.types import Condition, UpdateResult
 
 if TYPE_CHECKING:
     from reverie.info import Info, TableInfo, Why
+else:
+    Info = late("reverie.info", "Info")
+    TableInfo = late("reverie.info", "TableInfo")
+    Why = late("reverie.info", "Why")
 
 #: A key that no item has: keys have 63 bits.
 _NO_KEY = -1

@@ -16,6 +16,7 @@ import numpy as np
 
 from reverie import _checks
 from reverie._file_locks import try_lock, unlock
+from reverie._late_types import late
 from reverie._nest import named_dtype
 from reverie.errors import DamagedError, DeadlineExceededError
 from reverie.parameters.ends import Carrier, Channel
@@ -24,6 +25,8 @@ from reverie.parameters.record import Arrays, Parameters, Version, require_newer
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+else:
+    Path = late("pathlib", "Path")
 
 _MAGIC = b"RVPARAM1"
 _HEAD_BYTES = 32

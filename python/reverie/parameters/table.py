@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 from reverie import selectors
+from reverie._late_types import late
 from reverie.client import Client
 from reverie.errors import UnknownKeyError
 from reverie.parameters.ends import Carrier, Channel
@@ -19,6 +20,8 @@ from reverie.types import BatchInfo
 
 if TYPE_CHECKING:
     from reverie.info import TableInfo
+else:
+    TableInfo = late("reverie.info", "TableInfo")
 
 
 def table(name: str = "parameters", like: Mapping[str, Any] | None = None) -> Table:

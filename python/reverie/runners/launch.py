@@ -15,8 +15,8 @@ from reverie import _checks, agents
 from reverie.agents import presets
 from reverie.agents.agent import Agent
 from reverie.agents.core import Preset, RunSettings
+from reverie.agents.env_ids import id_of
 from reverie.agents.env_settings import DEFAULTS, EnvSettings
-from reverie.agents.environments import id_of
 from reverie.agents.named_parameters import ParameterError
 from reverie.pages import Page
 from reverie.runners import checkpoints
@@ -59,9 +59,11 @@ def train(
 ) -> Result:
     """Train until the target is confirmed or `max_env_steps` are done.
 
-    `agent` is the name of an agent or an `Agent`. `env_id` is the id of an environment, or a factory of vectors of
-    environments: a function or class that other processes can import, called with `num_envs=`, and with `seed=` if it
-    has such a parameter. Without a target (`target_return=None`) the run trains to its last step.
+    `agent` is the name of an agent or an `Agent`. `env_id` is the id of an environment; or a class derived from
+    `gymnasium.Env`, or a function that makes an environment; or a factory of vectors of environments, which is called
+    with `num_envs=`, and with `seed=` if it has such a parameter. A class or function is kept by its name,
+    `module:name`, by which every role, a resumed run and a loaded policy import it. Without a target
+    (`target_return=None`) the run trains to its last step.
 
     The settings are those of the agent's preset for the environment, or of `preset`: a file, the name of a preset of
     the agent, or a `Preset` object. `config`, `run` and `environment` (wrappers, a time limit) replace a table of it
@@ -145,7 +147,7 @@ def train(
     if address is not None and runner != "ray":
         raise ValueError(f"address is {address!r}, which only the runner 'ray' uses, and runner is {runner!r}")
     reference = agent if isinstance(agent, str) else ""
-    agent = _agent(agent)
+    agent, env_id = _agent(agent), id_of(env_id)
     callbacks = callbacks_of(on_event)
     _checks.functions(should_stop=should_stop)
     place = None if folder is None else _checks.path("folder", folder)
@@ -160,7 +162,7 @@ def train(
         if earlier.checkpoint is not None:
             checkpoints.require_agent(earlier.checkpoint, agent)
         if place is not None and earlier.checkpoint is None and not overwrite:
-            _refuse_other_run(place, agent.name, id_of(env_id), _checks.integer("seed", seed))
+            _refuse_other_run(place, agent.name, env_id, _checks.integer("seed", seed))
         found = _settings(agent, env_id, earlier, preset, config, run, environment, settings)
         nodes, begin = _runner(runner, address)
         topology = plan(
@@ -270,7 +272,7 @@ def _agent(agent: Agent | str) -> Agent:
 
 def _settings(
     agent: Agent,
-    env_id: str | Callable[..., Any],
+    env_id: str,
     earlier: EarlierRun,
     preset: Preset | Path | str | None,
     config: Any,
@@ -285,7 +287,7 @@ def _settings(
     else:
         path = earlier.preset if preset is None else _checks.path("preset", preset)
         changes = {} if environment is None else vars(environment)
-        found = agent.load_preset(id_of(env_id), path, {**changes, **presets.of_environment(settings, agent.config)})
+        found = agent.load_preset(env_id, path, {**changes, **presets.of_environment(settings, agent.config)})
     require_settings("config", config, found.config, agent.name)
     require_settings("run", run, found.run, "a run")
     found = replace(

@@ -199,3 +199,23 @@ def test_an_environment_that_only_the_program_registers_ends_the_run_with_what_t
     last = printed.splitlines()[-1]
     assert "UnknownEnvironmentError: no environment 'Mine-v0': the name is not registered in this process" in last
     assert last.endswith("name it as module:Mine-v0")
+
+
+@pytest.mark.long
+def test_a_class_of_the_main_script_is_an_environment_of_its_processes(tmp_path):
+    printed = program(
+        tmp_path,
+        """
+        from gymnasium.envs.classic_control import CartPoleEnv
+        from reverie.runners import train
+
+        class Mine(CartPoleEnv):
+            pass
+
+        if __name__ == "__main__":
+            short = {"max_env_steps": 200, "learning_starts": 100, "evaluate_every": 200}
+            result = train("dqn", Mine, runner="process", time_limit=20, target_return=None, **short)
+            raise SystemExit(f"{result.topology.env.env_id} {result.env_steps >= 200}")
+        """,
+    )
+    assert "__main__:Mine True" in printed

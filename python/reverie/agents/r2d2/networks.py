@@ -14,10 +14,11 @@ from reverie.agents.apex_dqn.networks import DuelingHead
 from reverie.agents.discrete import QPolicy, epsilon_greedy, on_device
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
-from reverie.agents.inputs import front
+from reverie.agents.inputs import front, reward_deviation
 from reverie.agents.layers import MlpTorso, initialised
 from reverie.agents.lstm import Lstm, State
 from reverie.agents.r2d2.config import R2d2Config
+from reverie.agents.r2d2.loss import unrescale
 
 
 class RecurrentQ(nn.Module):
@@ -85,8 +86,13 @@ class GreedyPolicy(QPolicy):
     def __init__(self, spec: EnvSpec, config: R2d2Config) -> None:
         network = make_network(spec, config, seed=0, trainable=False)
         super().__init__(network, epsilon=epsilon_alone(config.single_env_decay_steps, config), spec=spec)
-        self._net, self._units = network.module, config.lstm_units
+        self._rescale_epsilon = config.rescale_epsilon
         self._split = [config.lstm_units, config.lstm_units, network.module.num_actions]
+
+    @property
+    def _net(self) -> RecurrentQ:
+        net: RecurrentQ = self._network.module
+        return net
 
     def initial_state(self, count: int) -> NDArray[np.float32]:
         """The state `[count, S]` at the beginning of episodes."""
@@ -104,6 +110,15 @@ class GreedyPolicy(QPolicy):
     def q_values(self, observations: NDArray[Any]) -> NDArray[np.float32]:
         """Q-values `[N, num_actions]` at the beginning of episodes."""
         return self.q_and_memory(observations, self.initial_state(len(observations)))[0]
+
+    def q_values_in_rewards(
+        self, observations: NDArray[Any], state: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]:
+        """Q-values `[N, num_actions]` in the unit of the rewards, which the network's are not: they are rescaled."""
+        assert state is not None
+        rescaled = torch.from_numpy(self.q_and_memory(observations, state)[0])
+        q: NDArray[np.float32] = unrescale(rescaled, self._rescale_epsilon).numpy()
+        return q * np.float32(reward_deviation(self.module))
 
     def after(self, memory: NDArray[np.float32], numbers: NDArray[np.int64]) -> NDArray[np.float32]:
         """The state `[N, S]` after `memory` and the actions with these numbers."""

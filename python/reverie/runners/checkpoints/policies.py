@@ -58,7 +58,8 @@ def _described(env_id: str, settings: EnvSettings) -> EnvSpec:
     try:
         return describe(env_id, settings)
     except UnknownEnvironmentError as error:
-        reason = f"{error.reason}, and a checkpoint is loaded with it: import the module that registers it; {WITHOUT}"
+        hint = "" if ":" in env_id else ": import the module that registers it"
+        reason = f"{error.reason}, and a checkpoint is loaded with it{hint}; {WITHOUT}"
         raise UnknownEnvironmentError(env_id, reason, error.nearest, listed=False) from error
     except UnsupportedEnvironmentError as error:
         raise UnsupportedEnvironmentError(f"{error}; {WITHOUT}") from error

@@ -11,8 +11,9 @@ from typing import Any
 from reverie import _checks
 from reverie.agents.agent import Agent
 from reverie.agents.core import Preset, RunSettings, seed_of
+from reverie.agents.env_ids import id_of, require_importable
 from reverie.agents.env_settings import DEFAULTS, EnvSettings
-from reverie.agents.environments import describe, id_of
+from reverie.agents.environments import describe
 from reverie.runners.planning.compiling import compile_plan
 from reverie.runners.planning.devices import require_device, with_device
 from reverie.runners.planning.folders import with_absolute_dataset, with_absolute_folders
@@ -64,6 +65,7 @@ def plan(
     require_settings("environment", environment, DEFAULTS, "a run")
     found = _preset_of(agent, env_id, preset, environment)
     env = describe(env_id, found.environment if environment is None else environment)
+    require_importable((env_id, *env.settings.named_parts()), runner)
     agent.check(env)
     require_settings("config", config, found.config, agent.name)
     require_settings("run", run, found.run, "a run")
