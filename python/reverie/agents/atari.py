@@ -18,13 +18,10 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from reverie.agents.env_errors import UnknownEnvironmentError, UnsupportedEnvironmentError
+from reverie.agents.env_ids import nearest_environments
 from reverie.agents.env_settings import DEFAULTS, EnvSettings
-from reverie.agents.environments import (
-    EnvSpec,
-    UnknownEnvironmentError,
-    UnsupportedEnvironmentError,
-    nearest_environments,
-)
+from reverie.agents.env_spec import EnvSpec
 
 FRAME_STACK = 4
 FRAME_SHAPE = (84, 84)

@@ -6,6 +6,7 @@ It is the id of a registered environment, with options of `gymnasium.make` if it
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
 from collections.abc import Callable, Iterable
@@ -132,6 +133,15 @@ def why_unknown(env_id: str) -> str:
     except PartError as error:
         return f"{reason}, and as a class or function it {error.reason}"
     return reason
+
+
+def nearest_environments(env_id: str) -> tuple[str, ...]:
+    """Registered ids similar to this one."""
+    import gymnasium
+
+    module, colon, name = without_options(env_id).rpartition(":")
+    same_namespace = [known for known in gymnasium.registry if ("/" in known) == ("/" in name)]
+    return tuple(module + colon + near for near in difflib.get_close_matches(name, same_namespace, n=3, cutoff=0.6))
 
 
 def require_importable(ids: Iterable[str], runner: str) -> None:

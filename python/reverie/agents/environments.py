@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import sys
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from gymnasium.wrappers import FrameStackObservation, TimeLimit
 from reverie.agents import env_plugins
 from reverie.agents.env_errors import UnknownEnvironmentError as UnknownEnvironmentError
 from reverie.agents.env_errors import UnsupportedEnvironmentError as UnsupportedEnvironmentError
-from reverie.agents.env_ids import id_and_options, id_of, maker_of, why_unknown, without_options
+from reverie.agents.env_ids import id_and_options, id_of, maker_of, nearest_environments, why_unknown, without_options
 from reverie.agents.env_settings import DEFAULTS, EnvSettings
 from reverie.agents.env_spec import EnvSpec as EnvSpec
 from reverie.agents.error_places import place_of
@@ -329,13 +328,6 @@ def _wrap(env_id: str, env: gymnasium.Env[Any, Any], reference: str) -> gymnasiu
             f"wrapper {reference!r} returns a {type(wrapped).__name__}, and must return a gymnasium.Env"
         )
     return wrapped
-
-
-def nearest_environments(env_id: str) -> tuple[str, ...]:
-    """Registered ids similar to this one."""
-    module, colon, name = without_options(env_id).rpartition(":")
-    same_namespace = [known for known in gymnasium.registry if ("/" in known) == ("/" in name)]
-    return tuple(module + colon + near for near in difflib.get_close_matches(name, same_namespace, n=3, cutoff=0.6))
 
 
 def _lower(error: BaseException) -> str:
