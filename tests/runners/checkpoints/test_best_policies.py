@@ -117,6 +117,28 @@ def test_a_run_that_resumes_an_older_checkpoint_leaves_the_best_policy_of_the_co
     assert (resumed.best.env_steps, resumed.best.mean_return) == ((720, 50.0) if kept else (800, 40.0))
 
 
+def test_the_best_policy_of_a_course_stays_as_long_as_its_checkpoints(keeper, tmp_path):
+    """A run leaves a course by resuming an older checkpoint, and is killed before it has written one of its own."""
+    for steps in (600, 700):
+        checkpoints.save(tmp_path / "checkpoints", steps, {"env_steps": steps}, "")
+    evaluated(keeper(), 720, 50.0)
+    for mean in (40.0, 60.0):
+        evaluated(keeper(resume=600), 650, mean)
+        evaluated(keeper(resume=600), 640, mean)
+        assert best_policies.read_best(tmp_path / "best.safetensors").env_steps == 640
+        resumed = keeper(resume=700)
+        assert (resumed.best.env_steps, resumed.best.mean_return) == (720, 50.0)
+        assert best_policies.read_best(tmp_path / "best.safetensors") == resumed.best
+    left = keeper(resume=600)
+    evaluated(left, 650, 40.0)
+    left.on_event(Saved(660, tmp_path, "the other checkpoints are not removed"))
+    assert keeper(resume=700).best.mean_return == 50.0
+    left = keeper(resume=600)
+    evaluated(left, 650, 40.0)
+    left.on_event(Saved(660, tmp_path))
+    assert (keeper(resume=700).best.mean_return, list(tmp_path.glob(".aside-*"))) == (40.0, [])
+
+
 def test_a_run_that_begins_does_not_take_the_policy_of_an_earlier_one(keeper, tmp_path):
     evaluated(keeper(), 100, 50.0)
     begun = keeper()

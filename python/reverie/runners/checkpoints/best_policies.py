@@ -7,15 +7,16 @@ import logging
 import math
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from reverie.agents import policy_files
 from reverie.agents.agent import Agent
 from reverie.agents.core import Stopwatch, Weights
 from reverie.agents.policies import PolicyError
-from reverie.runners.checkpoints.checkpoint_files import BEST, later_than
+from reverie.runners.checkpoints.checkpoint_files import ASIDE, BEST, later_than
 from reverie.runners.planning.topology import Topology
-from reverie.runners.reports.events import BestPolicy, Evaluated, Event, PolicyNotSaved, Started, policy_of
+from reverie.runners.reports.events import BestPolicy, Evaluated, Event, PolicyNotSaved, Saved, Started, policy_of
 
 KEY = "reverie.evaluation"
 """The metadata with the evaluation of the policy in the file, next to those of every policy's file."""
@@ -27,12 +28,16 @@ class BestKeeper:
 
     Without a folder it keeps nothing. The file has its own score: a run that resumes replaces it only by a policy that
     is as good, also if a kill has undone the steps of that evaluation.
+
+    While checkpoints of the course that the run left are there, so is the best policy of that course, in a file set
+    aside: if this run ends before its first checkpoint, the next one goes on from them, and from it.
     """
 
     def __init__(self, folder: Path | None, agent: Agent, reference: str, topology: Topology) -> None:
         self._path = None if folder is None else folder / BEST
         self._agent, self._reference, self._topology = agent, reference, topology
         self._earlier: Path | None = None
+        self._left_course = False
         self.best: BestPolicy | None = None
         """The best evaluation so far."""
 
@@ -43,13 +48,14 @@ class BestKeeper:
         """
         if self._path is None or env_steps == 0:
             return
-        earlier = best_file(checkpoint)
-        elsewhere = earlier.resolve() != self._path.resolve()
-        found = read_best(self._path) or (read_best(earlier) if elsewhere else None)
+        there = best_file(checkpoint)
+        elsewhere = there.resolve() != self._path.resolve()
+        earlier = _aside(there) if _aside(there).exists() else there
+        found = (read_best(self._path) if elsewhere else None) or read_best(earlier)
+        self._left_course = not elsewhere and bool(later_than(checkpoint, checkpoint.parent))
         if found is None:
             return
-        leaves = found.path == earlier if elsewhere else bool(later_than(checkpoint, checkpoint.parent))
-        if leaves and found.env_steps > env_steps:
+        if (self._left_course or (elsewhere and found.path == earlier)) and found.env_steps > env_steps:
             return
         self.best = BestPolicy(found.env_steps, found.mean_return, self._path)
         self._earlier = None if found.path == self._path else earlier
@@ -57,15 +63,26 @@ class BestKeeper:
     def on_event(self, event: object) -> None:
         """At the start of the run, remove the policy of another one that was there, or copy that of elsewhere.
 
-        Raises OSError.
+        Raises OSError. Once the checkpoints of another course are removed, remove the best policy of that course.
         """
-        if not isinstance(event, Started) or self._path is None:
+        if self._path is None:
             return
+        if isinstance(event, Started):
+            self._start(self._path)
+        elif isinstance(event, Saved) and not event.not_removed:
+            with suppress(OSError):  # the next checkpoint tries again
+                _aside(self._path).unlink(missing_ok=True)
+
+    def _start(self, path: Path) -> None:
+        aside = _aside(path)
+        if self._left_course and path.exists() and not aside.exists():
+            _copy(path, aside)
         if self.best is None:
-            self._path.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
         elif self._earlier is not None:
-            with policy_files.replacing(self._path) as draft:
-                shutil.copyfile(self._earlier, draft)
+            _copy(self._earlier, path)
+        if not self._left_course:
+            aside.unlink(missing_ok=True)
 
     def report(self, event: Evaluated, weights: Weights, emit: Callable[[Event], None], watch: Stopwatch) -> None:
         """Emit the event of an evaluation of `weights`, whose policy is written first if it is the best so far."""
@@ -93,6 +110,16 @@ class BestKeeper:
             return [PolicyNotSaved(env_steps, self._path, reason), event]
         self.best = BestPolicy(env_steps, mean, self._path)
         return [Evaluated(event.point, event.confirmation, self.best)]
+
+
+def _aside(path: Path) -> Path:
+    """The best policy of a course that a run has left, as long as the checkpoints of that course are there."""
+    return path.with_name(f"{ASIDE}{path.name}")
+
+
+def _copy(source: Path, path: Path) -> None:
+    with policy_files.replacing(path) as draft:
+        shutil.copyfile(source, draft)
 
 
 def best_file(checkpoint: Path) -> Path:
