@@ -21,10 +21,10 @@ NORMALISING = [name for name in (*OF_Q, *OF_VALUES) if name != "gorila"]
 OBSERVATIONS = np.random.default_rng(1).normal(size=(9, 4)).astype(np.float32)
 
 
-def trained(name, made=None, **options):
+def trained(name, made=None, env_id=None, **options):
     """A policy with random weights."""
     agent = agents.find(name)
-    env_id = "Pendulum-v1" if agent.actions == "continuous" else "CartPole-v1"
+    env_id = env_id or ("Pendulum-v1" if agent.actions == "continuous" else "CartPole-v1")
     spec = describe(env_id, EnvSettings(**(made or {})))
     config = dataclasses.replace(agent.load_preset(env_id).config, **options)
     policy = agent.make_policy(spec, config)
@@ -139,3 +139,44 @@ def test_a_state_is_needed_by_policies_that_have_one_only():
         plain.q_values(OBSERVATIONS, recurrent.initial_state(9))
     with pytest.raises(ValueError, match=r"observations have shape \(3,\)"):
         plain.q_values(np.zeros(3, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("ppo", {}), ("impala", {}), ("ppo", {"lstm_units": 6}), ("impala", {"lstm_units": 6})],
+    ids=str,
+)
+def test_probabilities_are_those_of_drawn_actions(name, options):
+    policy = trained(name, **options)
+    one = [part[:1] for part in given(policy)]
+    found = policy.probabilities(*one)
+    assert (found.shape, found.dtype) == ((1, 2), np.float32)
+    assert 0.05 < found[0, 1] < 0.95
+    many = [np.repeat(part, 4000, axis=0) for part in one]
+    actions = policy.step(*many, greedy=False)[0] if options else policy(*many, greedy=False)
+    sigma = np.sqrt(found[0, 0] * found[0, 1] / 4000)
+    assert abs(actions.mean() - found[0, 1]) < 5 * sigma
+    assert policy.probabilities(*(part[0] for part in one)).shape == (2,)
+
+
+def test_probabilities_of_vectors_of_choices_are_those_of_each_part():
+    policy = trained("ppo")
+    spec = dataclasses.replace(policy.spec, action_sizes=(2, 3), num_actions=6)
+    policy = dataclasses.replace(policy, spec=spec, policy=policy.agent.make_policy(spec, policy.config))
+    found = policy.probabilities(OBSERVATIONS)
+    assert found.shape == (9, 5)
+    np.testing.assert_allclose(found[:, :2].sum(axis=1), 1, rtol=1e-5)
+    np.testing.assert_allclose(found[:, 2:].sum(axis=1), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", [*OTHERS, *OF_Q])
+def test_a_policy_without_probabilities_is_refused(name):
+    with pytest.raises(TypeError, match=f"the policy of {name} has no probabilities: those of ppo and impala"):
+        trained(name).probabilities(OBSERVATIONS)
+
+
+def test_a_continuous_policy_has_no_probabilities():
+    policy = trained("ppo", env_id="Pendulum-v1")
+    assert policy.values(OBSERVATIONS[:, :3]).shape == (9,)
+    with pytest.raises(TypeError, match=r"has no probabilities: those of ppo .* for discrete actions"):
+        policy.probabilities(OBSERVATIONS[:, :3])

@@ -72,6 +72,13 @@ def takes_any(**options):
     return Walk(**options)
 
 
+class WithOptions(Walk):
+    """A class that takes any options, and so a number of environments, too."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+
+
 def anonymous(size=5):
     return Walk(size)
 
@@ -96,6 +103,8 @@ def length_of(env):
         (Walk, f"{__name__}:Walk", 5),
         (f"{__name__}:Walk(size=3)", f"{__name__}:Walk(size=3)", 3),
         (f"{__name__}:Walk(3)", f"{__name__}:Walk(3)", 3),
+        (WithOptions, f"{__name__}:WithOptions", 5),
+        (f"{__name__}:WithOptions(size=2)", f"{__name__}:WithOptions(size=2)", 2),
         (wrapped_walk, f"{__name__}:wrapped_walk", 4),
         (CartPoleEnv, "gymnasium.envs.classic_control.cartpole:CartPoleEnv", 11),
     ],

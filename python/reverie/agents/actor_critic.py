@@ -160,6 +160,14 @@ class ActorCriticPolicy(NetworkPolicy):
         return self.values(observations) * np.float32(reward_deviation(self.module))
 
     @torch.inference_mode()
+    def probabilities(
+        self, observations: NDArray[Any], state: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]:
+        """The probabilities `[N, num_actions]` of discrete actions; a `recurrent` policy needs states `[N, S]`."""
+        found: NDArray[np.float32] = self.forward(torch.from_numpy(observations)).exp().numpy()
+        return found
+
+    @torch.inference_mode()
     def __call__(self, observations: NDArray[Any]) -> NDArray[Any]:
         """The most probable actions, as the environment takes them."""
         return self._to_env(self.distribution.best(self._network.module.outputs(torch.from_numpy(observations))))

@@ -140,7 +140,7 @@ class TrainedPolicy:
         Rainbow and R2D2 have them) and for a `state` that is missing or not needed.
         """
         have = "those of dqn, apex-dqn, gorila, cql, rainbow and r2d2 have them; `values` is for ppo and impala"
-        return self._estimates("q_values", f"no q-values: {have}", observation, state)
+        return self._computed("q_values", "q_values_in_rewards", f"no q-values: {have}", observation, state)
 
     def values(self, observation: Any, state: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
         """The value `[]` of one observation, or `[N]` of a batch, in float32: the estimate of the policy's return.
@@ -149,12 +149,24 @@ class TrainedPolicy:
         but of a run's checkpoints. Raises what `q_values` raises.
         """
         have = "those of ppo and impala have them; `q_values` is for agents of q-values"
-        return self._estimates("values", f"no values: {have}", observation, state)
+        return self._computed("values", "values_in_rewards", f"no values: {have}", observation, state)
 
-    def _estimates(
-        self, kind: str, missing: str, observation: Any, state: NDArray[np.float32] | None
+    def probabilities(self, observation: Any, state: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+        """The probabilities `[num_actions]` of the actions for one observation, or `[N, num_actions]`, in float32.
+
+        They are those from which PPO and IMPALA draw discrete actions. For vectors of choices they are those of each
+        part by itself, one after the other: `[sum(spec.action_sizes)]`. Raises what `q_values` raises, and TypeError
+        for continuous actions.
+        """
+        have = "those of ppo and impala have them, for discrete actions"
+        method = "probabilities" if self.spec.num_actions is not None else ""
+        return self._computed("probabilities", method, f"no probabilities: {have}", observation, state)
+
+    def _computed(
+        self, kind: str, method: str, missing: str, observation: Any, state: NDArray[np.float32] | None
     ) -> NDArray[np.float32]:
-        compute = getattr(self.policy, f"{kind}_in_rewards", None)
+        """What a method of the agent's policy computes of observations `[N, ...]`, and of states if it has any."""
+        compute = getattr(self.policy, method, None)
         if compute is None:
             raise TypeError(f"the policy of {self.agent.name} has {missing}")
         if self.recurrent and state is None:

@@ -117,6 +117,16 @@ class RecurrentPolicy(ActorCriticPolicy):
         return self.values_from(observations, state) * np.float32(reward_deviation(self.module))
 
     @torch.inference_mode()
+    def probabilities(
+        self, observations: NDArray[Any], state: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]:
+        """The probabilities `[N, num_actions]` of discrete actions."""
+        assert state is not None
+        scores, _ = self.forward_with(torch.from_numpy(observations), torch.from_numpy(state))
+        found: NDArray[np.float32] = scores.exp().numpy()
+        return found
+
+    @torch.inference_mode()
     def step(
         self, observations: NDArray[Any], state: NDArray[np.float32], rng: np.random.Generator | None = None
     ) -> tuple[NDArray[Any], NDArray[np.float32]]:

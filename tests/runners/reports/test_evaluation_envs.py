@@ -115,5 +115,5 @@ def test_names_that_cannot_be_found_are_refused_before_anything_starts():
         describe("ReveriePaid-v0", EnvSettings(evaluation_env="ReveriePaidForEvaluation-v0"))
     with pytest.raises(ValueError, match="evaluation_wrappers is 'Shaped', and must be a list"):
         EnvSettings(evaluation_wrappers="Shaped")
-    with pytest.raises(ValueError, match=r"evaluation_env: .* is defined within a function"):
+    with pytest.raises(ValueError, match=r"evaluation_env: .* is a lambda or defined within a function"):
         EnvSettings(evaluation_env=lambda num_envs: None)
