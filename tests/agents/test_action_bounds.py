@@ -16,7 +16,8 @@ from reverie.agents import exports  # noqa: E402
 from reverie.agents.continuous import ActionScale  # noqa: E402
 from reverie.agents.core import Stopwatch  # noqa: E402
 from reverie.agents.environments import UnsupportedEnvironmentError, describe  # noqa: E402
-from reverie.agents.policies import TrainedPolicy, TrainingRun  # noqa: E402
+from reverie.agents.policies import TrainedPolicy  # noqa: E402
+from reverie.agents.policy_records import TrainingRun  # noqa: E402
 
 FLOATS = np.finfo(np.float32)
 # As float32 the lower bounds -0.1 and -0.3 and the upper bound 0.1 lie outside of these, and the others within.

@@ -13,7 +13,8 @@ from reverie import agents  # noqa: E402
 from reverie.agents.core import Weights  # noqa: E402
 from reverie.agents.env_settings import EnvSettings  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
-from reverie.agents.policies import TrainedPolicy, TrainingRun  # noqa: E402
+from reverie.agents.policies import TrainedPolicy  # noqa: E402
+from reverie.agents.policy_records import TrainingRun  # noqa: E402
 
 COPIES = [pytest.param(copy.deepcopy, id="copy"), pytest.param(lambda p: pickle.loads(pickle.dumps(p)), id="pickle")]
 

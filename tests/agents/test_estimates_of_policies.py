@@ -11,7 +11,8 @@ from reverie import agents  # noqa: E402
 from reverie.agents.env_settings import EnvSettings  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
 from reverie.agents.inputs import Reader, reward_deviation  # noqa: E402
-from reverie.agents.policies import TrainedPolicy, TrainingRun  # noqa: E402
+from reverie.agents.policies import TrainedPolicy  # noqa: E402
+from reverie.agents.policy_records import TrainingRun  # noqa: E402
 from reverie.agents.r2d2.loss import rescale  # noqa: E402
 
 OF_Q = ("dqn", "apex-dqn", "gorila", "cql", "rainbow", "r2d2")

@@ -15,8 +15,9 @@ from reverie import agents, load_policy  # noqa: E402
 from reverie.agents import environments, exports, rounding  # noqa: E402
 from reverie.agents.env_settings import EnvSettings  # noqa: E402
 from reverie.agents.environments import EnvSpec  # noqa: E402
-from reverie.agents.policies import PolicyError, TrainedPolicy, TrainingRun  # noqa: E402
+from reverie.agents.policies import TrainedPolicy  # noqa: E402
 from reverie.agents.policy_files import KEY  # noqa: E402
+from reverie.agents.policy_records import PolicyError, TrainingRun  # noqa: E402
 
 ENVIRONMENTS = {"discrete": "CartPole-v1", "continuous": "Pendulum-v1", "any": "CartPole-v1"}
 FRAMES = EnvSpec("ALE/Pong-v5", (4, 84, 84), "uint8", 6, "Discrete(6)", None, frame_stack=4, reward_bound=1.0)

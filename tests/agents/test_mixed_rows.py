@@ -18,7 +18,8 @@ from reverie.agents.environments import describe  # noqa: E402
 from reverie.agents.inputs import Reader  # noqa: E402
 from reverie.agents.layers import initialised  # noqa: E402
 from reverie.agents.observations import leaves_of, pack, part_of, row_form  # noqa: E402
-from reverie.agents.policies import TrainedPolicy, TrainingRun  # noqa: E402
+from reverie.agents.policies import TrainedPolicy  # noqa: E402
+from reverie.agents.policy_records import TrainingRun  # noqa: E402
 from reverie.runners import Evaluator, train  # noqa: E402
 
 GRID = spaces.Box(0, 255, (7, 7, 3), np.uint8)

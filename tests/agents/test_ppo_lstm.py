@@ -14,7 +14,8 @@ from reverie.agents.environments import describe  # noqa: E402
 from reverie.agents.impala import agent as impala  # noqa: E402
 from reverie.agents.layers import initialised  # noqa: E402
 from reverie.agents.lstm import Lstm  # noqa: E402
-from reverie.agents.policies import TrainedPolicy, TrainingRun  # noqa: E402
+from reverie.agents.policies import TrainedPolicy  # noqa: E402
+from reverie.agents.policy_records import TrainingRun  # noqa: E402
 from reverie.agents.ppo import agent as ppo  # noqa: E402
 from reverie.runners import train  # noqa: E402
 

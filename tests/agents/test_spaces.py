@@ -25,7 +25,8 @@ from reverie.agents.environments import (  # noqa: E402
 from reverie.agents.inputs import Reader, RunningMoments, Statistics, front, front_sizes  # noqa: E402
 from reverie.agents.layers import initialised  # noqa: E402
 from reverie.agents.observations import leaves_of, pack, part_of  # noqa: E402
-from reverie.agents.policies import TrainedPolicy, TrainingRun, require_categories  # noqa: E402
+from reverie.agents.policies import TrainedPolicy, require_categories  # noqa: E402
+from reverie.agents.policy_records import TrainingRun  # noqa: E402
 from reverie.runners import Evaluator, plan, train  # noqa: E402
 
 NEST = spaces.Dict(

@@ -1,14 +1,16 @@
-"""The rooms of the Rust crates: which file uses which, in what order rooms stand, and that no files form a circle."""
+"""Rooms of the crates and the packages: which file uses which, their order, and that no files form a circle."""
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-CRATES = Path(__file__).resolve().parents[2] / "crates"
+ROOT = Path(__file__).resolve().parents[2]
+CRATES = ROOT / "crates"
 
 # A module's path in its crate, without `crate`.
 Module = tuple[str, ...]
@@ -123,6 +125,51 @@ class Crate:
         return {module: self.uses(module) - tests for module in self.code if module not in tests}
 
 
+class Package:
+    """The Python files below a folder, by module, and the modules that each imports, inside functions, too."""
+
+    def __init__(self, sources: Mapping[str, str]) -> None:
+        self.trees = {self.module(path): ast.parse(source) for path, source in sources.items()}
+        self.inits = {self.module(path) for path in sources if path.endswith("__init__.py")}
+
+    @staticmethod
+    def module(path: str) -> Module:
+        parts = path.removesuffix(".py").split("/")
+        return tuple(parts[:-1] if parts[-1] == "__init__" else parts)
+
+    def imported(self, module: Module) -> Iterator[tuple[str, Module]]:
+        """Each name that a file imports from this package, as it calls it, with the path that it imports."""
+        within = module if module in self.inits else module[:-1]
+        for node in ast.walk(self.trees[module]):
+            if isinstance(node, ast.Import):
+                yield from ((alias.asname or alias.name, tuple(alias.name.split("."))) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                start = within[: len(within) - node.level + 1] if node.level else ()
+                start += tuple((node.module or "").split(".")) if node.module else ()
+                yield from ((alias.asname or alias.name, (*start, alias.name)) for alias in node.names)
+
+    def home(self, path: Module) -> Module | None:
+        """The file that defines what a path names, also where a package exports it again."""
+        if path in self.trees:
+            return path
+        if not path or path[:-1] not in self.trees:
+            return None
+        if path[:-1] in self.inits:
+            again = dict(self.imported(path[:-1])).get(path[-1])
+            if again is not None and again != path:
+                return self.home(again)
+        return path[:-1]
+
+    def uses(self, module: Module) -> set[Module]:
+        """The modules that define what this one imports. What a package only exports again, it does not use."""
+        named = {node.id for node in ast.walk(self.trees[module]) if isinstance(node, ast.Name)}
+        found = {self.home(path) for name, path in self.imported(module) if module not in self.inits or name in named}
+        return {home for home in found if home is not None} - {module}
+
+    def arrows(self) -> dict[Module, set[Module]]:
+        return {module: self.uses(module) for module in self.trees}
+
+
 def circles(arrows: Mapping[Module, set[Module]]) -> list[set[str]]:
     """The largest sets of files of which each leads to each other."""
     reached: dict[Module, set[Module]] = {}
@@ -200,6 +247,34 @@ def test_a_table_locks_waits_and_reads_the_clock_in_one_room(room: str) -> None:
     inside = {path: code for path, code in sources.items() if path.startswith(f"table/{room}/")}
     assert inside, room
     assert {path: found for path, code in inside.items() if (found := words.findall(code))} == {}
+
+
+@pytest.mark.parametrize("folder", ["python/reverie", "benchmarks"])
+def test_no_files_of_a_package_form_a_circle(folder: str) -> None:
+    files = sorted((ROOT / folder).rglob("*.py"))
+    start = (ROOT / folder).parent if folder == "python/reverie" else ROOT
+    arrows = Package({str(file.relative_to(start)): file.read_text() for file in files}).arrows()
+    assert sum(map(len, arrows.values())) > len(arrows) / 4, "most imports were not followed"
+    assert circles(arrows) == []
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [
+        {"p/__init__.py": "", "p/a.py": "from p.b import B", "p/b.py": "def f():\n    from p import a"},
+        {"p/__init__.py": "", "p/a.py": "import p.b", "p/b.py": "from . import a"},
+        # Through a name that the package exports again.
+        {"p/__init__.py": "from p.b import B", "p/a.py": "from p import B", "p/b.py": "from p.a import A"},
+        {"p/__init__.py": "", "p/a.py": "from p.b import B", "p/b.py": "if TYPE_CHECKING:\n    from p.a import A"},
+    ],
+)
+def test_a_planted_circle_of_imports_is_found(sources: dict[str, str]) -> None:
+    assert circles(Package(sources).arrows()) == [{"p::a", "p::b"}]
+
+
+def test_what_a_package_only_exports_again_makes_no_circle() -> None:
+    sources = {"p/__init__.py": "from p.b import B", "p/b.py": "from p import c", "p/c.py": "from p import __doc__"}
+    assert circles(Package(sources).arrows()) == []
 
 
 @pytest.mark.parametrize(

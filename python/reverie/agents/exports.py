@@ -25,8 +25,9 @@ from torch import Tensor, nn
 from reverie import _checks
 from reverie.agents.core import RecurrentPolicy
 from reverie.agents.observations import Leaf, is_mixed
-from reverie.agents.policies import PolicyError, TrainedPolicy
+from reverie.agents.policies import TrainedPolicy
 from reverie.agents.policy_files import KEY, describe, replacing
+from reverie.agents.policy_records import PolicyError
 from reverie.agents.rounding import error_bounds
 
 INPUT, ACTION, SCORES = "observations", "action", "scores"
@@ -96,7 +97,7 @@ def to_onnx(policy: TrainedPolicy, path: Path | str) -> float:
             )
         assert program is not None
         model = program.model_proto
-        onnx.helper.set_model_props(model, {KEY: describe(policy)})
+        onnx.helper.set_model_props(model, {KEY: describe(policy.record)})
         onnx.checker.check_model(model)
         draft.write_bytes(model.SerializeToString())
         return _checked(policy, where, _onnx_runner(draft))

@@ -12,37 +12,16 @@ from numpy.typing import NDArray
 
 from reverie import _checks
 from reverie._late_types import late
-from reverie._picklable import Picklable
 from reverie.agents.agent import Agent
 from reverie.agents.core import Policy
 from reverie.agents.environments import EnvSpec, make_one
 from reverie.agents.observations import Leaf, pack, part_of
+from reverie.agents.policy_records import PolicyRecord, TrainingRun
 
 if TYPE_CHECKING:
     from torch.nn import Module
 else:
     Module = late("torch.nn", "Module")
-
-
-class PolicyError(Picklable, ValueError):
-    """A policy cannot be loaded, saved or exported. `.path` (the file), `.reason`"""
-
-    def __init__(self, path: Path, reason: str) -> None:
-        self.path, self.reason = path, reason
-        super().__init__(f"policy {path} {reason}")
-
-
-@dataclass(frozen=True)
-class TrainingRun:
-    """The run that trained a policy."""
-
-    seed: int
-    env_steps: int
-    """Environment steps so far."""
-    updates: int
-    """Updates so far, which is the version of the weights."""
-    target_return: float | None
-    """The mean return that the run was to reach; None for a run without a target."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,6 +170,11 @@ class TrainedPolicy:
         return states
 
     @property
+    def record(self) -> PolicyRecord:
+        """What its file says of it."""
+        return PolicyRecord(self.agent, self.reference, self.spec, self.config, self.run)
+
+    @property
     def module(self) -> Module:
         """The network, whose named parameters are the weights. Raises TypeError if the agent's policy has none."""
         module: Module = _part(self.policy, self.agent, "module")
@@ -202,9 +186,9 @@ class TrainedPolicy:
         The file replaces an older one when it is complete. Returns its path. Raises `PolicyError` for a path without
         that suffix, TypeError if the agent's policy has no `module`, and OSError if the file cannot be written.
         """
-        from reverie.agents.policy_files import write
+        from reverie.agents import policy_files  # needs safetensors
 
-        return write(self, _checks.path("path", path))
+        return policy_files.write(self.record, self.module, _checks.path("path", path))
 
     def _batch(self, observation: Any) -> tuple[NDArray[Any], bool]:
         """The observations `[N, ...]` as the network takes them, and whether one was given alone."""
@@ -250,6 +234,21 @@ class TrainedPolicy:
         if len(leads) > 1:
             raise ValueError("the parts of the observation have batches of different sizes, and must have one")
         return pack(self.spec.leaves, parts)
+
+
+def read(path: Path, agent: Agent | str | None, seed: int) -> TrainedPolicy:
+    """Load a policy's file with `agent`, by default the one that it names.
+
+    Raises `PolicyError`, which names the field, the setting or the weight that is missing or wrong.
+    """
+    from reverie.agents import policy_files  # needs safetensors
+
+    record, tensors = policy_files.read(path, agent)
+    found, rng = record.agent, np.random.default_rng(seed)
+    own = found.make_policy(record.spec, record.config)
+    policy = TrainedPolicy(found, record.reference, record.spec, record.config, record.run, own, path, rng)
+    policy_files.load_named(path, policy.module, tensors)
+    return policy
 
 
 def require_categories(leaf: Leaf, part: NDArray[Any]) -> None:

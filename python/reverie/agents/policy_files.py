@@ -28,7 +28,7 @@ from reverie.agents import named_parameters, presets
 from reverie.agents.agent import Agent
 from reverie.agents.environments import EnvSpec
 from reverie.agents.observations import row_form
-from reverie.agents.policies import PolicyError, TrainedPolicy, TrainingRun
+from reverie.agents.policy_records import PolicyError, PolicyRecord, TrainingRun
 from reverie.agents.settings import converted, words_of
 
 SUFFIX = ".safetensors"
@@ -36,16 +36,18 @@ FORMAT = 2
 KEY = "reverie.policy"
 FIELDS = ("format", "agent", "reference", "settings", "environment", "run")
 
-Record = TypeVar("Record")
+Data = TypeVar("Data")
 
 
-def write(policy: TrainedPolicy, path: Path, metadata: Mapping[str, str] = MappingProxyType({})) -> Path:
-    """Write the file, with further metadata. See `TrainedPolicy.save`."""
+def write(
+    record: PolicyRecord, module: torch.nn.Module, path: Path, metadata: Mapping[str, str] = MappingProxyType({})
+) -> Path:
+    """Write the file of a policy and its network, with further metadata. See `TrainedPolicy.save`."""
     if path.suffix != SUFFIX:
         raise PolicyError(path, f"cannot be written: its name must end in {SUFFIX}")
     with replacing(path) as draft:
         # Copies: parameters share one vector, and some are not in row-major order.
-        draft.write_bytes(save(named_parameters.copied(policy.module), {**metadata, KEY: describe(policy)}))
+        draft.write_bytes(save(named_parameters.copied(module), {**metadata, KEY: describe(record)}))
     return path
 
 
@@ -55,8 +57,8 @@ def metadata(path: Path) -> dict[str, str]:
         return _metadata(path, file)
 
 
-def read(path: Path, agent: Agent | str | None, seed: int) -> TrainedPolicy:
-    """Load a file with `agent`, by default the one that it names.
+def read(path: Path, agent: Agent | str | None) -> tuple[PolicyRecord, dict[str, np.ndarray[Any, Any]]]:
+    """The record of a file's policy, and its weights by name. `agent` is by default the one that the file names.
 
     Raises `PolicyError`, which names the field, the setting or the weight that is missing or wrong.
     """
@@ -78,22 +80,19 @@ def read(path: Path, agent: Agent | str | None, seed: int) -> TrainedPolicy:
         raise PolicyError(path, error.reason) from error
     except ValueError as error:
         raise PolicyError(path, f"does not fit its agent: {error}") from error
-    rng = np.random.default_rng(seed)
-    policy = TrainedPolicy(found, reference, spec, config, run, found.make_policy(spec, config), path, rng)
-    load_named(path, policy.module, tensors)
-    return policy
+    return PolicyRecord(found, reference, spec, config, run), tensors
 
 
-def describe(policy: TrainedPolicy) -> str:
+def describe(record: PolicyRecord) -> str:
     """The JSON text of a policy: all but its weights."""
-    settings = {name: value for name, value in vars(policy.config).items() if value is not None}
+    settings = {name: value for name, value in vars(record.config).items() if value is not None}
     fields = {
         "format": FORMAT,
-        "agent": policy.agent.name,
-        "reference": policy.reference,
+        "agent": record.agent.name,
+        "reference": record.reference,
         "settings": settings,
-        "environment": dataclasses.asdict(policy.spec),
-        "run": vars(policy.run),
+        "environment": dataclasses.asdict(record.spec),
+        "run": vars(record.run),
     }
     return json.dumps(fields)
 
@@ -188,7 +187,7 @@ def find_agent(agent: Agent | str) -> tuple[Agent, str]:
     return agents.find(agent), agent
 
 
-def _record(path: Path, section: str, record: type[Record], values: Any) -> Record:
+def _record(path: Path, section: str, record: type[Data], values: Any) -> Data:
     """A dataclass from a JSON object with exactly its fields, each of the field's type."""
     found, hints = _object(path, section, values), get_type_hints(record)
     _check_names(path, section, found, hints)

@@ -19,8 +19,9 @@ import reverie  # noqa: E402
 from reverie import agents  # noqa: E402
 from reverie.agents import environments, policy_files  # noqa: E402
 from reverie.agents.environments import EnvSpec  # noqa: E402
-from reverie.agents.policies import PolicyError, TrainedPolicy, TrainingRun  # noqa: E402
+from reverie.agents.policies import TrainedPolicy  # noqa: E402
 from reverie.agents.policy_files import KEY, describe  # noqa: E402
+from reverie.agents.policy_records import PolicyError, TrainingRun  # noqa: E402
 from reverie.runners import CheckpointError, train  # noqa: E402
 
 ENVIRONMENTS = {"discrete": "CartPole-v1", "continuous": "Pendulum-v1", "any": "CartPole-v1"}
@@ -225,7 +226,7 @@ def file(tmp_path):
     weights = load_file(path)
 
     def write(change=lambda fields, weights: None, raw=None):
-        fields = json.loads(describe(untrained()))
+        fields = json.loads(describe(untrained().record))
         changed = dict(weights)
         change(fields, changed)
         save_file(changed, path, {KEY: json.dumps(fields) if raw is None else raw})
@@ -240,7 +241,7 @@ def test_the_guide_has_the_fields_of_a_file_and_its_format():
     rows = [
         (re.findall(r"`(\w+)`", names), text) for names, text in re.findall(r"^\| (`[^|]*) \| (.*) \|$", table, re.M)
     ]
-    assert [name for names, _ in rows for name in names] == list(json.loads(describe(untrained())))
+    assert [name for names, _ in rows for name in names] == list(json.loads(describe(untrained().record)))
     assert rows[0] == (["format"], str(policy_files.FORMAT))
 
 

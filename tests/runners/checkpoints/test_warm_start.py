@@ -16,7 +16,8 @@ from reverie.agents.core import Stopwatch  # noqa: E402
 from reverie.agents.env_settings import EnvSettings  # noqa: E402
 from reverie.agents.environments import EnvSpec  # noqa: E402
 from reverie.agents.inputs import Statistics  # noqa: E402
-from reverie.agents.policies import PolicyError, TrainedPolicy, TrainingRun  # noqa: E402
+from reverie.agents.policies import TrainedPolicy  # noqa: E402
+from reverie.agents.policy_records import PolicyError, TrainingRun  # noqa: E402
 from reverie.runners import CheckpointError, checkpoints, plan, train  # noqa: E402
 from reverie.runners.checkpoints import warm_start  # noqa: E402
 from reverie.runners.checkpoints.warm_start import warm_started  # noqa: E402

@@ -13,7 +13,7 @@ from pathlib import Path
 from reverie.agents import policy_files
 from reverie.agents.agent import Agent
 from reverie.agents.core import Stopwatch, Weights
-from reverie.agents.policies import PolicyError
+from reverie.agents.policy_records import PolicyError
 from reverie.runners.checkpoints.checkpoint_files import ASIDE, BEST, later_than
 from reverie.runners.planning.topology import Topology
 from reverie.runners.reports.events import BestPolicy, Evaluated, Event, PolicyNotSaved, Saved, Started, policy_of
@@ -104,7 +104,7 @@ class BestKeeper:
             return [event]
         policy = policy_of(self._topology, self._agent, self._reference, weights, env_steps)
         try:
-            policy_files.write(policy, self._path, {KEY: json.dumps({"mean_return": mean})})
+            policy_files.write(policy.record, policy.module, self._path, {KEY: json.dumps({"mean_return": mean})})
         except (OSError, TypeError, ValueError) as error:  # also settings of an agent that JSON has not
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             return [PolicyNotSaved(env_steps, self._path, reason), event]

@@ -11,8 +11,9 @@ from reverie.agents import named_parameters
 from reverie.agents.agent import Agent
 from reverie.agents.env_settings import EnvSettings
 from reverie.agents.environments import EnvSpec, UnknownEnvironmentError, UnsupportedEnvironmentError, describe
-from reverie.agents.policies import PolicyError, TrainedPolicy, TrainingRun
-from reverie.agents.policy_files import SUFFIX, find_agent, read
+from reverie.agents.policies import TrainedPolicy, read
+from reverie.agents.policy_files import SUFFIX, find_agent
+from reverie.agents.policy_records import PolicyError, TrainingRun
 from reverie.runners.checkpoints.checkpoint_files import PRESET, CheckpointError, find, load
 
 

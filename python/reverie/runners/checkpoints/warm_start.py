@@ -15,8 +15,9 @@ from reverie.agents.agent import Agent
 from reverie.agents.core import Learner, ParameterShard, Stopwatch, seed_of
 from reverie.agents.environments import EnvSpec
 from reverie.agents.named_parameters import Named
-from reverie.agents.policies import PolicyError, TrainedPolicy
+from reverie.agents.policies import TrainedPolicy
 from reverie.agents.policy_files import load_named
+from reverie.agents.policy_records import PolicyError
 from reverie.runners.checkpoints.checkpoint_files import load
 from reverie.runners.checkpoints.finished_runs import flat_of
 from reverie.runners.checkpoints.policies import is_policy_file, load_policy

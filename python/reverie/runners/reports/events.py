@@ -13,7 +13,8 @@ import numpy as np
 from reverie._picklable import Picklable
 from reverie.agents.agent import Agent
 from reverie.agents.core import CompileNote, Crash, Weights
-from reverie.agents.policies import TrainedPolicy, TrainingRun
+from reverie.agents.policies import TrainedPolicy, read
+from reverie.agents.policy_records import TrainingRun
 from reverie.runners.planning.topology import Topology
 from reverie.runners.reports.evaluation import Evaluation
 
@@ -123,7 +124,6 @@ class Result:
     @cached_property
     def best_policy(self) -> TrainedPolicy | None:
         """The policy of the best evaluation, loaded from its file; None if there is no `best`. Raises `PolicyError`."""
-        from reverie.agents.policy_files import read  # needs safetensors
 
         return None if self.best is None else read(self.best.path, self.reference or self.agent, 0)
 
