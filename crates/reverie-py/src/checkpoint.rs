@@ -15,7 +15,7 @@ use reverie_core::checkpoint::{
     verify,
 };
 use reverie_core::clock::{Clock, SystemClock};
-use reverie_core::journal::{self, JournalOptions, Loss, Saver, Syncs};
+use reverie_core::journal::{self, JournalOptions, Loss, Recovery, Saver, Syncs};
 use reverie_core::table::Checkpointer;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -113,14 +113,15 @@ impl Checkpoints {
     ) -> PyResult<Option<Bound<'py, PyDict>>> {
         let (saver, clock) = self.parts.get(py)?;
         let recover = || saver.recover(saved_limits, holds_leases, |by| clock.forward(by));
-        let Some(found) = detached(py, recover)? else {
-            return Ok(None);
-        };
-        let dict = restored_dict(py, &found.summary, &found.restored)?;
-        dict.set_item("commits", found.commits)?;
-        let torn = found.torn.map(|(path, offset)| (path.display().to_string(), offset));
-        dict.set_item("torn", torn)?;
-        Ok(Some(dict))
+        detached(py, recover)?.map(|found| recovered_dict(py, found)).transpose()
+    }
+
+    /// Loads the newest checkpoint of another folder and the journal after it, and changes nothing there.
+    #[pyo3(signature = (path, *, saved_limits))]
+    fn recover_copy<'py>(&self, py: Python<'py>, path: PathBuf, saved_limits: bool) -> PyResult<Bound<'py, PyDict>> {
+        let (saver, clock) = self.parts.get(py)?;
+        let found = detached(py, || saver.recover_copy(&path, saved_limits, |by| clock.forward(by)))?;
+        recovered_dict(py, found)
     }
 
     /// Begins a journal in the folder. What the folder has must have been loaded by `recover` before.
@@ -265,6 +266,13 @@ fn restored_dict<'py>(py: Python<'py>, summary: &Summary, restored: &Restored) -
     dict.set_item("created", summary.created.as_secs_f64())?;
     dict.set_item("tables", PyList::new(py, &restored.tables)?)?;
     dict.set_item("differences", restored.differences.iter().map(Difference::to_string).collect::<Vec<_>>())?;
+    Ok(dict)
+}
+
+fn recovered_dict(py: Python<'_>, found: Recovery) -> PyResult<Bound<'_, PyDict>> {
+    let dict = restored_dict(py, &found.summary, &found.restored)?;
+    dict.set_item("commits", found.commits)?;
+    dict.set_item("torn", found.torn.map(|(path, offset)| (path.display().to_string(), offset)))?;
     Ok(dict)
 }
 

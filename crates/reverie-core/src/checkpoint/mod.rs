@@ -11,7 +11,7 @@ pub(crate) mod bytes;
 pub(crate) mod chunk_log;
 #[cfg(test)]
 mod fuzz;
-mod hold;
+pub(crate) mod hold;
 pub(crate) mod load;
 pub(crate) mod manifest;
 pub(crate) mod names;
