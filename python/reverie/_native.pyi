@@ -187,8 +187,8 @@ class Checkpoints:
     def recover_copy(self, path: str, *, saved_limits: bool) -> dict[str, Any]:
         """Puts the items of the newest checkpoint of another folder, and of the journal after it, into the tables.
 
-        The tables must be unused. Nothing in the folder changes. As `recover`. StorageError if a server writes a journal
-        there.
+        The tables must be unused. Nothing in the folder changes. As `recover`. StorageError if a server writes a
+        journal there.
         """
 
     def begin_journal(self, sync: str, interval: float, max_unsynced_bytes: int) -> None:

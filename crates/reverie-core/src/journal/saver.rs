@@ -69,6 +69,11 @@ impl Saver {
         }
     }
 
+    /// True once a journal has begun.
+    pub fn has_journal(&self) -> bool {
+        self.journal.get().is_some()
+    }
+
     /// The store of the checkpoints.
     pub fn store(&self) -> &Store {
         &self.store
