@@ -12,7 +12,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 /// Names to try: two servers may have the same port and process id in different namespaces.
 const NAMES: u32 = 16;
@@ -114,7 +114,7 @@ impl Lock {
                 );
                 return Err(io::Error::new(io::ErrorKind::TimedOut, reason));
             }
-            sleep(BETWEEN).await;
+            tokio::time::sleep(BETWEEN).await;
         }
         Ok(lock)
     }
@@ -246,7 +246,7 @@ mod tests {
         assert!(refused.contains("another process has had its lock for 5 s"), "{refused}");
         assert!((LOCK_WAIT..2 * LOCK_WAIT).contains(&since.elapsed()), "{:?}", since.elapsed());
         let binds = async {
-            sleep(LOCK_WAIT / 2).await;
+            tokio::time::sleep(LOCK_WAIT / 2).await;
             drop(held);
         };
         assert!(tokio::join!(place.bind(8000), binds).0.is_ok());
