@@ -59,7 +59,7 @@ impl Disk for Counted {
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        if self.0.removals.fetch_add(1, SeqCst) % 3 == 0 {
+        if self.0.removals.fetch_add(1, SeqCst).is_multiple_of(3) {
             return Err(io::Error::other("the file is busy"));
         }
         Folder.remove(path)?;
