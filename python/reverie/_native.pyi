@@ -184,6 +184,13 @@ class Checkpoints:
         the file and the offset of a last record that is not whole, or None. None if the folder has no checkpoint.
         """
 
+    def recover_copy(self, path: str, *, saved_limits: bool) -> dict[str, Any]:
+        """Puts the items of the newest checkpoint of another folder, and of the journal after it, into the tables.
+
+        The tables must be unused. Nothing in the folder changes. As `recover`. StorageError if a server writes a
+        journal there.
+        """
+
     def begin_journal(self, sync: str, interval: float, max_unsynced_bytes: int) -> None:
         """Begins a journal in the folder. What the folder has must have been loaded by `recover` before."""
 

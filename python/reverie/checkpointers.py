@@ -121,6 +121,35 @@ class TempDirCheckpointer(CheckpointerBase):
         return f"TempDirCheckpointer(path={self._path!r}{_options(self)})"
 
 
+@final
+class FolderCopy(CheckpointerBase):
+    """Starts a server with what one would have that starts in `folder`, where nothing changes: `reverie data export`.
+
+    That is the newest checkpoint there, and the journal after it. Checkpoints go to the folder `path`.
+
+    Raises:
+        FileNotFoundError: the folder has no checkpoint.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], folder: str | os.PathLike[str]) -> None:
+        super().__init__()
+        self._path = os.path.abspath(path)
+        newest = _native.latest_checkpoint(os.path.abspath(folder))
+        if newest is None:
+            raise FileNotFoundError(2, "there is no checkpoint", os.fspath(folder))
+        self._newest = newest
+
+    @property
+    def path(self) -> str:
+        """The folder of checkpoints that the server takes."""
+        return self._path
+
+    @property
+    def fallback_checkpoint_path(self) -> str:
+        """The checkpoint, which the journal continues."""
+        return self._newest
+
+
 def default_checkpointer(group: str | None = None) -> CheckpointerBase:
     """The checkpointer of a server without one: a temporary folder."""
     if group:
@@ -188,7 +217,10 @@ def start(
     if journal is not None:
         restored = checkpoints.recover(saved_limits=restore_config == "checkpoint", holds_leases=listens)
     if restored is None and checkpoint is not None:
-        restored = checkpoints.restore(checkpoint)
+        if isinstance(checkpointer, FolderCopy):
+            restored = checkpoints.recover_copy(checkpoint, saved_limits=restore_config == "checkpoint")
+        else:
+            restored = checkpoints.restore(checkpoint)
     if restored is not None:
         taken = datetime.datetime.fromtimestamp(restored["created"]).isoformat(" ", "seconds")
         sizes = ", ".join(f"{size} items of '{table}'" for table, size in restored["tables"])

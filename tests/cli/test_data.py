@@ -96,6 +96,33 @@ def test_an_import_into_a_journals_folder_is_refused_where_a_checkpoint_would_lo
     assert sorted(folder.iterdir()) == files
 
 
+def contents(folder):
+    return {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.iterdir()}
+
+
+def test_an_export_of_a_journals_folder_has_what_was_acknowledged_after_the_checkpoint(tmp_path):
+    folder = tmp_path / "journal"
+    with Server([table("t")], journal=reverie.Journal(folder), listen=False) as server:
+        client = server.client()
+        client.insert_batch("t", {"x": np.arange(3)})
+        client.checkpoint()
+        client.insert_batch("t", {"x": np.arange(3, 8)})
+        client.configure("t", max_size=6)
+        refused = run("export", folder, tmp_path / "x.parquet", "--table", "t")
+        assert refused.exit_code == 1, refused.output
+        assert "name the server's address instead" in " ".join(refused.stderr.split()), refused.output
+    before = contents(folder)
+    import pyarrow.parquet as pq
+
+    assert last(run("export", folder, tmp_path / "x.parquet", "--table", "t", "--json"))["items"] == 6
+    assert pq.read_table(tmp_path / "x.parquet").column("x").to_pylist() == [2, 3, 4, 5, 6, 7]
+    assert contents(folder) == before
+    newest = max(path for path in folder.iterdir() if path.suffix == ".checkpoint")
+    assert last(run("export", newest, tmp_path / "y.parquet", "--table", "t", "--json"))["items"] == 3
+    with Server([table("t")], journal=reverie.Journal(folder), listen=False) as server:
+        assert server.client().server_info()["t"].current_size == 6
+
+
 def test_show_names_columns_dtypes_and_shapes(episodes):
     result = run("show", episodes)
     assert result.exit_code == 0, result.output

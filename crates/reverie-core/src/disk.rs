@@ -6,9 +6,12 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
+mod cancel;
 #[cfg_attr(windows, path = "disk/windows.rs")]
 #[cfg_attr(not(windows), path = "disk/unix.rs")]
 mod system;
+
+pub use cancel::{Cancellable, cancellable};
 
 /// A file system.
 ///

@@ -3,6 +3,7 @@
 use crate::count::Count;
 use crate::enter::{Deadline, detached, finish, quick};
 use crate::handle::Handle;
+use crate::interruptible::{FILES, interruptible};
 use crate::live::Live;
 use crate::options::options_dict;
 use crate::server::Server;
@@ -11,11 +12,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use reverie_core::Error;
 use reverie_core::checkpoint::{
-    Difference, Disk, Folder, Keep, Periodic, Restored, Saved, Store, Summary, TableSummary, describe, latest, list,
-    verify,
+    Difference, Disk, Keep, Periodic, Restored, Saved, Store, Summary, TableSummary, describe, latest, list, verify,
 };
 use reverie_core::clock::{Clock, SystemClock};
-use reverie_core::journal::{self, JournalOptions, Loss, Saver, Syncs};
+use reverie_core::journal::{self, JournalOptions, Loss, Recovery, Saver, Syncs};
 use reverie_core::table::Checkpointer;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -54,7 +54,7 @@ impl CheckpointFolder {
         let max_age = max_age.map(|age| seconds("max_age", age)).transpose()?;
         let keep = Keep { count: keep.at_least("keep", 1)?, max_age };
         let store = detached(py, || {
-            let store = Store::new(Arc::new(Folder), path, keep)?;
+            let store = Store::new(Arc::new(FILES), path, keep)?;
             if hold {
                 store.hold()?;
             }
@@ -86,7 +86,7 @@ impl Checkpoints {
     #[new]
     fn new(py: Python<'_>, server: &Server, folder: &CheckpointFolder) -> PyResult<Self> {
         let store = Arc::clone(folder.store.get(py)?);
-        let saver = Arc::new(Saver::new(Arc::clone(server.tables(py)?), Arc::new(Folder), store, now));
+        let saver = Arc::new(Saver::new(Arc::clone(server.tables(py)?), Arc::new(FILES), store, now));
         server.tables(py)?.set_checkpointer(checkpointer(Arc::downgrade(&saver)));
         if server.saver.set(Live::new(Arc::clone(&saver), "server")).is_err() {
             return Err(PyRuntimeError::new_err("a server's checkpoints are in one folder"));
@@ -98,7 +98,7 @@ impl Checkpoints {
     /// Loads a checkpoint's items into the server's tables, which must be unused.
     fn restore<'py>(&self, py: Python<'py>, path: PathBuf) -> PyResult<Bound<'py, PyDict>> {
         let (saver, clock) = self.parts.get(py)?;
-        let (summary, restored) = detached(py, || saver.restore(&path, |by| clock.forward(by)))?;
+        let (summary, restored) = interruptible(py, || saver.restore(&path, |by| clock.forward(by)))?;
         restored_dict(py, &summary, &restored)
     }
 
@@ -113,14 +113,15 @@ impl Checkpoints {
     ) -> PyResult<Option<Bound<'py, PyDict>>> {
         let (saver, clock) = self.parts.get(py)?;
         let recover = || saver.recover(saved_limits, holds_leases, |by| clock.forward(by));
-        let Some(found) = detached(py, recover)? else {
-            return Ok(None);
-        };
-        let dict = restored_dict(py, &found.summary, &found.restored)?;
-        dict.set_item("commits", found.commits)?;
-        let torn = found.torn.map(|(path, offset)| (path.display().to_string(), offset));
-        dict.set_item("torn", torn)?;
-        Ok(Some(dict))
+        interruptible(py, recover)?.map(|found| recovered_dict(py, found)).transpose()
+    }
+
+    /// Loads the newest checkpoint of another folder and the journal after it, and changes nothing there.
+    #[pyo3(signature = (path, *, saved_limits))]
+    fn recover_copy<'py>(&self, py: Python<'py>, path: PathBuf, saved_limits: bool) -> PyResult<Bound<'py, PyDict>> {
+        let (saver, clock) = self.parts.get(py)?;
+        let found = interruptible(py, || saver.recover_copy(&path, saved_limits, |by| clock.forward(by)))?;
+        recovered_dict(py, found)
     }
 
     /// Begins a journal in the folder. What the folder has must have been loaded by `recover` before.
@@ -138,7 +139,7 @@ impl Checkpoints {
             }
         };
         let max_unsynced_bytes = max_unsynced_bytes.at_least("max_unsynced_bytes", 1)? as u64;
-        detached(py, || saver.begin_journal(JournalOptions { syncs, interval, max_unsynced_bytes }))
+        interruptible(py, || saver.begin_journal(JournalOptions { syncs, interval, max_unsynced_bytes }))
     }
 
     /// Writes what is left of the journal, waits for the disk, and ends it.
@@ -150,13 +151,13 @@ impl Checkpoints {
     /// Takes a checkpoint; returns its path and a summary.
     fn save<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (saver, _) = self.parts.get(py)?;
-        saved_dict(py, &detached(py, || saver.save())?)
+        saved_dict(py, &saving(py, saver, || saver.save())?)
     }
 
     /// Takes the last checkpoint of a closed server.
     fn save_last<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (saver, _) = self.parts.get(py)?;
-        saved_dict(py, &detached(py, || saver.save_last())?)
+        saved_dict(py, &saving(py, saver, || saver.save_last())?)
     }
 
     /// Takes a checkpoint every `period` seconds, and after `log_bytes` bytes of a journal, in a thread of its own, until
@@ -246,6 +247,11 @@ fn checkpointer(saver: Weak<Saver>) -> Checkpointer {
     })
 }
 
+/// Ctrl-C ends a checkpoint. With a journal it does not: what a file lacks then, the journal would lack.
+fn saving(py: Python<'_>, saver: &Saver, save: impl FnOnce() -> reverie_core::Result<Saved> + Send) -> PyResult<Saved> {
+    if saver.has_journal() { detached(py, save) } else { interruptible(py, save) }
+}
+
 fn saved_dict<'py>(py: Python<'py>, saved: &Saved) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("path", saved.path.display().to_string())?;
@@ -268,36 +274,43 @@ fn restored_dict<'py>(py: Python<'py>, summary: &Summary, restored: &Restored) -
     Ok(dict)
 }
 
+fn recovered_dict(py: Python<'_>, found: Recovery) -> PyResult<Bound<'_, PyDict>> {
+    let dict = restored_dict(py, &found.summary, &found.restored)?;
+    dict.set_item("commits", found.commits)?;
+    dict.set_item("torn", found.torn.map(|(path, offset)| (path.display().to_string(), offset)))?;
+    Ok(dict)
+}
+
 /// The newest checkpoint in a folder; None if there is none.
 #[pyfunction]
 pub fn latest_checkpoint(py: Python<'_>, root: PathBuf) -> PyResult<Option<String>> {
-    Ok(detached(py, || latest(&Folder, &root))?.map(|path| path.display().to_string()))
+    Ok(interruptible(py, || latest(&FILES, &root))?.map(|path| path.display().to_string()))
 }
 
 /// The paths of the checkpoints in a folder, oldest first.
 #[pyfunction]
 pub fn list_checkpoints(py: Python<'_>, root: PathBuf) -> PyResult<Vec<String>> {
-    let found = detached(py, || list(&Folder, &root))?;
+    let found = interruptible(py, || list(&FILES, &root))?;
     Ok(found.into_iter().map(|(path, _)| path.display().to_string()).collect())
 }
 
 /// The contents of a checkpoint, without its items.
 #[pyfunction]
 pub fn describe_checkpoint<'py>(py: Python<'py>, path: PathBuf) -> PyResult<Bound<'py, PyDict>> {
-    summary_dict(py, &detached(py, || describe(&Folder, &path))?)
+    summary_dict(py, &interruptible(py, || describe(&FILES, &path))?)
 }
 
 /// Checks every byte of a checkpoint; returns its numbers of items, chunks and bytes.
 #[pyfunction]
 pub fn verify_checkpoint(py: Python<'_>, path: PathBuf) -> PyResult<(u64, u64, u64)> {
-    let verified = detached(py, || verify(&Folder, &path))?;
+    let verified = interruptible(py, || verify(&FILES, &path))?;
     Ok((verified.items, verified.chunks, verified.bytes))
 }
 
 /// Checks every byte that a server which starts with a journal's folder reads; None if the folder has no journal.
 #[pyfunction]
 pub fn verify_journal<'py>(py: Python<'py>, root: PathBuf) -> PyResult<Option<Bound<'py, PyDict>>> {
-    let Some(found) = detached(py, || journal::verify(&Folder, &root))? else { return Ok(None) };
+    let Some(found) = interruptible(py, || journal::verify(&FILES, &root))? else { return Ok(None) };
     let dict = PyDict::new(py);
     dict.set_item("checkpoint", found.checkpoint.display().to_string())?;
     dict.set_item("num_commits", found.commits)?;
@@ -313,8 +326,8 @@ pub fn verify_journal<'py>(py: Python<'py>, root: PathBuf) -> PyResult<Option<Bo
 pub fn repair_checkpoint<'py>(py: Python<'py>, root: PathBuf, to: PathBuf) -> PyResult<Bound<'py, PyDict>> {
     let clock = Arc::new(SystemClock::new());
     let (forwarded, theirs): (_, Arc<dyn Clock>) = (Arc::clone(&clock), clock);
-    let repaired = detached(py, || {
-        let disk: Arc<dyn Disk> = Arc::new(Folder);
+    let repaired = interruptible(py, || {
+        let disk: Arc<dyn Disk> = Arc::new(FILES);
         journal::repair(&disk, &root, to, &theirs, |by| forwarded.forward(by), now())
     })?;
     let dict = saved_dict(py, &repaired.saved)?;

@@ -19,7 +19,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The longest wait before signals are checked: Ctrl-C takes effect within 100 ms.
-const SLICE: Duration = Duration::from_millis(50);
+pub const SLICE: Duration = Duration::from_millis(50);
 /// The time after which an endless wait first logs what it waits for.
 /// Each later line comes after three times as long as the one before.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -36,7 +36,7 @@ pub const READ_BYTES: usize = 128;
 static ENTRIES: AtomicU64 = AtomicU64::new(0);
 
 #[inline]
-fn count(_: Python<'_>) {
+pub fn count(_: Python<'_>) {
     ENTRIES.store(ENTRIES.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
 }
 

@@ -24,6 +24,7 @@ mod index;
 mod info;
 mod inserts;
 mod intake;
+mod interruptible;
 mod log_bridge;
 mod live;
 mod nest;

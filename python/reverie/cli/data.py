@@ -17,8 +17,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table as Grid
 
 import reverie
-from reverie import _native, selectors
-from reverie.checkpointers import DefaultCheckpointer
+from reverie import selectors
+from reverie.checkpointers import CheckpointerBase, DefaultCheckpointer, FolderCopy
 from reverie.cli import data_flags as flags
 from reverie.cli.common import EXIT_INTERRUPTED, print_error, refuse
 from reverie.cli.connecting import Ca, Cert, Key, ServerName, Token, connected, size
@@ -133,7 +133,9 @@ def export(
 ) -> None:
     """Write the items of a table to a file or folder, from a server that runs or from a checkpoint.
 
-    It counts as no sample. A checkpoint is loaded into memory first.
+    It counts as no sample. A checkpoint is loaded into memory first. A folder is exported as a server would have it
+    that starts there: the newest checkpoint, and the journal after it; nothing in the folder changes. A checkpoint's
+    file is exported alone. A folder whose journal a server writes is refused: name the server's address.
     """
     with _errors_reported():
         options = flags.options_of(format, option)
@@ -224,12 +226,21 @@ def _checkpoint_to(folder: Path, table: str) -> Iterator[reverie.Client]:
 
 @contextmanager
 def _checkpoint_from(path: Path) -> Iterator[reverie.Client]:
-    """A client of the tables of a checkpoint, or of the newest in a folder. Nothing is written there."""
-    checkpoint = str(path) if path.is_file() else _native.latest_checkpoint(str(path))
-    if checkpoint is None:
-        refuse(f"there is no checkpoint in {path}; name a checkpointer's folder, or a file in it")
+    """A client of the tables of a checkpoint, or of those that a server has which starts in a folder.
+
+    Nothing is written there.
+    """
     with tempfile.TemporaryDirectory(prefix="reverie-export-") as own:
-        checkpointer = DefaultCheckpointer(own, fallback_checkpoint_path=checkpoint)
+        checkpointer: CheckpointerBase
+        if path.is_file():
+            checkpointer = DefaultCheckpointer(own, fallback_checkpoint_path=path)
+        else:
+            try:
+                checkpointer = FolderCopy(own, path)
+            except FileNotFoundError:
+                refuse(
+                    f"there is no checkpoint in {path}; name the folder of a checkpointer or a journal, or a file in it"
+                )
         with reverie.Server([], checkpointer=checkpointer, listen=False, restore_config="checkpoint") as server:
             yield server.client()
 

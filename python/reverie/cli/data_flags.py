@@ -39,7 +39,10 @@ Dataset = Annotated[
 ]
 Target = Annotated[Path, typer.Argument(metavar="PATH", help="The new file (Parquet) or folder.")]
 From = Annotated[
-    str, typer.Argument(metavar="SOURCE", help="HOST:PORT of a server, a folder of checkpoints, or one checkpoint.")
+    str,
+    typer.Argument(
+        metavar="SOURCE", help="HOST:PORT of a server, a folder of checkpoints or of a journal, or one checkpoint."
+    ),
 ]
 Server = Annotated[str | None, _place("--server", metavar="ADDR", help="HOST:PORT of the server.")]
 Checkpoints = Annotated[

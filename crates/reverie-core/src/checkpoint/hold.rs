@@ -4,6 +4,7 @@ use super::names;
 use super::retain::{Found, scan};
 use crate::disk::{Disk, storage};
 use crate::error::{Error, Result};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// A server's claim on its folder.
@@ -71,6 +72,28 @@ impl Hold {
     /// Leaves the folder to other servers.
     pub(super) fn release(&mut self) {
         self.lock = None;
+    }
+}
+
+/// Keeps servers out of a folder whose journal is read, until it is dropped; changes nothing there.
+///
+/// `None` if no server has ever used it, or where this process may not: on a file system that is mounted to read, say.
+/// `Storage` if a server uses it.
+pub(crate) fn read_alone(disk: &dyn Disk, root: &Path) -> Result<Option<Box<dyn Send>>> {
+    let path = names::lock(root);
+    let is_lock = |name: &String| path.file_name().is_some_and(|lock| lock == name.as_str());
+    if !disk.list(root).map_err(storage("list", root))?.iter().any(is_lock) {
+        return Ok(None);
+    }
+    match disk.lock(&path) {
+        Ok(Some(lock)) => Ok(Some(lock)),
+        Ok(None) => {
+            let reason =
+                "a server writes its journal there; name the server's address instead, or wait until it has ended";
+            Err(refusal(root, "read", reason))
+        }
+        Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) => Ok(None),
+        Err(error) => Err(storage("lock", &path)(error)),
     }
 }
 

@@ -11,7 +11,7 @@ pub(crate) mod bytes;
 pub(crate) mod chunk_log;
 #[cfg(test)]
 mod fuzz;
-mod hold;
+pub(crate) mod hold;
 pub(crate) mod load;
 pub(crate) mod manifest;
 pub(crate) mod names;
@@ -29,7 +29,7 @@ pub(crate) mod store;
 pub(crate) mod summary;
 mod version;
 
-pub use crate::disk::{Disk, Folder, Input, Output};
+pub use crate::disk::{Cancellable, Disk, Folder, Input, Output, cancellable};
 pub use load::{Checkpoint, Verified, load, verify};
 pub use periodic::Periodic;
 pub use restore::{Difference, Restored};

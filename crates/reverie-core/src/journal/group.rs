@@ -71,11 +71,12 @@ impl Journal {
         now: impl Fn() -> Duration + Send + Sync + 'static,
     ) -> Result<Arc<Self>> {
         options.validate()?;
+        let table = tables.iter().next().map(|table| table.name().to_owned()).unwrap_or_default();
         let log = Log::begin(Arc::clone(&tables), store, from, now)?;
         let journal = Arc::new(Self {
             log,
             options,
-            progress: Mutex::default(),
+            progress: Mutex::new(Progress::new(table)),
             changed: Condvar::new(),
             sync_asked: Condvar::new(),
             threads: Mutex::default(),

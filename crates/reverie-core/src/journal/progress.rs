@@ -6,6 +6,8 @@ use crate::table::{JournalInfo, Promise};
 
 #[derive(Default)]
 pub(super) struct Progress {
+    /// The first table of the journal's server.
+    table: String,
     /// The number of the round that begins next: what is done before it begins is in it.
     pub(super) next: u64,
     /// Requests that wait for a round to be written, and for one to be on the disk.
@@ -35,6 +37,11 @@ pub(super) struct Progress {
 }
 
 impl Progress {
+    /// That of a new journal; `table` is the first table of its server.
+    pub(super) fn new(table: String) -> Self {
+        Self { table, ..Self::default() }
+    }
+
     /// Takes the requests that wait for this round or an earlier one; with `synced` also those that wait for the disk.
     pub(super) fn take_done(&mut self, round: u64, synced: bool) -> Vec<Promise<()>> {
         let mut done = Vec::new();
@@ -62,13 +69,9 @@ impl Progress {
         is_due
     }
 
-    /// The error of a journal that writes nothing more.
+    /// The error of a journal that writes nothing more. It ends when its server does: its tables are closed then.
     pub(super) fn error(&self) -> Option<Error> {
-        let over = || Error::Storage {
-            path: "the journal".to_owned(),
-            action: "write".into(),
-            reason: "it has ended; what is done after that is not written".to_owned(),
-        };
+        let over = || Error::Closed { name: self.table.clone() };
         self.failed.clone().or_else(|| self.is_over.then(over))
     }
 

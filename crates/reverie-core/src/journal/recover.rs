@@ -10,7 +10,7 @@ use crate::checkpoint::retain::scan;
 use crate::checkpoint::segment::{First, Kind, SegmentReader};
 use crate::checkpoint::summary::{LogStart, latest};
 use crate::chunk::Meter;
-use crate::disk::{Disk, damaged};
+use crate::disk::{Disk, damaged, folder_of};
 use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -51,8 +51,13 @@ impl Default for JournalEnd {
 /// With a disk tier, chunks stay where they are: damage in one is found by the first read of it. No other process may
 /// change the folder then.
 pub fn recover(disk: &dyn Disk, root: &Path, meter: &Arc<Meter>) -> Result<Option<Recovered>> {
-    let Some(path) = latest(disk, root)? else { return Ok(None) };
-    let manifest = Manifest::read(disk, &path)?;
+    latest(disk, root)?.map(|path| recover_from(disk, &path, meter, true)).transpose()
+}
+
+/// As [`recover`], from a checkpoint and the commits after it. `left`: chunks may stay where they are.
+pub(super) fn recover_from(disk: &dyn Disk, path: &Path, meter: &Arc<Meter>, left: bool) -> Result<Recovered> {
+    let root = &folder_of(path);
+    let manifest = Manifest::read(disk, path)?;
     let start = manifest.summary.journal;
     let mut replayed = Replayed::of(manifest);
     let first = start.map_or(1, |start| start.commit);
@@ -60,8 +65,8 @@ pub fn recover(disk: &dyn Disk, root: &Path, meter: &Arc<Meter>) -> Result<Optio
     let torn = read_log(disk, root, &mut replayed, &mut next_commit)?;
     let end = JournalEnd { commit: next_commit, chunk: replayed.next_chunk() };
     let leases = replayed.leases();
-    let checkpoint = load_manifest(disk, replayed.into_manifest()?, meter, true)?;
-    Ok(Some(Recovered { checkpoint, commits: next_commit - first, leases, torn, end }))
+    let checkpoint = load_manifest(disk, replayed.into_manifest()?, meter, left)?;
+    Ok(Recovered { checkpoint, commits: next_commit - first, leases, torn, end })
 }
 
 /// The number of commits after this checkpoint without which the tables would have other items, priorities or limits.

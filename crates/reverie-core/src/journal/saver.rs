@@ -2,11 +2,12 @@
 
 use super::group::Journal;
 use super::options::JournalOptions;
-use super::recover::{JournalEnd, Recovered, changes_after, recover};
+use super::recover::{JournalEnd, Recovered, changes_after, recover, recover_from};
 use super::replay::HeldLease;
+use crate::checkpoint::hold::read_alone;
 use crate::checkpoint::load::load_manifest;
 use crate::checkpoint::manifest::Manifest;
-use crate::checkpoint::{Disk, Restored, Saved, Store, Summary};
+use crate::checkpoint::{Disk, Restored, Saved, Store, Summary, describe, latest};
 use crate::disk::folder_of;
 use crate::error::{Counted, Error, Result};
 use crate::table::{Lessee, Tables};
@@ -66,6 +67,11 @@ impl Saver {
             Some(journal) => journal.save_last(),
             None => self.store.save_last(&self.tables, (self.now)()),
         }
+    }
+
+    /// True once a journal has begun.
+    pub fn has_journal(&self) -> bool {
+        self.journal.get().is_some()
     }
 
     /// The store of the checkpoints.
@@ -148,6 +154,30 @@ impl Saver {
         // It is recovered once: the tables must have been unused.
         let _ = self.end.set(end);
         Ok(Some(Recovery { summary, restored, commits, torn }))
+    }
+
+    /// Restores the newest checkpoint of another folder, at `path`, and the journal after it: what a server would have that
+    /// starts there. Reads the folder and changes nothing in it; draws that clients had not acknowledged are undone.
+    ///
+    /// `forward` and `always` as for [`Saver::recover`]. `Storage` if a server writes a journal there, or if the folder has
+    /// a newer checkpoint.
+    pub fn recover_copy(&self, path: &Path, always: bool, forward: impl FnOnce(Duration)) -> Result<Recovery> {
+        let root = folder_of(path);
+        let is_continued = describe(&*self.disk, path)?.journal.is_some();
+        let _alone = if is_continued { read_alone(&*self.disk, &root)? } else { None };
+        let found = recover_from(&*self.disk, path, self.tables.bytes().0, false)?;
+        // A server that this process does not see may have changed it meanwhile, and removed what the checkpoint needs.
+        if latest(&*self.disk, &root)?.as_deref() != Some(path) {
+            let reason = "it has a newer checkpoint now; try again".to_owned();
+            return Err(Error::Storage { path: root.display().to_string(), action: "read".into(), reason });
+        }
+        let Recovered { checkpoint, commits, torn, .. } = found;
+        let now = (self.now)();
+        forward(checkpoint.clock_at(now));
+        let summary = checkpoint.summary.clone();
+        checkpoint.restore_limits(&self.tables, always)?;
+        let restored = checkpoint.restore(&self.tables, now)?;
+        Ok(Recovery { summary, restored, commits, torn })
     }
 
     /// Begins a journal, see [`Journal::begin`]. What the folder has must have been [recovered](Saver::recover) before.

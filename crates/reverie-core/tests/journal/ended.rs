@@ -31,6 +31,10 @@ fn a_request_that_comes_while_the_journal_ends_has_the_outcome_of_the_last_commi
         let num_lost = if has_room { 0 } else { 2 };
         assert_eq!(found, now(&server)[0].lines().count() - num_lost);
         let refused = server.tables.get("rows").unwrap().insert(server.rows.inserts(&[3.0])).err();
-        assert!(is_refused(refused) && is_refused(wait(server.journal.barrier()).err()));
+        // A journal that has ended well has closed tables.
+        for outcome in [refused, wait(server.journal.barrier()).err(), wait(server.journal.durable(true)).err()] {
+            assert_eq!(matches!(&outcome, Some(Error::Closed { name }) if name == "rows"), has_room, "{outcome:?}");
+            assert_eq!(is_refused(outcome), !has_room);
+        }
     }
 }

@@ -7,13 +7,14 @@ use super::support::saving::{NOW, ROOT};
 use super::support::{Rows, options, queue, tables};
 use rand_core::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use reverie_core::checkpoint::{Disk, Keep, Store, latest};
+use reverie_core::checkpoint::{Cancellable, Disk, Keep, Store, cancellable, latest};
 use reverie_core::error::Error;
 use reverie_core::journal::{Saver, Syncs, recover, verify};
 use reverie_core::sample::SampleRequest;
 use reverie_core::table::{Lessee, TableOptions};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 fn saver(disk: &FakeDisk, made: Vec<TableOptions>) -> Saver {
     let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), Keep { count: 1, max_age: None }).unwrap();
@@ -100,6 +101,29 @@ fn killed(torn: bool) -> FakeDisk {
     drop(draws);
     first.journal.stop().unwrap();
     disk
+}
+
+#[test]
+fn cancelled_work_fails_and_leaves_what_it_reads_as_it_was_and_other_work_goes_on() {
+    let disk = killed(false);
+    let (before, root) = (left(&disk), Path::new(ROOT));
+    let theirs = Cancellable(disk.clone());
+    let store = Store::new(Arc::new(theirs.clone()), PathBuf::from(ROOT), Keep { count: 1, max_age: None }).unwrap();
+    let start = Saver::new(tables(all()).0, Arc::new(theirs.clone()), store, || NOW);
+    let is_cancelled =
+        |error: Option<Error>| matches!(error, Some(Error::Storage { reason, .. }) if reason.contains("interrupted"));
+    for is_set in [true, false] {
+        let cancel = || Arc::new(AtomicBool::new(is_set));
+        assert_eq!(is_cancelled(cancellable(cancel(), || verify(&theirs, root)).err()), is_set);
+        let found = cancellable(cancel(), || start.recover(false, false, |_| ()));
+        assert_eq!(
+            (is_cancelled(found.err()), is_free(&disk)),
+            (is_set, is_set),
+            "a start that failed frees the folder"
+        );
+        assert!(verify(&theirs, root).is_ok(), "the work has ended");
+    }
+    assert_eq!(left(&disk), before);
 }
 
 /// The next server starts, and ends before its checkpoint is there.

@@ -88,6 +88,7 @@ fn an_insert_that_waits_is_refused_once_nothing_can_free_bytes_any_more() {
     take(q, 1);
     let refused = group.poll().unwrap().unwrap_err();
     assert!(refused.to_string().contains("the table keeps 3 items of the insert"), "{refused}");
+    assert_eq!(refused.to_string().matches("3 items").count(), 1, "their number is named once: {refused}");
     let Error::PartlyInserted { keys, error } = refused else { panic!("{refused}") };
     assert!(keys.len() == 3 && exhausted(Some(*error)), "three of five fit, and no consumer takes any");
     assert_eq!(t.arrivals(&sent.sender)[0].1.len(), 3, "what is in is not inserted once more if it is sent again");

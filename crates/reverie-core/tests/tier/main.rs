@@ -1,5 +1,6 @@
 //! Chunks on the disk.
 
+mod bound;
 mod chunks;
 mod full;
 mod segments;

@@ -1,6 +1,6 @@
 //! Compaction: the chunks of files of which most bytes belong to no chunk any more are written once more.
 
-use super::files::Files;
+use super::files::{Files, Refused};
 use super::ledger::held;
 use super::movable::Memory;
 use super::mover::{AT_ONCE, MoverState, Parts};
@@ -41,10 +41,12 @@ impl Parts {
             }
         }
         if !records.is_empty() {
-            match written.files.write(&bytes) {
+            // What moves leave free is for this.
+            match written.files.write(&bytes, 0) {
                 Ok((to, at)) => written.store(&to, at, records),
                 // Its other chunks stay where they are, and the file is found again later.
-                Err(error) => {
+                Err(Refused::Full) => return None,
+                Err(Refused::Fails(error)) => {
                     self.set(MoverState::Fails(error));
                     return None;
                 }

@@ -6,12 +6,11 @@
 use super::ledger::{Ledger, Unused, held};
 use crate::disk::{Disk, Input, Output, damaged, reading, storage};
 use crate::error::{Error, Result};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
-/// A file is full when it has this part of all files' bytes, if that is more than [`Ledger::file_bytes`].
-const SHARE: u64 = 64;
 /// The files' names end so.
 const SUFFIX: &str = ".chunks";
 /// The number of the next file of this process.
@@ -110,9 +109,24 @@ impl Drop for File {
         if let Some(input) = self.input.take() {
             // The last handle of a segment that was removed frees its bytes: not in the thread that drops a chunk.
             let path = (!self.is_segment).then(|| std::mem::take(&mut self.path));
-            held(&self.ledger.unused).push(Unused { path, input });
+            held(&self.ledger.unused).push(Unused { path, length: self.length.load(Relaxed), input });
             self.ledger.wake();
         }
+    }
+}
+
+/// Why bytes were not written.
+#[derive(Debug)]
+pub(super) enum Refused {
+    /// `disk_bytes` has no room for them.
+    Full,
+    /// The disk refused them, or the files are closed.
+    Fails(Error),
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Self::Fails(error)
     }
 }
 
@@ -123,6 +137,8 @@ pub(super) struct Files {
     open: Option<(Box<dyn Output>, Arc<File>)>,
     /// Full files.
     full: Vec<Weak<File>>,
+    /// Files that no chunk refers to and that could not be removed, and their bytes.
+    left: Vec<(PathBuf, u64)>,
     ledger: Arc<Ledger>,
     /// `None` once they are closed.
     lock: Option<Box<dyn Send>>,
@@ -146,20 +162,25 @@ impl Files {
                 disk.remove(&path).map_err(storage("remove", &path))?;
             }
         }
-        let (folder, open, full) = (folder.to_owned(), None, Vec::new());
-        Ok(Self { disk, folder, open, full, ledger, lock: Some(lock) })
+        let (folder, open, full, left) = (folder.to_owned(), None, Vec::new(), Vec::new());
+        Ok(Self { disk, folder, open, full, left, ledger, lock: Some(lock) })
     }
 
-    /// Writes bytes to the end of a file; returns the file and their offset in it.
+    /// Writes bytes to the end of a file, if `disk_bytes` leaves `spare` bytes free after that; returns the file and their
+    /// offset in it.
     ///
-    /// After an error nothing refers to what was written of them, and the next write begins another file.
-    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(Arc<File>, u64)> {
+    /// Nothing else writes to the files. After a failure nothing refers to what was written of the bytes, and the next write
+    /// begins another file.
+    pub(super) fn write(&mut self, bytes: &[u8], spare: u64) -> Result<(Arc<File>, u64), Refused> {
         if self.lock.is_none() {
-            return Err(Error::InvalidArgument("the server is closed".to_owned()));
+            return Err(Error::InvalidArgument("the server is closed".to_owned()).into());
         }
-        // Larger where there are many, each of which is open: about four hundred for a terabyte.
-        let enough = self.ledger.file_bytes.max(self.ledger.used.load(Relaxed) / SHARE);
-        if self.open.as_ref().is_some_and(|(_, file)| file.length.load(Relaxed) >= enough) {
+        if (bytes.len() as u64).saturating_add(spare) > self.ledger.room() {
+            return Err(Refused::Full);
+        }
+        // No file but one of a single write has more bytes than that.
+        let after = |file: &File| file.length.load(Relaxed) + bytes.len() as u64;
+        if self.open.as_ref().is_some_and(|(_, file)| after(file) > self.ledger.full_at()) {
             self.seal();
         }
         let (output, file) = match &mut self.open {
@@ -192,7 +213,7 @@ impl Files {
             self.ledger.used.fetch_add(bytes.len() as u64, Relaxed);
             file.length.fetch_add(bytes.len() as u64, Relaxed);
             self.seal();
-            return Err(storage("write", &file.path)(error));
+            return Err(storage("write", &file.path)(error).into());
         }
         file.length.fetch_add(bytes.len() as u64, Relaxed);
         self.ledger.used.fetch_add(bytes.len() as u64, Relaxed);
@@ -216,27 +237,37 @@ impl Files {
         }
         let unused = std::mem::take(&mut *held(&self.ledger.unused));
         let any = !unused.is_empty();
-        for Unused { path, input } in unused {
-            // A file that cannot be removed stays until the next start; its bytes are not counted any more. Without the lock
-            // the name may be another server's: one in another container has the same number of its process.
-            let _ = path.filter(|_| self.lock.is_some()).map(|path| self.disk.remove(&path));
+        for Unused { path, length, input } in unused {
+            // Without the lock the name may be another server's: one in another container has the same number of its process.
+            let path = path.filter(|_| self.lock.is_some());
+            self.left.extend(path.map(|path| (path, length)));
             drop(input);
         }
         self.full.retain(|file| file.strong_count() > 0);
-        if any {
-            let lengths = |file: Arc<File>| file.length.load(Relaxed);
-            let full: u64 = self.full.iter().filter_map(Weak::upgrade).map(lengths).sum();
-            let open = self.open.as_ref().map_or(0, |(_, file)| file.length.load(Relaxed));
-            self.ledger.used.store(full + open, Relaxed);
-        }
+        // A file that cannot be removed counts until it can.
+        let (disk, ledger) = (&self.disk, &self.ledger);
+        self.left.retain(|(path, length)| match disk.remove(path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => true,
+            _ => {
+                ledger.used.fetch_sub(*length, Relaxed);
+                false
+            }
+        });
         any
     }
 
-    /// The full file with the least live share, at most `most` of its bytes.
+    /// True if some file that no chunk refers to could not be removed.
+    pub(super) fn has_left(&self) -> bool {
+        !self.left.is_empty()
+    }
+
+    /// The full file with the least live share, at most `most` of its bytes, of those whose live bytes may be written now.
     pub(super) fn emptiest(&self, most: f64) -> Option<Arc<File>> {
         let files = self.full.iter().filter_map(Weak::upgrade);
         let share = |file: &File| file.live.load(Relaxed) as f64 / file.length.load(Relaxed).max(1) as f64;
-        let shares = files.filter(|file| !file.not_compacted.load(Relaxed)).map(|file| (share(&file), file));
+        let room = self.ledger.room();
+        let files = files.filter(|file| !file.not_compacted.load(Relaxed) && file.live.load(Relaxed) <= room);
+        let shares = files.map(|file| (share(&file), file));
         shares.filter(|(share, _)| *share <= most).min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, file)| file)
     }
 
@@ -262,6 +293,7 @@ impl Files {
             let _ = self.disk.remove(&file.path);
         }
         self.lock = None;
+        self.ledger.used.store(0, Relaxed);
     }
 }
 

@@ -14,10 +14,17 @@ pub(super) fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Files are compacted when all of them have this many times the bytes of chunks.
 const GARBAGE: f64 = 1.5;
 
+/// Bytes of a file, after which another one is begun.
+const FILE_BYTES: u64 = 64 << 20;
+/// A file is full when it has this part of all files' bytes, if that is more than [`Ledger::file_bytes`].
+const SHARE: u64 = 64;
+
 /// A file that no chunk refers to. Its last handle is closed by the mover, which may free many bytes.
 pub(super) struct Unused {
     /// `None` for a segment, which is not the tier's to remove.
     pub(super) path: Option<PathBuf>,
+    /// Bytes that were written to it.
+    pub(super) length: u64,
     pub(super) input: Box<dyn Input>,
 }
 
@@ -25,6 +32,8 @@ pub(super) struct Unused {
 pub(super) struct Ledger {
     /// Bytes after which a file is full, while there are few files.
     pub(super) file_bytes: u64,
+    /// Bytes that all files may have.
+    disk_bytes: Option<u64>,
     /// Bytes of all files that were not removed.
     pub(super) used: AtomicU64,
     /// Bytes of chunks in these files.
@@ -53,9 +62,11 @@ struct Signal {
 }
 
 impl Ledger {
-    pub(super) fn new(file_bytes: u64) -> Self {
+    pub(super) fn new(disk_bytes: Option<u64>) -> Self {
         Self {
-            file_bytes,
+            // Small limits have small files, so that the share of a file that is written is small.
+            file_bytes: disk_bytes.map_or(FILE_BYTES, |most| (most / 16).clamp(1, FILE_BYTES)),
+            disk_bytes,
             used: 0.into(),
             stored: 0.into(),
             shared: 0.into(),
@@ -68,6 +79,25 @@ impl Ledger {
             wake: Condvar::new(),
             signalled: false.into(),
         }
+    }
+
+    /// Bytes after which a file is full now.
+    ///
+    /// Larger where there are many, each of which is open: about four hundred for a terabyte.
+    pub(super) fn full_at(&self) -> u64 {
+        self.file_bytes.max(self.used.load(Relaxed) / SHARE)
+    }
+
+    /// The most bytes of a file that has several chunks, whatever is on the disk; compaction of one needs so many.
+    ///
+    /// Moves leave them free.
+    pub(super) fn largest_file(&self) -> Option<u64> {
+        self.disk_bytes.map(|most| self.file_bytes.max(most / SHARE))
+    }
+
+    /// Bytes that may be written now.
+    pub(super) fn room(&self) -> u64 {
+        self.disk_bytes.map_or(u64::MAX, |most| most.saturating_sub(self.used.load(Relaxed)))
     }
 
     /// The bytes of chunks in files, or in segments.
@@ -140,5 +170,25 @@ impl Ledger {
         signal.work = false;
         self.signalled.store(false, Relaxed);
         !signal.ends
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_file_is_larger_than_what_moves_leave_free_for_its_compaction() {
+        for power in 0..50 {
+            for most in [1_u64 << power, (1 << power) + 12_345] {
+                let ledger = Ledger::new(Some(most));
+                for part in 0..=64 {
+                    ledger.used.store(most / 64 * part, Relaxed);
+                    let (full, largest) = (ledger.full_at(), ledger.largest_file().unwrap());
+                    assert!(full <= largest && largest <= most.div_ceil(16), "{most}: {full}, {largest}");
+                    assert_eq!(ledger.room(), most - most / 64 * part);
+                }
+            }
+        }
     }
 }

@@ -36,9 +36,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, JoinHandle};
 
-/// Bytes of a file, after which another one is begun.
-const FILE_BYTES: u64 = 64 << 20;
-
 /// Moves chunks to the disk. Each server has one at most; its meter holds it.
 pub(crate) struct Tier {
     parts: Arc<Parts>,
@@ -57,9 +54,7 @@ impl Tier {
         if options.memory_bytes == 0 {
             return Err(Error::InvalidArgument("memory_bytes must be at least 1".to_owned()));
         }
-        // Small limits have small files, so that the share of a file that is written is small.
-        let file_bytes = options.disk_bytes.map_or(FILE_BYTES, |most| (most / 16).clamp(1, FILE_BYTES));
-        let ledger = Arc::new(Ledger::new(file_bytes));
+        let ledger = Arc::new(Ledger::new(options.disk_bytes));
         let files = Files::new(disk, &options.folder, Arc::clone(&ledger))?;
         let files = Mutex::new(Written { files, members: HashMap::new(), sparse: None, last: None });
         let shared = Shared::new(Arc::clone(&ledger));

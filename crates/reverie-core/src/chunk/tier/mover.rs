@@ -1,6 +1,6 @@
 //! The thread that moves chunks to the disk: which chunks, when, and what it does if the disk takes none.
 
-use super::files::{File, Files, Place};
+use super::files::{File, Files, Place, Refused};
 use super::ledger::{Ledger, held};
 use super::movable::{Memory, Movable};
 use super::options::TierOptions;
@@ -79,7 +79,8 @@ impl Parts {
         let mut next: Option<Duration> = None;
         loop {
             let fails = matches!(*held(&self.state), MoverState::Fails(_));
-            let left = next.map(|next| next.saturating_sub(clock.now()));
+            let retry = held(&self.files).files.has_left().then_some(RETRY);
+            let left = next.map(|next| next.saturating_sub(clock.now())).into_iter().chain(retry).min();
             if !(if fails { self.ledger.pause(RETRY) } else { self.ledger.wait(left) }) {
                 return;
             }
@@ -132,6 +133,7 @@ impl Parts {
         written.files.remove_unused();
         let (mut bytes, mut records) = (Vec::new(), Vec::new());
         let at_once = AT_ONCE.min(self.ledger.file_bytes).min(excess);
+        let largest = self.ledger.largest_file();
         let (mut scratch, mut in_segments) = (Vec::new(), 0);
         while bytes.len() as u64 + in_segments < at_once {
             let Some(chunk) = self.queue.next_cold() else { break };
@@ -141,26 +143,31 @@ impl Parts {
                 chunk.store(stored);
                 continue;
             }
+            let before = bytes.len();
             if let Some(record) = chunk.record(&mut bytes) {
+                if before > 0 && largest.is_some_and(|largest| bytes.len() as u64 > largest) {
+                    bytes.truncate(before);
+                    self.queue.put_back(&chunk);
+                    break;
+                }
                 records.push((chunk, record));
             }
         }
         if records.is_empty() {
             return if in_segments > 0 { MoverState::Moves } else { MoverState::NothingToMove };
         }
-        let used = self.ledger.used.load(Relaxed);
         // A file's worth is left for compaction.
-        let needed = used + bytes.len() as u64 + self.ledger.file_bytes;
-        let fits = self.options.disk_bytes.is_none_or(|most| needed <= most);
-        let outcome =
-            if fits { written.files.write(&bytes).map_err(MoverState::Fails) } else { Err(MoverState::Full(used)) };
-        match outcome {
+        match written.files.write(&bytes, largest.unwrap_or(0)) {
             Ok((file, at)) => {
                 self.moved.fetch_add(records.len() as u64, Relaxed);
                 written.store(&file, at, records);
                 MoverState::Moves
             }
-            Err(state) => {
+            Err(refused) => {
+                let state = match refused {
+                    Refused::Full => MoverState::Full(self.ledger.used.load(Relaxed)),
+                    Refused::Fails(error) => MoverState::Fails(error),
+                };
                 // Chunks later in the queue may be in segments: moving those writes nothing. The others stay in the queue.
                 let mut left: Vec<_> = records.into_iter().map(|(chunk, _)| chunk).collect();
                 while in_segments < at_once && self.shared.is_set() && left.len() < MOST_LOOKED_AT {

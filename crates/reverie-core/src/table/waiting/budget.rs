@@ -146,7 +146,7 @@ impl Budget {
         for (of, largest) in [(Limit::Total, largest(|new| new.most)), (Limit::Memory, largest(|new| new.memory))] {
             // More than the limit by itself.
             if let Some(starved) = self.over(of, largest, || 0).filter(|starved| largest > starved.budget) {
-                return Err(reason::refusal(name, &starved, 0));
+                return Err(reason::refusal(name, &starved));
             }
         }
         if self.anything_consumed() {
@@ -159,7 +159,7 @@ impl Budget {
         let total = self.over(Limit::Total, new.bytes, || 0).filter(|_| !makes_room);
         let memory = || self.over(Limit::Memory, new.memory, || if makes_room { one() } else { all().sum() });
         match total.or_else(memory) {
-            Some(starved) if !self.moving_helps(&starved) => Err(reason::refusal(name, &starved, 0)),
+            Some(starved) if !self.moving_helps(&starved) => Err(reason::refusal(name, &starved)),
             _ => Ok(()),
         }
     }

@@ -204,8 +204,8 @@ impl fmt::Display for InsertBlock {
     }
 }
 
-/// The refusal of an insert that waits for bytes that no table can free, of which so many items are in the table.
-pub(super) fn refusal(table: &str, starved: &Starved, inserted: usize) -> Error {
+/// The refusal of an insert that waits for bytes that no table can free.
+pub(super) fn refusal(table: &str, starved: &Starved) -> Error {
     let hint = match (starved.of, starved.unmovable) {
         (Limit::Total, _) => {
             "no table gives bytes back by being sampled: raise the server's max_bytes, lower max_size, or give the tables \
@@ -225,13 +225,8 @@ pub(super) fn refusal(table: &str, starved: &Starved, inserted: usize) -> Error 
                 .to_owned()
         }
     };
-    let begun = match inserted as u64 {
-        0 => String::new(),
-        1 => " (the first item of its request is in the table)".to_owned(),
-        inserted => format!(" (the first {inserted} items of its request are in the table)"),
-    };
     Error::ResourceExhausted {
-        what: format!("an insert of {} bytes into table '{table}' of this server{begun}", starved.needed),
+        what: format!("an insert of {} bytes into table '{table}' of this server", starved.needed),
         needed: starved.held + starved.needed,
         budget: starved.budget,
         hint,

@@ -33,7 +33,7 @@ impl Holder for SharedTable {
                     if let (Some(origin), false) = (pending.origin, pending.keys.is_empty()) {
                         state.senders.arrived(origin, &pending.keys);
                     }
-                    let refusal = reason::refusal(&self.name, &starved, pending.keys.len());
+                    let refusal = reason::refusal(&self.name, &starved);
                     Some((pending, refusal))
                 })
             };

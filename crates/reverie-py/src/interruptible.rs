@@ -1,0 +1,61 @@
+//! Work on files that may take long and has no deadline: Ctrl-C ends it.
+
+use crate::enter::{Caught, SLICE, count, raised};
+use pyo3::prelude::*;
+use reverie_core::Error;
+use reverie_core::checkpoint::{Cancellable, Folder, cancellable};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::{Builder, scope};
+
+/// The machine's files, for [`interruptible`] work.
+pub const FILES: Cancellable<Folder> = Cancellable(Folder);
+
+/// Runs work in a thread of its own, while this one checks signals.
+///
+/// If a signal's handler raises, the next call of the work to [`FILES`] fails, and the exception is raised once the work has
+/// ended. The work itself never asks for the GIL, so that it may hold locks.
+pub fn interruptible<T: Send>(py: Python<'_>, work: impl FnOnce() -> reverie_core::Result<T> + Send) -> PyResult<T> {
+    count(py);
+    let cancel = Arc::new(AtomicBool::new(false));
+    let (done, mut outcome) = channel();
+    let (theirs, mut interrupt) = (Arc::clone(&cancel), None);
+    let caught = scope(|scope| {
+        let run = move || {
+            let caught = catch_unwind(AssertUnwindSafe(|| cancellable(theirs, work)));
+            // This thread waits for it.
+            let _ = done.send(caught);
+        };
+        if let Err(error) = Builder::new().name("reverie-files".to_owned()).spawn_scoped(scope, run) {
+            let reason = format!("the thread that reads and writes the files could not be started: {error}");
+            return Ok(Err(Error::Unavailable(reason)));
+        }
+        loop {
+            if let Some(caught) = after_a_slice(py, &mut outcome) {
+                return caught;
+            }
+            if interrupt.is_none()
+                && let Err(error) = py.check_signals().and_then(|()| crate::log_bridge::deliver(py))
+            {
+                cancel.store(true, Relaxed);
+                interrupt = Some(error);
+            }
+        }
+    });
+    match interrupt {
+        // What the work found after that is of no use.
+        Some(interrupt) => Err(interrupt),
+        None => raised(py, caught),
+    }
+}
+
+/// The outcome of the work, if it has ended within a slice.
+fn after_a_slice<T: Send>(py: Python<'_>, outcome: &mut Receiver<Caught<T>>) -> Option<Caught<T>> {
+    py.detach(move || match outcome.recv_timeout(SLICE) {
+        Ok(caught) => Some(caught),
+        Err(RecvTimeoutError::Timeout) => None,
+        Err(RecvTimeoutError::Disconnected) => unreachable!("the thread sends the outcome, also that of a panic"),
+    })
+}
