@@ -162,6 +162,28 @@ def test_each_line_of_a_servers_log_is_a_json_object(tmp_path):
 
 
 @pytest.mark.long
+def test_the_address_is_a_line_of_a_log_in_json_and_nothing_is_on_stdout(manager, tmp_path):
+    arguments = ["--log-format", "json", "--table", "t", "--http", "127.0.0.1:0"]
+    environment = {**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify")}
+    process = subprocess.Popen(
+        [*COMMAND, *arguments],
+        env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with process:
+        try:
+            assert manager.receive().startswith("READY=1")
+            process.send_signal(signal.SIGTERM)
+            assert process.stdout.read() == ""
+            messages = [line["message"] for line in lines_of(process.stderr.read())]
+            assert process.wait(PATIENT) == 0
+        finally:
+            process.kill()
+    (serving,) = [one for one in messages if one.startswith("serving t on ")]
+    assert re.fullmatch(r'serving t on (127\.0\.0\.1:\d+); client = reverie\.Client\("\1"\)', serving)
+    assert [one for one in messages if re.fullmatch(r"page and metrics: http://127\.0\.0\.1:\d+/", one)]
+
+
+@pytest.mark.long
 def test_a_server_that_is_refused_says_so_in_json(tmp_path):
     run = subprocess.run(
         [*COMMAND, "--log-format", "json", "--host", "0.0.0.0"],

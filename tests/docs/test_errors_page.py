@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import reverie
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "errors.md"
 #: Words in code font in a row that are no attributes of its error.
 OTHERS = {"patience", "max_connections", "max_size", "timeout", "columns"}
+TRAINING = "## Errors of training runs"
 
 
 def errors_of(module: object) -> dict[str, type[BaseException]]:
@@ -40,10 +42,25 @@ def test_the_page_names_every_public_error_of_agents_and_runners() -> None:
 
 
 def test_the_attributes_to_look_at_are_those_of_the_error() -> None:
-    rows = re.findall(r"^\| `(\w+Error)` \| (.*?) \| (.*?) \| .* \|$", PAGE.read_text(), re.MULTILINE)
+    page = PAGE.read_text().partition(TRAINING)[0]
+    rows = re.findall(r"^\| `(\w+Error)` \| (.*?) \| (.*?) \| .* \|$", page, re.MULTILINE)
     assert len(rows) > 10
     wrong = []
     for name, _, look in rows:
         error = errors_of(reverie)[name]("text")
         wrong += [(name, one) for one in re.findall(r"`(\w+)`", look) if one not in OTHERS and not hasattr(error, one)]
     assert wrong == []
+
+
+def test_errors_of_training_runs_are_in_the_modules_that_the_page_names() -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("gymnasium")
+    page = PAGE.read_text().partition(TRAINING)[2]
+    assert "Errors without a module here are imported from `reverie.runners`." in page
+    cells = re.findall(r"^\| (`\w+Error`[^|]*?) \|", page, re.MULTILINE)
+    found = {}
+    for cell in cells:
+        (module,) = re.findall(r"\(`(reverie\.[\w.]+)`\)", cell) or ["reverie.runners"]
+        found |= {name: getattr(importlib.import_module(module), name) for name in re.findall(r"`(\w+Error)`", cell)}
+    assert {"RunInUseError", "PresetError", "PolicyError"} <= found.keys()
+    assert all(issubclass(error, Exception) for error in found.values())

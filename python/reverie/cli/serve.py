@@ -124,6 +124,7 @@ def serve(
             server,
             _client_expression(server, token_file, tls_cert, client_ca),
             as_json=as_json,
+            as_log=log_format is LogFormat.json,
             page=_page(server, tls_cert) if http else None,
         )
         manager.ready(f"serving {', '.join(table.name for table in server.tables)} on {server.address}")
@@ -156,11 +157,16 @@ def _run(server: reverie.Server, stop: threading.Event, manager: ServiceManager)
             manager.alive()
 
 
-def _print_address(server: reverie.Server, call: str, *, as_json: bool, page: str | None) -> None:
+def _print_address(server: reverie.Server, call: str, *, as_json: bool, as_log: bool, page: str | None) -> None:
+    """Report where the server listens: on stdout, or in the log if that is read by programs (`as_log`)."""
     names = [table.name for table in server.tables]
     if as_json:
         hello = {"address": server.address, "port": server.port, "tables": names}
         print(json.dumps(hello if page is None else hello | {"page": page}), flush=True)
+    elif as_log:
+        _LOG.info("serving %s on %s; client = %s", ", ".join(names), server.address, call)
+        if page is not None:
+            _LOG.info("page and metrics: %s", page)
     else:
         print(f"reverie: serving {', '.join(names)} on {server.address}; Ctrl-C stops", flush=True)
         print(f"  client = {call}", flush=True)

@@ -49,7 +49,7 @@ class Client(WriterCalls, SampleCalls, BatchCalls):
 
     Threads may share it, and processes by pickling.
 
-    Every call that can wait takes `timeout=` in seconds: 0 tries without waiting, None takes the client's default,
+    Every call here that can wait takes `timeout=` in seconds: 0 tries without waiting, None takes the client's default,
     which is to wait without a deadline unless `timeout=` is set here. A wait without a deadline logs its reason after
     10 s and then sparsely, ends with KeyboardInterrupt at Ctrl-C, and with ClosedError when the server stops. Over a
     network an insert does not end with the server: it goes into the next server at this address. The client connects at
