@@ -77,7 +77,7 @@ impl Server {
         let front = Front::new(Arc::clone(&shared), options.tls.as_ref())?;
         let mut local = None;
         if options.local {
-            match runtime.block_on(Listener::bind(address.port(), &options.limits)) {
+            match Listener::bind(address.port(), &options.limits) {
                 Ok(listener) => {
                     shared.set_local_socket(listener.path().to_owned());
                     local = Some(crate::local::serve(listener, Arc::clone(&shared)));

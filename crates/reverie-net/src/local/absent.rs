@@ -34,7 +34,7 @@ pub async fn serve(listener: Listener, _shared: Arc<Shared>) {
 
 impl Listener {
     /// Always `InvalidArgument`.
-    pub async fn bind(_port: u16, _limits: &Limits) -> Result<Self> {
+    pub fn bind(_port: u16, _limits: &Limits) -> Result<Self> {
         Err(absent())
     }
 
@@ -73,7 +73,7 @@ mod tests {
 
     #[tokio::test]
     async fn shared_memory_is_refused_with_the_reason() {
-        let server = Listener::bind(1, &Limits::default()).await.map(drop).unwrap_err();
+        let server = Listener::bind(1, &Limits::default()).map(drop).unwrap_err();
         let client = connect("/run/reverie/1", &Arc::default()).await.map(drop).unwrap_err();
         for refused in [server, client] {
             let Error::InvalidArgument(why) = refused else { panic!("{refused}") };

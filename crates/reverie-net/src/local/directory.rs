@@ -3,6 +3,7 @@
 use reverie_core::inherited::Listed;
 use reverie_core::{Error, Result};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::geteuid;
 use std::fs::{self, DirBuilder, Permissions};
@@ -12,13 +13,12 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// Names to try: two servers may have the same port and process id in different namespaces.
 const NAMES: u32 = 16;
-/// How long a server waits for others that bind, each for some milliseconds.
-const LOCK_WAIT: Duration = Duration::from_secs(5);
-/// Time between attempts to take the lock: the system has no wait for one that has a deadline.
+/// Attempts to take the directory's lock: others have it for some milliseconds, while they bind.
+const TRIES: u32 = 500;
+/// Time between attempts: the system has no wait for the lock that has a deadline.
 const BETWEEN: Duration = Duration::from_millis(10);
 
 /// A directory and the socket in it. The socket's file is removed when this is dropped.
@@ -51,14 +51,13 @@ impl Place {
         self.socket.as_deref().unwrap_or_default()
     }
 
-    /// Binds a socket for `port`, after removing dead sockets. Needs a tokio runtime; waits for other servers that bind, for
-    /// five seconds at most.
-    pub(super) async fn bind(&mut self, port: u16) -> Result<UnixListener> {
+    /// Binds a socket for `port`, after removing dead sockets. Blocks while other servers bind, five seconds at most.
+    pub(super) fn bind(&mut self, port: u16) -> Result<UnixListener> {
         let refused = |why: &dyn std::fmt::Display| {
             Error::InvalidArgument(format!("the directory {} for the socket: {why}", self.directory.display()))
         };
         // Held until we listen, so that no other server takes our new socket for a dead one.
-        let _lock = Lock::take(&self.directory).await.map_err(|error| refused(&error))?;
+        let _lock = Lock::take(&self.directory, TRIES).map_err(|error| refused(&error))?;
         clean(&self.directory).map_err(|error| refused(&error))?;
         let process = std::process::id();
         for number in 0..NAMES {
@@ -95,28 +94,28 @@ struct Lock {
 }
 
 impl Lock {
-    /// Opens and locks the directory, if it is a directory that only our user can use. Waits for servers that bind.
+    /// Opens and locks the directory, if it is a directory that only our user can use. Blocks while servers bind.
     ///
-    /// `TimedOut` after [`LOCK_WAIT`]: a process that is stopped may hold it for ever.
-    async fn take(directory: &Path) -> io::Result<Self> {
+    /// `TimedOut` after so many tries: a process that is stopped may hold it for ever.
+    fn take(directory: &Path, tries: u32) -> io::Result<Self> {
         let directory = open_own(directory)?;
         let lock = Self { _listed: Listed::of(&directory), directory };
-        let since = Instant::now();
-        while let Err(error) = flock(&lock.directory, FlockOperation::NonBlockingLockExclusive) {
-            if error != rustix::io::Errno::WOULDBLOCK && error != rustix::io::Errno::INTR {
-                return Err(error.into());
+        for tried in 0..tries {
+            if tried > 0 {
+                std::thread::sleep(BETWEEN);
             }
-            if since.elapsed() >= LOCK_WAIT {
-                let seconds = LOCK_WAIT.as_secs();
-                let reason = format!(
-                    "another process has had its lock for {seconds} s; it may be stopped (SIGSTOP, a debugger): let it go on, \
-                     or end it"
-                );
-                return Err(io::Error::new(io::ErrorKind::TimedOut, reason));
+            match flock(&lock.directory, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(lock),
+                Err(Errno::WOULDBLOCK | Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
             }
-            tokio::time::sleep(BETWEEN).await;
         }
-        Ok(lock)
+        let seconds = (BETWEEN * tries).as_secs_f32();
+        let reason = format!(
+            "another process has had its lock for {seconds:.0} s; it may be stopped (SIGSTOP, a debugger): let it go on, or \
+             end it"
+        );
+        Err(io::Error::new(io::ErrorKind::TimedOut, reason))
     }
 }
 
@@ -159,7 +158,7 @@ fn is_dead(path: &Path) -> bool {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let connected = SocketAddrUnix::new(path)
         .and_then(|address| connect(&socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?, &address));
-    connected == Err(rustix::io::Errno::CONNREFUSED)
+    connected == Err(Errno::CONNREFUSED)
 }
 
 #[cfg(test)]
@@ -173,11 +172,11 @@ mod tests {
         fs::metadata(path).unwrap().permissions().mode() & 0o777
     }
 
-    #[tokio::test]
-    async fn the_socket_is_its_users_alone_and_gone_with_its_server() {
+    #[test]
+    fn the_socket_is_its_users_alone_and_gone_with_its_server() {
         let base = Base::new("alone");
         let mut place = base.place();
-        let _listener = place.bind(8000).await.unwrap();
+        let _listener = place.bind(8000).unwrap();
         let path = place.path().to_owned();
         assert!(path.ends_with(&format!("8000-{}.sock", std::process::id())));
         assert!(fs::metadata(&path).unwrap().file_type().is_socket());
@@ -186,78 +185,80 @@ mod tests {
         assert_eq!(base.sockets(), 0);
     }
 
-    #[tokio::test]
-    async fn sockets_without_a_listener_are_removed_at_the_next_start_and_used_ones_stay() {
+    #[test]
+    fn sockets_without_a_listener_are_removed_at_the_next_start_and_used_ones_stay() {
         let base = Base::new("stale");
         let mut dead = base.place();
-        drop(dead.bind(1).await.unwrap());
+        drop(dead.bind(1).unwrap());
         dead.socket = None;
         let mut living = base.place();
-        let _listener = living.bind(2).await.unwrap();
+        let _listener = living.bind(2).unwrap();
         assert_eq!(base.sockets(), 1, "the dead one is gone, the living there");
         let mut third = base.place();
-        let _third = third.bind(3).await.unwrap();
+        let _third = third.bind(3).unwrap();
         assert_eq!(base.sockets(), 2);
         assert!(UnixStream::connect(living.path()).is_ok());
     }
 
-    #[tokio::test]
-    async fn two_servers_of_one_port_and_process_number_have_two_sockets() {
+    #[test]
+    fn two_servers_of_one_port_and_process_number_have_two_sockets() {
         let base = Base::new("twins");
         let (mut one, mut other) = (base.place(), base.place());
-        let _listeners = (one.bind(7).await.unwrap(), other.bind(7).await.unwrap());
+        let _listeners = (one.bind(7).unwrap(), other.bind(7).unwrap());
         assert_ne!(one.path(), other.path());
         drop(other);
         assert!(UnixStream::connect(one.path()).is_ok());
     }
 
-    #[tokio::test]
-    async fn a_forked_child_does_not_keep_the_lock_of_the_directory() {
+    #[test]
+    fn a_forked_child_does_not_keep_the_lock_of_the_directory() {
         let base = Base::new("locked");
         let place = base.place();
-        let held = Lock::take(&place.directory).await.unwrap();
+        let held = Lock::take(&place.directory, 1).unwrap();
         let other = open_own(&place.directory).unwrap();
         let try_lock = || flock(&other, FlockOperation::NonBlockingLockExclusive);
-        assert_eq!(try_lock(), Err(rustix::io::Errno::WOULDBLOCK));
+        assert_eq!(try_lock(), Err(Errno::WOULDBLOCK));
         // As in a child: a descriptor of the same open file.
         let _inherited = held.directory.try_clone().unwrap();
         drop(held);
         assert_eq!(try_lock(), Ok(()));
     }
 
-    #[tokio::test]
-    async fn a_directory_that_others_may_use_is_refused() {
+    #[test]
+    fn a_server_waits_for_one_that_binds_but_not_for_one_that_is_stopped() {
+        let base = Base::new("stopped");
+        let mut place = base.place();
+        let held = Lock::take(&place.directory, 1).unwrap();
+        let Err(refused) = Lock::take(&place.directory, 3) else { panic!("two have the lock") };
+        assert_eq!(refused.kind(), io::ErrorKind::TimedOut);
+        assert!(
+            refused.to_string().contains("another process has had its lock for 0 s; it may be stopped"),
+            "{refused}"
+        );
+        std::thread::scope(|scope| {
+            let binds = scope.spawn(|| place.bind(8000).map(drop));
+            drop(held);
+            binds.join().unwrap().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_directory_that_others_may_use_is_refused() {
         let base = Base::new("open");
         let mut place = base.place();
         for mode in [0o770, 0o701, 0o777] {
             fs::set_permissions(&place.directory, Permissions::from_mode(mode)).unwrap();
-            let refused = place.bind(8000).await.unwrap_err();
+            let refused = place.bind(8000).unwrap_err();
             assert!(matches!(refused, Error::InvalidArgument(why) if why.contains("mode 0700")), "{mode:o}");
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_server_waits_for_one_that_binds_but_not_for_one_that_is_stopped() {
-        let base = Base::new("stopped");
-        let mut place = base.place();
-        let held = Lock::take(&place.directory).await.unwrap();
-        let since = Instant::now();
-        let refused = place.bind(8000).await.unwrap_err().to_string();
-        assert!(refused.contains("another process has had its lock for 5 s"), "{refused}");
-        assert!((LOCK_WAIT..2 * LOCK_WAIT).contains(&since.elapsed()), "{:?}", since.elapsed());
-        let binds = async {
-            tokio::time::sleep(LOCK_WAIT / 2).await;
-            drop(held);
-        };
-        assert!(tokio::join!(place.bind(8000), binds).0.is_ok());
-    }
-
-    #[tokio::test]
-    async fn a_link_in_the_directorys_place_is_refused() {
+    #[test]
+    fn a_link_in_the_directorys_place_is_refused() {
         let base = Base::new("link");
         let elsewhere = base.0.join("elsewhere");
         DirBuilder::new().mode(0o700).create(&elsewhere).unwrap();
         symlink(&elsewhere, base.0.join(format!("reverie-{}", geteuid().as_raw()))).unwrap();
-        assert!(matches!(base.place().bind(1).await, Err(Error::InvalidArgument(_))));
+        assert!(matches!(base.place().bind(1), Err(Error::InvalidArgument(_))));
     }
 }

@@ -51,14 +51,14 @@ pub struct Listener {
 
 impl Listener {
     /// Listens in this user's directory for a server on `port`; needs a tokio runtime.
-    /// `InvalidArgument` if other users can use the directory, if it cannot be created or written, or if a process that is
-    /// stopped has its lock.
-    pub async fn bind(port: u16, limits: &Limits) -> Result<Self> {
-        Self::bind_at(Place::choose()?, port, limits).await
+    /// `InvalidArgument` if other users can use the directory, if it cannot be created or written, or if a process
+    /// that is stopped has its lock.
+    pub fn bind(port: u16, limits: &Limits) -> Result<Self> {
+        Self::bind_at(Place::choose()?, port, limits)
     }
 
-    pub(super) async fn bind_at(mut place: Place, port: u16, limits: &Limits) -> Result<Self> {
-        let socket = place.bind(port).await?;
+    pub(super) fn bind_at(mut place: Place, port: u16, limits: &Limits) -> Result<Self> {
+        let socket = place.bind(port)?;
         let failed = |error| Error::InvalidArgument(format!("cannot listen on {}: {error}", place.path()));
         socket.set_nonblocking(true).map_err(failed)?;
         let socket = UnixListener::from_std(socket).map_err(failed)?;

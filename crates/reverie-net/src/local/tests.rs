@@ -67,9 +67,9 @@ fn limits() -> Limits {
     }
 }
 
-async fn listen(name: &str) -> (Base, Listener) {
+fn listen(name: &str) -> (Base, Listener) {
     let base = Base::new(name);
-    let listener = Listener::bind_at(base.place(), 8000, &limits()).await.unwrap();
+    let listener = Listener::bind_at(base.place(), 8000, &limits()).unwrap();
     (base, listener)
 }
 
@@ -143,7 +143,7 @@ fn take(way: &mut dyn Way, message: &ClientMessage) -> Result<(Vec<u8>, bool)> {
 
 #[tokio::test]
 async fn bulk_bytes_of_inserts_go_within_the_message_until_there_is_a_slot_and_then_through_it() {
-    let (_base, listener) = listen("inserts").await;
+    let (_base, listener) = listen("inserts");
     let (mut way, (mut outlet, mut inlet)) = joined(&listener).await;
     let (mut through_slot, answered) = (Vec::new(), tokio::sync::Notify::new());
     let sending = async {
@@ -190,7 +190,7 @@ async fn bulk_bytes_of_inserts_go_within_the_message_until_there_is_a_slot_and_t
 
 #[tokio::test]
 async fn a_batch_is_gathered_into_the_memory_that_the_client_reads() {
-    let (_base, listener) = listen("batches").await;
+    let (_base, listener) = listen("batches");
     let (mut way, (mut outlet, mut inlet)) = joined(&listener).await;
     let mut places = Vec::new();
     for round in 0..5u8 {
@@ -214,7 +214,7 @@ async fn a_batch_is_gathered_into_the_memory_that_the_client_reads() {
 
 #[tokio::test]
 async fn a_batch_without_a_free_slot_is_left_to_parts() {
-    let (_base, listener) = listen("full").await;
+    let (_base, listener) = listen("full");
     let (mut way, (_outlet, mut inlet)) = joined(&listener).await;
     let mut held = Vec::new();
     for id in 0..4 {
@@ -231,7 +231,7 @@ async fn a_batch_without_a_free_slot_is_left_to_parts() {
 
 #[tokio::test]
 async fn nothing_is_left_of_a_connection_that_ended_while_what_is_held_stays() {
-    let (base, listener) = listen("ends").await;
+    let (base, listener) = listen("ends");
     let (mut way, (outlet, mut inlet)) = joined(&listener).await;
     way.slot_wanted(MIB).unwrap();
     let mut lent = way.lend(10).unwrap();
@@ -250,7 +250,7 @@ async fn nothing_is_left_of_a_connection_that_ended_while_what_is_held_stays() {
 
 #[tokio::test]
 async fn last_words_are_sent_before_the_connection_is_closed() {
-    let (_base, listener) = listen("last").await;
+    let (_base, listener) = listen("last");
     let (mut way, (_outlet, mut inlet)) = joined(&listener).await;
     way.send(ServerMessage { body: Some(Answer::Goodbye(Default::default())) });
     way.close();
@@ -260,7 +260,7 @@ async fn last_words_are_sent_before_the_connection_is_closed() {
 
 #[tokio::test]
 async fn a_client_that_never_pauses_gets_its_answers_all_the_same() {
-    let (_base, listener) = listen("never_pauses").await;
+    let (_base, listener) = listen("never_pauses");
     let (mut way, mut peer) = hostile(&listener).await;
     let asked = (0..100).flat_map(|id| framed(&request(id))).collect::<Vec<_>>();
     peer.write_all(&asked).unwrap();
@@ -290,7 +290,7 @@ async fn receive_only(way: &mut dyn Way) {
 
 #[tokio::test]
 async fn false_reports_about_slots_end_their_connection() {
-    let (_base, listener) = listen("lies").await;
+    let (_base, listener) = listen("lies");
     let (mut honest, (mut outlet, _inlet)) = joined(&listener).await;
     let range =
         |slot, start, size_bytes| Bulk { place: Some(bulk::Place::Range(SlotRange { slot, start, size_bytes })) };
@@ -315,7 +315,7 @@ async fn false_reports_about_slots_end_their_connection() {
 
 #[tokio::test]
 async fn random_bytes_and_false_lengths_differ_from_a_lost_connection() {
-    let (_base, listener) = listen("bytes").await;
+    let (_base, listener) = listen("bytes");
     let (mut way, mut peer) = hostile(&listener).await;
     peer.write_all(&u32::MAX.to_le_bytes()).unwrap();
     assert!(matches!(receive(&mut *way).await, Some(Err(Error::Protocol(_)))));
@@ -327,7 +327,7 @@ async fn random_bytes_and_false_lengths_differ_from_a_lost_connection() {
 
 #[tokio::test]
 async fn a_client_that_does_not_read_is_waited_for_without_more_being_queued() {
-    let (_base, listener) = listen("slow").await;
+    let (_base, listener) = listen("slow");
     let (mut way, peer) = hostile(&listener).await;
     let part = Part { data: vec![0; MIB as usize].into(), ..Part::default() };
     way.send(ServerMessage { body: Some(Answer::Part(part)) });
