@@ -113,7 +113,13 @@ impl Disk for Folder {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send>>> {
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+        let file = match OpenOptions::new().write(true).create(true).truncate(false).open(path) {
+            // A reader may lock a file that it may not write.
+            Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) => {
+                File::open(path).map_err(|_| error)?
+            }
+            opened => opened?,
+        };
         Ok(FileLock::take(file)?.map(|lock| Box::new(lock) as Box<dyn Send>))
     }
 }

@@ -4,7 +4,6 @@ use super::names;
 use super::retain::{Found, scan};
 use crate::disk::{Disk, storage};
 use crate::error::{Error, Result};
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// A server's claim on its folder.
@@ -34,7 +33,8 @@ impl Hold {
         if self.lock.is_none() {
             self.take(disk, root, || {
                 let reason =
-                    "another server saves there; wait until it has ended, or give each server a folder of its own";
+                    "another server saves there, or an export reads it; wait until it has ended, or give each server a folder of \
+                     its own";
                 refusal(root, "start in", reason)
             })?;
             let found = scan(disk, root).inspect_err(|_| self.lock = None)?;
@@ -47,7 +47,7 @@ impl Hold {
     ///
     /// `Storage` if another server has it, or has taken a checkpoint there that this one does not know.
     pub(super) fn save(&mut self, disk: &dyn Disk, root: &Path) -> Result<Found> {
-        let reason = "another server saves there; give each server a folder of its own";
+        let reason = "another server saves there, or an export reads it; give each server a folder of its own";
         self.take(disk, root, || refusal(root, SAVE, reason))?;
         let found = scan(disk, root)?;
         if newest(&found) > self.newest {
@@ -77,8 +77,7 @@ impl Hold {
 
 /// Keeps servers out of a folder whose journal is read, until it is dropped; changes nothing there.
 ///
-/// `None` if no server has ever used it, or where this process may not: on a file system that is mounted to read, say.
-/// `Storage` if a server uses it.
+/// `None` if no server has ever used it. `Storage` if a server uses it, or where this process may not read the lock's file.
 pub(crate) fn read_alone(disk: &dyn Disk, root: &Path) -> Result<Option<Box<dyn Send>>> {
     let path = names::lock(root);
     let is_lock = |name: &String| path.file_name().is_some_and(|lock| lock == name.as_str());
@@ -92,7 +91,6 @@ pub(crate) fn read_alone(disk: &dyn Disk, root: &Path) -> Result<Option<Box<dyn 
                 "a server writes its journal there; name the server's address instead, or wait until it has ended";
             Err(refusal(root, "read", reason))
         }
-        Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) => Ok(None),
         Err(error) => Err(storage("lock", &path)(error)),
     }
 }

@@ -176,6 +176,11 @@ impl Files {
             return Err(Error::InvalidArgument("the server is closed".to_owned()).into());
         }
         if (bytes.len() as u64).saturating_add(spare) > self.ledger.room() {
+            // Compaction takes only full files, and this one has room for others.
+            let is_sparse = |file: &File| file.live.load(Relaxed) < file.length.load(Relaxed) / 2;
+            if self.open.as_ref().is_some_and(|(_, file)| is_sparse(file)) {
+                self.seal();
+            }
             return Err(Refused::Full);
         }
         // No file but one of a single write has more bytes than that.
@@ -292,6 +297,8 @@ impl Files {
             // One that cannot be removed stays until the next start.
             let _ = self.disk.remove(&file.path);
         }
+        // Those that cannot be removed stay, too: without the lock their names may be another server's.
+        self.left.clear();
         self.lock = None;
         self.ledger.used.store(0, Relaxed);
     }
