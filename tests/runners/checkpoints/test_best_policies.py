@@ -139,6 +139,16 @@ def test_the_best_policy_of_a_course_stays_as_long_as_its_checkpoints(keeper, tm
     assert (keeper(resume=700).best.mean_return, list(tmp_path.glob(".aside-*"))) == (40.0, [])
 
 
+def test_a_finished_run_has_its_best_policy_again_if_another_course_had_begun(tmp_path):
+    first = train("dqn", "CartPole-v1", folder=tmp_path, **SHORT)
+    path = tmp_path / "best.safetensors"
+    path.rename(tmp_path / ".aside-best.safetensors")
+    path.write_bytes(b"of the other course, which has no checkpoint")
+    again = train("dqn", "CartPole-v1", folder=tmp_path, resume=True, **SHORT)
+    assert (again.best, again.best_policy.run) == (first.best, first.best_policy.run)
+    assert not list(tmp_path.glob(".aside-*"))
+
+
 def test_a_run_that_begins_does_not_take_the_policy_of_an_earlier_one(keeper, tmp_path):
     evaluated(keeper(), 100, 50.0)
     begun = keeper()

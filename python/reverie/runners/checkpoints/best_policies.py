@@ -127,6 +127,15 @@ def best_file(checkpoint: Path) -> Path:
     return checkpoint.absolute().parent.parent / BEST
 
 
+def best_of_finished(checkpoint: Path) -> BestPolicy | None:
+    """The best policy of the run that ended with this checkpoint, from where it is if another course had begun."""
+    path = best_file(checkpoint)
+    if _aside(path).exists() and not later_than(checkpoint, checkpoint.parent):
+        with suppress(OSError):  # the policy of the other course is not this run's
+            _aside(path).replace(path)
+    return read_best(path)
+
+
 def read_best(path: Path) -> BestPolicy | None:
     """The evaluation of the policy in this file; None if there is none, or, with a warning, for a damaged one."""
     if not path.exists():

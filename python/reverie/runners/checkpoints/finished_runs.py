@@ -14,7 +14,7 @@ from torch import nn
 from reverie.agents import named_parameters, presets
 from reverie.agents.agent import Agent
 from reverie.agents.core import Preset, Weights
-from reverie.runners.checkpoints.best_policies import best_file, read_best
+from reverie.runners.checkpoints.best_policies import best_of_finished
 from reverie.runners.checkpoints.checkpoint_files import PRESET
 from reverie.runners.checkpoints.setting_changes import ChangedSettingsError, SettingChange, changes
 from reverie.runners.planning.topology import Topology
@@ -100,7 +100,7 @@ def result_of(path: Path, agent: Agent, topology: Topology, state: dict[str, Any
         activities=dict(account.watch.seconds),
         weights=Weights(state["weights"]["version"], flat_of(policy.module)),
         agent=agent,
-        best=read_best(best_file(path)),
+        best=best_of_finished(path),
     )
 
 
