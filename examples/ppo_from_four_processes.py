@@ -9,7 +9,7 @@ from torch import distributions, nn
 
 import reverie
 
-NUM_ACTORS, NUM_ENVS, LENGTH, UPDATES, DISCOUNT, CLIP = 4, 8, 32, 60, 0.98, 0.2
+NUM_ACTORS, NUM_ENVS, LENGTH, UPDATES, DISCOUNT, CLIP, _ = 4, 8, 32, 60, 0.98, 0.2, torch.manual_seed(0)
 torch.set_num_threads(1)  # In each process: more threads than cores wait for one another.
 network = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 3))
 

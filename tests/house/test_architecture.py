@@ -153,7 +153,7 @@ def test_the_core_reads_no_clock_and_no_randomness_but_where_the_page_says() -> 
 
 def test_the_network_reads_time_through_tokio_alone() -> None:
     sources = rust("reverie-net")
-    # For a lock of the file system, before the server serves: its caller may be in a runtime, which cannot be blocked on.
+    # For a lock of the file system, before the server serves: its caller may be in a runtime already.
     waits = {"local/directory.rs": ["thread::sleep"]}
     assert matches(sources, r"\bstd::time::(?!Duration\b)[^;]*|\bthread::sleep\b|\bSystemTime\b") == waits
     used = matches(sources, r"\bInstant\b")
