@@ -45,6 +45,23 @@ def test_a_run_that_is_stopped_does_not_wait_for_an_evaluation(perform, returns,
     assert stage.killed == killed
 
 
+@pytest.mark.parametrize("role", ["evaluator", "actor 1"])
+def test_a_run_that_is_stopped_does_not_wait_for_a_replacement_that_is_starting(perform, role):
+    def script(stage):
+        if stage.now == 40:
+            stage.hanging.add(role)
+            stage.die(next(name for name in stage.roles if str(name) == role))
+
+    stage, events, end = perform(
+        lambda version: (1.0, 2.0), stop=lambda stage: stage.now > 60, max_env_steps=10**6, script=script
+    )
+    assert isinstance(end, StoppedError)
+    assert stage.now < 70
+    assert role in stage.killed
+    assert of_kind(events, Saved)[-1].path == end.checkpoint
+    assert checkpoints.load(end.checkpoint)["env_steps"] == end.env_steps > 80
+
+
 def test_a_run_resumed_from_a_checkpoint_within_an_evaluation_makes_that_evaluation(perform):
     _, _, end = perform(lambda version: None, stop=lambda stage: stage.now > 60, max_env_steps=10**6)
     assert checkpoints.load(end.checkpoint)["next_evaluation"] == 50

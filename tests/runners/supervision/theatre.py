@@ -56,6 +56,8 @@ class Theatre:
         """Roles that wait for others, by index and kind, and actors that were asked not to, with the time."""
         self.ready = True
         self.address = "a:1"
+        self.hanging = set()
+        """Roles, by index and kind, that are started from now on and never get ready."""
         self.drift = 0.0
         """By how much a restarted learner misses the parameters of its state, as one of another's agent may."""
         self.script = lambda stage: None
@@ -108,6 +110,9 @@ class Theatre:
         name = setup.name
         self.roles[name], self.epochs[name] = setup, setup.epoch
         self.ended.discard(name)
+        if str(name) in self.hanging:
+            self.ended.add(name)
+            return
         (self.held.add if setup.held else self.held.discard)(name)
         if name.kind == "actor":
             self.steps[name] = (setup.state or {"env_steps": 0})["env_steps"]

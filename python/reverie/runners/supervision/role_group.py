@@ -171,9 +171,9 @@ class RoleGroup:
         return awaited
 
     def kill(self, name: RoleName) -> None:
-        """Kill a role that does not stop, or need not be waited for; it sends no further reports."""
+        """Kill a role that does not stop, or need not be waited for; it reports nothing more and is not restarted."""
         self.stage.kill(name)
-        self.members[name].ended = True
+        self.members[name].ended, self.members[name].waiting = True, False
 
     def all_ended(self, names: Sequence[RoleName]) -> bool:
         """Whether roles that were asked to stop have ended."""

@@ -138,7 +138,8 @@ class Supervisor:
             self._should_stop = lambda: False
             path = None
             if account.env_steps > self._first_step:
-                self._until(self._all_started, "all roles to start")
+                # Only for what a checkpoint needs: a role that is being replaced may take long to start.
+                self._until(self._all_acted, "all actors to act")
                 self._end(self._roles.actors)
                 path = self._save(self._hold())
                 self._end(self._roles.learners)
@@ -264,8 +265,11 @@ class Supervisor:
         self._until(self._all_started, "all roles to start")
 
     def _all_started(self) -> bool:
-        acted = len(self._latest.acted) == self._topology.num_actors
-        return acted and self._source.ready and self._roles.all_ready()
+        return self._all_acted() and self._roles.all_ready()
+
+    def _all_acted(self) -> bool:
+        """Whether there are weights, and a state of each actor, also of one that is being replaced."""
+        return len(self._latest.acted) == self._topology.num_actors and self._source.ready
 
     @property
     def _due(self) -> bool:
@@ -343,9 +347,12 @@ class Supervisor:
                 self._roles.ask(name, last)
 
     def _end(self, names: list[RoleName]) -> None:
-        """Ask roles to stop, and kill those that have not ended in time; no reports follow."""
+        """Ask roles to stop, and kill those that have not ended in time or not started yet; no reports follow."""
         for name in names:
-            self._roles.ask(name, Stop())
+            if self._roles.members[name].ready is None:
+                self._roles.kill(name)
+            else:
+                self._roles.ask(name, Stop())
         began = self._roles.clock.seconds
         while not self._roles.all_ended(names) and self._roles.clock.seconds - began < END_SECONDS:
             self._roles.listen(LISTEN_SECONDS)
