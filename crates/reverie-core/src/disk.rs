@@ -40,6 +40,12 @@ pub trait Disk: Send + Sync {
     fn sync_folder(&self, folder: &Path) -> io::Result<()>;
     /// Takes a lock with one holder on this machine, until it is dropped or its process ends; `None` if it is taken.
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send>>>;
+    /// Takes a lock that several readers may have, and no holder of [`Disk::lock`] meanwhile; `None` if one has it.
+    ///
+    /// The file must be there. It is opened to read, so that its rights need not allow more.
+    fn lock_to_read(&self, path: &Path) -> io::Result<Option<Box<dyn Send>>> {
+        self.lock(path)
+    }
 }
 
 /// A file that is written sequentially.
@@ -113,14 +119,15 @@ impl Disk for Folder {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send>>> {
-        let file = match OpenOptions::new().write(true).create(true).truncate(false).open(path) {
-            // A reader may lock a file that it may not write.
-            Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) => {
-                File::open(path).map_err(|_| error)?
-            }
-            opened => opened?,
-        };
-        Ok(FileLock::take(file)?.map(|lock| Box::new(lock) as Box<dyn Send>))
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+        let taken = file.try_lock();
+        Ok(FileLock::taken(file, taken)?.map(|lock| Box::new(lock) as Box<dyn Send>))
+    }
+
+    fn lock_to_read(&self, path: &Path) -> io::Result<Option<Box<dyn Send>>> {
+        let file = File::open(path)?;
+        let taken = file.try_lock_shared();
+        Ok(FileLock::taken(file, taken)?.map(|lock| Box::new(lock) as Box<dyn Send>))
     }
 }
 
@@ -145,9 +152,9 @@ struct FileLock {
 }
 
 impl FileLock {
-    /// `None` if another holder has it.
-    fn take(file: File) -> io::Result<Option<Self>> {
-        match file.try_lock() {
+    /// The lock of a file, of which an attempt to lock it had this outcome; `None` if another holder has it.
+    fn taken(file: File, outcome: std::result::Result<(), TryLockError>) -> io::Result<Option<Self>> {
+        match outcome {
             Ok(()) => Ok(Some(Self { _listed: Listed::of(&file), file, process: std::process::id() })),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(error),
@@ -283,7 +290,8 @@ mod tests {
         let file = OpenOptions::new().write(true).create_new(true).open(&path).unwrap();
         // As a forked child has it.
         let duplicate = file.try_clone().unwrap();
-        let held = FileLock::take(file).unwrap().expect("no other holder");
+        let taken = file.try_lock();
+        let held = FileLock::taken(file, taken).unwrap().expect("no other holder");
         let file = duplicate.try_clone().unwrap();
         let of_child = FileLock { _listed: Listed::of(&file), file, process: std::process::id() + 1 };
         drop(of_child);
@@ -291,6 +299,21 @@ mod tests {
         drop(held);
         assert!(Folder.lock(&path).unwrap().is_some());
         drop(duplicate);
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn readers_share_a_lock_that_keeps_writers_out_and_create_no_file() {
+        let root = temporary("shared");
+        let path = root.join("lock");
+        assert_eq!(Folder.lock_to_read(&path).err().map(|error| error.kind()), Some(ErrorKind::NotFound));
+        let writer = Folder.lock(&path).unwrap();
+        assert!(Folder.lock_to_read(&path).unwrap().is_none());
+        drop(writer);
+        let readers = [(); 2].map(|()| Folder.lock_to_read(&path).unwrap().expect("no writer"));
+        assert!(Folder.lock(&path).unwrap().is_none());
+        drop(readers);
+        assert!(Folder.lock(&path).unwrap().is_some());
         fs::remove_dir_all(root).unwrap();
     }
 

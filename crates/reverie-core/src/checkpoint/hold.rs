@@ -84,7 +84,7 @@ pub(crate) fn read_alone(disk: &dyn Disk, root: &Path) -> Result<Option<Box<dyn 
     if !disk.list(root).map_err(storage("list", root))?.iter().any(is_lock) {
         return Ok(None);
     }
-    match disk.lock(&path) {
+    match disk.lock_to_read(&path) {
         Ok(Some(lock)) => Ok(Some(lock)),
         Ok(None) => {
             let reason =

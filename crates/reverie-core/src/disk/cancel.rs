@@ -84,6 +84,10 @@ impl<D: Disk> Disk for Cancellable<D> {
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send>>> {
         self.0.lock(path)
     }
+
+    fn lock_to_read(&self, path: &Path) -> io::Result<Option<Box<dyn Send>>> {
+        self.0.lock_to_read(path)
+    }
 }
 
 impl Output for CancellableFile<dyn Output> {
