@@ -29,8 +29,8 @@ def test_hand_worked_losses():
     assert critics_loss(q, target).item() == pytest.approx(((4 + 9) / 2 + (1 + 0) / 2) / 2)
     # min q: 1 and 2; 0.5 * log pi: -1 and 2
     assert policy_loss(q, torch.tensor([-2.0, 4.0]), 0.5).item() == pytest.approx(((-1 - 1) + (2 - 2)) / 2)
-    # -alpha (log pi + target): -(2 * (-3 + -1)) and -(2 * (5 - 1)), their mean
-    assert temperature_loss(torch.tensor([math.log(2)]), torch.tensor([-3.0, 5.0]), -1.0).item() == pytest.approx(0.0)
+    # -log alpha (log pi + target): -(2 * (-3 - 1)) and -(2 * (6 - 1)), their mean
+    assert temperature_loss(torch.tensor([2.0]), torch.tensor([-3.0, 6.0]), -1.0).item() == pytest.approx(-1.0)
 
 
 def test_the_temperature_rises_where_the_entropy_is_below_its_target_and_falls_above():
@@ -38,6 +38,13 @@ def test_the_temperature_rises_where_the_entropy_is_below_its_target_and_falls_a
         log_temperature = torch.zeros(1, requires_grad=True)
         temperature_loss(log_temperature, torch.tensor([-entropy] * 4), target_entropy=-1.0).backward()
         assert (log_temperature.grad.item() > 0) == falls
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.01])
+def test_the_temperatures_gradient_is_the_distance_from_the_entropy_wherever_it_is(temperature):
+    log_temperature = torch.tensor([math.log(temperature)], requires_grad=True)
+    temperature_loss(log_temperature, torch.tensor([-3.0, 6.0]), target_entropy=-1.0).backward()
+    assert log_temperature.grad.item() == pytest.approx(-0.5)
 
 
 def test_the_density_of_actions_is_that_of_tanh_of_a_gaussian_and_adds_up_to_one():

@@ -54,5 +54,9 @@ def policy_loss(
 
 
 def temperature_loss(log_temperature: Tensor, log_pi_tm1: Tensor, target_entropy: float) -> Tensor:
-    """`mean(-alpha (log pi + target entropy))` (ibid., equation 18); no gradient flows into the policy."""
-    return -torch.mean(log_temperature.exp() * (log_pi_tm1.detach() + target_entropy))
+    """`mean(-log alpha (log pi + target entropy))`; no gradient flows into the policy.
+
+    The gradient with respect to `log alpha` is that of equation 18 (ibid.) without its factor alpha, as in the authors'
+    code: how fast the temperature moves does not depend on where it is (decision 0169).
+    """
+    return -torch.mean(log_temperature * (log_pi_tm1.detach() + target_entropy))
