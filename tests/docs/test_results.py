@@ -40,38 +40,6 @@ def test_every_page_with_results_is_what_make_bench_learn_writes(learn: Any) -> 
         assert path.read_text() == text, f"{path} says something else: python -m benchmarks.learn --report"
 
 
-def test_the_page_of_the_benchmarks_tells_the_last_whole_run_of_each_suite(learn: Any) -> None:
-    from benchmarks import last
-
-    page = (ROOT / "benchmarks" / "README.md").read_text()
-    reported = last.section(ROOT / "benchmarks" / "results")
-    assert reported in page, "it differs: run python -m benchmarks.last"
-
-
-def test_of_a_table_those_rows_are_told_that_ask_for_something_and_of_runs_the_newest_whole_one(
-    learn: Any, tmp_path: Path
-) -> None:
-    from benchmarks import last
-
-    asked, free = "| a | b | 1 | 2 | x3 | 1 to 4 | x2 | yes |", "| c | - | 1 | - | - | - | - | - |"
-    for name, text in (
-        ("2026-01-01-0000-network", "| 1 writer processes of reverie |"),
-        ("2026-01-02-0304-network", f"{last.HEADER}\n{asked}\n{free}\n| 1 writer processes of reverie |"),
-        ("2026-01-03-0000-network", "some rows"),
-    ):
-        (tmp_path / f"{name}.md").write_text(text + "\n")
-    (tmp_path / "2026-01-02-0304-network-throughput.png").touch()
-    reported = last.section(tmp_path)
-    assert reported.startswith("**Network**, 2026-01-02 03:04: [all rows]")
-    assert asked in reported
-    assert free not in reported
-    assert "2026-01-02-0304-network-throughput.png)" in reported
-    page = tmp_path / "README.md"
-    page.write_text("no section")
-    with pytest.raises(ValueError, match="has 0 sections"):
-        last.write(page, tmp_path)
-
-
 def run_of(row: Any, seed: int, *, confirmed: bool = True) -> dict[str, Any]:
     return {
         "row": row.name,

@@ -20,3 +20,13 @@ def large_machine(tmp_path_factory):
 def memory_enough(monkeypatch, large_machine):
     """What else runs on the machine is no matter of these tests: a plan asks what is free at its moment."""
     monkeypatch.setattr(_memory, "available_memory", partial(_memory.available_memory, large_machine))
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    """Checkpoints of runs find no space."""
+
+    def full(path, data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("reverie.runners.checkpoints.checkpoint_files._write", full)

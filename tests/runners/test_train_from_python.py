@@ -1,12 +1,10 @@
-"""`train` as a library call: names, settings by keyword, the run's folder, problems, Ctrl-C, and the result."""
+"""`train` as a library call: names, settings by keyword, the run's folder, problems, and the result."""
 
 import dataclasses
 import inspect
 import logging
 import pickle
 import re
-import signal
-import threading
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -23,7 +21,7 @@ from reverie.agents.core import RunSettings
 from reverie.agents.env_settings import EnvSettings
 from reverie.agents.synonyms import HINTS, SYNONYMS
 from reverie.runners import CheckpointError, NotSaved, Progress, Saved, Started, StoppedError, checkpoints, train
-from reverie.runners.checkpoints import RunExistsError, checkpoint_files, run_files
+from reverie.runners.checkpoints import RunExistsError, run_files
 from reverie.runners.reports import logs, scalar_logs
 from reverie.runners.reports.problems import Reporting
 
@@ -205,14 +203,6 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_starts(tmp_p
     assert not (tmp_path / "run").exists()
 
 
-@pytest.fixture
-def full_disk(monkeypatch):
-    def full(path, data):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(checkpoint_files, "_write", full)
-
-
 def test_a_problem_that_does_not_end_the_run_is_a_warning(tmp_path, full_disk, caplog):
     events = []
     with caplog.at_level(logging.WARNING, "reverie"):
@@ -268,101 +258,6 @@ def test_several_callbacks_and_logs_with_paths_as_text_get_every_event(tmp_path)
     assert b"return/greedy" in file.read_bytes()
     assert logs.read(tmp_path / "lines.jsonl").finished["env_steps"] == result.env_steps
     assert isinstance(events[0], Started)
-
-
-def interrupting(times, seen):
-    def on_event(event):
-        seen.append(event)
-        if isinstance(event, Progress) and event.env_steps:
-            for _ in range(times):
-                signal.raise_signal(signal.SIGINT)
-
-    return on_event
-
-
-def test_ctrl_c_saves_a_checkpoint_that_the_interrupt_names(tmp_path):
-    events = []
-    with pytest.raises(KeyboardInterrupt) as caught:
-        train(
-            "dqn", "CartPole-v1", **{**SHORT, "max_env_steps": 10**6}, folder=tmp_path, on_event=interrupting(1, events)
-        )
-    newest = checkpoints.find(tmp_path)
-    (note,) = caught.value.__notes__
-    assert f"saved as {newest}" in note
-    assert events[-1] == Saved(checkpoints.env_steps_of(newest), newest)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    again = train("dqn", "CartPole-v1", max_env_steps=events[-1].env_steps + 20, folder=tmp_path, resume=True)
-    assert again.env_steps >= events[-1].env_steps + 20
-
-
-def test_a_second_ctrl_c_and_one_without_a_folder_end_the_run_at_once(tmp_path):
-    for times, folder in ((2, tmp_path / "run"), (1, None)):
-        events = []
-        with pytest.raises(KeyboardInterrupt) as caught:
-            train("dqn", "CartPole-v1", **SHORT, folder=folder, on_event=interrupting(times, events))
-        assert not hasattr(caught.value, "__notes__")
-        assert not any(isinstance(event, Saved) for event in events)
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def after(kind, error=None):
-    """Presses Ctrl-C at an event of this kind, and then raises an error."""
-
-    def on_event(event):
-        if isinstance(event, kind):
-            signal.raise_signal(signal.SIGINT)
-            if error is not None:
-                raise error
-
-    return on_event
-
-
-def test_a_ctrl_c_after_the_last_step_has_the_result(tmp_path):
-    with pytest.raises(KeyboardInterrupt) as caught:
-        train("dqn", "CartPole-v1", **SHORT, folder=tmp_path, on_event=after(runners.Finished))
-    assert caught.value.result.env_steps >= 150
-    (note,) = caught.value.__notes__
-    assert note.endswith("`.result` of this interrupt, and train(resume=True) with this folder returns it")
-    again = train("dqn", "CartPole-v1", folder=tmp_path, resume=True)
-    assert again.evaluation == caught.value.result.evaluation
-
-
-def test_the_note_of_a_ctrl_c_promises_no_checkpoint_that_was_not_written(tmp_path, full_disk):
-    with pytest.raises(KeyboardInterrupt) as caught:
-        train("dqn", "CartPole-v1", **SHORT, folder=tmp_path, on_event=after(runners.Finished))
-    assert caught.value.result.env_steps >= 150
-    assert caught.value.__notes__[0].endswith("of this interrupt; no checkpoint has it")
-    with pytest.raises(KeyboardInterrupt) as caught:
-        train("dqn", "CartPole-v1", **SHORT, folder=tmp_path, overwrite=True, on_event=after(Started))
-    assert caught.value.__notes__[0].endswith("nothing was saved")
-
-
-def test_an_error_after_a_ctrl_c_does_not_hide_it(tmp_path):
-    lost = RuntimeError("no connection")
-    with pytest.raises(KeyboardInterrupt) as caught:
-        train("dqn", "CartPole-v1", **SHORT, folder=tmp_path, on_event=after(Started, lost))
-    assert caught.value.__cause__ is lost
-    assert caught.value.__notes__ == ["the run ended with RuntimeError: no connection"]
-    with pytest.raises(ZeroDivisionError):
-        train("dqn", "CartPole-v1", **SHORT, folder=tmp_path, overwrite=True, on_event=lambda event: 1 / 0)
-
-
-def test_a_programs_own_handler_and_other_threads_are_left_alone(tmp_path):
-    pressed, own = [], lambda number, frame: pressed.append(number)
-    before = signal.signal(signal.SIGINT, own)
-    try:
-        train("dqn", "CartPole-v1", **SHORT, folder=tmp_path / "a", on_event=lambda event: signal.raise_signal(2))
-        assert signal.getsignal(signal.SIGINT) is own
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert pressed
-    results = []
-    thread = threading.Thread(
-        target=lambda: results.append(train("dqn", "CartPole-v1", **SHORT, folder=tmp_path / "b"))
-    )
-    thread.start()
-    thread.join()
-    assert results[0].env_steps >= 150
 
 
 def trained_with(seed):
