@@ -12,9 +12,7 @@ torch = pytest.importorskip("torch")
 import reverie  # noqa: E402
 from reverie import agents  # noqa: E402
 from reverie.agents import exports  # noqa: E402
-from reverie.agents.actions import Enumeration  # noqa: E402
 from reverie.agents.core import Stopwatch  # noqa: E402
-from reverie.agents.distributions import Categorical, log_pi_of, log_softmax  # noqa: E402
 from reverie.agents.env_settings import EnvSettings  # noqa: E402
 from reverie.agents.environments import (  # noqa: E402
     UnsupportedEnvironmentError,
@@ -22,7 +20,7 @@ from reverie.agents.environments import (  # noqa: E402
     make_one,
     make_vector,
 )
-from reverie.agents.inputs import Reader, RunningMoments, Statistics, front, front_sizes  # noqa: E402
+from reverie.agents.inputs import Reader, Statistics, front, front_sizes  # noqa: E402
 from reverie.agents.layers import initialised  # noqa: E402
 from reverie.agents.observations import leaves_of, pack, part_of  # noqa: E402
 from reverie.agents.policies import TrainedPolicy, require_categories  # noqa: E402
@@ -251,14 +249,6 @@ def test_a_table_has_each_frame_of_a_stack_once():
     assert frame < info.size_bytes / info.num_inserts < 2 * frame
 
 
-def test_enumerated_choices_are_unique_and_whole():
-    numbers = np.arange(6)
-    vectors = Enumeration((2, 3)).to_env(numbers)
-    assert vectors.tolist() == [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [1, 2]]
-    assert np.array_equal(Enumeration((2, 3)).to_env_tensor(torch.from_numpy(numbers)).numpy(), vectors)
-    assert Enumeration(()).to_env(numbers) is numbers
-
-
 def test_agents_of_q_values_number_vectors_of_choices_and_refuse_too_many_by_name():
     dqn, ppo = agents.find("dqn"), agents.find("ppo")
     spec, data, _, _ = table_of("Choices", dqn)
@@ -276,42 +266,6 @@ def test_agents_of_q_values_number_vectors_of_choices_and_refuse_too_many_by_nam
         own.check(describe(id_of("Nest")))
     with pytest.raises(UnsupportedEnvironmentError, match="mine does not normalise"):
         own.check(describe("CartPole-v1", EnvSettings(normalise_observations=True)))
-
-
-def test_the_parts_of_an_action_are_independent():
-    """log pi of a vector is the sum over its parts, draws follow it, and each part is normalised by itself."""
-    sizes = (2, 3)
-    logits = torch.tensor([[0.0, 1.0, 0.5, -0.5, 0.25]])
-    log_pi = log_softmax(logits, sizes)
-    assert torch.allclose(log_pi[0, :2].exp().sum(), torch.tensor(1.0))
-    assert torch.allclose(log_pi[0, 2:].exp().sum(), torch.tensor(1.0))
-    whole = [log_pi_of(log_pi, torch.tensor([[a, b]]), sizes) for a in range(2) for b in range(3)]
-    assert torch.allclose(torch.cat(whole).exp().sum(), torch.tensor(1.0))
-    assert torch.allclose(whole[5], log_pi[0, 1] + log_pi[0, 4])
-    assert Categorical(sizes=sizes).best(log_pi).tolist() == [[1, 0]]
-    n = 20_000
-    drawn = Categorical(sizes=sizes).draw(log_pi.expand(n, -1), np.random.default_rng(0)).numpy()
-    for part, (start, size) in enumerate(((0, 2), (2, 3))):
-        for choice in range(size):
-            p = float(log_pi[0, start + choice].exp())
-            assert abs((drawn[:, part] == choice).mean() - p) < 5 * (p * (1 - p) / n) ** 0.5
-
-
-def test_moments_merged_batch_by_batch_are_those_of_all_numbers():
-    rng = np.random.default_rng(0)
-    parts = [rng.normal(1000.0, 3.0, (n, 2)).astype(np.float32) for n in (1, 5, 40, 2)]
-    moments = initialised(lambda: RunningMoments(2), 0)
-    x = torch.randn(3, 2, generator=torch.Generator().manual_seed(0))
-    assert torch.allclose(moments(x), x.clamp(-10, 10), atol=1e-6), "they change nothing before the first batch"
-    for part in parts:
-        moments.merge(torch.from_numpy(part))
-    whole = np.concatenate(parts).astype(np.float64)
-    assert moments.count.item() == 48
-    spacing = np.spacing(np.float32(1000.0))
-    assert np.abs(moments.mean.detach().numpy() - whole.mean(axis=0)).max() < len(parts) * spacing
-    assert np.allclose(moments.variance.detach().numpy(), whole.var(axis=0), rtol=1e-3)
-    moments.merge(torch.empty(0, 2))
-    assert moments.count.item() == 48
 
 
 SETTINGS = {
