@@ -112,10 +112,11 @@ CONTROL_HEAD = """\
 
 ## Walkers of MuJoCo
 
-Curves of equal length, up to {seeds} seeds, without a stop at a target. SAC and TD3 have a preset for HalfCheetah-v5,
-which Hopper-v5 takes too; D4PG and PPO use their defaults for continuous actions. Stable-Baselines3's SAC, with the
-settings of its zoo, is evaluated on the same seeds. "Mean of the curve" is the greedy return of ten episodes, averaged
-over points every 10,000 steps (PPO: 20,000). "Last weights" is that of 100 other episodes. The processor time of
-Stable-Baselines3 excludes starting its process. An interrupted run has its own line, with the part of the curve
-recorded so far.
+Up to {seeds} seeds, without a stop at a target. SAC and TD3 have a preset for HalfCheetah-v5, which Hopper-v5 takes
+too; D4PG and PPO use their defaults for continuous actions. `--config droq` is SAC with four updates for each step, and
+critics with dropout and layer norm. Stable-Baselines3's SAC, with the settings of its zoo, is evaluated on the same
+seeds. "Mean of the curve" is the greedy return of ten episodes, averaged over points every 10,000 steps (PPO: 20,000),
+and "mean to {first}" the same over the points up to there, where rows of any length can be compared. "Last weights" is
+the return of 100 other episodes. The processor time of Stable-Baselines3 excludes starting its process. An interrupted
+run has its own line, with the part of the curve recorded so far.
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 
 from reverie.cli.plot import draw
@@ -21,6 +22,7 @@ from .rows import (
     DEFAULT_SEEDS,
     DEFAULTS,
     DISCRETE,
+    FIRST_STEPS,
     PARTS,
     PARTS_SEEDS,
     PARTS_STEPS,
@@ -82,7 +84,7 @@ def texts(
         text += prose.PARTS_HEAD.format(steps=PARTS_STEPS, seeds=PARTS_SEEDS)
         text += "\n" + ablations_table(results, PARTS, so_far, link=link) + "\n" + links[PARTS]
     if any(results[name] or so_far[name] for name, row in ROWS.items() if row.group == CONTROL):
-        text += prose.CONTROL_HEAD.format(seeds=CONTROL_SEEDS)
+        text += prose.CONTROL_HEAD.format(seeds=CONTROL_SEEDS, first=readmes.thousands(FIRST_STEPS))
         text += "\n" + control_table(results, so_far, link) + "\n" + links[CONTROL]
     text += prose.ORIGINS
     found = {page: text, **({} if agents is None else readmes.texts(results, agents))}
@@ -213,9 +215,11 @@ def _of_curves(row: Row, runs: list[Run]) -> str:
 
 def control_table(results: Results, so_far: Results, link: Link = unlinked) -> str:
     """One line for each walker and agent, and for each run that was interrupted; agents that were not run say so."""
+    first = f"mean to {readmes.thousands(FIRST_STEPS)}"
     out = [
-        "| environment | agent | seeds | steps | mean of the curve | last weights | processor time, median |",
-        "|---|---|---|---|---|---|---|",
+        f"| environment | agent | seeds | steps | {first} | mean of the curve | last weights |"
+        " processor time, median |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for name, row in ROWS.items():
         if row.group == CONTROL:
@@ -225,9 +229,19 @@ def control_table(results: Results, so_far: Results, link: Link = unlinked) -> s
             if runs:
                 times = [run["cpu_seconds"] for run in runs if run["cpu_seconds"] is not None]
                 time = f"{statistics.median(times):,.0f} s" if times else "-"
-                cells = [scores.seeds(runs), readmes.thousands(row.by), _of_curves(row, runs), time]
-                out.append(" | ".join([start, *cells]) + " |")
-            out.extend(" | ".join([start, *unfinished.cells(row, run)]) + " | |" for run in so_far[name])
+                cells = [scores.seeds(runs), readmes.thousands(row.by), _to_first_steps(row, runs)]
+                out.append(" | ".join([start, *cells, _of_curves(row, runs), time]) + " |")
+            for run in so_far[name]:
+                seeds, steps, *others = unfinished.cells(row, run)
+                out.append(" | ".join([start, seeds, steps, _to_first_steps(row, [run]), *others]) + " | |")
             if not runs and not so_far[name]:
-                out.append(f"{start} | not run yet | {readmes.thousands(row.by)} | | | |")
+                out.append(f"{start} | not run yet | {readmes.thousands(row.by)} | | | | |")
     return "\n".join(out)
+
+
+def _to_first_steps(row: Row, runs: Sequence[Run]) -> str:
+    """The mean of the curves' points up to `FIRST_STEPS`; "-" for a run that was interrupted before."""
+    if any(run["curve"][-1][0] < FIRST_STEPS for run in runs):
+        return "-"
+    points = [point for point in row.points if point <= FIRST_STEPS]
+    return scores.score([scores.mean_of_curve(row, run, points) for run in runs])

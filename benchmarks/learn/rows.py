@@ -53,9 +53,10 @@ class Row:
 
     @property
     def learner(self) -> str:
-        """Whose agent it is, and the settings that are not the preset's, for tables."""
+        """Whose agent it is, its preset by name, and the settings that are not the preset's, for tables."""
         agent = self.agent if self.library == "reverie" else f"{self.library}: {self.agent}"
-        return ", ".join([agent, *(f"`{setting}`" for setting in self.settings)])
+        preset = (f"--config {self.config}",) if self.config not in ("", NO_VELOCITIES) else ()
+        return ", ".join([agent, *(f"`{one}`" for one in (*preset, *self.settings))])
 
     @property
     def points(self) -> list[int]:
@@ -308,26 +309,26 @@ CONTROL_STEPS = 300_000
 PPO_STEPS = 1_000_000
 WALKERS = {"Hopper-v5": 3800.0, "HalfCheetah-v5": 4800.0}
 """Environments of MuJoCo, and Gymnasium's thresholds."""
-LAYER_NORM = ("layer_norm=true",)
+DROQ_STEPS = FIRST_STEPS = 100_000
+"""A run with four updates for each step, and the part of the curves that all walkers' rows have."""
 
 
 def _control() -> list[Row]:
-    """MuJoCo's walkers: curves of equal length, next to Stable-Baselines3's SAC with the zoo's settings."""
-    ours = [("sac", (), ""), ("sac", LAYER_NORM, "-layer-norm"), ("td3", (), ""), ("d4pg", (), ""), ("ppo", (), "")]
-
-    def row(name: str, agent: str, env_id: str, **options: Any) -> Row:
-        by, every = (PPO_STEPS, 20_000) if agent == "ppo" else (CONTROL_STEPS, 10_000)
-        options |= {"group": CONTROL, "until_max_steps": True, "every": every, "num_seeds": CONTROL_SEEDS}
-        return Row(name, agent, env_id, WALKERS[env_id], by, **options)
-
+    """MuJoCo's walkers, next to Stable-Baselines3's SAC with the zoo's settings."""
+    same = {"group": CONTROL, "until_max_steps": True, "num_seeds": CONTROL_SEEDS}
+    kinds: dict[str, tuple[str, dict[str, Any]]] = {
+        "sac": ("sac", {}),
+        "sac-droq": ("sac", {"config": "droq", "by": DROQ_STEPS}),
+        "td3": ("td3", {}),
+        "d4pg": ("d4pg", {}),
+        "ppo": ("ppo", {"by": PPO_STEPS, "every": 20_000}),
+        "sb3-sac": ("sac", {"library": "sb3"}),
+    }
     return [
-        one
-        for env_id in WALKERS
-        for start in [f"{CONTROL}-{env_id.partition('-')[0].lower()}"]
-        for one in (
-            *(row(f"{start}-{agent}{tail}", agent, env_id, settings=settings) for agent, settings, tail in ours),
-            row(f"{start}-sb3-sac", "sac", env_id, library="sb3"),
-        )
+        Row(f"{CONTROL}-{walker}-{kind}", agent, env_id, reach, **{"by": CONTROL_STEPS, "every": 10_000, **same, **own})
+        for env_id, reach in WALKERS.items()
+        for walker in [env_id.partition("-")[0].lower()]
+        for kind, (agent, own) in kinds.items()
     ]
 
 

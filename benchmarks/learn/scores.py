@@ -79,10 +79,10 @@ def median_steps(runs: Sequence[Run]) -> float:
     return statistics.median_high(steps_to_target(runs))
 
 
-def mean_of_curve(row: Row, run: Run) -> float:
-    """The greedy return averaged over `row.points`, interpolated between evaluations."""
+def mean_of_curve(row: Row, run: Run, points: Sequence[int] = ()) -> float:
+    """The greedy return averaged over `points`, or all of `row.points`, interpolated between evaluations."""
     steps, returns = np.asarray(run["curve"], dtype=np.float64).T
-    return float(np.interp(row.points, steps, returns).mean())
+    return float(np.interp(points or row.points, steps, returns).mean())
 
 
 def mean(values: Sequence[float]) -> float:

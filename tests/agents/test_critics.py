@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -154,12 +155,23 @@ def test_dqn_with_layer_norm_normalises_its_hidden_layers_and_counts_their_param
 )
 def test_strong_settings_have_presets_by_name(agent, preset, settings):
     found = find(agent)
-    path = found.presets / preset
-    (file,) = path.glob("*.toml")
-    config = found.load_preset(presets.environment_of(file), type(path)(preset)).config
+    env_id = "Pendulum-v1" if agent != "dqn" else "CartPole-v1"
+    config = found.load_preset(env_id, Path(preset)).config
     assert {name: getattr(config, name) for name in settings} == settings
     if agent != "dqn":
         assert config.samples_per_insert == 10 * config.batch_size
+
+
+def test_a_preset_by_name_is_that_of_a_related_environment_where_there_is_none_of_its_own():
+    pytest.importorskip("mujoco")
+    sac = find("sac")
+    own, related = (sac.load_preset(env_id, Path("droq")) for env_id in ("HalfCheetah-v5", "Hopper-v5"))
+    assert related.config == own.config
+    assert own.config.samples_per_insert == own.config.policy_period * own.config.batch_size == 1024
+    assert (own.run.target_return, related.run.target_return) == (4800.0, 3800.0)
+    assert related.note == "Hopper-v5 takes the settings of the preset for HalfCheetah-v5; its target is its own, 3800"
+    with pytest.raises(presets.PresetError, match="droq: is for HalfCheetah-v5 and Pendulum-v1, and not for Mount"):
+        sac.load_preset("MountainCarContinuous-v0", Path("droq"))
 
 
 @BOTH

@@ -198,15 +198,22 @@ def _bare(env_id: str) -> str:
 
 
 def _named(folder: Path, env_id: str, path: Path) -> Path:
-    """The file that `path` names: a preset of the agent by its name, or the file itself."""
-    own = _file(folder / path, env_id), _file(folder, str(path))
+    """The file that `path` names: a preset of the agent by its name, or the file itself.
+
+    A name such as "droq" is a folder of presets: that of the environment, or of a related one.
+    """
+    known = [] if path.is_absolute() else _environments(folder / path)
+    related = [_file(folder / path, one) for one in known if _are_related(one, env_id)]
+    own = _file(folder / path, env_id), *related, _file(folder, str(path))
     for preset in own if not path.is_absolute() else ():
         if preset.is_file():
             return preset
+    if known:
+        raise PresetError(path, f"is for {' and '.join(known)}, and not for {env_id}")
     if not path.suffix and not path.exists():
         others = sorted(variant.parent.name for variant in folder.glob(f"*/{_file(folder, env_id).name}"))
-        known = ", ".join([*others, *_environments(folder)])
-        raise PresetError(path, f"is neither a file nor a preset of the agent; its presets are {known}")
+        presets = ", ".join([*others, *_environments(folder)])
+        raise PresetError(path, f"is neither a file nor a preset of the agent; its presets are {presets}")
     return path
 
 
