@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
 try:
     import ray
+    from ray._private import services
 except ImportError as error:  # pragma: no cover - without the extra
     raise ImportError('ray is not installed: pip install "reverie[ray]"') from error
 
@@ -62,9 +65,9 @@ def _restore(handler: Any) -> None:
 
 
 def _start() -> None:
-    with _setting(PATIENCE):
+    with _setting(PATIENCE), _new_sessions():
         try:
-            _init(None)
+            _init("local")  # None would join a Ray that `ray start` has started here
         except Exception as error:  # of several classes, Exception itself among them
             with suppress(Exception):
                 ray.shutdown()
@@ -73,6 +76,25 @@ def _start() -> None:
                 " within 15 s, which may fail on a busy machine; try again when it is less busy, run without Ray"
                 " (--runner process), or start Ray first (ray start --head) and connect to it (--address auto)"
             ) from error
+
+
+@contextmanager
+def _new_sessions() -> Iterator[None]:
+    """A context in which Ray starts each of its processes in a new session, on Linux.
+
+    A signal to the run's process group, as a scheduler, `timeout` or the end of a terminal sends it, then reaches the
+    run alone: Ray's processes would end by it before the run has saved. They end with the run, also with a killed one,
+    since the kernel kills them then. Elsewhere Ray ends them by their process group, and so they have to stay in it.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    before = services.ConsolePopen
+    services.ConsolePopen = functools.partial(before, start_new_session=True)
+    try:
+        yield
+    finally:
+        services.ConsolePopen = before
 
 
 @contextmanager
