@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 pytest.importorskip("ray")
 
 import ray
-from ray._private import services
+from ray._private import services, utils
 
 from reverie.runners.ray import cluster_connection
 
@@ -78,6 +78,25 @@ def test_the_sigterm_handler_stays_while_connected_to_a_cluster(asked, monkeypat
             assert signal.getsignal(signal.SIGTERM) is saves
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_a_sigterm_while_ray_starts_reaches_the_runs_handler(asked, monkeypatch):
+    """By Ray's handler the command would end without a word, and with an exit code that is not its own."""
+    received = []
+
+    def init(**options):
+        utils.set_sigterm_handler(lambda number, frame: received.append("Ray"))
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(ray, "init", init)
+    set_by_ray, before = utils.set_sigterm_handler, signal.getsignal(signal.SIGTERM)
+    signal.signal(signal.SIGTERM, lambda number, frame: received.append("run"))
+    try:
+        with cluster_connection.connected(None):
+            assert utils.set_sigterm_handler is set_by_ray
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert received == ["run"]
 
 
 def test_the_default_of_sigterm_is_restored_after_the_connection(asked, monkeypatch):

@@ -6,13 +6,14 @@ import functools
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 try:
     import ray
-    from ray._private import services
+    from ray._private import services, utils
 except ImportError as error:  # pragma: no cover - without the extra
     raise ImportError('ray is not installed: pip install "reverie[ray]"') from error
 
@@ -50,18 +51,31 @@ def connected(address: str | None) -> Iterator[None]:
 
 def _init(address: str | None) -> None:
     before = signal.getsignal(signal.SIGTERM)
-    try:
-        ray.init(address=address, include_dashboard=False, log_to_driver=False, configure_logging=False)
-    finally:
-        # Ray installs its own handler, which ends the process: restore the one that lets the run save.
-        if before is not signal.SIG_DFL:
-            _restore(before)
+    # Ray sets handlers of its own, which end the process: keep the one that lets the run save.
+    keeps = before not in (signal.SIG_DFL, None) and threading.current_thread() is threading.main_thread()
+    with _replaced(utils, "set_sigterm_handler", lambda handler: None) if keeps else nullcontext():
+        try:
+            ray.init(address=address, include_dashboard=False, log_to_driver=False, configure_logging=False)
+        finally:
+            if keeps:  # Ray's core sets one that Python does not know of
+                signal.signal(signal.SIGTERM, before)
 
 
 def _restore(handler: Any) -> None:
     """Make `handler` that of SIGTERM again; None, a handler that is not Python's, cannot be restored."""
     if handler is not None and signal.getsignal(signal.SIGTERM) is not handler:
         signal.signal(signal.SIGTERM, handler)
+
+
+@contextmanager
+def _replaced(module: Any, name: str, value: Any) -> Iterator[None]:
+    """A context with another value of a name in one of Ray's modules."""
+    before = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, before)
 
 
 def _start() -> None:
@@ -89,12 +103,8 @@ def _new_sessions() -> Iterator[None]:
     if sys.platform != "linux":
         yield
         return
-    before = services.ConsolePopen
-    services.ConsolePopen = functools.partial(before, start_new_session=True)
-    try:
+    with _replaced(services, "ConsolePopen", functools.partial(services.ConsolePopen, start_new_session=True)):
         yield
-    finally:
-        services.ConsolePopen = before
 
 
 @contextmanager
