@@ -116,6 +116,30 @@ def test_a_programs_own_handler_of_sigterm_and_other_threads_are_left_alone(tmp_
     assert set(seen) == {before}
 
 
+def test_a_handler_of_sigterm_that_ray_has_set_ends_the_process_once_the_run_has_saved(tmp_path):
+    """`ray.init` sets it without a request of the program, which by it would end unsaved."""
+    ended_by = []
+
+    def rays(number, frame):
+        ended_by.append((checkpoints.find(tmp_path) is not None, (tmp_path / LOCK).exists()))
+        sys.exit(number)
+
+    def on_event(event):
+        if isinstance(event, Started):
+            signal.raise_signal(signal.SIGTERM)
+
+    rays.__module__ = "ray._private.worker"
+    before = signal.signal(signal.SIGTERM, rays)
+    try:
+        with pytest.raises(SystemExit) as caught:
+            train("dqn", "CartPole-v1", **SHORT, folder=tmp_path, on_event=on_event)
+        assert signal.getsignal(signal.SIGTERM) is rays
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert caught.value.code == signal.SIGTERM
+    assert ended_by == [(True, False)], "once, when all was saved and closed"
+
+
 def test_a_child_that_an_environment_forked_ends_by_sigterm_as_without_a_run(tmp_path):
     codes = []
 

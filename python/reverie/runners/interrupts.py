@@ -52,10 +52,16 @@ class _Terminated(BaseException):
 
 @contextmanager
 def ending_by_sigterm() -> Iterator[None]:
-    """A context around all of a run, which ends the process by SIGTERM once everything in it is closed."""
+    """A context around all of a run, which ends the process by SIGTERM once everything in it is closed.
+
+    In a program that has called `ray.init` it is Ray's handler that ends it, by SystemExit: Ray is then closed as well.
+    """
     try:
         yield
     except _Terminated:
+        handler: Any = signal.getsignal(signal.SIGTERM)
+        if _is_rays(handler):
+            handler(signal.SIGTERM, None)
         _end_by_sigterm()
 
 
@@ -67,7 +73,7 @@ def saving_at_interrupts(folder: Path | None, should_stop: Callable[[], bool]) -
     `result`; if it ended with another error, that is the cause. A second Ctrl-C interrupts at once. SIGTERM is logged,
     and `ending_by_sigterm` ends the process with it; schedulers signal a group and its first process, so it may repeat.
     Nothing changes for a run that has no `folder`, in other threads than the first, and for a signal that the program
-    handles in another way than Python does by itself.
+    handles in another way than Python does by itself. The handler of SIGTERM that `ray.init` sets is not the program's.
     """
     run = Interruptible(should_stop)
     if folder is None or threading.current_thread() is not threading.main_thread():
@@ -86,8 +92,8 @@ def saving_at_interrupts(folder: Path | None, should_stop: Callable[[], bool]) -
         run.requested = run.terminated = True
 
     with (
-        _handling(signal.SIGINT, signal.default_int_handler, interrupt),
-        _handling(signal.SIGTERM, signal.SIG_DFL, terminate),
+        _handling(signal.SIGINT, lambda before: before is signal.default_int_handler, interrupt),
+        _handling(signal.SIGTERM, lambda before: before is signal.SIG_DFL or _is_rays(before), terminate),
     ):
         try:
             yield run
@@ -107,16 +113,24 @@ def saving_at_interrupts(folder: Path | None, should_stop: Callable[[], bool]) -
 
 
 @contextmanager
-def _handling(number: signal.Signals, own: Any, handler: Callable[[int, object], None]) -> Iterator[None]:
-    """A context with this handler for a signal, if the program has Python's `own`."""
-    if signal.getsignal(number) is not own:
+def _handling(
+    number: signal.Signals, is_default: Callable[[Any], bool], handler: Callable[[int, object], None]
+) -> Iterator[None]:
+    """A context with this handler for a signal, if the one before is not the program's own."""
+    before = signal.getsignal(number)
+    if not is_default(before):
         yield
         return
     signal.signal(number, handler)
     try:
         yield
     finally:
-        signal.signal(number, own)
+        signal.signal(number, before)
+
+
+def _is_rays(handler: Any) -> bool:
+    """Whether this is the handler of SIGTERM that `ray.init` sets, which ends the program."""
+    return callable(handler) and str(getattr(handler, "__module__", "")).partition(".")[0] == "ray"
 
 
 def _end(run: Interruptible, note: str) -> BaseException:

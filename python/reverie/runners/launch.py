@@ -94,8 +94,9 @@ def train(
 
     In a run with a folder Ctrl-C saves a checkpoint and then raises KeyboardInterrupt, with a note that names the
     checkpoint; a second Ctrl-C raises it at once. After the last step the KeyboardInterrupt has the run's result, as
-    `.result`. SIGTERM saves a checkpoint, and ends the process by that signal once the run is closed. Both need the
-    main thread, and leave a program's own handlers alone. With an earlier run in the folder:
+    `.result`. SIGTERM saves a checkpoint, and ends the process as it does without a run once the run is closed: by the
+    signal, or, after `ray.init`, by the SystemExit of Ray's handler. Both need the main thread, and leave a program's
+    own handlers alone. With an earlier run in the folder:
 
     - `resume=True` continues its newest checkpoint. If there is none, a new run begins; `resume="must"` raises.
     - `resume` as a path continues that checkpoint, or the newest one of that run's folder. With an older one of this

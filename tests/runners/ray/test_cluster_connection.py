@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -9,6 +11,7 @@ pytest.importorskip("torch")
 pytest.importorskip("ray")
 
 import ray
+from ray._private import services, utils
 
 from reverie.runners.ray import cluster_connection
 
@@ -31,6 +34,9 @@ def asked(monkeypatch):
     return calls, outcomes
 
 
+SESSION = "import os; print(os.getsid(0) == os.getpid())"
+
+
 def replaces_the_handler(**options):
     signal.signal(signal.SIGTERM, lambda number, frame: None)
 
@@ -41,8 +47,24 @@ def test_a_ray_started_here_has_longer_timeouts_and_keeps_the_users_settings(ask
     monkeypatch.setenv(mine, "7")
     with cluster_connection.connected(None):
         assert [name for name in others if name in os.environ] == []
-    assert calls == [(None, {**cluster_connection.PATIENCE, mine: "7"}), "shutdown"]
+    assert calls == [("local", {**cluster_connection.PATIENCE, mine: "7"}), "shutdown"]
     assert os.environ[mine] == "7"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere Ray ends its processes by their group")
+def test_the_processes_of_a_ray_started_here_are_in_new_sessions_and_others_are_not(asked, monkeypatch):
+    """So a signal to the run's process group, of a scheduler or a terminal that ends, reaches the run alone."""
+    seen = []
+
+    def init(**options):
+        process = services.ConsolePopen([sys.executable, "-c", SESSION], stdout=subprocess.PIPE, text=True)
+        seen.append(process.communicate()[0].strip())
+
+    monkeypatch.setattr(ray, "init", init)
+    for address in (None, "auto"):
+        with cluster_connection.connected(address):
+            pass
+    assert seen == ["True", "False"]
 
 
 def test_the_sigterm_handler_stays_while_connected_to_a_cluster(asked, monkeypatch):
@@ -56,6 +78,25 @@ def test_the_sigterm_handler_stays_while_connected_to_a_cluster(asked, monkeypat
             assert signal.getsignal(signal.SIGTERM) is saves
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_a_sigterm_while_ray_starts_reaches_the_runs_handler(asked, monkeypatch):
+    """By Ray's handler the command would end without a word, and with an exit code that is not its own."""
+    received = []
+
+    def init(**options):
+        utils.set_sigterm_handler(lambda number, frame: received.append("Ray"))
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(ray, "init", init)
+    set_by_ray, before = utils.set_sigterm_handler, signal.getsignal(signal.SIGTERM)
+    signal.signal(signal.SIGTERM, lambda number, frame: received.append("run"))
+    try:
+        with cluster_connection.connected(None):
+            assert utils.set_sigterm_handler is set_by_ray
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert received == ["run"]
 
 
 def test_the_default_of_sigterm_is_restored_after_the_connection(asked, monkeypatch):
@@ -91,5 +132,5 @@ def test_a_ray_that_does_not_start_is_reported_with_its_limits_and_what_to_do(as
     what_to_do = r"timed out\): a node must start within 30 s .*--runner process.*--address auto"
     with pytest.raises(ConnectionError, match=what_to_do), cluster_connection.connected(None):
         raise AssertionError("it is not there")
-    assert [what if what == "shutdown" else what[0] for what in calls] == [None, "shutdown"]
+    assert [what if what == "shutdown" else what[0] for what in calls] == ["local", "shutdown"]
     assert not any(name in os.environ for name in cluster_connection.PATIENCE)

@@ -11,7 +11,7 @@ pytest.importorskip("ray")
 pytest.importorskip("cryptography")
 
 import ray
-from ray.exceptions import ActorDiedError, ActorUnavailableError, ObjectLostError
+from ray.exceptions import ActorDiedError, ActorUnavailableError, ObjectLostError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from reverie.agents.apex_dqn import agent as apex_dqn
@@ -97,3 +97,9 @@ def test_an_unreachable_role_or_one_with_lost_reports_is_killed_and_reported_as_
     ((role, report),) = stage.listen(0)
     assert (role, type(report)) == (name, Died)
     assert (killed, stage._running) == (["host"], {})
+
+
+def test_the_reason_of_a_restart_is_what_ray_found_without_its_list_of_possible_causes():
+    found = "The actor is dead because its worker process has died. Worker exit detail: End of file."
+    error = RayError(f"The actor died unexpectedly.\n\tpid: 7\n{found} Some common causes include: (1) the process was")
+    assert on_ray._reason(error) == f"its Ray actor died: {found}"

@@ -274,5 +274,6 @@ def _is_placed(host: Any) -> bool:
 
 
 def _reason(error: RayError) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text, _, _ = str(error).partition(" Some common causes include:")  # as long as a page; Ray prints them itself
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     return "its Ray actor died: " + (lines[-1] if lines else type(error).__name__)

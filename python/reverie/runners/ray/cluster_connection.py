@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
+import sys
+import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 try:
     import ray
+    from ray._private import services, utils
 except ImportError as error:  # pragma: no cover - without the extra
     raise ImportError('ray is not installed: pip install "reverie[ray]"') from error
 
@@ -47,12 +51,14 @@ def connected(address: str | None) -> Iterator[None]:
 
 def _init(address: str | None) -> None:
     before = signal.getsignal(signal.SIGTERM)
-    try:
-        ray.init(address=address, include_dashboard=False, log_to_driver=False, configure_logging=False)
-    finally:
-        # Ray installs its own handler, which ends the process: restore the one that lets the run save.
-        if before is not signal.SIG_DFL:
-            _restore(before)
+    # Ray sets handlers of its own, which end the process: keep the one that lets the run save.
+    keeps = before not in (signal.SIG_DFL, None) and threading.current_thread() is threading.main_thread()
+    with _replaced(utils, "set_sigterm_handler", lambda handler: None) if keeps else nullcontext():
+        try:
+            ray.init(address=address, include_dashboard=False, log_to_driver=False, configure_logging=False)
+        finally:
+            if keeps:  # Ray's core sets one that Python does not know of
+                signal.signal(signal.SIGTERM, before)
 
 
 def _restore(handler: Any) -> None:
@@ -61,10 +67,21 @@ def _restore(handler: Any) -> None:
         signal.signal(signal.SIGTERM, handler)
 
 
+@contextmanager
+def _replaced(module: Any, name: str, value: Any) -> Iterator[None]:
+    """A context with another value of a name in one of Ray's modules."""
+    before = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, before)
+
+
 def _start() -> None:
-    with _setting(PATIENCE):
+    with _setting(PATIENCE), _new_sessions():
         try:
-            _init(None)
+            _init("local")  # None would join a Ray that `ray start` has started here
         except Exception as error:  # of several classes, Exception itself among them
             with suppress(Exception):
                 ray.shutdown()
@@ -73,6 +90,21 @@ def _start() -> None:
                 " within 15 s, which may fail on a busy machine; try again when it is less busy, run without Ray"
                 " (--runner process), or start Ray first (ray start --head) and connect to it (--address auto)"
             ) from error
+
+
+@contextmanager
+def _new_sessions() -> Iterator[None]:
+    """A context in which Ray starts each of its processes in a new session, on Linux.
+
+    A signal to the run's process group, as a scheduler, `timeout` or the end of a terminal sends it, then reaches the
+    run alone: Ray's processes would end by it before the run has saved. They end with the run, also with a killed one,
+    since the kernel kills them then. Elsewhere Ray ends them by their process group, and so they have to stay in it.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    with _replaced(services, "ConsolePopen", functools.partial(services.ConsolePopen, start_new_session=True)):
+        yield
 
 
 @contextmanager
