@@ -67,6 +67,19 @@ def test_the_processes_of_a_ray_started_here_are_in_new_sessions_and_others_are_
     assert seen == ["True", "False"]
 
 
+def test_a_ray_without_the_names_that_are_replaced_starts_as_it_is(asked, monkeypatch):
+    calls, _ = asked
+    monkeypatch.delattr(services, "ConsolePopen")
+    monkeypatch.delattr(utils, "set_sigterm_handler")
+    before = signal.signal(signal.SIGTERM, lambda number, frame: None)
+    try:
+        with cluster_connection.connected(None):
+            assert not hasattr(services, "ConsolePopen")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert [what if what == "shutdown" else what[0] for what in calls] == ["local", "shutdown"]
+
+
 def test_the_sigterm_handler_stays_while_connected_to_a_cluster(asked, monkeypatch):
     """Ray replaces it with a handler that ends the process."""
     before = signal.getsignal(signal.SIGTERM)

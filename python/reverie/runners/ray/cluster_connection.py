@@ -7,15 +7,15 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 try:
     import ray
-    from ray._private import services, utils
 except ImportError as error:  # pragma: no cover - without the extra
     raise ImportError('ray is not installed: pip install "reverie[ray]"') from error
+from ray._private import services, utils
 
 PATIENCE = {
     "RAY_gcs_server_port_wait_time_s": "300",
@@ -53,12 +53,16 @@ def _init(address: str | None) -> None:
     before = signal.getsignal(signal.SIGTERM)
     # Ray sets handlers of its own, which end the process: keep the one that lets the run save.
     keeps = before not in (signal.SIG_DFL, None) and threading.current_thread() is threading.main_thread()
-    with _replaced(utils, "set_sigterm_handler", lambda handler: None) if keeps else nullcontext():
+    with _replaced(utils, "set_sigterm_handler", lambda before: _ignored) if keeps else nullcontext():
         try:
             ray.init(address=address, include_dashboard=False, log_to_driver=False, configure_logging=False)
         finally:
             if keeps:  # Ray's core sets one that Python does not know of
                 signal.signal(signal.SIGTERM, before)
+
+
+def _ignored(handler: Any) -> None:
+    """In the place of a function that sets a handler."""
 
 
 def _restore(handler: Any) -> None:
@@ -68,10 +72,16 @@ def _restore(handler: Any) -> None:
 
 
 @contextmanager
-def _replaced(module: Any, name: str, value: Any) -> Iterator[None]:
-    """A context with another value of a name in one of Ray's modules."""
-    before = getattr(module, name)
-    setattr(module, name, value)
+def _replaced(module: Any, name: str, replacement: Callable[[Any], Any]) -> Iterator[None]:
+    """A context with a replacement of what a name in one of Ray's modules stands for.
+
+    Such names are Ray's own: in a version without this one, signals are handled as Ray handles them.
+    """
+    before = getattr(module, name, None)
+    if before is None:
+        yield
+        return
+    setattr(module, name, replacement(before))
     try:
         yield
     finally:
@@ -103,7 +113,7 @@ def _new_sessions() -> Iterator[None]:
     if sys.platform != "linux":
         yield
         return
-    with _replaced(services, "ConsolePopen", functools.partial(services.ConsolePopen, start_new_session=True)):
+    with _replaced(services, "ConsolePopen", lambda popen: functools.partial(popen, start_new_session=True)):
         yield
 
 
