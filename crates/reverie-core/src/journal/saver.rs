@@ -164,7 +164,8 @@ impl Saver {
     pub fn recover_copy(&self, path: &Path, always: bool, forward: impl FnOnce(Duration)) -> Result<Recovery> {
         let root = folder_of(path);
         let is_continued = describe(&*self.disk, path)?.journal.is_some();
-        let _alone = if is_continued { read_alone(&*self.disk, &root)? } else { None };
+        let instead = "name the server's address instead, or wait until it has ended";
+        let _alone = if is_continued { read_alone(&*self.disk, &root, instead)? } else { None };
         let found = recover_from(&*self.disk, path, self.tables.bytes().0, false)?;
         // A server that this process does not see may have changed it meanwhile, and removed what the checkpoint needs.
         if latest(&*self.disk, &root)?.as_deref() != Some(path) {
