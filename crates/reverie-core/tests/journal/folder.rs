@@ -1,7 +1,7 @@
 //! The folder of a journal: who may read it while a server uses it, and what failed starts leave in it.
 
 use super::starts::{is_free, saver};
-use super::support::disk::{Names, Tail};
+use super::support::disk::{FakeDisk, Names, Tail};
 use super::support::journaled::{all, left, options_of, server, wait};
 use super::support::saving::{NOW, ROOT};
 use reverie_core::checkpoint::Disk;
@@ -52,4 +52,21 @@ fn starts_that_fail_on_a_full_disk_leave_all_its_room_to_the_next_one() {
         begun.is_err() && *nth < 100
     });
     assert!((2..10).contains(&failed.count()), "the next one has all the room");
+}
+
+#[test]
+fn a_folder_is_released_when_its_journal_has_ended_though_its_caller_did_not_wait_for_that() {
+    let disk = FakeDisk::default();
+    let only = Arc::new(saver(&disk, all()));
+    only.begin_journal(options_of(Syncs::Os)).unwrap();
+    let (keeps, theirs) = (only.keep_folder(), Arc::clone(&only));
+    only.release();
+    assert!(!is_free(&disk), "the journal is still written");
+    let ending = std::thread::spawn(move || {
+        let _keeps = keeps;
+        theirs.end_journal()
+    });
+    ending.join().unwrap().unwrap();
+    assert!(is_free(&disk));
+    only.release();
 }
