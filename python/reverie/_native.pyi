@@ -195,7 +195,10 @@ class Checkpoints:
         """Begins a journal in the folder. What the folder has must have been loaded by `recover` before."""
 
     def end_journal(self) -> None:
-        """Writes what is left of the journal, waits for the disk, and ends it. Idempotent."""
+        """Writes what is left of the journal, waits for the disk, and ends it. Idempotent.
+
+        Ctrl-C ends the wait, and not the journal.
+        """
 
     def save(self) -> dict[str, Any]:
         """Takes a checkpoint; its path and what it came to, `pause` in seconds.
@@ -211,7 +214,7 @@ class Checkpoints:
         """Takes a checkpoint every `period` seconds, and after `log_bytes` bytes of a journal, until `stop`."""
 
     def release(self) -> None:
-        """Lets another server save in the folder; for a server that is closed."""
+        """Lets another server save in the folder, once the journal has ended; for a server that is closed."""
 
     def stop(self) -> None:
         """Ends the thread, and waits for the checkpoint that it takes. Idempotent."""

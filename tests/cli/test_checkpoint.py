@@ -6,7 +6,7 @@ import pytest
 testing = pytest.importorskip("typer.testing")
 pytest.importorskip("matplotlib")
 
-from reverie import Journal, Server, Table, TensorSpec, selectors  # noqa: E402
+from reverie import Journal, Server, Table, TensorSpec, _native, selectors  # noqa: E402
 from reverie.checkpointers import DefaultCheckpointer  # noqa: E402
 from reverie.cli.app import app  # noqa: E402
 
@@ -184,3 +184,33 @@ def test_repair_without_a_readable_checkpoint_saves_nothing(saved, tmp_path):
     assert run("repair", saved, "--to", tmp_path / "new").exit_code == 2
     assert not (tmp_path / "new").exists()
     assert run("repair", tmp_path / "none", "--to", tmp_path / "new").exit_code == 2
+
+
+def test_a_folder_whose_journal_a_server_writes_is_refused_and_a_checkpoints_file_is_not(tmp_path):
+    folder, new = tmp_path / "journaled", tmp_path / "new"
+    with Server([Table.queue("q", 100)], listen=False, journal=Journal(folder)) as server:
+        server.client().insert_batch("q", {"x": np.arange(10)})
+        for arguments in (["verify", folder], ["verify", folder, "--json"], ["repair", folder, "--to", new]):
+            result = run(*arguments)
+            assert (result.exit_code, result.stdout) == (2, "")
+            assert "a server writes there" in result.stderr
+            assert "wait until it has ended" in result.stderr
+        assert run("verify", next(folder.glob("*.checkpoint"))).exit_code == 0
+        assert run("ls", folder).exit_code == 0
+    assert run("verify", folder).exit_code == 0
+    assert run("repair", folder, "--to", new).exit_code == 0
+
+
+def test_a_checkpoint_that_its_server_removes_meanwhile_is_no_damage(saved, monkeypatch):
+    listed = _native.list_checkpoints
+
+    def list_then_remove(root):
+        found = listed(root)
+        (saved / "0000000001.checkpoint").unlink(missing_ok=True)
+        return [str(saved / "0000000001.checkpoint"), found[-1]]
+
+    monkeypatch.setattr(_native, "list_checkpoints", list_then_remove)
+    for command in ("ls", "verify"):
+        result = run(command, saved)
+        assert (result.exit_code, len(result.stdout.splitlines())) == (0, 1), result.output
+        assert "0000000002.checkpoint" in result.stdout

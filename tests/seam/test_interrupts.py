@@ -1,5 +1,6 @@
 """Ctrl-C ends native calls that read or write many files, and leaves what a kill would leave."""
 
+import contextlib
 import sys
 import threading
 import time
@@ -8,7 +9,7 @@ from _thread import interrupt_main
 import numpy as np
 import pytest
 
-from reverie import DamagedError, Journal, Server, Table, _native, selectors
+from reverie import DamagedError, Journal, Server, StorageError, Table, _native, selectors
 
 ITEMS = 96
 
@@ -84,3 +85,22 @@ def test_an_error_that_comes_before_an_interrupt_is_raised(tmp_path):
     (tmp_path / "0000000000000001.checkpoint").write_bytes(b"no checkpoint")
     with pytest.raises(DamagedError):
         _native.describe_checkpoint(str(tmp_path / "0000000000000001.checkpoint"))
+
+
+def test_ctrl_c_ends_the_wait_for_the_end_of_a_journal_and_the_folder_is_released_when_that_has_ended(tmp_path):
+    server = Server(tables(), journal=Journal(tmp_path / "journal", sync="os"), listen=False)
+    for number in range(ITEMS):
+        server.client().insert_batch("t", {"x": np.full((1, 1 << 20), number, np.uint8)})
+
+    def stop():
+        server.stop()
+
+    assert interrupted(stop)
+    deadline, again = time.monotonic() + 60, None
+    while again is None and time.monotonic() < deadline:
+        # Refused while the journal of the other one is still written.
+        with contextlib.suppress(StorageError):
+            again = Server(tables(), journal=Journal(tmp_path / "journal"), listen=False)
+    assert again is not None
+    with again:
+        assert again.client().info().tables["t"].current_size == ITEMS

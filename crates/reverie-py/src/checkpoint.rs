@@ -3,7 +3,7 @@
 use crate::count::Count;
 use crate::enter::{Deadline, detached, finish, quick};
 use crate::handle::Handle;
-use crate::interruptible::{FILES, interruptible};
+use crate::interruptible::{FILES, interruptible, uninterrupted};
 use crate::live::Live;
 use crate::options::options_dict;
 use crate::server::Server;
@@ -142,10 +142,14 @@ impl Checkpoints {
         interruptible(py, || saver.begin_journal(JournalOptions { syncs, interval, max_unsynced_bytes }))
     }
 
-    /// Writes what is left of the journal, waits for the disk, and ends it.
+    /// Writes what is left of the journal, waits for the disk, and ends it. Ctrl-C ends the wait, and not the journal.
     fn end_journal(&self, py: Python<'_>) -> PyResult<()> {
-        let (saver, _) = self.parts.get(py)?;
-        detached(py, || saver.end_journal())
+        let saver = Arc::clone(&self.parts.get(py)?.0);
+        let keeps = Arc::new(saver.keep_folder());
+        uninterrupted(py, move || {
+            let _keeps = keeps;
+            saver.end_journal()
+        })
     }
 
     /// Takes a checkpoint; returns its path and a summary.
@@ -176,11 +180,11 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Lets another server save in the folder; for a closed server.
+    /// Lets another server save in the folder, once the journal has ended; for a closed server.
     fn release(&self, py: Python<'_>) -> PyResult<()> {
         let (saver, _) = self.parts.get(py)?;
         detached(py, || {
-            saver.store().release();
+            saver.release();
             Ok(())
         })
     }

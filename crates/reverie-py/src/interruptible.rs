@@ -1,6 +1,6 @@
-//! Work on files that may take long and has no deadline: Ctrl-C ends it.
+//! Work on files that may take long and has no deadline: Ctrl-C ends it, or the wait for it.
 
-use crate::enter::{Caught, SLICE, count, raised};
+use crate::enter::{Caught, SLICE, count, detached, raised};
 use pyo3::prelude::*;
 use reverie_core::Error;
 use reverie_core::checkpoint::{Cancellable, Folder, cancellable};
@@ -48,6 +48,33 @@ pub fn interruptible<T: Send>(py: Python<'_>, work: impl FnOnce() -> reverie_cor
         // What the work found after that is of no use.
         Some(interrupt) => Err(interrupt),
         None => raised(py, caught),
+    }
+}
+
+/// Runs work in a thread of its own, while this one checks signals: for work that must not be left half done.
+///
+/// If a signal's handler raises, the exception is raised at once, and the work goes on without a caller.
+pub fn uninterrupted<T: Send + 'static>(
+    py: Python<'_>,
+    work: impl FnOnce() -> reverie_core::Result<T> + Send + Clone + 'static,
+) -> PyResult<T> {
+    count(py);
+    let (done, mut outcome) = channel();
+    let theirs = work.clone();
+    let run = move || {
+        // The caller may have left.
+        let _ = done.send(catch_unwind(AssertUnwindSafe(theirs)));
+    };
+    if Builder::new().name("reverie-files".to_owned()).spawn(run).is_err() {
+        // It must be done all the same: here, where Ctrl-C waits for it.
+        return detached(py, work);
+    }
+    loop {
+        if let Some(caught) = after_a_slice(py, &mut outcome) {
+            return raised(py, caught);
+        }
+        py.check_signals()?;
+        crate::log_bridge::deliver(py)?;
     }
 }
 

@@ -20,12 +20,12 @@ EXIT_DAMAGED = 1
 
 EPILOG = (
     "Exit codes: 0 no damage in what was read; 1 a checkpoint or journal is damaged, and the output names it; 2 there"
-    " is no checkpoint at PATH."
+    " is no checkpoint at PATH, or a server writes its journal there."
 )
 
 REPAIR_EPILOG = (
     "Exit codes: 0 all was whole; 1 something was left out, and the output names it; 2 nothing was saved: there is no"
-    " readable checkpoint, or --to has one already."
+    " readable checkpoint, a server uses FOLDER, or --to has a checkpoint already."
 )
 
 app = typer.Typer(
@@ -42,7 +42,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on s
 @app.command("ls", epilog=EPILOG)
 def ls(path: Where, as_json: AsJson = False) -> None:
     """List the checkpoints at PATH with their contents, oldest first. Does not read items."""
-    found = [_summary(one) for one in _checkpoints(path)]
+    found = [summary for one in _checkpoints(path) if (summary := _summary(one)) is not None]
     if as_json:
         print(json.dumps({"checkpoints": found}))
     else:
@@ -54,7 +54,9 @@ def ls(path: Where, as_json: AsJson = False) -> None:
 @app.command("show", epilog=EPILOG)
 def show(path: Where, as_json: AsJson = False) -> None:
     """Show the newest checkpoint at PATH: its tables, their options and counts. Does not read items."""
-    newest = _summary(_checkpoints(path)[-1])
+    newest = _summary(last := _checkpoints(path)[-1])
+    if newest is None:
+        refuse(f"{last} was removed by the server that saves there; try again")
     if as_json:
         print(json.dumps(newest))
     else:
@@ -69,12 +71,22 @@ def show(path: Where, as_json: AsJson = False) -> None:
 
 @app.command("verify", epilog=EPILOG)
 def verify(path: Where, as_json: AsJson = False) -> None:
-    """Check every byte of every checkpoint at PATH, and of the journal in a folder."""
+    """Check every byte of every checkpoint at PATH, and of the journal in a folder.
+
+    A folder whose journal a server writes is refused; one checkpoint's file can be checked meanwhile.
+    """
     results: list[dict[str, Any]] = []
-    for one in _checkpoints(path):
+    checkpoints = _checkpoints(path)
+    # First: a journal that is being written is refused before the checkpoints are read.
+    journal = _journal(path) if path.is_dir() else None
+    if journal is not None and not as_json:
+        print(_journal_line(path, journal), flush=True)
+    for one in checkpoints:
         try:
             items, chunks, size = _native.verify_checkpoint(one)
         except DamagedError as error:
+            if _was_removed(one):
+                continue
             results.append({"path": one, "damage": _damage(error)})
             text = f"damaged  {error}"
         except ReplayError as error:
@@ -84,11 +96,8 @@ def verify(path: Where, as_json: AsJson = False) -> None:
             text = f"intact   {one}: {items:,} items in {chunks:,} chunks, {_bytes(size)}"
         if not as_json:
             print(text, flush=True)
-    journal = _journal(path) if path.is_dir() else None
     if as_json:
         print(json.dumps({"checkpoints": results, "journal": journal}))
-    elif journal is not None:
-        print(_journal_line(path, journal))
     damaged = any("damage" in result for result in [*results, *([] if journal is None else [journal])])
     raise typer.Exit(EXIT_DAMAGED if damaged else EXIT_INTACT)
 
@@ -163,11 +172,18 @@ def _checkpoints(path: Path) -> Sequence[str]:
     return found
 
 
-def _summary(path: str) -> dict[str, Any]:
-    """The contents of a checkpoint in the form of `--json`, or its damage."""
+def _was_removed(checkpoint: str) -> bool:
+    """True where a server has removed the checkpoint since it was listed: its file goes before those that it needs."""
+    return not Path(checkpoint).exists()
+
+
+def _summary(path: str) -> dict[str, Any] | None:
+    """The contents of a checkpoint in the form of `--json`, or its damage; None where it was removed meanwhile."""
     try:
         found = _native.describe_checkpoint(path)
     except DamagedError as error:
+        if _was_removed(path):
+            return None
         return {"path": path, "damage": _damage(error)}
     except ReplayError as error:
         refuse(error)

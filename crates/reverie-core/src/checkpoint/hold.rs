@@ -4,6 +4,7 @@ use super::names;
 use super::retain::{Found, scan};
 use crate::disk::{Disk, storage};
 use crate::error::{Error, Result};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// A server's claim on its folder.
@@ -33,7 +34,7 @@ impl Hold {
         if self.lock.is_none() {
             self.take(disk, root, || {
                 let reason =
-                    "another server saves there, or an export reads it; wait until it has ended, or give each server a folder of \
+                    "another server saves there, or a command reads it; wait until it has ended, or give each server a folder of \
                      its own";
                 refusal(root, "start in", reason)
             })?;
@@ -47,7 +48,7 @@ impl Hold {
     ///
     /// `Storage` if another server has it, or has taken a checkpoint there that this one does not know.
     pub(super) fn save(&mut self, disk: &dyn Disk, root: &Path) -> Result<Found> {
-        let reason = "another server saves there, or an export reads it; give each server a folder of its own";
+        let reason = "another server saves there, or a command reads it; give each server a folder of its own";
         self.take(disk, root, || refusal(root, SAVE, reason))?;
         let found = scan(disk, root)?;
         if newest(&found) > self.newest {
@@ -75,22 +76,16 @@ impl Hold {
     }
 }
 
-/// Keeps servers out of a folder whose journal is read, until it is dropped; changes nothing there.
+/// Keeps servers out of a folder that is read, until it is dropped; changes nothing there.
 ///
-/// `None` if no server has ever used it. `Storage` if a server uses it, or where this process may not read the lock's file.
-pub(crate) fn read_alone(disk: &dyn Disk, root: &Path) -> Result<Option<Box<dyn Send>>> {
+/// `None` if no server has ever used it. `Storage` if a server uses it, with what the caller can do `instead`, or where this
+/// process may not read the lock's file.
+pub(crate) fn read_alone(disk: &dyn Disk, root: &Path, instead: &str) -> Result<Option<Box<dyn Send>>> {
     let path = names::lock(root);
-    let is_lock = |name: &String| path.file_name().is_some_and(|lock| lock == name.as_str());
-    if !disk.list(root).map_err(storage("list", root))?.iter().any(is_lock) {
-        return Ok(None);
-    }
     match disk.lock_to_read(&path) {
         Ok(Some(lock)) => Ok(Some(lock)),
-        Ok(None) => {
-            let reason =
-                "a server writes its journal there; name the server's address instead, or wait until it has ended";
-            Err(refusal(root, "read", reason))
-        }
+        Ok(None) => Err(refusal(root, "read", &format!("a server writes there; {instead}"))),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(storage("lock", &path)(error)),
     }
 }

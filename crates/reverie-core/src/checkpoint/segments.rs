@@ -110,6 +110,11 @@ impl Segments {
         self.open.take_if(|segment| !keeps(segment.number));
     }
 
+    /// True once a segment was begun.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.next > 1
+    }
+
     /// The number and the end of the open segment.
     pub(crate) fn open(&self) -> Option<(u64, u64)> {
         self.open.as_ref().map(|segment| (segment.number, segment.end))

@@ -232,6 +232,21 @@ impl Store {
         Ok(saved)
     }
 
+    /// Removes what no checkpoint of the folder needs: the segments that `unneeded` names, and manifests that were not
+    /// finished. Locks the folder as [`Store::save`] does. Does nothing once this store has written to it.
+    ///
+    /// A checkpoint does that as well, once it is there. On a full disk there would be no room for it.
+    pub(crate) fn make_room(&self, unneeded: impl FnOnce(&dyn Disk, &Path, &Found) -> Result<Vec<u64>>) -> Result<()> {
+        let mut hold = self.held();
+        let found = hold.save(&*self.disk, &self.root)?;
+        if self.log().segments.has_begun() {
+            return Ok(());
+        }
+        let segments = unneeded(&*self.disk, &self.root, &found)?.into_iter().map(|of| names::segment(&self.root, of));
+        let unfinished = found.unfinished.iter().map(|of| names::unfinished(&self.root, *of));
+        segments.chain(unfinished).try_for_each(|path| self.disk.remove(&path).map_err(storage("remove", &path)))
+    }
+
     /// Lets the disk tier of these tables read chunks in the segments instead of writing them.
     pub fn share(self: &Arc<Self>, tables: &Tables) {
         let segments: Weak<dyn Segments> = Arc::downgrade(self) as _;

@@ -187,13 +187,20 @@ impl Journal {
 
     /// Writes what is left, waits for the disk, and ends the threads. Idempotent.
     ///
-    /// The tables must be closed, or have no writers: it makes commits until no request waits for one. Fails if something that was acknowledged may not be on the disk.
+    /// What was done before the call is written. It makes two commits at most: requests that come during the last one are
+    /// refused with `Closed`, also if their tables are open and have done them. Fails if something that was acknowledged may
+    /// not be on the disk.
     pub fn stop(&self) -> Result<()> {
         self.progress().ended = true;
         self.changed.notify_all();
         let threads = std::mem::take(&mut *self.threads());
         // A panic there failed all waiting requests.
         threads.into_iter().for_each(|thread| _ = thread.join());
+        self.check_failed()
+    }
+
+    /// Fails if another thread has failed; unlike [`Durable::check`], not while the last requests are done.
+    pub(super) fn check_failed(&self) -> Result<()> {
         self.progress().failed.clone().map_or(Ok(()), Err)
     }
 
@@ -213,7 +220,7 @@ impl Journal {
                 // All that wait for this round wait until the disk has it.
                 let holds = self.options.syncs == Syncs::Always || unsynced > most;
                 if !holds {
-                    self.check().map_err(stopped)?;
+                    self.check_failed().map_err(stopped)?;
                     self.finish(round, false, unsynced);
                 }
                 if !holds && !ends && (syncs || by_time || unsynced > most / 2) {
@@ -221,7 +228,7 @@ impl Journal {
                 }
                 if holds || ends {
                     self.sync().map_err(|error| Failed { error, has_no_room: self.log.is_full() })?;
-                    self.check().map_err(stopped)?;
+                    self.check_failed().map_err(stopped)?;
                     self.finish(round, true, self.log.unsynced_bytes());
                 }
                 Ok(())

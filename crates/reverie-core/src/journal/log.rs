@@ -1,7 +1,7 @@
 //! Makes commits: takes what changed from the tables, and writes it.
 
 use super::encode::{Encoder, Head};
-use super::recover::JournalEnd;
+use super::recover::{JournalEnd, unneeded};
 use crate::checkpoint::summary::LogStart;
 use crate::checkpoint::{Saved, Store};
 use crate::chunk::Chunk;
@@ -94,6 +94,8 @@ impl Log {
             log.segments.set_journaled();
             log.number_after(from.chunk);
         }
+        // Starts that failed for want of room must not leave less for each next one.
+        store.make_room(unneeded)?;
         // The first manifest refers to them.
         store.sync_adopted()?;
         tables.iter().for_each(|table| table.track_changes());

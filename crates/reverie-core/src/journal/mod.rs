@@ -27,4 +27,4 @@ pub use options::{JournalOptions, Syncs};
 pub use recover::{JournalEnd, Recovered, recover};
 pub use repair::{Loss, Repaired, VerifiedJournal, repair, verify};
 pub use replay::HeldLease;
-pub use saver::{Recovery, Saver};
+pub use saver::{KeepsFolder, Recovery, Saver};

@@ -18,7 +18,7 @@ pub(super) struct Progress {
     pub(super) info: JournalInfo,
     pub(super) failed: Option<Error>,
     pub(super) ended: bool,
-    /// The last commit was made: what is done from now on is written by none.
+    /// The last commit but for one was made: it accepts no request from now on. The last one is for those that wait.
     pub(super) is_over: bool,
     /// A task waits for a commit that it cannot make: the thread does not linger.
     pub(super) hurried: bool,
@@ -75,10 +75,11 @@ impl Progress {
         self.failed.clone().or_else(|| self.is_over.then(over))
     }
 
-    /// Ends the journal after a round that was to be the last one. False if requests came meanwhile: another one follows.
+    /// Accepts no more requests, after a round that was to be the last one. False if requests came meanwhile: another round
+    /// follows for them, so that a journal ends however steadily requests come.
     pub(super) fn is_over_now(&mut self) -> bool {
-        self.is_over = [&self.written, &self.synced, &self.synced_later].into_iter().all(Vec::is_empty);
-        self.is_over
+        self.is_over = true;
+        [&self.written, &self.synced, &self.synced_later].into_iter().all(Vec::is_empty)
     }
 
     /// Takes all waiting requests.

@@ -6,12 +6,13 @@ use crate::checkpoint::bytes::Reader;
 use crate::checkpoint::load::{Checkpoint, load_manifest};
 use crate::checkpoint::manifest::Manifest;
 use crate::checkpoint::names;
-use crate::checkpoint::retain::scan;
+use crate::checkpoint::retain::{Found, scan};
 use crate::checkpoint::segment::{First, Kind, SegmentReader};
-use crate::checkpoint::summary::{LogStart, latest};
+use crate::checkpoint::summary::{LogStart, describe, latest};
 use crate::chunk::Meter;
 use crate::disk::{Disk, damaged, folder_of};
 use crate::error::{Error, Result};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -88,10 +89,7 @@ pub(super) fn read_log(
 ) -> Result<Option<(PathBuf, u64)>> {
     let (checkpoint, start) = replayed.start();
     let Some(LogStart { segment, .. }) = start else { return Ok(None) };
-    let mut numbers: Vec<u64> = scan(disk, root)?.segments.into_iter().filter(|of| *of >= segment).collect();
-    numbers.sort_unstable();
-    let segments = numbers.into_iter().map(|number| Ok((number, first_record(disk, root, number)?)));
-    let segments = without_failed_starts(disk, root, checkpoint, segments.collect::<Result<_>>()?)?;
+    let segments = segments_of_log(disk, root, checkpoint, segment, &scan(disk, root)?)?;
     let mut last = (0, 0);
     for (at, (number, first)) in segments.iter().enumerate() {
         // The end of a segment, all of it or its name may be lost with the machine, and the next one not.
@@ -109,6 +107,45 @@ pub(super) fn read_log(
         return Ok(Some(end));
     }
     Ok(None)
+}
+
+/// The segments of the journal from this one on, in order, each with its first record.
+fn segments_of_log(
+    disk: &dyn Disk,
+    root: &Path,
+    checkpoint: u64,
+    from: u64,
+    found: &Found,
+) -> Result<Vec<(u64, First)>> {
+    let mut numbers: Vec<u64> = found.segments.iter().copied().filter(|of| *of >= from).collect();
+    numbers.sort_unstable();
+    let segments = numbers.into_iter().map(|number| Ok((number, first_record(disk, root, number)?)));
+    without_failed_starts(disk, root, checkpoint, segments.collect::<Result<_>>()?)
+}
+
+/// The segments that no start from a checkpoint of the folder reads: those of servers that ended before their first
+/// checkpoint was there, and those of checkpoints that were removed.
+///
+/// None if a checkpoint cannot be read: some may belong to it.
+pub(super) fn unneeded(disk: &dyn Disk, root: &Path, found: &Found) -> Result<Vec<u64>> {
+    let (mut needed, mut newest, mut first) = (HashSet::new(), None, u64::MAX);
+    for number in &found.manifests {
+        let summary = match describe(disk, &names::manifest(root, *number)) {
+            Err(Error::DamagedFile { .. }) => return Ok(Vec::new()),
+            described => described?,
+        };
+        needed.extend(summary.segments);
+        newest = summary.journal.map(|start| (*number, start.segment));
+        first = first.min(newest.map_or(u64::MAX, |(_, segment)| segment));
+    }
+    // An older checkpoint is continued by everything after it, too.
+    let after_newest = newest.map_or(u64::MAX, |(_, segment)| segment);
+    needed.extend(found.segments.iter().filter(|segment| (first..after_newest).contains(segment)));
+    if let Some((checkpoint, segment)) = newest {
+        let log = segments_of_log(disk, root, checkpoint, segment, found)?;
+        needed.extend(log.into_iter().map(|(segment, _)| segment));
+    }
+    Ok(found.segments.difference(&needed).copied().collect())
 }
 
 /// See [`SegmentReader::first_record`]; nothing if the head of the segment is damaged.

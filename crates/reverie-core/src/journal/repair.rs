@@ -2,10 +2,11 @@
 
 use super::recover::read_log;
 use super::replay::Replayed;
+use crate::checkpoint::hold::read_alone;
 use crate::checkpoint::load::{damage, load_manifest};
 use crate::checkpoint::manifest::Manifest;
 use crate::checkpoint::summary::LogStart;
-use crate::checkpoint::{Disk, Keep, Saved, Store, latest, list};
+use crate::checkpoint::{Disk, Keep, Saved, Store, describe, latest, list};
 use crate::clock::Clock;
 use crate::error::{Counted, Error, Result};
 use crate::table::Tables;
@@ -34,8 +35,14 @@ pub struct VerifiedJournal {
 
 /// Checks every byte that a server which starts in this folder would read; `None` if the folder has no journal.
 ///
-/// Holds one chunk in memory at a time, and the rows of all items. `DamagedFile` for the first damage.
+/// Holds one chunk in memory at a time, and the rows of all items. Keeps servers out of the folder meanwhile. `DamagedFile`
+/// for the first damage, `Storage` if a server writes the journal.
 pub fn verify(disk: &dyn Disk, root: &Path) -> Result<Option<VerifiedJournal>> {
+    if !has_journal(disk, root)? {
+        return Ok(None);
+    }
+    let _alone = read_alone(disk, root, "name one checkpoint's file instead, or wait until it has ended")?;
+    // Read again: a server may have ended since, and what it left is read under the lock.
     let Some(checkpoint) = latest(disk, root)? else { return Ok(None) };
     let manifest = Manifest::read(disk, &checkpoint)?;
     let Some(start) = manifest.summary.journal else { return Ok(None) };
@@ -53,6 +60,16 @@ pub fn verify(disk: &dyn Disk, root: &Path) -> Result<Option<VerifiedJournal>> {
         bytes: manifest.summary.chunk_bytes,
         torn,
     }))
+}
+
+/// True if the newest checkpoint is continued by a journal, or cannot be read, so that this is not known.
+fn has_journal(disk: &dyn Disk, root: &Path) -> Result<bool> {
+    match latest(disk, root)?.map(|path| describe(disk, &path)) {
+        None => Ok(false),
+        Some(Ok(summary)) => Ok(summary.journal.is_some()),
+        Some(Err(Error::DamagedFile { .. })) => Ok(true),
+        Some(Err(other)) => Err(other),
+    }
 }
 
 /// A part that is not in a repaired folder.
@@ -96,8 +113,9 @@ pub struct Repaired {
 
 /// Saves what is whole of the folder `root` as a checkpoint in the folder `to`, which must be empty or missing.
 ///
-/// Reads `root` and changes nothing there. Takes as much memory as the items. `clock` is that of new tables and not used
-/// elsewhere, and `forward` moves it. `now` is the time since the Unix epoch. Fails if no checkpoint is whole.
+/// Reads `root`, keeps servers out of it meanwhile, and changes nothing there. Takes as much memory as the items. `clock` is that
+/// of new tables and not used elsewhere, and `forward` moves it. `now` is the time since the Unix epoch. Fails if no
+/// checkpoint is whole; `Storage` if a server uses `root`.
 pub fn repair(
     disk: &Arc<dyn Disk>,
     root: &Path,
@@ -111,6 +129,7 @@ pub fn repair(
     if store.found().is_some() {
         return Err(Error::InvalidArgument(format!("{} has checkpoints already: name an empty folder", to.display())));
     }
+    let _alone = read_alone(&**disk, root, "wait until it has ended")?;
     let mut losses = Vec::new();
     let manifest = newest_whole(&**disk, root, &mut losses)?;
     let start = manifest.summary.journal;

@@ -12,7 +12,7 @@ use crate::disk::folder_of;
 use crate::error::{Counted, Error, Result};
 use crate::table::{Lessee, Tables};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// The tables of one server and the folder where they are kept.
@@ -25,6 +25,29 @@ pub struct Saver {
     /// The end of the journal that was recovered.
     end: OnceLock<JournalEnd>,
     journal: OnceLock<Arc<Journal>>,
+    /// Guards the release of the folder.
+    uses: Mutex<FolderUses>,
+}
+
+/// What keeps the folder of a server.
+#[derive(Default)]
+struct FolderUses {
+    num_keepers: u64,
+    /// The last of them releases it.
+    releases: bool,
+}
+
+/// See [`Saver::keep_folder`].
+pub struct KeepsFolder(Arc<Saver>);
+
+impl Drop for KeepsFolder {
+    fn drop(&mut self) {
+        let mut uses = self.0.uses();
+        uses.num_keepers -= 1;
+        if uses.num_keepers == 0 && std::mem::take(&mut uses.releases) {
+            self.0.store.release();
+        }
+    }
 }
 
 /// The result of a recovery.
@@ -50,7 +73,7 @@ impl Saver {
     ) -> Self {
         let (store, now) = (store.into(), Arc::new(now));
         store.share(&tables);
-        Self { tables, disk, store, now, end: OnceLock::new(), journal: OnceLock::new() }
+        Self { tables, disk, store, now, end: OnceLock::new(), journal: OnceLock::new(), uses: Mutex::default() }
     }
 
     /// Takes a checkpoint, see [`Store::save`].
@@ -164,7 +187,8 @@ impl Saver {
     pub fn recover_copy(&self, path: &Path, always: bool, forward: impl FnOnce(Duration)) -> Result<Recovery> {
         let root = folder_of(path);
         let is_continued = describe(&*self.disk, path)?.journal.is_some();
-        let _alone = if is_continued { read_alone(&*self.disk, &root)? } else { None };
+        let instead = "name the server's address instead, or wait until it has ended";
+        let _alone = if is_continued { read_alone(&*self.disk, &root, instead)? } else { None };
         let found = recover_from(&*self.disk, path, self.tables.bytes().0, false)?;
         // A server that this process does not see may have changed it meanwhile, and removed what the checkpoint needs.
         if latest(&*self.disk, &root)?.as_deref() != Some(path) {
@@ -212,5 +236,25 @@ impl Saver {
     /// Writes what is left of the journal, waits for the disk, and ends it. Does nothing without a journal.
     pub fn end_journal(&self) -> Result<()> {
         self.journal.get().map_or(Ok(()), |journal| journal.stop())
+    }
+
+    /// Keeps the folder until this is dropped: [`Saver::release`] takes effect then. For a thread that ends the journal while
+    /// its caller may leave.
+    pub fn keep_folder(self: &Arc<Self>) -> KeepsFolder {
+        self.uses().num_keepers += 1;
+        KeepsFolder(Arc::clone(self))
+    }
+
+    /// Releases the folder to other servers, now or when nothing [keeps](Saver::keep_folder) it.
+    pub fn release(&self) {
+        let mut uses = self.uses();
+        match uses.num_keepers {
+            0 => self.store.release(),
+            _ => uses.releases = true,
+        }
+    }
+
+    fn uses(&self) -> MutexGuard<'_, FolderUses> {
+        self.uses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,7 +2,6 @@
 
 use super::group::{End, Journal};
 use crate::error::Result;
-use crate::table::Durable;
 use std::sync::PoisonError;
 use std::time::Instant;
 
@@ -20,7 +19,7 @@ impl Journal {
         let _end = End(self);
         while let Some(round) = self.next_sync() {
             match self.sync() {
-                Ok(()) if self.check().is_err() => return,
+                Ok(()) if self.check_failed().is_err() => return,
                 Ok(()) => self.finish(round, true, self.log.unsynced_bytes()),
                 // Some records could not be written. The last round of the journal's thread writes and syncs them.
                 Err(error) if self.log.is_full() => {

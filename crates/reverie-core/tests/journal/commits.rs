@@ -365,6 +365,7 @@ fn a_segment_of_a_newer_version_is_refused_and_not_taken_for_the_end_of_the_jour
     let mut server = server(options_of(Syncs::Os));
     wait(server.insert("rows", 1.0)).unwrap();
     server.journal.stop().unwrap();
+    server.store.release();
     let is_segment = |(path, _): &(PathBuf, Vec<u8>)| path.extension().is_some_and(|kind| kind == "segment");
     let (path, _) = server.disk.files().into_iter().rfind(is_segment).unwrap();
     server.disk.edit(&path, |bytes| {

@@ -1,11 +1,13 @@
 //! Requests that come while a journal ends, and afterwards.
 
 use super::support::disk::{Names, Tail};
-use super::support::journaled::{LONG, left, now, options_of, server, wait};
+use super::support::journaled::{LONG, Server, left, now, options_of, server, wait};
 use reverie_core::error::Error;
 use reverie_core::journal::Syncs;
-use reverie_core::table::Durable;
-use std::sync::Arc;
+use reverie_core::table::{Durable, Keys, Ticket};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::task::{Wake, Waker};
 
 #[test]
 fn a_request_that_comes_while_the_journal_ends_has_the_outcome_of_the_last_commit_and_a_later_one_is_refused() {
@@ -37,4 +39,69 @@ fn a_request_that_comes_while_the_journal_ends_has_the_outcome_of_the_last_commi
             assert_eq!(is_refused(outcome), !has_room);
         }
     }
+}
+
+/// A writer that inserts the next item as soon as the one before is confirmed.
+struct Steady {
+    server: Mutex<Server>,
+    waiting: Mutex<Option<Ticket<Keys>>>,
+    confirmed: AtomicUsize,
+    refused: Mutex<Option<Error>>,
+}
+
+/// The most items that it inserts: a journal that waits until it has no more to do ends with these.
+const MOST: usize = 50;
+
+impl Steady {
+    fn goes_on(self: &Arc<Self>) {
+        let waker: Waker = Arc::clone(self).into();
+        let mut waiting = self.waiting.lock().unwrap();
+        while self.confirmed.load(SeqCst) < MOST {
+            let mut ticket = match waiting.take() {
+                Some(ticket) => ticket,
+                None => {
+                    let mut server = self.server.lock().unwrap();
+                    let items = server.rows.inserts(&[1.0]);
+                    server.tables.get("rows").unwrap().insert(items).unwrap_or_else(|error| Ticket::done(Err(error)))
+                }
+            };
+            if !ticket.is_done_or_wakes(&waker) {
+                *waiting = Some(ticket);
+                return;
+            }
+            match ticket.poll().expect("it is done") {
+                Ok(_) => _ = self.confirmed.fetch_add(1, SeqCst),
+                Err(error) => return *self.refused.lock().unwrap() = Some(error),
+            }
+        }
+    }
+}
+
+impl Wake for Steady {
+    /// In the thread of the journal, before that looks for requests again.
+    fn wake(self: Arc<Self>) {
+        self.goes_on();
+    }
+}
+
+#[test]
+fn a_journal_ends_while_its_open_tables_have_a_writer_that_never_pauses() {
+    let mut server = server(options_of(Syncs::Interval(LONG)));
+    wait(server.insert("rows", 0.0)).unwrap();
+    let (disk, journal) = (server.disk.clone(), Arc::clone(&server.journal));
+    let (waiting, refused) = (Mutex::default(), Mutex::default());
+    let writer = Arc::new(Steady { server: Mutex::new(server), waiting, confirmed: AtomicUsize::new(0), refused });
+    disk.hold_syncs(true);
+    let stopping = std::thread::spawn(move || journal.stop());
+    // Of the first of the last two commits.
+    while disk.held_syncs() == 0 {
+        std::thread::yield_now();
+    }
+    writer.goes_on();
+    disk.hold_syncs(false);
+    stopping.join().unwrap().unwrap();
+    let refused = writer.refused.lock().unwrap().clone();
+    assert!(matches!(&refused, Some(Error::Closed { name }) if name == "rows"), "{refused:?}");
+    assert_eq!(writer.confirmed.load(SeqCst), 1, "the one that came before the last commit");
+    assert_eq!(left(&disk.after_crash(Names::Synced, Tail::None)), now(&writer.server.lock().unwrap()));
 }

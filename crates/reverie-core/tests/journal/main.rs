@@ -6,6 +6,7 @@ mod commits;
 mod consumed;
 mod crash;
 mod ended;
+mod folder;
 mod starts;
 mod waiting;
 mod withdrawn;

@@ -1,7 +1,7 @@
 //! Deadlines and withdrawals of requests to several servers.
 
 use reverie_core::replay::Replay;
-use reverie_core::table::{Ticket, Withdrawal};
+use reverie_core::table::{COMMIT_GRACE, Ticket, Withdrawal};
 use reverie_core::{Error, Result};
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -26,12 +26,19 @@ pub(super) struct End {
     runtime: Handle,
     deadline: Option<Instant>,
     withdrawal: Withdrawal,
+    /// The request changes tables: see [`End::of_change`].
+    is_change: bool,
 }
 
 impl End {
     pub(super) fn new(runtime: &Handle, timeout: Option<Duration>, withdrawal: &Withdrawal) -> Self {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        Self { runtime: runtime.clone(), deadline, withdrawal: withdrawal.clone() }
+        Self { runtime: runtime.clone(), deadline, withdrawal: withdrawal.clone(), is_change: false }
+    }
+
+    /// The same end for a change. If it is withdrawn, each server has a moment to report that it has not committed what it did.
+    pub(super) fn of_change(&self) -> Self {
+        Self { is_change: true, ..self.clone() }
     }
 
     /// True once the caller waits no longer.
@@ -68,13 +75,18 @@ impl End {
 
     /// The output of a future; `None` after `timeout`, or if the request is withdrawn before.
     pub(super) async fn within<T>(&self, timeout: Option<Duration>, future: impl Future<Output = T>) -> Option<T> {
+        self.withdrawal.or(self.timed(timeout, future)).await.flatten()
+    }
+
+    /// The output of a future; `None` after `timeout`.
+    async fn timed<T>(&self, timeout: Option<Duration>, future: impl Future<Output = T>) -> Option<T> {
         let mut future = pin!(future);
         // Most need no timer.
         if let Poll::Ready(output) = poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await {
             return Some(output);
         }
         let mut timer = pin!(timeout.map(|timeout| self.sleep(timeout)));
-        let timed = poll_fn(|context| {
+        poll_fn(|context| {
             if let Poll::Ready(output) = future.as_mut().poll(context) {
                 return Poll::Ready(Some(output));
             }
@@ -82,25 +94,50 @@ impl End {
                 Some(timer) => timer.poll(context).map(|()| None),
                 None => Poll::Pending,
             }
-        });
-        self.withdrawal.or(timed).await.flatten()
+        })
+        .await
     }
 
     /// Waits for the responses of all servers. One that does not arrive in time is a `Deadline` error.
     ///
     /// One after the other, as all were asked before: the caller is not woken for a response while it needs another.
-    pub(super) async fn all<T: Unpin>(&self, asked: Asked<T>) -> ShardOutcomes<T> {
+    pub(super) async fn all<T: Unpin + Default>(&self, asked: Asked<T>) -> ShardOutcomes<T> {
         let since = Instant::now();
         let until = self.answer().and_then(|timeout| since.checked_add(timeout));
         let mut outcomes = Vec::with_capacity(asked.len());
+        let mut late = Vec::new();
         for (shard, replay, mut ticket) in asked {
             let outcome = match ticket.poll() {
                 Some(outcome) => outcome,
-                None => self.response(&*replay, ticket, since, until).await,
+                None => {
+                    let outcome = self.response(&*replay, &mut ticket, since, until).await;
+                    if self.is_change && self.is_withdrawn() && matches!(outcome, Err(Error::Deadline(_))) {
+                        ticket.withdraw();
+                        late.push((outcomes.len(), ticket));
+                    }
+                    outcome
+                }
             };
             outcomes.push((shard, outcome));
         }
+        for (at, ticket) in late {
+            if let Some(error) = self.late_error(ticket).await {
+                outcomes[at].1 = Err(error);
+            }
+        }
         outcomes
+    }
+
+    /// The error of a withdrawn change that a server reports within a moment, if it is more than that it is late.
+    async fn late_error<T: Unpin + Default>(&self, mut ticket: Ticket<T>) -> Option<Error> {
+        let needs_commit = ticket.needs_commit();
+        let moment = if needs_commit { COMMIT_GRACE } else { ANSWER };
+        let outcome = match self.timed(Some(moment), &mut ticket).await {
+            // A journal of this process: it has the reason at once.
+            None if needs_commit => ticket.cancel(),
+            outcome => outcome?,
+        };
+        outcome.err().filter(|error| !is_lost(error) && !matches!(error, Error::Deadline(_)))
     }
 
     /// The response of a server, at most until then.
@@ -110,7 +147,7 @@ impl End {
     async fn response<T: Unpin>(
         &self,
         replay: &dyn Replay,
-        mut ticket: Ticket<T>,
+        mut ticket: &mut Ticket<T>,
         since: Instant,
         until: Option<Instant>,
     ) -> Result<T> {

@@ -55,7 +55,7 @@ impl Mutation {
             let ticket = replay.mutate(&table.name, &some, &chosen(deletes, &deleted), self.awaited);
             asked.push((shard, replay, ticket));
         }
-        let answers = group.members.note(end.all(asked).await);
+        let answers = group.members.note(end.of_change().all(asked).await);
         if !deletes.is_empty() {
             table.forget();
         }
@@ -78,7 +78,8 @@ pub(super) async fn delete_where(
     conditions: &[Condition],
 ) -> Result<Updated> {
     let Some(keys) = keys else {
-        let deleted = group.members.each(end, |replay| replay.delete_where(&table.name, None, conditions)).await;
+        let deleted =
+            group.members.each(&end.of_change(), |replay| replay.delete_where(&table.name, None, conditions)).await;
         table.forget();
         let sum =
             |all: Updated, one: Updated| Updated { applied: all.applied + one.applied, stale: all.stale + one.stale };
@@ -90,7 +91,7 @@ pub(super) async fn delete_where(
         (shard, replay, ticket)
     });
     let asked = asked.collect();
-    let deleted = group.members.note(end.all(asked).await);
+    let deleted = group.members.note(end.of_change().all(asked).await);
     table.forget();
     let applied = deleted?.iter().map(|(_, one)| one.applied).sum();
     Ok(Updated { applied, stale: keys.len() as u64 - applied })
@@ -150,7 +151,7 @@ pub(super) async fn configure(group: &Arc<Group>, table: &Arc<Table>, end: &End,
             (shard, Arc::clone(replay), replay.configure(name, change))
         });
         let asked = asked.collect();
-        for (shard, outcome) in end.all(asked).await {
+        for (shard, outcome) in end.of_change().all(asked).await {
             if let Err(error) = outcome {
                 group.members.missed(shard, &error);
                 return Err(error);

@@ -232,7 +232,9 @@ impl Group {
     async fn connect_all(&self, end: &End) -> Result<()> {
         let restarts: Vec<u64> = self.members.all().map(|(_, replay)| replay.restarts()).collect();
         let asked = self.members.all().map(|(shard, replay)| (shard, Arc::clone(replay), replay.info())).collect();
-        for (shard, outcome) in end.all(asked).await {
+        let outcomes = end.all(asked).await;
+        self.members.note_numbers(&outcomes);
+        for (shard, outcome) in outcomes {
             match outcome.and_then(|info| self.members.admit(shard, &info, restarts[shard])) {
                 Err(error) if self.members.missed(shard, &error) => {}
                 outcome => outcome?,

@@ -62,6 +62,8 @@ struct ShardState {
     is_doubted: bool,
     /// Its number in keys; `None` before its first answer.
     number: Option<u8>,
+    /// The number of its last answer, also if that was refused.
+    reported: Option<u8>,
     tables: Option<Vec<TableOptions>>,
     /// The reason why it is not used although it answers.
     refusal: Option<Error>,
@@ -201,7 +203,8 @@ impl Members {
             return Err(Error::InvalidArgument(format!("{} has no tables", self.name(shard))));
         };
         let mut state = self.state();
-        let taken = (0..self.len()).find(|other| *other != shard && state[*other].number == Some(number));
+        state[shard].reported = Some(number);
+        let taken = (0..self.len()).find(|other| *other != shard && state[*other].reported == Some(number));
         if let Some(other) = taken {
             return Err(Error::InvalidArgument(format!(
                 "{} and {} are both shard {number}: their keys cannot be distinguished; start each with a number of its \
@@ -270,10 +273,21 @@ impl Members {
             match outcome {
                 Ok(answer) => answers.push((shard, answer)),
                 Err(error) if self.missed(shard, &error) => {}
-                Err(error) => failed = failed.or(Some(error)),
+                Err(error) => failed = Some(self.graver(failed, shard, error)),
             }
         }
         failed.map_or(Ok(answers), Err)
+    }
+
+    /// The error of the request: the first one, but for a server that has not committed what it did, which the caller must
+    /// know, where others are late.
+    fn graver(&self, first: Option<Error>, shard: usize, error: Error) -> Error {
+        match (first, error) {
+            (None | Some(Error::Deadline(_)), Error::NotCommitted { keys, why }) => {
+                Error::NotCommitted { keys, why: format!("{}: {why}", self.name(shard)) }
+            }
+            (first, error) => first.unwrap_or(error),
+        }
     }
 
     /// Requests to all servers that can be reached.
@@ -286,7 +300,7 @@ impl Members {
     }
 
     /// The answers of all servers that can be reached; `Unavailable` if none can.
-    pub(super) async fn each<T: Unpin>(
+    pub(super) async fn each<T: Unpin + Default>(
         self: &Arc<Self>,
         end: &End,
         ask: impl Fn(&Arc<dyn Replay>) -> Ticket<T>,
@@ -297,7 +311,7 @@ impl Members {
     }
 
     /// The answers of all servers. `Unavailable`, with the reason, if a server cannot be reached or is lost meanwhile.
-    pub(super) async fn every<T: Unpin>(
+    pub(super) async fn every<T: Unpin + Default>(
         self: &Arc<Self>,
         end: &End,
         why: &str,

@@ -256,7 +256,7 @@ impl Replay for Sharded {
 
     fn reset(&self, table: &str) -> Ticket<()> {
         self.at(table, None, |group, table, end| async move {
-            group.members.every(&end, "its items would stay", |replay| replay.reset(&table.name)).await?;
+            group.members.every(&end.of_change(), "its items would stay", |replay| replay.reset(&table.name)).await?;
             table.begin(&end).await
         })
     }

@@ -1,11 +1,10 @@
 //! Requests that are done at their tables while the journal takes nothing.
 
-use crate::resume::{again, until};
+use crate::resume::{cancel, reconnected, until};
 use crate::support::*;
 use reverie_core::chunk::Chunk;
 use reverie_core::error::{Error, Result};
 use reverie_core::table::{Change, Durable, JournalInfo, Keys, Priority, Promise, RequestHolder, Sent, Ticket};
-use reverie_net::proto::client_message::Body as Asked;
 use reverie_net::proto::error_detail::Kind;
 use reverie_net::proto::server_message::Body;
 use reverie_net::proto::{self, reply, request};
@@ -114,7 +113,7 @@ async fn an_insert_that_is_withdrawn_before_its_commit_is_answered_by_a_deadline
     let (host, _journal) = Full::host(vec![table("a")], Limits::default());
     let mut session = host.session(1).await;
     let id = session.insert(0, &[1.0]);
-    session.send.send(message(Asked::Cancel(proto::Cancel { id, insert: true }))).unwrap();
+    cancel(&session, id, true);
     assert_eq!(not_committed(session.refusal(id).await), 1);
     assert_eq!(host.size("a"), 1);
 }
@@ -156,8 +155,37 @@ fn of_items(id: u64, table: u32, values: &[f64], chunk: u64) -> proto::Insert {
     proto::Insert { runs, ..insert(id, table, values, chunk) }
 }
 
-fn cancel(session: &Session, id: u64) {
-    session.send.send(message(Asked::Cancel(proto::Cancel { id, insert: true }))).unwrap();
+/// Inserts these values, one by one, and waits until all are confirmed.
+async fn confirm(session: &mut Session, journal: &Full, values: &[f64]) {
+    let first = session.insert(0, values);
+    until(|| journal.num_barriers() == values.len()).await;
+    journal.commit();
+    for id in first..first + values.len() as u64 {
+        session.inserted(id, 1).await;
+    }
+}
+
+/// Leaves the inserts of a connection behind, twice. Then one of more than the credit waits for the journal, as they do.
+async fn left_behind(host: &Host, journal: &Full, mut session: Session) -> Session {
+    for _ in 0..2 {
+        session = reconnected(host, session).await;
+    }
+    session.take_id(10);
+    session.insert(1, &[4.0; 20]);
+    // What was withdrawn without a commit within its time waits for it on.
+    until(|| journal.num_barriers() == 3).await;
+    session
+}
+
+/// The number of items of this insert, once it is confirmed.
+async fn confirmed(session: &mut Session, id: u64) -> usize {
+    loop {
+        match session.next().await.unwrap() {
+            Body::Inserted(inserted) if inserted.first_id == id => break inserted.keys.len(),
+            Body::Goodbye(goodbye) => panic!("{goodbye:?}"),
+            _ => {}
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -170,7 +198,7 @@ async fn the_part_of_a_withdrawn_insert_is_answered_after_its_commit_or_says_tha
         session.settle().await;
         assert_eq!((host.size("a"), journal.num_barriers()), (2, 0), "it waits for its table");
         journal.works.store(commits, Relaxed);
-        cancel(&session, id);
+        cancel(&session, id, true);
         let Kind::Deadline(deadline) = session.refusal(id).await else { panic!("not a deadline") };
         assert_eq!((deadline.keys.len(), deadline.not_committed), (2, !commits), "{deadline:?}");
         assert_eq!(journal.take_committed(), usize::from(commits));
@@ -182,11 +210,7 @@ async fn a_part_of_the_draws_is_sent_after_its_commit_or_with_a_deadline_that_sa
     for (commits, at_once) in [(true, false), (false, false), (true, true), (false, true)] {
         let (host, journal) = Full::host(vec![queue("a", 10)], Limits::default());
         let mut session = host.session(1).await;
-        let first = session.insert(0, &[1.0, 2.0]);
-        until(|| journal.num_barriers() == 2).await;
-        journal.commit();
-        session.inserted(first, 1).await;
-        session.inserted(first + 1, 1).await;
+        confirm(&mut session, &journal, &[1.0, 2.0]).await;
         journal.take_committed();
         journal.works.store(commits, Relaxed);
         let mut body = sample("a", 5);
@@ -222,17 +246,7 @@ async fn a_part_of_an_insert_that_was_left_behind_is_no_whole_insert_after_its_c
     let id = session.take_id(1);
     session.send_insert(of_items(id, 0, &[1.0, 2.0, 3.0], 7));
     session.settle().await;
-    for _ in 0..2 {
-        session.lose();
-        let resumed;
-        (session, resumed) = again(&host, 1).await;
-        assert!(resumed);
-    }
-    session.take_id(10);
-    // More than the credit: one goes in, and waits for the journal, as does the part of the one that is left behind.
-    session.insert(1, &[4.0; 20]);
-    // Withdrawn without a commit within its time, it waits for it on.
-    until(|| journal.num_barriers() == 3).await;
+    let mut session = left_behind(&host, &journal, session).await;
     session.send_insert(of_items(id, 0, &[1.0, 2.0, 3.0], 8));
     session.settle().await;
     host.tables
@@ -244,13 +258,7 @@ async fn a_part_of_an_insert_that_was_left_behind_is_no_whole_insert_after_its_c
     until(|| host.size("a") == 3).await;
     until(|| journal.num_barriers() == 1).await;
     journal.commit();
-    loop {
-        match session.next().await.unwrap() {
-            Body::Inserted(inserted) if inserted.first_id == id => break assert_eq!(inserted.keys.len(), 3),
-            Body::Goodbye(goodbye) => panic!("{goodbye:?}"),
-            _ => {}
-        }
-    }
+    assert_eq!(confirmed(&mut session, id).await, 3);
     assert_eq!(host.size("a"), 3);
 }
 
@@ -259,7 +267,7 @@ async fn a_change_that_is_withdrawn_before_its_commit_is_answered_by_a_deadline_
     let (host, _journal) = Full::host(vec![table("a")], Limits::default());
     let mut session = host.session(1).await;
     let id = session.ask(request::Body::Reset("a".to_owned()), None);
-    session.send.send(message(Asked::Cancel(proto::Cancel { id, insert: false }))).unwrap();
+    cancel(&session, id, false);
     assert_eq!(not_committed(session.refusal(id).await), 0);
 }
 
@@ -268,7 +276,7 @@ async fn a_change_that_is_withdrawn_before_its_commit_and_asked_for_again_is_don
     let (host, journal) = Full::host(vec![table("a")], Limits::default());
     let mut session = host.session(1).await;
     let id = session.ask(request::Body::Reset("a".to_owned()), None);
-    session.send.send(message(Asked::Cancel(proto::Cancel { id, insert: false }))).unwrap();
+    cancel(&session, id, false);
     session.ask_again(id, request::Body::Reset("a".to_owned()), None);
     session.settle().await;
     assert_eq!(journal.num_barriers(), 1);
@@ -278,10 +286,7 @@ async fn a_change_that_is_withdrawn_before_its_commit_and_asked_for_again_is_don
 async fn draws_that_use_items_up_before_a_commit_are_sent_with_a_deadline_that_says_so() {
     let (host, journal) = Full::host(vec![queue("a", 10)], Limits::default());
     let mut session = host.session(1).await;
-    let first = session.insert(0, &[1.0]);
-    until(|| journal.num_barriers() == 1).await;
-    journal.commit();
-    session.inserted(first, 1).await;
+    confirm(&mut session, &journal, &[1.0]).await;
     let id = session.ask(sample("a", 1), Some(0.0));
     let mut drawn = false;
     let kind = loop {
@@ -305,16 +310,7 @@ async fn an_insert_that_was_left_behind_before_its_commit_is_confirmed_after_it_
     let mut session = host.session(1).await;
     let id = session.insert(0, &[1.0]);
     until(|| journal.num_barriers() == 1).await;
-    for _ in 0..2 {
-        session.lose();
-        let resumed;
-        (session, resumed) = again(&host, 1).await;
-        assert!(resumed);
-    }
-    session.take_id(10);
-    // More than the credit: one goes in, and waits for the journal.
-    session.insert(1, &[4.0; 20]);
-    until(|| journal.num_barriers() == 3).await;
+    let mut session = left_behind(&host, &journal, session).await;
     session.insert_again(id, 0, &[1.0]);
     let info = session.ask(request::Body::Can(proto::Can { table: "a".to_owned(), count: 1, insert: true }), None);
     loop {
@@ -325,14 +321,6 @@ async fn an_insert_that_was_left_behind_before_its_commit_is_confirmed_after_it_
         }
     }
     journal.commit();
-    let confirmed = async {
-        loop {
-            match session.next().await.unwrap() {
-                Body::Inserted(inserted) if inserted.first_id == id => break inserted.keys.len(),
-                _ => {}
-            }
-        }
-    };
-    assert_eq!(confirmed.await, 1);
+    assert_eq!(confirmed(&mut session, id).await, 1);
     assert_eq!(host.size("a"), 1);
 }

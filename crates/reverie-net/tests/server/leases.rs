@@ -1,13 +1,14 @@
 //! Draws of tables that delete sampled items: whose they are until their client says that it has them.
 
-use crate::resume::{again, until};
+use crate::resume::{again, cancel, reconnected, until};
 use crate::support::*;
-use reverie_core::table::Change;
+use reverie_core::table::{Change, SharedTable};
 use reverie_net::convert::numbers;
 use reverie_net::proto::client_message::Body as Asked;
 use reverie_net::proto::error_detail::Kind;
 use reverie_net::proto::{self, ClientMessage, reply, request};
 use reverie_net::server::{Limits, Options};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Size, and draws that are not acknowledged.
@@ -19,6 +20,16 @@ fn held(host: &Host) -> (u64, u64) {
 fn take_back(session: &Session, id: u64) {
     let received = proto::Received { returned: numbers::encode(&[id]), ..Default::default() };
     session.send.send(ClientMessage { received: Some(received), ..Default::default() }).unwrap();
+}
+
+/// A server with a table that keeps its items and has none, and a request for one that waits there.
+async fn one_waits() -> (Host, Arc<SharedTable>, Session, u64) {
+    let host = Host::new(vec![table("a")]);
+    let a = Arc::clone(host.tables.get("a").unwrap());
+    let mut session = host.session(1).await;
+    let waits = session.ask(sample("a", 1), None);
+    until(|| a.info().pending_samples == 1).await;
+    (host, a, session, waits)
 }
 
 async fn is_done(session: &mut Session, id: u64) {
@@ -117,11 +128,7 @@ async fn a_client_whose_connection_is_lost_takes_nothing_more_and_what_was_sent_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_request_whose_table_begins_to_delete_what_is_sampled_while_it_waits_keeps_its_draws_for_its_client() {
-    let host = Host::new(vec![table("a")]);
-    let a = host.tables.get("a").unwrap();
-    let mut session = host.session(1).await;
-    let waits = session.ask(sample("a", 1), None);
-    until(|| a.info().pending_samples == 1).await;
+    let (host, a, mut session, waits) = one_waits().await;
     a.configure(Change { max_times_sampled: Some(1), ..Change::default() }).unwrap();
     host.fill("a", [1.0]);
     assert!(session.whole(waits).await.message.leased);
@@ -138,11 +145,7 @@ async fn a_request_whose_table_begins_to_delete_what_is_sampled_while_it_waits_k
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_request_that_waits_on_a_lost_connection_is_withdrawn_where_its_table_began_to_delete_what_is_sampled() {
-    let host = Host::new(vec![table("a")]);
-    let a = host.tables.get("a").unwrap();
-    let mut session = host.session(1).await;
-    let waits = session.ask(sample("a", 1), None);
-    until(|| a.info().pending_samples == 1).await;
+    let (host, a, session, waits) = one_waits().await;
     a.configure(Change { max_times_sampled: Some(1), ..Change::default() }).unwrap();
     session.lose();
     until(|| a.info().pending_samples == 0).await;
@@ -154,14 +157,9 @@ async fn a_request_that_waits_on_a_lost_connection_is_withdrawn_where_its_table_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_request_that_waits_over_a_lost_connection_is_answered_where_its_table_then_deletes_what_is_sampled() {
-    let host = Host::new(vec![table("a")]);
-    let a = host.tables.get("a").unwrap();
-    let mut session = host.session(1).await;
-    let waits = session.ask(sample("a", 1), None);
-    until(|| a.info().pending_samples == 1).await;
-    session.lose();
-    let (mut session, resumed) = again(&host, 1).await;
-    assert!(resumed && a.info().pending_samples == 1);
+    let (host, a, session, waits) = one_waits().await;
+    let mut session = reconnected(&host, session).await;
+    assert_eq!(a.info().pending_samples, 1);
     session.take_id(1 + waits);
     session.ask_again(waits, sample("a", 1), None);
     session.settle().await;
@@ -219,12 +217,12 @@ async fn a_withdrawn_insert_is_answered_whether_it_is_in_or_never_came() {
     let first = session.insert(0, &[1.0]);
     let keys = session.inserted(first, 1).await;
     for (id, keys) in [(first, keys), (first + 100, Vec::new())] {
-        session.send.send(message(Asked::Cancel(proto::Cancel { id, insert: true }))).unwrap();
+        cancel(&session, id, true);
         let Kind::Deadline(deadline) = session.refusal(id).await else { panic!("not a deadline") };
         assert_eq!(deadline.keys, keys);
     }
     // Of a request that is no insert there is nothing to say.
-    session.send.send(message(Asked::Cancel(proto::Cancel { id: first + 7, insert: false }))).unwrap();
+    cancel(&session, first + 7, false);
     let info = session.ask(request::Body::Info(proto::InfoRequest {}), None);
     assert!(matches!(session.reply(info).await, reply::Body::Info(_)));
 }
@@ -237,9 +235,7 @@ async fn an_acknowledgement_that_was_lost_with_its_connection_is_made_up_for_by_
     let (first, second) = (session.ask(sample("a", 1), None), session.ask(sample("a", 1), None));
     session.whole(first).await;
     session.whole(second).await;
-    session.lose();
-    let (session, resumed) = again(&host, 1).await;
-    assert!(resumed);
+    let session = reconnected(&host, session).await;
     let received = Some(proto::Received { before: second + 1, open: numbers::encode(&[first]), ..Default::default() });
     session.send.send(ClientMessage { received, ..Default::default() }).unwrap();
     until(|| held(&host) == (0, 1)).await;

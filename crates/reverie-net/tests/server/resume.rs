@@ -12,6 +12,19 @@ pub async fn again(host: &Host, name: u8) -> (Session, bool) {
     (session, hello.resumed)
 }
 
+/// Loses the connection, and comes back as the client that the server knows.
+pub async fn reconnected(host: &Host, session: Session) -> Session {
+    session.lose();
+    let (session, resumed) = again(host, 1).await;
+    assert!(resumed);
+    session
+}
+
+/// Withdraws an insert, or another request.
+pub fn cancel(session: &Session, id: u64, insert: bool) {
+    session.send.send(message(Asked::Cancel(proto::Cancel { id, insert }))).unwrap();
+}
+
 pub async fn until(what: impl Fn() -> bool) {
     let waited = async {
         while !what() {
@@ -27,9 +40,7 @@ async fn an_insert_that_is_sent_again_is_done_once_and_confirmed_with_the_same_k
     let mut session = host.session(1).await;
     let first = session.insert(0, &[1.0, 2.0]);
     let keys = session.inserted(first, 2).await;
-    session.lose();
-    let (mut session, resumed) = again(&host, 1).await;
-    assert!(resumed);
+    let mut session = reconnected(&host, session).await;
     session.insert_again(first, 0, &[1.0, 2.0]);
     assert_eq!(session.inserted(first, 1).await, keys[..1]);
     assert_eq!(session.inserted(first + 1, 1).await, keys[1..]);
@@ -80,9 +91,7 @@ async fn draws_of_a_consuming_table_are_given_again_until_they_were_received() {
     let mut session = host.session(1).await;
     let id = session.ask(sample("a", 2), None);
     let batch = session.whole(id).await;
-    session.lose();
-    let (mut session, resumed) = again(&host, 1).await;
-    assert!(resumed);
+    let mut session = reconnected(&host, session).await;
     assert_eq!(session.take_id(1), id);
     session.ask_again(id, sample("a", 2), None);
     let same = session.whole(id).await;
@@ -279,9 +288,7 @@ async fn what_waits_since_an_earlier_connection_takes_no_credit_of_the_new_one()
     // A message may pass the credit.
     session.insert(0, &vec![2.0; 200]);
     until(|| host.tables.get("a").unwrap().info().pending_inserts == 200).await;
-    session.lose();
-    let (mut session, resumed) = again(&host, 1).await;
-    assert!(resumed);
+    let mut session = reconnected(&host, session).await;
     session.take_id(300);
     let other = session.insert(1, &[3.0]);
     session.inserted(other, 1).await;

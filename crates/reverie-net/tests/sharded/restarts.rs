@@ -2,10 +2,11 @@
 
 use crate::support::{Host, alone, joined, not_committed, ratio_limiter, table};
 use reverie_core::batch::Options;
+use reverie_core::chunk::Chunk;
 use reverie_core::replay::Replay;
 use reverie_core::sample::{Drawn, SampleRequest, Sampled};
-use reverie_core::table::TableOptions;
 use reverie_core::table::selector::SelectorOptions;
+use reverie_core::table::{Durable, JournalInfo, RequestHolder, TableOptions, Ticket, Updates};
 use reverie_core::{Error, Result};
 use reverie_net::sharded::Sharded;
 use std::collections::HashSet;
@@ -172,4 +173,93 @@ async fn a_draw_that_waits_is_woken_by_an_insert_into_a_server_that_was_restarte
     hosts[1].fill(&[1.0]);
     let sampled = tokio::time::timeout(60 * SECOND, waiting).await.expect("it ends").unwrap().unwrap();
     assert_eq!(drawn(&sampled), (HashSet::from([1]), 32));
+}
+
+#[tokio::test(start_paused = true)]
+async fn servers_that_were_restarted_with_each_others_numbers_are_used_again() {
+    let swapped = |number: u8| Some(TableOptions { shard: 1 - number, ..table(false) });
+    // Both are asked at once.
+    let (hosts, client) = known().await;
+    [0, 1].into_iter().for_each(|number: u8| restart(&hosts[usize::from(number)], swapped(number)));
+    assert_eq!(drawn(&sample(&client, None).await.unwrap()), (HashSet::from([0, 1]), 32));
+    assert_eq!(present(&client).await, [true, true]);
+    // Each is asked when it can be reached again.
+    let (hosts, client) = known().await;
+    for (number, host) in (0..).zip(&hosts) {
+        host.log.is_down.store(true, SeqCst);
+        client.failed(usize::from(number), &Error::Unavailable("it is gone".to_owned()));
+        restart(host, swapped(number));
+    }
+    tokio::time::sleep(5 * SECOND).await;
+    for host in &hosts {
+        host.log.is_down.store(false, SeqCst);
+        tokio::time::sleep(5 * SECOND).await;
+    }
+    tokio::time::sleep(5 * SECOND).await;
+    assert_eq!(present(&client).await, [true, true]);
+    assert_eq!(drawn(&sample(&client, None).await.unwrap()), (HashSet::from([0, 1]), 32));
+}
+
+/// A journal that has no room on its disk.
+struct Full;
+
+impl<T> RequestHolder<T> for Full {
+    fn withdraw(&self, _: u64) -> Option<T> {
+        None
+    }
+}
+
+impl Durable for Full {
+    fn barrier(&self) -> Ticket<()> {
+        let (ticket, promise) = Ticket::promised(Arc::new(Self), 0, false);
+        // It is never written, and does not fail.
+        std::mem::forget(promise);
+        ticket
+    }
+
+    fn durable(&self, _: bool) -> Ticket<()> {
+        self.barrier()
+    }
+
+    fn commit_here(&self) {}
+
+    fn hurry(&self) {}
+
+    fn is_later(&self) -> bool {
+        false
+    }
+
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn has(&self, _: &Arc<Chunk>) -> bool {
+        true
+    }
+
+    fn info(&self) -> JournalInfo {
+        JournalInfo { is_full: true, error: Some("no space left".to_owned()), ..JournalInfo::default() }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_withdrawn_change_has_the_reason_of_a_server_that_has_not_committed_it_also_if_another_is_silent() {
+    let hosts = [0, 1].map(|shard| Arc::new(Host::new(shard, table(false))));
+    let keys: Vec<i64> = hosts.iter().flat_map(|host| host.fill(&[1.0])).collect();
+    let client = joined(&hosts, alone(None));
+    assert!(client.can_sample("t", 1).await.unwrap());
+    let journaled = hosts[1].tables.get("t").unwrap();
+    assert!(journaled.set_durable(Arc::new(Full)));
+    hosts[0].log.is_silent.store(true, SeqCst);
+    let nothing = Updates { keys: &[], priorities: &[], if_version: None, neighbours: None };
+    let late = [
+        client.mutate("t", &nothing, &keys, true).map(drop),
+        client.delete_where("t", None, &[]).map(drop),
+        client.reset("t"),
+    ];
+    for ticket in late {
+        let withdrawn = tokio::task::spawn_blocking(move || ticket.cancel()).await.unwrap();
+        let Err(Error::NotCommitted { why, .. }) = withdrawn else { panic!("{withdrawn:?}") };
+        assert!(why.starts_with("shard 1 (host-1:1): ") && why.contains("no space left"), "{why}");
+    }
 }

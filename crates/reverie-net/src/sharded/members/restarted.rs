@@ -1,6 +1,6 @@
 //! Servers that were restarted: how the client notices it, and admits them again before it uses their answers.
 
-use super::super::calls::End;
+use super::super::calls::{End, ShardOutcomes};
 use super::Members;
 use reverie_core::replay::Info;
 use reverie_core::{Error, Result};
@@ -63,6 +63,17 @@ impl Members {
         self.state()[shard].refusal.clone().map_or(Ok(()), Err)
     }
 
+    /// Takes note of the numbers of several servers before any of them is admitted: they may have exchanged them.
+    pub(in crate::sharded) fn note_numbers(&self, outcomes: &ShardOutcomes<Info>) {
+        let mut state = self.state();
+        for (shard, outcome) in outcomes {
+            let info = outcome.as_ref().ok();
+            if let Some(table) = info.and_then(|info| info.tables.first()) {
+                state[*shard].reported = Some(table.options.shard);
+            }
+        }
+    }
+
     /// Admits those of the servers that were restarted: one that does not fit the others, or fails, is lost.
     ///
     /// One that does not answer in time stays as it is: its answers are not used.
@@ -81,7 +92,9 @@ impl Members {
             (*shard, Arc::clone(replay), replay.info())
         });
         let asked = asked.collect();
-        for ((shard, outcome), (_, restarts)) in end.all(asked).await.into_iter().zip(restarted) {
+        let outcomes = end.all(asked).await;
+        self.note_numbers(&outcomes);
+        for ((shard, outcome), (_, restarts)) in outcomes.into_iter().zip(restarted) {
             match outcome.and_then(|info| self.admit_again(shard, &info, restarts)) {
                 Ok(()) => {}
                 Err(error @ Error::Deadline(_)) => _ = self.missed(shard, &error),

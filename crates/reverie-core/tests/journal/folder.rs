@@ -1,0 +1,72 @@
+//! The folder of a journal: who may read it while a server uses it, and what failed starts leave in it.
+
+use super::starts::{is_free, saver};
+use super::support::disk::{FakeDisk, Names, Tail};
+use super::support::journaled::{all, left, options_of, server, wait};
+use super::support::saving::{NOW, ROOT};
+use reverie_core::checkpoint::Disk;
+use reverie_core::clock::{Clock, ManualClock};
+use reverie_core::journal::{Syncs, repair, verify};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+#[test]
+fn a_folder_that_a_server_uses_is_neither_checked_nor_repaired_until_that_has_released_it() {
+    let mut first = server(options_of(Syncs::Always));
+    wait(first.insert("rows", 1.0)).unwrap();
+    let (any, root): (Arc<dyn Disk>, _) = (Arc::new(first.disk.clone()), Path::new(ROOT));
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    let repaired = || repair(&any, root, PathBuf::from("/repaired"), &clock, |_| {}, NOW).err();
+    for refused in [verify(&*any, root).err(), repaired()] {
+        let text = refused.expect("a server writes there").to_string();
+        assert!(text.contains("a server writes there") && text.contains("wait until it has ended"), "{text}");
+    }
+    first.journal.stop().unwrap();
+    assert!(verify(&*any, root).is_err(), "it may take a last checkpoint");
+    first.store.release();
+    assert_eq!(verify(&*any, root).unwrap().expect("a journal").items, 1);
+    assert!(is_free(&first.disk) && repaired().is_none() && is_free(&first.disk));
+}
+
+#[test]
+fn starts_that_fail_on_a_full_disk_leave_all_its_room_to_the_next_one() {
+    let mut first = server(options_of(Syncs::Always));
+    wait(first.insert("rows", 1.0)).unwrap();
+    first.journal.save().unwrap();
+    for value in 2..30 {
+        wait(first.insert("rows", f64::from(value))).unwrap();
+    }
+    first.journal.stop().unwrap();
+    let disk = first.disk.after_crash(Names::All, Tail::All);
+    let (before, num_files, size) = (left(&disk), disk.names().len(), disk.size());
+    // Each of them fills the room that was made for it.
+    let failed = (1..).take_while(|nth| {
+        disk.set_capacity(Some(size + 300 * nth));
+        let start = saver(&disk, all());
+        start.recover(false, true, |_| ()).unwrap().expect("a checkpoint");
+        let begun = start.begin_journal(options_of(Syncs::Os));
+        assert_eq!(left(&disk), before, "start {nth}");
+        if begun.is_err() {
+            assert!(disk.names().len() <= num_files + 2, "start {nth}: {:?}", disk.names());
+        }
+        begun.is_err() && *nth < 100
+    });
+    assert!((2..10).contains(&failed.count()), "the next one has all the room");
+}
+
+#[test]
+fn a_folder_is_released_when_its_journal_has_ended_though_its_caller_did_not_wait_for_that() {
+    let disk = FakeDisk::default();
+    let only = Arc::new(saver(&disk, all()));
+    only.begin_journal(options_of(Syncs::Os)).unwrap();
+    let (keeps, theirs) = (only.keep_folder(), Arc::clone(&only));
+    only.release();
+    assert!(!is_free(&disk), "the journal is still written");
+    let ending = std::thread::spawn(move || {
+        let _keeps = keeps;
+        theirs.end_journal()
+    });
+    ending.join().unwrap().unwrap();
+    assert!(is_free(&disk));
+    only.release();
+}
