@@ -214,3 +214,11 @@ def test_a_checkpoint_that_its_server_removes_meanwhile_is_no_damage(saved, monk
         result = run(command, saved)
         assert (result.exit_code, len(result.stdout.splitlines())) == (0, 1), result.output
         assert "0000000002.checkpoint" in result.stdout
+
+
+@pytest.mark.parametrize("command", ["show", "verify"])
+def test_a_command_whose_checkpoints_were_all_removed_meanwhile_says_to_try_again(saved, monkeypatch, command):
+    monkeypatch.setattr(_native, "list_checkpoints", lambda root: [str(saved / "0000000009.checkpoint")])
+    result = run(command, saved)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "try again" in result.stderr

@@ -96,6 +96,8 @@ def verify(path: Where, as_json: AsJson = False) -> None:
             text = f"intact   {one}: {items:,} items in {chunks:,} chunks, {_bytes(size)}"
         if not as_json:
             print(text, flush=True)
+    if not results:
+        refuse(f"the server that saves in {path} has removed what was listed; try again")
     if as_json:
         print(json.dumps({"checkpoints": results, "journal": journal}))
     damaged = any("damage" in result for result in [*results, *([] if journal is None else [journal])])
