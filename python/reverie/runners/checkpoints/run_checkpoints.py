@@ -31,7 +31,7 @@ from reverie.runners.checkpoints.setting_changes import (
     require_unchanged,
 )
 from reverie.runners.links.messages import State
-from reverie.runners.planning.topology import Topology
+from reverie.runners.planning.topology import Topology, counted
 from reverie.runners.reports.events import Saved
 from reverie.runners.reports.run_progress import RESULT
 
@@ -105,13 +105,15 @@ def load_run(resume: Path, agent: Agent, topology: Topology) -> dict[str, Any]:
     require_unchanged(resume, changes(state["identity"], agent, topology))
     _require_same_weights(resume, agent, topology, state)
     if len(state[REPLAY]) != topology.num_servers:
-        counts = f"has the tables of {len(state[REPLAY])} servers, and this run {topology.num_servers}"
         if topology.needs.bundled:
             raise CheckpointError(
                 resume,
-                f"{counts}: resume bundles with the runner 'local' if it wrote the checkpoint, else with another",
+                f"has the tables of {counted(len(state[REPLAY]), 'server')}, and this run {topology.num_servers}:"
+                " resume bundles with the runner 'local' if it wrote the checkpoint, else with another",
             )
-        raise CheckpointError(resume, f"{counts}: set num_shards to the same number")
+        earlier, now = counted(len(state[REPLAY]), "shard"), counted(topology.num_servers, "shard")
+        words = f"is of a run with {earlier}, and this one has {now}: ask for as many (num_shards, --num-shards)"
+        raise CheckpointError(resume, words)
     if RESULT not in state and state["env_steps"] >= topology.run.max_env_steps:  # of an earlier version
         done = f"is of a run that ended after {state['env_steps']:,} environment steps"
         raise CheckpointError(resume, f"{done}; raise max_env_steps ({topology.run.max_env_steps:,})")
