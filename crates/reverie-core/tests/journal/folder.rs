@@ -7,6 +7,7 @@ use super::support::saving::{NOW, ROOT};
 use super::support::{Rows, tables};
 use reverie_core::checkpoint::{Disk, Keep, Store, list, verify as verify_checkpoint};
 use reverie_core::clock::{Clock, ManualClock};
+use reverie_core::error::Error;
 use reverie_core::journal::{Journal, JournalEnd, Saver, Syncs, repair, verify};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -133,4 +134,17 @@ fn a_start_goes_on_where_an_older_checkpoint_cannot_be_read_and_leaves_its_segme
     assert_eq!(left(&disk), before);
     let now = disk.names();
     assert!(names.iter().all(|name| now.contains(name)), "{names:?} {now:?}");
+}
+
+#[test]
+fn damage_in_the_newest_checkpoint_of_a_folder_is_reported_also_while_a_server_without_a_journal_uses_it() {
+    let (disk, (made, _)) = (FakeDisk::default(), tables(all()));
+    let one = Keep { count: 1, max_age: None };
+    let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), one).unwrap();
+    let saved = store.save(&made, NOW).unwrap();
+    assert!(!is_free(&disk));
+    assert_eq!(verify(&disk, Path::new(ROOT)).unwrap(), None);
+    disk.edit(&saved.path, |bytes| bytes[30] ^= 1);
+    let found = verify(&disk, Path::new(ROOT));
+    assert!(matches!(&found, Err(Error::DamagedFile { path, .. }) if saved.path == Path::new(path)), "{found:?}");
 }
