@@ -307,7 +307,8 @@ class Server:
 
         Blocks until clients have read what they requested, for `grace` and about two seconds at most; before that while
         a periodic checkpoint is being taken, and after it for the last one, and for the end of a journal. Ctrl-C ends
-        the last of these waits: the journal is ended all the same, and its folder is released then.
+        the last of these waits: the journal is ended all the same while the process lives, and its folder is released
+        then.
 
         Args:
             checkpoint: take a last checkpoint when nothing goes in any more: every insert that was confirmed to its

@@ -235,16 +235,25 @@ impl Store {
     /// Removes what no checkpoint of the folder needs: the segments that `unneeded` names, and manifests that were not
     /// finished. Locks the folder as [`Store::save`] does. Does nothing once this store has written to it.
     ///
-    /// A checkpoint does that as well, once it is there. On a full disk there would be no room for it.
+    /// A checkpoint does that as well, once it is there. On a full disk there would be no room for it. It also reports files
+    /// that cannot be read or removed, see [`Saved::left_behind`]: they are no error here.
     pub(crate) fn make_room(&self, unneeded: impl FnOnce(&dyn Disk, &Path, &Found) -> Result<Vec<u64>>) -> Result<()> {
         let mut hold = self.held();
         let found = hold.save(&*self.disk, &self.root)?;
         if self.log().segments.has_begun() {
             return Ok(());
         }
-        let segments = unneeded(&*self.disk, &self.root, &found)?.into_iter().map(|of| names::segment(&self.root, of));
+        let segments = unneeded(&*self.disk, &self.root, &found).unwrap_or_default();
         let unfinished = found.unfinished.iter().map(|of| names::unfinished(&self.root, *of));
-        segments.chain(unfinished).try_for_each(|path| self.disk.remove(&path).map_err(storage("remove", &path)))
+        let unneeded: Vec<_> =
+            segments.into_iter().map(|of| names::segment(&self.root, of)).chain(unfinished).collect();
+        if unneeded.is_empty() {
+            return Ok(());
+        }
+        // A checkpoint that was removed must not come back without its segments.
+        self.disk.sync_folder(&self.root).map_err(storage("sync", &self.root))?;
+        unneeded.iter().for_each(|path| _ = self.disk.remove(path));
+        Ok(())
     }
 
     /// Lets the disk tier of these tables read chunks in the segments instead of writing them.

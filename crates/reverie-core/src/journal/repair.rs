@@ -62,13 +62,15 @@ pub fn verify(disk: &dyn Disk, root: &Path) -> Result<Option<VerifiedJournal>> {
     }))
 }
 
-/// True if the newest checkpoint is continued by a journal, or cannot be read, so that this is not known.
+/// True if the newest checkpoint is continued by a journal.
 fn has_journal(disk: &dyn Disk, root: &Path) -> Result<bool> {
-    match latest(disk, root)?.map(|path| describe(disk, &path)) {
-        None => Ok(false),
-        Some(Ok(summary)) => Ok(summary.journal.is_some()),
-        Some(Err(Error::DamagedFile { .. })) => Ok(true),
-        Some(Err(other)) => Err(other),
+    loop {
+        let Some(newest) = latest(disk, root)? else { return Ok(false) };
+        match describe(disk, &newest) {
+            // A server may have taken another one meanwhile, and removed this one.
+            Err(Error::DamagedFile { .. }) if latest(disk, root)?.as_ref() != Some(&newest) => {}
+            described => return Ok(described?.journal.is_some()),
+        }
     }
 }
 

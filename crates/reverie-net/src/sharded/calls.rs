@@ -120,8 +120,9 @@ impl End {
             };
             outcomes.push((shard, outcome));
         }
+        let withdrawn = Instant::now();
         for (at, ticket) in late {
-            if let Some(error) = self.late_error(ticket).await {
+            if let Some(error) = self.late_error(ticket, withdrawn).await {
                 outcomes[at].1 = Err(error);
             }
         }
@@ -129,10 +130,11 @@ impl End {
     }
 
     /// The error of a withdrawn change that a server reports within a moment, if it is more than that it is late.
-    async fn late_error<T: Unpin + Default>(&self, mut ticket: Ticket<T>) -> Option<Error> {
+    async fn late_error<T: Unpin + Default>(&self, mut ticket: Ticket<T>, withdrawn: Instant) -> Option<Error> {
         let needs_commit = ticket.needs_commit();
         let moment = if needs_commit { COMMIT_GRACE } else { ANSWER };
-        let outcome = match self.timed(Some(moment), &mut ticket).await {
+        // The same moment for all servers, however many are silent.
+        let outcome = match self.timed(Some(moment.saturating_sub(withdrawn.elapsed())), &mut ticket).await {
             // A journal of this process: it has the reason at once.
             None if needs_commit => ticket.cancel(),
             outcome => outcome?,

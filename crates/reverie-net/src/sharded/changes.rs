@@ -151,12 +151,14 @@ pub(super) async fn configure(group: &Arc<Group>, table: &Arc<Table>, end: &End,
             (shard, Arc::clone(replay), replay.configure(name, change))
         });
         let asked = asked.collect();
+        let mut failed = None;
         for (shard, outcome) in end.of_change().all(asked).await {
             if let Err(error) = outcome {
                 group.members.missed(shard, &error);
-                return Err(error);
+                failed = Some(group.members.graver(failed, shard, error));
             }
         }
+        failed.map_or(Ok(()), Err)?;
         table.forget();
     }
     if let Some(limiter) = limiter {

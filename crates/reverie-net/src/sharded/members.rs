@@ -204,7 +204,12 @@ impl Members {
         };
         let mut state = self.state();
         state[shard].reported = Some(number);
-        let taken = (0..self.len()).find(|other| *other != shard && state[*other].reported == Some(number));
+        // A server that was refused does not hold a number that it was never admitted with: the server that was, and is
+        // restarted, is used again.
+        let holds = |known: &ShardState| {
+            known.reported == Some(number) && (known.refusal.is_none() || known.number == Some(number))
+        };
+        let taken = (0..self.len()).find(|other| *other != shard && holds(&state[*other]));
         if let Some(other) = taken {
             return Err(Error::InvalidArgument(format!(
                 "{} and {} are both shard {number}: their keys cannot be distinguished; start each with a number of its \
@@ -281,7 +286,7 @@ impl Members {
 
     /// The error of the request: the first one, but for a server that has not committed what it did, which the caller must
     /// know, where others are late.
-    fn graver(&self, first: Option<Error>, shard: usize, error: Error) -> Error {
+    pub(super) fn graver(&self, first: Option<Error>, shard: usize, error: Error) -> Error {
         match (first, error) {
             (None | Some(Error::Deadline(_)), Error::NotCommitted { keys, why }) => {
                 Error::NotCommitted { keys, why: format!("{}: {why}", self.name(shard)) }

@@ -6,7 +6,7 @@ use reverie_core::chunk::Chunk;
 use reverie_core::replay::Replay;
 use reverie_core::sample::{Drawn, SampleRequest, Sampled};
 use reverie_core::table::selector::SelectorOptions;
-use reverie_core::table::{Durable, JournalInfo, RequestHolder, TableOptions, Ticket, Updates};
+use reverie_core::table::{Change, Durable, JournalInfo, RequestHolder, TableOptions, Ticket, Updates};
 use reverie_core::{Error, Result};
 use reverie_net::sharded::Sharded;
 use std::collections::HashSet;
@@ -200,6 +200,35 @@ async fn servers_that_were_restarted_with_each_others_numbers_are_used_again() {
     assert_eq!(drawn(&sample(&client, None).await.unwrap()), (HashSet::from([0, 1]), 32));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_server_is_used_after_its_restart_also_if_another_one_was_refused_for_its_number() {
+    let (hosts, client) = known().await;
+    restart(&hosts[0], Some(TableOptions { shard: 1, ..table(false) }));
+    assert_eq!(drawn(&sample(&client, None).await.unwrap()), (HashSet::from([1]), 32));
+    restart(&hosts[1], None);
+    assert_eq!(drawn(&sample(&client, None).await.unwrap()), (HashSet::from([1]), 32));
+    tokio::time::sleep(5 * SECOND).await;
+    assert_eq!(present(&client).await, [false, true]);
+    restart(&hosts[0], None);
+    tokio::time::sleep(5 * SECOND).await;
+    assert_eq!(drawn(&sample(&client, None).await.unwrap()), (HashSet::from([0, 1]), 32));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_withdrawn_change_waits_for_silent_servers_no_longer_than_for_one() {
+    let hosts = [0, 1, 2, 3, 4].map(|shard| Arc::new(Host::new(shard, table(false))));
+    let client = joined(&hosts, alone(None));
+    assert!(!client.can_sample("t", 1).await.unwrap());
+    hosts.iter().for_each(|host| host.log.is_silent.store(true, SeqCst));
+    let mut change = client.reset("t");
+    assert!(change.poll().is_none());
+    change.withdraw();
+    let since = tokio::time::Instant::now();
+    let late = change.await;
+    assert!(matches!(late, Err(Error::Deadline(_))), "{late:?}");
+    assert!(since.elapsed() < 2 * SECOND, "{:?}", since.elapsed());
+}
+
 /// A journal that has no room on its disk.
 struct Full;
 
@@ -256,6 +285,7 @@ async fn a_withdrawn_change_has_the_reason_of_a_server_that_has_not_committed_it
         client.mutate("t", &nothing, &keys, true).map(drop),
         client.delete_where("t", None, &[]).map(drop),
         client.reset("t"),
+        client.configure("t", Change { max_size: Some(10), ..Change::default() }),
     ];
     for ticket in late {
         let withdrawn = tokio::task::spawn_blocking(move || ticket.cancel()).await.unwrap();
