@@ -232,5 +232,7 @@ def test_a_bare_word_names_another_preset_of_the_environment(agent, tmp_path, mo
     assert paper.config.learning_starts == 50_000
     assert paper.config != agent.load_preset("ALE/Pong-v5").config
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(presets.PresetError, match="is neither a file nor a preset of the agent"):
+    with pytest.raises(presets.PresetError, match="preset paper: is for ALE/Pong-v5, and not for CartPole-v1"):
         agent.load_preset("CartPole-v1", presets.Path("paper"))
+    with pytest.raises(presets.PresetError, match="is neither a file nor a preset of the agent; its presets are"):
+        agent.load_preset("CartPole-v1", presets.Path("papre"))
