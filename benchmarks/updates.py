@@ -44,6 +44,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "dqn, MinAtar": {"agent": "dqn", "env": "MinAtar/Breakout-v0"},
     "apex-dqn, MinAtar": {"agent": "apex-dqn", "env": "MinAtar/Breakout-v0"},
     "rainbow, MinAtar": {"agent": "rainbow", "env": "MinAtar/Breakout-v0"},
+    "sac, droq": {"agent": "sac", "env": "HalfCheetah-v5", "preset": "droq"},
 }
 UNROLLS = ("impala", "ppo")
 """Rows whose agents learn from unrolls out of a queue."""
@@ -67,7 +68,9 @@ def learner(row: str, plan: CompilePlan | None) -> Any:
     """A learner of the row's agent, on unrolls of one batch or on a replay buffer of random transitions."""
     settings = dict(ROWS[row])
     agent, spec = agents.find(settings.pop("agent", row)), describe(settings.pop("env"))
-    config = dataclasses.replace(agent.load_preset(spec.env_id).config, **settings)
+    preset = settings.pop("preset", None)
+    config = agent.load_preset(spec.env_id, preset and Path(preset)).config
+    config = dataclasses.replace(config, **settings)
     made = (unrolls_learner if row in UNROLLS else FILLED.get(row, replay_learner))(agent, spec, config)
     if plan is not None:
         made.compile_updates(plan)

@@ -41,7 +41,7 @@ class Interpreted:
         self.graph = graph
 
     def __call__(self, learner, state, columns):
-        noise = [torch.randn(shape, generator=learner._generator) for shape in self.graph.noise]
+        noise = self.graph.random_numbers(learner._generator)
         result = self.outputs(state.tensors, state.factors(), noise, columns)
         for name in self.graph.steps:
             learner._optimizers[name].count_step()
@@ -135,7 +135,7 @@ def test_the_graph_makes_the_update_of_the_learners_own_operations(name, changes
         found = Interpreted(graph, None).outputs(
             copies,
             state.factors().clone(),
-            [torch.randn(s, generator=learner._generator) for s in graph.noise],
+            graph.random_numbers(learner._generator),
             columns,
         )
         if generator is not None:

@@ -22,6 +22,7 @@ from reverie.agents.cql_sac.loss import (  # noqa: E402
 )
 from reverie.agents.cql_sac.networks import LOG_FACTOR  # noqa: E402
 from reverie.agents.environments import UnsupportedEnvironmentError, describe  # noqa: E402
+from reverie.agents.random_layers import random_numbers  # noqa: E402
 from reverie.agents.sac.loss import squashed_gaussian  # noqa: E402
 from reverie.runners import train  # noqa: E402
 
@@ -138,12 +139,13 @@ def test_no_gradient_of_the_factors_loss_flows_into_the_gap():
 def test_values_of_many_actions_are_those_of_one_after_the_other(changes):
     config = dataclasses.replace(CONFIG, critic_hidden=(8,), **changes)
     critics = make_critics(PENDULUM, config.critic_hidden, config, seed=0, trainable=False)
-    obs, actions, numbers = torch.randn(5, 3), torch.rand(4, 5, 1), torch.randn(2, 20, 8)
-    found = judged_each(critics, obs, actions, lambda shape: numbers.view(shape))
+    obs, actions = torch.randn(5, 3), torch.rand(4, 5, 1)
+    numbers = random_numbers(torch.Size((2, 20, 8)), True, None)
+    found = judged_each(critics, obs, actions, lambda shape, uniform: numbers.view(shape))
     assert found.shape == (2, 4, 5)
     for i in range(4):
         own = numbers[:, 5 * i : 5 * i + 5]
-        torch.testing.assert_close(found[:, i], judged(critics, obs, actions[i], lambda shape, own=own: own))
+        torch.testing.assert_close(found[:, i], judged(critics, obs, actions[i], lambda shape, uniform, own=own: own))
 
 
 def test_the_term_has_the_values_at_the_first_state_of_uniform_actions_and_of_the_policys_at_both(make_learner):
@@ -152,7 +154,7 @@ def test_the_term_has_the_values_at_the_first_state_of_uniform_actions_and_of_th
     generator = torch.Generator().manual_seed(5)
     s_tm1, s_t, q_tm1 = (torch.randn(n, generator=generator) for n in ((6, 3), (6, 3), (2, 6)))
     drawn = []
-    learner._noise = lambda shape: drawn.append(torch.randn(shape, generator=generator)) or drawn[-1]
+    learner._noise = lambda shape, uniform: drawn.append(torch.randn(shape, generator=generator)) or drawn[-1]
     term, figures = learner._conservative(s_tm1, s_t, q_tm1, None)
     uniform, now, then = drawn
     actions = [2 * torch.distributions.Normal(0, 1).cdf(uniform) - 1]

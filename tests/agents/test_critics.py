@@ -14,27 +14,58 @@ from reverie.agents.continuous import Critics, judged, some_of  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
 from reverie.agents.flat import FlatNetwork  # noqa: E402
 from reverie.agents.layers import LayerNorm, MlpTorso, initialised  # noqa: E402
-from reverie.agents.random_layers import Dropout, drawing  # noqa: E402
+from reverie.agents.random_layers import UNIFORM, Dropout, drawing, random_numbers  # noqa: E402
 from reverie.agents.sac.loss import policy_loss  # noqa: E402
 
 SPEC = describe("Pendulum-v1")
 BOTH = pytest.mark.parametrize("name", ["sac", "td3"])
 
 
-def normal(seed):
+def drawn(seed):
     generator = torch.Generator().manual_seed(seed)
-    return lambda shape: torch.randn(shape, generator=generator)
+    return lambda shape, uniform=False: random_numbers(shape, uniform, generator)
 
 
 def test_dropout_leaves_out_a_share_of_the_units_and_keeps_their_mean():
     layer, x = Dropout(3, 50, 0.2), torch.ones(3, 200, 50)
     assert torch.equal(layer(x), x), "the identity without numbers"
-    with drawing(layer, 200, normal(0)):
+    with drawing(layer, 200, drawn(0)):
         found = layer(x)
     count, out = found.numel(), int((found == 0).sum())
     assert abs(out - 0.2 * count) < 5 * np.sqrt(count * 0.2 * 0.8)
     assert torch.allclose(found[found != 0], torch.tensor(1 / 0.8))
     assert len({tuple(row) for row in (found == 0).reshape(-1, 50).tolist()}) > 590, "each unit by itself"
+
+
+def test_a_rate_of_dropout_is_a_share_of_all_numbers_of_sixteen_bits():
+    every = torch.tensor(UNIFORM, dtype=torch.float32).view(1, 1, -1)
+    for rate, dropped in ((0.01, 655), (0.5, 2**15), (1e-9, 1), (0.0, 0)):
+        layer = Dropout(1, 2**16, rate)
+        with drawing(layer, 1, lambda shape, uniform: every):
+            found = layer(torch.ones(1, 1, 2**16))
+        assert int((found == 0).sum()) == dropped
+        assert found.mean().item() == pytest.approx(1.0, rel=1e-5)
+
+
+def chi_square(numbers, bins):
+    """Of uniform numbers in so many equal bins."""
+    counts = np.bincount((numbers.astype(np.int64) + 2**15) // (2**16 // bins), minlength=bins)
+    return float(((counts - len(numbers) / bins) ** 2 / (len(numbers) / bins)).sum())
+
+
+def test_every_uniform_number_is_equally_likely_and_a_generator_repeats_them():
+    shape = torch.Size((3, 67, 501))  # not a multiple of four
+    first, second = (random_numbers(shape, True, torch.Generator().manual_seed(0)) for _ in range(2))
+    assert (first.shape, first.dtype) == (shape, torch.float32)
+    assert torch.equal(first, second)
+    numbers, most = first.flatten().numpy(), 255 + 5 * (2 * 255) ** 0.5
+    assert chi_square(numbers, 256) < most
+    assert chi_square(np.where(numbers % 97 == 0, 0, numbers), 256) > most, "one in a hundred is another"
+    low = (numbers.astype(np.int64) & 255) * 256 - 2**15
+    assert chi_square(low, 256) < most, "their low bits as well"
+    for lag in (1, 4):
+        correlation = np.corrcoef(numbers[:-lag], numbers[lag:])[0, 1]
+        assert abs(correlation) < 5 / len(numbers) ** 0.5
 
 
 def test_a_layer_norm_normalises_each_row_and_each_critic_has_its_own_scale():
@@ -55,9 +86,9 @@ def test_critics_with_dropout_and_layer_norm_are_those_of_pytorchs_layers_one_by
     critics = initialised(lambda: Critics(SPEC, (8, 6), 2, layer_norm=True, dropout=0.5), 0)
     network = FlatNetwork(critics, trainable=False)
     obs, actions = torch.randn(5, 3), torch.rand(5, 1)
-    found = judged(network, obs, actions, normal(3))
-    numbers = normal(3)
-    masks = [numbers(torch.Size((2, 5, width))) > 0 for width in (8, 6)]
+    found = judged(network, obs, actions, drawn(3))
+    numbers = drawn(3)
+    masks = [numbers(torch.Size((2, 5, width)), True) >= 0 for width in (8, 6)]
     for k in range(2):
         x = torch.cat([obs, actions], dim=1)
         for i, mask in enumerate(masks):
@@ -69,7 +100,7 @@ def test_critics_with_dropout_and_layer_norm_are_those_of_pytorchs_layers_one_by
 
 
 def test_targets_take_so_many_critics_drawn_evenly():
-    q, draw = torch.arange(5.0).unsqueeze(1).expand(-1, 3), normal(0)
+    q, draw = torch.arange(5.0).unsqueeze(1).expand(-1, 3), drawn(0)
     assert some_of(q, 0, draw) is q
     assert some_of(q, 5, draw) is q
     counts = np.zeros(5)

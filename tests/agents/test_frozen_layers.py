@@ -132,7 +132,7 @@ def test_the_graph_of_an_update_leaves_frozen_layers(name, make_learner):
     state = tracing.State(learner)
     graph = tracing.trace(learner, kept["columns"], kept["single"])
     copies, before = ([one.clone() for one in state.tensors] for _ in range(2))
-    noise = [torch.randn(shape) for shape in graph.noise]
+    noise = graph.random_numbers(None)
     columns = [kept["columns"][one] for one in graph.columns]
     with torch.no_grad():
         graph.module(*copies, state.factors().clone(), *noise, *columns, *graph.constants)

@@ -227,7 +227,7 @@ def test_the_quantile_heads_targets_are_of_its_target_network_and_the_same_polic
     online, target = (one.learner._networks[network].module for network in ("online", "target"))
     data, shape = random_data(), (8, one.config.num_quantiles)
     state = one.learner._generator.get_state()
-    fractions_tm1, fractions_t = (fractions_of(one.learner._draw_normal(torch.Size(shape))) for _ in range(2))
+    fractions_tm1, fractions_t = (fractions_of(one.learner._numbers(torch.Size(shape))) for _ in range(2))
     with torch.no_grad():
         rewards = one.config.learnt_rewards(data["reward"], data["action"], lambda: target(data["obs"]))
         z_tm1, z_t = online.quantiles(data["obs"], fractions_tm1), target.quantiles(data["next_obs"], fractions_t)

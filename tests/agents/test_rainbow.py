@@ -94,7 +94,7 @@ def test_a_noisy_layer_computes_the_papers_formula_and_without_noise_its_mean(we
     with torch.no_grad():
         layer.scales.weight.copy_(torch.arange(6.0).reshape(2, 3))
     x, noise = torch.randn(4, 3), torch.randn(4, 5)
-    with drawing(layer, 4, lambda shape: noise if shape == (4, 5) else None):
+    with drawing(layer, 4, lambda shape, uniform: noise if shape == (4, 5) else None):
         found = layer(x)
     f = noise.sign() * noise.abs().sqrt()
     for row in range(4):
@@ -102,7 +102,7 @@ def test_a_noisy_layer_computes_the_papers_formula_and_without_noise_its_mean(we
         bias = layer.bias + layer.scales.bias * f[row, 3:]
         torch.testing.assert_close(found[row], weight @ x[row] + bias)
     torch.testing.assert_close(layer(x), x @ layer.weight.T + layer.bias)
-    with drawing(layer, 1, lambda shape: noise[:1]):
+    with drawing(layer, 1, lambda shape, uniform: noise[:1]):
         shared = layer(x.reshape(2, 2, 3))
     weight = layer.weight + layer.scales.weight * torch.outer(f[0, 3:], f[0, :3])
     torch.testing.assert_close(shared.reshape(4, 2), x @ weight.T + layer.bias + layer.scales.bias * f[0, 3:])
@@ -209,7 +209,7 @@ def test_every_kind_of_update_is_one_graph(changes, make_learner):
     learner._updated = lambda columns, single: seen.update(columns=columns, single=single) or updated(columns, single)
     learner.learn()
     graph = tracing.trace(learner, seen["columns"], seen["single"])
-    noise = [torch.randn(shape, generator=torch.Generator().manual_seed(5)) for shape in graph.noise]
+    noise = graph.random_numbers(torch.Generator().manual_seed(5))
     state = tracing.State(learner)
     copies = [[one.clone() for one in state.tensors] for _ in range(2)]
     names = [seen["columns"][name] for name in graph.columns]

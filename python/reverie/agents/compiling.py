@@ -115,7 +115,7 @@ class CompiledUpdate:
     def __call__(self, learner: Any, state: State, columns: Mapping[str, Tensor]) -> Result:
         """Make the learner's next update of these columns."""
         graph = self.graph
-        noise = [torch.randn(shape, generator=learner._generator) for shape in graph.noise]
+        noise = graph.random_numbers(learner._generator)
         result = self.outputs(state.tensors, state.factors(), noise, columns)
         if result[1].get(tracing.STEPPED, 1.0):
             for name in graph.steps:
@@ -278,8 +278,7 @@ class UpdateCompiler:
     def _agrees(self, compiled: CompiledUpdate, columns: dict[str, Tensor], single: Single) -> bool:
         """Whether the compiled update does what the learner's own does, on copies of its state."""
         assert self._state is not None
-        generator = torch.Generator().manual_seed(0)
-        noise = [torch.randn(shape, generator=generator) for shape in compiled.graph.noise]
+        noise = compiled.graph.random_numbers(torch.Generator().manual_seed(0))
         one, other = ([tensor.clone() for tensor in self._state.tensors] for _ in range(2))
         factors = self._state.factors()
         expected = tracing.run(self._learner, single, one, factors, Noise(noise), columns)

@@ -22,6 +22,7 @@ from reverie.agents.inputs import Statistics
 from reverie.agents.named_parameters import Named, parameters_of
 from reverie.agents.optimizers import Optimizer, load_optimizer, optimizer_state
 from reverie.agents.outcomes import DivergedError, Outcome
+from reverie.agents.random_layers import Draw, random_numbers
 from reverie.agents.recording import UpdateRecorder
 from reverie.agents.replay import TABLE, MaybePrioritizedSettings, PrioritizedSettings
 from reverie.agents.tracing import Result
@@ -59,8 +60,8 @@ class NetworkLearner(ABC):
         self._optimizers: dict[str, Optimizer] = {}
         self._generator: torch.Generator | None = None
         """The random state of a subclass's updates, if they draw random numbers."""
-        self._noise: Callable[[torch.Size], Tensor] | None = None
-        """While an update is traced: the random numbers of `_normal`."""
+        self._noise: Draw | None = None
+        """While an update is traced: what `_random` returns."""
         self._compiler: UpdateCompiler | UpdateRecorder | None = None
         self._steps_of_update = 1
         """Gradient steps of an update that may be compiled, by which a plan counts."""
@@ -185,9 +186,9 @@ class NetworkLearner(ABC):
         """Every kind of its updates, with a version that has it."""
         return {0: 0}
 
-    def _normal(self, shape: torch.Size) -> Tensor:
-        """Standard normal numbers for an update. Each update of a kind must draw the same shapes."""
-        return torch.randn(shape, generator=self._generator) if self._noise is None else self._noise(shape)
+    def _random(self, shape: torch.Size, uniform: bool = False, /) -> Tensor:
+        """Random numbers for an update, see `random_numbers`. Each update of a kind must draw the same shapes."""
+        return random_numbers(shape, uniform, self._generator) if self._noise is None else self._noise(shape, uniform)
 
     def compile_updates(self, plan: CompilePlan) -> None:
         """Compile its updates as planned, from now on; on a GPU record them. See `core.CompilingLearner`."""

@@ -20,6 +20,7 @@ from torch import Tensor
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.lstm import in_plain_operations
 from reverie.agents.optimizers import FlatOptimizer, Optimizer
+from reverie.agents.random_layers import Draw, random_numbers
 
 Result = tuple[Tensor | None, Mapping[str, Any]]
 """New priorities `[B]`, of a learner that has some, and figures by name."""
@@ -38,7 +39,7 @@ class Traceable(Protocol):
     _networks: dict[str, FlatNetwork[Any]]
     _optimizers: dict[str, Optimizer]
     _generator: torch.Generator | None
-    _noise: Callable[[torch.Size], Tensor] | None
+    _noise: Draw | None
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,8 @@ class Graph:
     """Takes the tensors of `inputs`, of which it changes the state; returns priorities, if any, and the figures."""
     columns: dict[str, Tensor]
     """An example of each column of a batch that it reads."""
-    noise: tuple[torch.Size, ...]
-    """The shapes of the standard normal numbers that it takes."""
+    noise: tuple[tuple[torch.Size, bool], ...]
+    """The shapes of the random numbers that it takes, and whether they are uniform."""
     constants: tuple[Tensor, ...]
     """The tensors that it takes last, the same ones in each update."""
     figures: tuple[str, ...]
@@ -67,6 +68,10 @@ class Graph:
         for one in self.shapes:
             found.update(repr(one).encode())
         return found.hexdigest()
+
+    def random_numbers(self, generator: torch.Generator | None) -> list[Tensor]:
+        """Random numbers for one update."""
+        return [random_numbers(shape, uniform, generator) for shape, uniform in self.noise]
 
     def fits(self, columns: Mapping[str, Tensor]) -> bool:
         """Whether it was compiled for columns like these."""
@@ -112,15 +117,15 @@ class _Recorded(dict[str, Tensor]):
 
 
 class Noise:
-    """The standard normal numbers of an update: drawn and kept, or given."""
+    """The random numbers of an update: those that are given, or zeros, and what was asked for is kept."""
 
     def __init__(self, given: Sequence[Tensor] | None = None) -> None:
-        self.shapes: list[torch.Size] = []
+        self.asked: list[tuple[torch.Size, bool]] = []
         self._given = None if given is None else list(given)
 
-    def __call__(self, shape: torch.Size) -> Tensor:
+    def __call__(self, shape: torch.Size, uniform: bool = False, /) -> Tensor:
         """The next numbers."""
-        self.shapes.append(shape)
+        self.asked.append((shape, uniform))
         return torch.zeros(shape) if self._given is None else self._given.pop(0)
 
 
@@ -133,13 +138,13 @@ def trace(learner: Traceable, columns: Mapping[str, Tensor], single: Single) -> 
     priorities, figures = run(learner, single, copies, state.factors().clone(), noise, recorded)
     read = {name: columns[name] for name in sorted(recorded.read)}
     names = tuple(figures)
-    normal = [torch.zeros(shape) for shape in noise.shapes]
-    examples = (*(one.clone() for one in state.tensors), state.factors().clone(), *normal, *read.values())
+    zeros = [torch.zeros(shape) for shape, _ in noise.asked]
+    examples = (*(one.clone() for one in state.tensors), state.factors().clone(), *zeros, *read.values())
     count = len(state.tensors)
 
     def traced(*tensors: Tensor) -> tuple[Tensor, ...]:
         given, rest = list(tensors[:count]), tensors[count + 1 :]
-        random, batch = rest[: len(normal)], dict(zip(read, rest[len(normal) :], strict=True))
+        random, batch = rest[: len(zeros)], dict(zip(read, rest[len(zeros) :], strict=True))
         new, values = run(learner, single, given, tensors[count], Noise(random), batch)
         scalars = [torch.as_tensor(values[name]).detach().reshape(()).float() for name in names]
         return (*(() if new is None else (new,)), *((torch.stack(scalars),) if scalars else ()))
@@ -150,7 +155,7 @@ def trace(learner: Traceable, columns: Mapping[str, Tensor], single: Single) -> 
     constants = _constants_as_inputs(module)
     steps = tuple(name for name, one in learner._optimizers.items() if _flat(one).traced_steps)
     shapes = tuple((tuple(one.shape), one.stride(), one.dtype) for one in (*examples, *constants))
-    return Graph(module, read, tuple(noise.shapes), constants, names, priorities is not None, steps, shapes)
+    return Graph(module, read, tuple(noise.asked), constants, names, priorities is not None, steps, shapes)
 
 
 def _constants_as_inputs(module: torch.fx.GraphModule) -> tuple[Tensor, ...]:

@@ -60,7 +60,7 @@ class Learner(NetworkLearner):
 
     def _act(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         mean, log_sigma = self._policy.module.distribution(observations)
-        return squashed_gaussian(mean, log_sigma, self._normal(mean.shape))
+        return squashed_gaussian(mean, log_sigma, self._random(mean.shape))
 
     def _act_often(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """N actions `[N, B, A]` for each observation, and their `log pi` `[N, B]`."""
@@ -68,7 +68,7 @@ class Learner(NetworkLearner):
         mean, log_sigma = (
             one.expand(count, -1, -1).flatten(0, 1) for one in self._policy.module.distribution(observations)
         )
-        actions, log_pi = squashed_gaussian(mean, log_sigma, self._normal(mean.shape))
+        actions, log_pi = squashed_gaussian(mean, log_sigma, self._random(mean.shape))
         return actions.view(count, len(observations), -1), log_pi.view(count, len(observations))
 
     def learn(self) -> None:
@@ -80,10 +80,10 @@ class Learner(NetworkLearner):
         temperature = self._temperature.flat.detach().exp()
         with torch.no_grad():
             a_t, log_pi_t = self._act(s_t)
-            q_t = some_of(judged(self._critics_target, s_t, a_t, self._normal), config.target_critics, self._normal)
+            q_t = some_of(judged(self._critics_target, s_t, a_t, self._random), config.target_critics, self._random)
         bonus = temperature if config.entropy_in_target else 0.0
         target = soft_target(float32(data["reward"]), float32(data["discount"]), q_t, log_pi_t, bonus)
-        q_tm1 = judged(self._critics, s_tm1, data["action"], self._normal)
+        q_tm1 = judged(self._critics, s_tm1, data["action"], self._random)
         error = critics_loss(q_tm1, target, weights)
         figures: dict[str, float | Tensor] = {"critics_loss": error.detach(), "temperature": temperature}
         loss = error
@@ -105,9 +105,9 @@ class Learner(NetworkLearner):
         config = self._config
         with torch.no_grad():
             size = torch.Size((config.sampled_actions, q_tm1.shape[1], self._num_parts))
-            drawn = [uniform_actions(self._normal(size)), self._act_often(s_tm1), self._act_often(s_t)]
+            drawn = [uniform_actions(self._random(size)), self._act_often(s_tm1), self._act_often(s_t)]
             actions, log_density = (torch.cat(parts) for parts in zip(*drawn, strict=True))
-        q = judged_each(self._critics, s_tm1, actions, self._normal)
+        q = judged_each(self._critics, s_tm1, actions, self._random)
         gap = conservative_gap(q, log_density, q_tm1, weights)
         figures = {"conservative_gap": gap.detach().mean()}
         if config.conservative_threshold is None:
@@ -122,9 +122,9 @@ class Learner(NetworkLearner):
         """Step the policy, by the values or by the actions `imitated`, and the temperature; returns figures."""
         config = self._config
         mean, log_sigma = self._policy.module.distribution(s_tm1)
-        a_tm1, log_pi_tm1 = squashed_gaussian(mean, log_sigma, self._normal(mean.shape))
+        a_tm1, log_pi_tm1 = squashed_gaussian(mean, log_sigma, self._random(mean.shape))
         if imitated is None:
-            q_tm1 = judged(self._critics, s_tm1, a_tm1, self._normal)
+            q_tm1 = judged(self._critics, s_tm1, a_tm1, self._random)
             loss = policy_loss(q_tm1, log_pi_tm1, temperature, mean_of_critics=config.policy_critics == "mean")
         else:
             loss = imitation_loss(squashed_log_pi(mean, log_sigma, imitated), log_pi_tm1, temperature)

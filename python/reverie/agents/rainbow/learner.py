@@ -75,7 +75,7 @@ class Learner(NetworkLearner):
                 return categorical_loss(log_p_tm1, *chosen, p_t, selector, weights, v_min=v_min, v_max=v_max)
             case "quantile":
                 shape = torch.Size((len(s_tm1), config.num_quantiles))
-                fractions_tm1, fractions_t = (fractions_of(self._draw_normal(shape)) for _ in range(2))
+                fractions_tm1, fractions_t = (fractions_of(self._numbers(shape)) for _ in range(2))
                 with torch.no_grad():
                     z_t = self._noisy(self._target, lambda one: one.quantiles(s_t, fractions_t))
                     selector = self._selector(s_t, lambda: self._target_means(s_t, z_t))
@@ -103,12 +103,12 @@ class Learner(NetworkLearner):
         return z_t.mean(dim=2)
 
     def _noisy(self, network: Network, compute: Any) -> Tensor:
-        with drawing(network.module, 1, self._draw_normal):
+        with drawing(network.module, 1, self._numbers):
             found: Tensor = compute(network.module)
         return found
 
-    def _draw_normal(self, shape: torch.Size) -> Tensor:
-        return self._normal(shape).to(self._device)
+    def _numbers(self, shape: torch.Size, uniform: bool = False, /) -> Tensor:
+        return self._random(shape, uniform).to(self._device)
 
     def _priority_unit(self) -> float:
         return 1.0 if self._config.head == "categorical" else super()._priority_unit()

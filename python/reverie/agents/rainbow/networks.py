@@ -143,7 +143,7 @@ class GreedyPolicy(QPolicy):
             return epsilon_greedy(rng, q.argmax(axis=1), q.shape[1], epsilon)
         module, device = self._network.module, self._network.device
 
-        def draw(shape: torch.Size) -> Tensor:
+        def draw(shape: torch.Size, uniform: bool = False, /) -> Tensor:  # noisy layers take normal ones
             return on_device(rng.standard_normal(tuple(shape), np.float32), device)
 
         with drawing(module, len(observations), draw):

@@ -60,7 +60,7 @@ class Learner(NetworkLearner):
 
     def _act(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         mean, log_sigma = self._policy.module.distribution(observations)
-        return squashed_gaussian(mean, log_sigma, self._normal(mean.shape))
+        return squashed_gaussian(mean, log_sigma, self._random(mean.shape))
 
     def learn(self) -> None:
         """Make one update from one batch. Raises `DeadlineExceededError` at once if the table cannot give one now."""
@@ -71,9 +71,9 @@ class Learner(NetworkLearner):
         temperature = self._temperature.flat.detach().exp()
         with torch.no_grad():
             a_t, log_pi_t = self._act(s_t)
-            q_t = some_of(judged(self._critics_target, s_t, a_t, self._normal), config.target_critics, self._normal)
+            q_t = some_of(judged(self._critics_target, s_t, a_t, self._random), config.target_critics, self._random)
         target = soft_target(float32(data["reward"]), float32(data["discount"]), q_t, log_pi_t, temperature)
-        q_tm1 = judged(self._critics, s_tm1, data["action"], self._normal)
+        q_tm1 = judged(self._critics, s_tm1, data["action"], self._random)
         error = critics_loss(q_tm1, target, weights)
         descend(self._critics, self._optimizers["critics"], error)
         figures: dict[str, float | Tensor] = {"critics_loss": error.detach(), "temperature": temperature}
@@ -86,7 +86,7 @@ class Learner(NetworkLearner):
         """Step the policy and the temperature; returns figures."""
         config = self._config
         a_tm1, log_pi_tm1 = self._act(s_tm1)
-        q_tm1 = judged(self._critics, s_tm1, a_tm1, self._normal)
+        q_tm1 = judged(self._critics, s_tm1, a_tm1, self._random)
         loss = policy_loss(q_tm1, log_pi_tm1, temperature, mean_of_critics=config.policy_critics == "mean")
         descend(self._policy, self._optimizers["policy"], loss)
         if config.temperature_learning_rate > 0:

@@ -55,16 +55,16 @@ class Learner(NetworkLearner):
         s_tm1, s_t = data["obs"], data["next_obs"]
         with torch.no_grad():
             a_t = self._policy_target.module(s_t)
-            noise = self._normal(a_t.shape) * config.smoothing_sigma
+            noise = self._random(a_t.shape) * config.smoothing_sigma
             a_t = smoothed(a_t, noise, config.smoothing_clip)
-            q_t = some_of(judged(self._critics_target, s_t, a_t, self._normal), config.target_critics, self._normal)
+            q_t = some_of(judged(self._critics_target, s_t, a_t, self._random), config.target_critics, self._random)
         target = clipped_double_q_target(float32(data["reward"]), float32(data["discount"]), q_t)
-        q_tm1 = judged(self._critics, s_tm1, data["action"], self._normal)
+        q_tm1 = judged(self._critics, s_tm1, data["action"], self._random)
         error = critics_loss(q_tm1, target, weights)
         descend(self._critics, self._optimizers["critics"], error)
         figures: dict[str, float | Tensor] = {"critics_loss": error.detach()}
         if self._kind(self.version):
-            gain = policy_loss(judged(self._critics, s_tm1, self._policy.module(s_tm1), self._normal))
+            gain = policy_loss(judged(self._critics, s_tm1, self._policy.module(s_tm1), self._random))
             descend(self._policy, self._optimizers["policy"], gain)
             follow(self._policy_target, self._policy, config.target_rate)
             follow(self._critics_target, self._critics, config.target_rate)
