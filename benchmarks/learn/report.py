@@ -84,7 +84,7 @@ def texts(
         text += prose.PARTS_HEAD.format(steps=PARTS_STEPS, seeds=PARTS_SEEDS)
         text += "\n" + ablations_table(results, PARTS, so_far, link=link) + "\n" + links[PARTS]
     if any(results[name] or so_far[name] for name, row in ROWS.items() if row.group == CONTROL):
-        text += prose.CONTROL_HEAD.format(seeds=CONTROL_SEEDS, first=readmes.thousands(FIRST_STEPS))
+        text += prose.CONTROL_HEAD.format(seeds=CONTROL_SEEDS, first=readmes.thousands(FIRST_STEPS[-1]))
         text += "\n" + control_table(results, so_far, link) + "\n" + links[CONTROL]
     text += prose.ORIGINS
     found = {page: text, **({} if agents is None else readmes.texts(results, agents))}
@@ -215,7 +215,7 @@ def _of_curves(row: Row, runs: list[Run]) -> str:
 
 def control_table(results: Results, so_far: Results, link: Link = unlinked) -> str:
     """One line for each walker and agent, and for each run that was interrupted; agents that were not run say so."""
-    first = f"mean to {readmes.thousands(FIRST_STEPS)}"
+    first = f"mean to {readmes.thousands(FIRST_STEPS[-1])}"
     out = [
         f"| environment | agent | seeds | steps | {first} | mean of the curve | last weights |"
         " processor time, median |",
@@ -240,8 +240,7 @@ def control_table(results: Results, so_far: Results, link: Link = unlinked) -> s
 
 
 def _to_first_steps(row: Row, runs: Sequence[Run]) -> str:
-    """The mean of the curves' points up to `FIRST_STEPS`; "-" for a run that was interrupted before."""
-    if any(run["curve"][-1][0] < FIRST_STEPS for run in runs):
+    """The mean of the curves at `FIRST_STEPS`; "-" for a run that was interrupted before the last of these points."""
+    if any(run["curve"][-1][0] < FIRST_STEPS[-1] for run in runs):
         return "-"
-    points = [point for point in row.points if point <= FIRST_STEPS]
-    return scores.score([scores.mean_of_curve(row, run, points) for run in runs])
+    return scores.score([scores.mean_of_curve(row, run, FIRST_STEPS) for run in runs])

@@ -309,8 +309,10 @@ CONTROL_STEPS = 300_000
 PPO_STEPS = 1_000_000
 WALKERS = {"Hopper-v5": 3800.0, "HalfCheetah-v5": 4800.0}
 """Environments of MuJoCo, and Gymnasium's thresholds."""
-DROQ_STEPS = FIRST_STEPS = 100_000
-"""A run with four updates for each step, and the part of the curves that all walkers' rows have."""
+DROQ_STEPS = 100_000
+"""The length of a run with four updates for each step."""
+FIRST_STEPS = range(20_000, 100_001, 20_000)
+"""Points that the curves of all walkers' rows have."""
 
 
 def _control() -> list[Row]:

@@ -197,7 +197,7 @@ class Checkpoints:
     def end_journal(self) -> None:
         """Writes what is left of the journal, waits for the disk, and ends it. Idempotent.
 
-        Ctrl-C ends the wait, and not the journal.
+        Ctrl-C ends the wait; the journal still ends, in the background.
         """
 
     def save(self) -> dict[str, Any]:

@@ -305,10 +305,9 @@ class Server:
         Waiting requests end with ClosedError, except inserts of remote clients: their clients keep those, and send them
         to the next server at this address.
 
-        Blocks until clients have read what they requested, for `grace` and about two seconds at most; before that while
-        a periodic checkpoint is being taken, and after it for the last one, and for the end of a journal. Ctrl-C ends
-        the last of these waits: the journal is ended all the same while the process lives, and its folder is released
-        then.
+        Blocks first while a periodic checkpoint is taken; then until clients have read what they requested, for `grace`
+        and about two seconds at most; then for the last checkpoint and the end of the journal. Ctrl-C ends the wait for
+        the journal: it ends in the background while the process lives, and its folder is released then.
 
         Args:
             checkpoint: take a last checkpoint when nothing goes in any more: every insert that was confirmed to its

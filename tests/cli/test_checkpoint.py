@@ -216,8 +216,8 @@ def test_a_checkpoint_that_its_server_removes_meanwhile_is_no_damage(saved, monk
         assert "0000000002.checkpoint" in result.stdout
 
 
-@pytest.mark.parametrize("command", ["show", "verify"])
-def test_a_command_whose_checkpoints_were_all_removed_meanwhile_says_to_try_again(saved, monkeypatch, command):
+@pytest.mark.parametrize("command", ["ls", "show", "verify"])
+def test_a_command_whose_checkpoints_were_all_removed_meanwhile_is_refused_with_what_to_do(saved, monkeypatch, command):
     monkeypatch.setattr(_native, "list_checkpoints", lambda root: [str(saved / "0000000009.checkpoint")])
     result = run(command, saved)
     assert (result.exit_code, result.stdout) == (2, "")

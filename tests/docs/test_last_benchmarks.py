@@ -18,15 +18,13 @@ def last(monkeypatch: pytest.MonkeyPatch) -> Any:
     return last
 
 
-def test_the_page_of_the_benchmarks_tells_the_last_whole_run_of_each_suite(last: Any) -> None:
+def test_the_page_of_the_benchmarks_has_the_last_whole_run_of_each_suite(last: Any) -> None:
     page = (ROOT / "benchmarks" / "README.md").read_text()
     reported = last.section(ROOT / "benchmarks" / "results")
     assert reported in page, "it differs: run python -m benchmarks.last"
 
 
-def test_of_a_table_those_rows_are_told_that_ask_for_something_and_of_runs_the_newest_whole_one(
-    last: Any, tmp_path: Path
-) -> None:
+def test_the_section_has_the_rows_with_a_target_of_the_newest_whole_run(last: Any, tmp_path: Path) -> None:
     asked, free = "| a | b | 1 | 2 | x3 | 1 to 4 | x2 | yes |", "| c | - | 1 | - | - | - | - | - |"
     for name, text in (
         ("2026-01-01-0000-network", "| 1 writer processes of reverie |"),

@@ -266,15 +266,20 @@ def test_walkers_are_a_table_and_pictures_of_their_own_next_to_another_library(l
     rows, results = learn.rows.ROWS, {name: [] for name in learn.rows.ROWS}
     page = Path("page.md")
     assert "Walkers" not in learn.report.texts(results, page.parent, page)[page]
-    for name, returns in {"control-hopper-sac": 120.0, "control-hopper-sb3-sac": 80.0}.items():
-        curve = [[step, returns - 20.0 * (step == 10_000)] for step in rows[name].points]
+    for name, returns in {
+        "control-hopper-sac": 120.0,
+        "control-hopper-sb3-sac": 80.0,
+        "control-hopper-ppo": 0.0,
+    }.items():
+        curve = [[step, returns + step / 1_000] for step in rows[name].points]
         known = run_of(rows[name], 0) | {"target_return": None, "cpu_seconds": 7.0}
         results[name] = [{**known, "curve": curve, "mean_return": returns}]
     results["control-hopper-sb3-sac"][0] = scored(results["control-hopper-sb3-sac"][0], 95.0)
     text = learn.report.texts(results, page.parent, page)[page].partition("## Walkers")[2]
-    assert "| Hopper-v5 | [sac](control-hopper-sac) | 0 | 300 k | 118.0 | 119.3 | 120.0 * | 7 s |" in text
-    assert "| Hopper-v5 | [sb3: sac](control-hopper-sb3-sac) | 0 | 300 k | 78.0 | 79.3 | 95.0 | 7 s |" in text
-    assert "| Hopper-v5 | ppo | not run yet | 1000 k | | | | |" in text
+    assert "| Hopper-v5 | [sac](control-hopper-sac) | 0 | 300 k | 180.0 | 275.0 | 120.0 * | 7 s |" in text
+    assert "| Hopper-v5 | [sb3: sac](control-hopper-sb3-sac) | 0 | 300 k | 140.0 | 235.0 | 95.0 | 7 s |" in text
+    assert "| Hopper-v5 | [ppo](control-hopper-ppo) | 0 | 1000 k | 60.0 | 510.0 | 0.0 * | 7 s |" in text
+    assert "| Hopper-v5 | td3 | not run yet | 300 k | | | | |" in text
     assert "| Hopper-v5 | sac, `--config droq` | not run yet | 100 k | | | | |" in text
     assert text.count("![") == 1
     assert not any(one.group == learn.rows.CONTROL for one in map(rows.get, learn.rows.DEFAULT))

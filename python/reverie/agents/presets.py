@@ -92,7 +92,9 @@ def for_environment(
         preset = _with_changes(load(named, config_class), environment, agent)
         if named.name == _file(folder, env_id).name or not named.resolve().is_relative_to(folder.resolve()):
             return preset
-        return _with_own_target(preset, _words(named), describe(env_id, preset.environment))
+        spec = describe(env_id, preset.environment)
+        preset = _with_own_target(preset, _words(named), spec)
+        return dataclasses.replace(preset, config=_with_less_replay(preset.config, spec))
     own = _file(folder, env_id)
     if own.is_file():
         return _with_changes(load(own, config_class), environment, agent)
@@ -200,21 +202,28 @@ def _bare(env_id: str) -> str:
 def _named(folder: Path, env_id: str, path: Path) -> Path:
     """The file that `path` names: a preset of the agent by its name, or the file itself.
 
-    A name such as "droq" is a folder of presets: that of the environment, or of a related one.
+    A name such as "droq" is a folder of presets. The environment's own is taken, else that of a related environment.
     """
-    known = [] if path.is_absolute() else _environments(folder / path)
-    related = [_file(folder / path, one) for one in known if _are_related(one, env_id)]
+    known = _variants(folder).get(str(path), [])
+    nearest_first = sorted(known, key=lambda one: _bare(one) != _bare(env_id))
+    related = [_file(folder / path, one) for one in nearest_first if _are_related(one, env_id)]
     own = _file(folder / path, env_id), *related, _file(folder, str(path))
     for preset in own if not path.is_absolute() else ():
         if preset.is_file():
             return preset
-    if known:
+    if known and not path.is_file():
         raise PresetError(path, f"is for {' and '.join(known)}, and not for {env_id}")
     if not path.suffix and not path.exists():
-        others = sorted(variant.parent.name for variant in folder.glob(f"*/{_file(folder, env_id).name}"))
+        others = [name for name, known in _variants(folder).items() if any(_are_related(one, env_id) for one in known)]
         presets = ", ".join([*others, *_environments(folder)])
         raise PresetError(path, f"is neither a file nor a preset of the agent; its presets are {presets}")
     return path
+
+
+def _variants(folder: Path) -> dict[str, list[str]]:
+    """The folders of presets by name, and the environments that each of them is for."""
+    names = sorted(one.name for one in folder.iterdir() if one.is_dir() and one.name != DEFAULTS)
+    return {name: _environments(folder / name) for name in names}
 
 
 def _environments(folder: Path) -> list[str]:

@@ -22,10 +22,10 @@ class Draw(Protocol):
 
 
 def random_numbers(shape: torch.Size, uniform: bool, generator: torch.Generator | None) -> Tensor:
-    """Standard normal numbers, float32; if `uniform`, the whole numbers of `UNIFORM`, each as likely as another.
+    """Standard normal numbers, float32; if `uniform`, whole numbers of `UNIFORM` with equal probability.
 
-    The latter take less time (docs/measurements/updates.md). They are float32 as well: compiled updates compare
-    integers one by one.
+    Uniform numbers take less time to draw (docs/measurements/updates.md). They are float32 as well: compiled updates
+    compare integers one by one.
     """
     if not uniform:
         return torch.randn(shape, generator=generator)
@@ -35,7 +35,7 @@ def random_numbers(shape: torch.Size, uniform: bool, generator: torch.Generator 
 
 
 UNIFORM = range(-(2**15), 2**15)
-"""The random numbers that are uniform."""
+"""The range of uniform random numbers."""
 
 
 WEIGHTS_OF_A_ROW = 32_768
@@ -72,14 +72,14 @@ class Dropout(RandomLayer):
     """Sets each number of `[k, B, width]` to 0 with probability `rate`, and divides the others by `1 - rate`.
 
     Srivastava et al. 2014, section 4. Its noise is uniform, `[k, B, width]`: the rate is rounded to a multiple of
-    `2 ** -16`, and only 0 to 0. Without noise it is the identity.
+    `2 ** -16`, and none between 0 and 1 becomes 0 or 1. Without noise it is the identity.
     """
 
     UNIFORM_NOISE = True
 
     def __init__(self, k: int, width: int, rate: float) -> None:
         super().__init__()
-        dropped = max(round(rate * len(UNIFORM)), int(rate > 0))
+        dropped = min(max(round(rate * len(UNIFORM)), int(rate > 0)), len(UNIFORM) - 1)
         self._sides, self._kept = (k, width), 1 - dropped / len(UNIFORM)
         self._least = UNIFORM.start + dropped
         """The least of the numbers that keep a unit."""

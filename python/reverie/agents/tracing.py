@@ -117,15 +117,15 @@ class _Recorded(dict[str, Tensor]):
 
 
 class Noise:
-    """The random numbers of an update: those that are given, or zeros, and what was asked for is kept."""
+    """The random numbers of an update: returns those that were given, or zeros, and records what was requested."""
 
     def __init__(self, given: Sequence[Tensor] | None = None) -> None:
-        self.asked: list[tuple[torch.Size, bool]] = []
+        self.requests: list[tuple[torch.Size, bool]] = []
         self._given = None if given is None else list(given)
 
     def __call__(self, shape: torch.Size, uniform: bool = False, /) -> Tensor:
         """The next numbers."""
-        self.asked.append((shape, uniform))
+        self.requests.append((shape, uniform))
         return torch.zeros(shape) if self._given is None else self._given.pop(0)
 
 
@@ -138,7 +138,7 @@ def trace(learner: Traceable, columns: Mapping[str, Tensor], single: Single) -> 
     priorities, figures = run(learner, single, copies, state.factors().clone(), noise, recorded)
     read = {name: columns[name] for name in sorted(recorded.read)}
     names = tuple(figures)
-    zeros = [torch.zeros(shape) for shape, _ in noise.asked]
+    zeros = [torch.zeros(shape) for shape, _ in noise.requests]
     examples = (*(one.clone() for one in state.tensors), state.factors().clone(), *zeros, *read.values())
     count = len(state.tensors)
 
@@ -155,7 +155,7 @@ def trace(learner: Traceable, columns: Mapping[str, Tensor], single: Single) -> 
     constants = _constants_as_inputs(module)
     steps = tuple(name for name, one in learner._optimizers.items() if _flat(one).traced_steps)
     shapes = tuple((tuple(one.shape), one.stride(), one.dtype) for one in (*examples, *constants))
-    return Graph(module, read, tuple(noise.asked), constants, names, priorities is not None, steps, shapes)
+    return Graph(module, read, tuple(noise.requests), constants, names, priorities is not None, steps, shapes)
 
 
 def _constants_as_inputs(module: torch.fx.GraphModule) -> tuple[Tensor, ...]:

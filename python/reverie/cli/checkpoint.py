@@ -20,8 +20,10 @@ EXIT_DAMAGED = 1
 
 EPILOG = (
     "Exit codes: 0 no damage in what was read; 1 a checkpoint or journal is damaged, and the output names it; 2 there"
-    " is no checkpoint at PATH, or a server writes its journal there."
+    " is no checkpoint at PATH."
 )
+
+VERIFY_EPILOG = EPILOG.removesuffix(".") + ", or a server writes its journal there."
 
 REPAIR_EPILOG = (
     "Exit codes: 0 all was whole; 1 something was left out, and the output names it; 2 nothing was saved: there is no"
@@ -43,6 +45,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on s
 def ls(path: Where, as_json: AsJson = False) -> None:
     """List the checkpoints at PATH with their contents, oldest first. Does not read items."""
     found = [summary for one in _checkpoints(path) if (summary := _summary(one)) is not None]
+    if not found:
+        refuse(f"the server that saves in {path} has removed what was listed; try again")
     if as_json:
         print(json.dumps({"checkpoints": found}))
     else:
@@ -69,7 +73,7 @@ def show(path: Where, as_json: AsJson = False) -> None:
     raise typer.Exit(EXIT_DAMAGED if "damage" in newest else EXIT_INTACT)
 
 
-@app.command("verify", epilog=EPILOG)
+@app.command("verify", epilog=VERIFY_EPILOG)
 def verify(path: Where, as_json: AsJson = False) -> None:
     """Check every byte of every checkpoint at PATH, and of the journal in a folder.
 
@@ -96,7 +100,7 @@ def verify(path: Where, as_json: AsJson = False) -> None:
             text = f"intact   {one}: {items:,} items in {chunks:,} chunks, {_bytes(size)}"
         if not as_json:
             print(text, flush=True)
-    if not results:
+    if not results and journal is None:
         refuse(f"the server that saves in {path} has removed what was listed; try again")
     if as_json:
         print(json.dumps({"checkpoints": results, "journal": journal}))

@@ -285,7 +285,7 @@ def test_a_checkpoint_of_an_earlier_version_with_all_steps_is_refused_and_others
     assert resumed(monkeypatch, tmp_path, env_steps=SHORT.max_env_steps, result=None), "its evaluation is missing"
 
 
-def test_a_checkpoint_of_another_number_of_shards_says_how_many_to_ask_for(monkeypatch, tmp_path):
+def test_a_checkpoint_of_another_number_of_shards_is_refused_with_the_number_to_ask_for(monkeypatch, tmp_path):
     words = r"is of a run with 2 shards, and this one has 1 shard: ask for as many \(num_shards, --num-shards\)"
     with pytest.raises(CheckpointError, match=words):
         resumed(monkeypatch, tmp_path, **{checkpoints.REPLAY: ["replay-1/1", "replay-1/2"]})

@@ -31,7 +31,8 @@ SHORT = {
 }
 
 
-def test_a_signal_to_the_process_group_of_a_run_on_ray_saves(tmp_path, until):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def test_a_signal_to_the_process_group_of_a_run_on_ray_saves(tmp_path, until, number):
     """Ray's own processes would end by it, and a run without Ray cannot save."""
     folder = tmp_path / "run"
     settings = [word for name, value in SHORT.items() for word in ("--set", f"{name}={json.dumps(value)}")]
@@ -47,7 +48,7 @@ def test_a_signal_to_the_process_group_of_a_run_on_ray_saves(tmp_path, until):
     ) as run:
         try:
             until(lambda: run.poll() is not None or any(folder.glob("checkpoints/0*")))
-            os.killpg(run.pid, signal.SIGHUP)
+            os.killpg(run.pid, number)
             stderr = run.communicate(timeout=50)[1]
         finally:
             run.kill()

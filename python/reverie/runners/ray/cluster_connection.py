@@ -53,7 +53,7 @@ def _init(address: str | None) -> None:
     before = signal.getsignal(signal.SIGTERM)
     # Ray sets handlers of its own, which end the process: keep the one that lets the run save.
     keeps = before not in (signal.SIG_DFL, None) and threading.current_thread() is threading.main_thread()
-    with _replaced(utils, "set_sigterm_handler", lambda before: _ignored) if keeps else nullcontext():
+    with _replaced(utils, "set_sigterm_handler", lambda original: _ignored) if keeps else nullcontext():
         try:
             ray.init(address=address, include_dashboard=False, log_to_driver=False, configure_logging=False)
         finally:
@@ -62,7 +62,7 @@ def _init(address: str | None) -> None:
 
 
 def _ignored(handler: Any) -> None:
-    """In the place of a function that sets a handler."""
+    """Does nothing; replaces Ray's function that sets a handler."""
 
 
 def _restore(handler: Any) -> None:
@@ -73,7 +73,7 @@ def _restore(handler: Any) -> None:
 
 @contextmanager
 def _replaced(module: Any, name: str, replacement: Callable[[Any], Any]) -> Iterator[None]:
-    """A context with a replacement of what a name in one of Ray's modules stands for.
+    """A context in which an attribute of one of Ray's modules is replaced.
 
     Such names are Ray's own: in a version without this one, signals are handled as Ray handles them.
     """
