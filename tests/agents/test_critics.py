@@ -211,6 +211,14 @@ def test_a_preset_by_name_is_that_of_a_related_environment_where_there_is_none_o
         sac.load_preset("Hopper-v5", Path("dorq"))
 
 
+def test_an_agent_without_a_folder_of_presets_takes_a_file(tmp_path):
+    sac = find("sac")
+    mine = dataclasses.replace(sac, name="mine", presets=tmp_path / "none")
+    assert mine.load_preset("Pendulum-v1", sac.presets / "Pendulum-v1.toml").config.batch_size == 128
+    with pytest.raises(presets.PresetError, match="is neither a file nor a preset of the agent"):
+        mine.load_preset("Pendulum-v1", Path("droq"))
+
+
 @BOTH
 @pytest.mark.parametrize(
     ("changes", "message"),

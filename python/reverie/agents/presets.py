@@ -222,7 +222,7 @@ def _named(folder: Path, env_id: str, path: Path) -> Path:
 
 def _variants(folder: Path) -> dict[str, list[str]]:
     """The folders of presets by name, and the environments that each of them is for."""
-    names = sorted(one.name for one in folder.iterdir() if one.is_dir() and one.name != DEFAULTS)
+    names = sorted({preset.parent.name for preset in folder.glob("*/*.toml")} - {DEFAULTS})
     return {name: _environments(folder / name) for name in names}
 
 
