@@ -210,8 +210,8 @@ def test_a_problem_that_does_not_end_the_run_is_a_warning(tmp_path, full_disk, c
     (lost,) = [event for event in events if isinstance(event, NotSaved)]
     (record,) = caplog.records
     assert record.getMessage() == (
-        f"no checkpoint at {lost.env_steps:,} steps: No space left on device ({tmp_path / 'checkpoints'}); training"
-        " continues"
+        f"no checkpoint at {lost.env_steps:,} steps: No space left on device ({tmp_path / 'checkpoints'}); the run ends"
+        " without it, and older ones are unchanged"
     )
 
 

@@ -34,10 +34,11 @@ def problem_of(event: Event) -> str:
             return topology.note
         case Finished(result) if not result.has_learnt:
             return "the run has made no update: its weights are those that it began with"
-        case NotSaved(env_steps, path, reason):
-            return f"no checkpoint at {env_steps:,} steps: {reason} ({path}); training continues"
+        case NotSaved(env_steps, path, reason, is_last):
+            then = "the run ends without it, and older ones are unchanged" if is_last else "training continues"
+            return f"no checkpoint at {env_steps:,} steps: {reason} ({path}); {then}"
         case PolicyNotSaved(env_steps, path, reason):
-            return f"{path} lacks the best policy, of {env_steps:,} steps: {reason}; training continues"
+            return f"{path} lacks the best policy, of {env_steps:,} steps: {reason}; the run does not depend on it"
         case Saved(env_steps, _, not_removed) if not_removed:
             return f"what the checkpoint at {env_steps:,} steps replaces was not removed: {not_removed}"
         case Saved(env_steps, _, _, abandoned) if abandoned:

@@ -141,14 +141,14 @@ class Supervisor:
                 # Only for what a checkpoint needs: a role that is being replaced may take long to start.
                 self._until(self._all_acted, "all actors to act")
                 self._end(self._roles.actors)
-                path = self._save(self._hold())
+                path = self._save(self._hold(), is_last=True)
                 self._end(self._roles.learners)
                 if self._roles.is_evaluating:  # for minutes, perhaps, and nothing is kept of it
                     self._roles.kill(EVALUATOR)
                 else:
                     self._end([EVALUATOR])
                 self._end(self._roles.all_shards)
-            raise StoppedError(account.env_steps, path) from None
+            raise StoppedError(account.env_steps, path, self._saver.newest) from None
         return self._finish()
 
     # Listening.
@@ -328,16 +328,17 @@ class Supervisor:
         for name in self._roles.learners:
             self._roles.ask(name, Resume())
 
-    def _save(self, held: HeldWeights | None = None) -> Path | None:
+    def _save(self, held: HeldWeights | None = None, *, is_last: bool = False) -> Path | None:
         """Collect the states of roles, and write them as a checkpoint if the run keeps any; returns its path.
 
-        `held` are the weights of the checkpoint, also if the learner that had them was restarted since.
+        `held` are the weights of the checkpoint, also if the learner that had them was restarted since. `is_last` is
+        whether the run ends with it.
         """
         env_steps, began = self._account.env_steps, time.perf_counter()
         states = self._requests.states(self._saver.roles_to_ask, tables=True)
         if held is not None:
             states |= {name: one.with_tables_of(states[name]) for name, one in held.states.items()}
-        return self._saver.save(states, self._actor_states, env_steps=env_steps, began=began)
+        return self._saver.save(states, self._actor_states, env_steps=env_steps, began=began, is_last=is_last)
 
     def _end_actors(self) -> None:
         """Stop all actors; a bundle, which acts and learns, is paused instead."""
@@ -372,7 +373,7 @@ class Supervisor:
         confirmation = evaluated.confirmation or self._evaluate_weights(held.weights, confirm=True).confirmation
         assert confirmation is not None
         account.end(confirmation, self._metrics(), self._latest.figures())
-        self._save(held)
+        self._save(held, is_last=True)
         # Each reports its last figures as it ends.
         self._end([*self._roles.learners, EVALUATOR])
         self._end(self._roles.all_shards)
