@@ -71,7 +71,15 @@ def run_here(run: CheckedRun) -> Result:
             allow_again(tables, lost)
             on_event = run.on_event if run.page is None else _shown(server, run.page, run.on_event)
             loop = _Loop(
-                agent, topology, server.client(), on_event, run.checkpoint_folder, run.replays, lost, run.best, run.resume
+                agent,
+                topology,
+                server.client(),
+                on_event,
+                run.checkpoint_folder,
+                run.replays,
+                lost,
+                run.best,
+                run.resume,
             )
             try:
                 if state is not None:
