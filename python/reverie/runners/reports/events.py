@@ -253,6 +253,19 @@ class RoleAwaited:
 
 
 @dataclass(frozen=True)
+class TrainingWaits:
+    """A distributed run makes no step and no update, though all of its roles report; repeated while that lasts."""
+
+    env_steps: int
+    seconds: float
+    """Since the last step or update."""
+    reason: str
+    """What the roles wait for."""
+    most: float
+    """Seconds after which the run ends."""
+
+
+@dataclass(frozen=True)
 class UpdatesCompiled:
     """The learner's updates are compiled, or, if `note` has a reason, are not, and learning goes on without."""
 
@@ -298,6 +311,7 @@ Event = (
     | RoleRestarted
     | ShardMoved
     | RoleAwaited
+    | TrainingWaits
     | UpdatesCompiled
     | EnvironmentRestarted
     | PageOpened

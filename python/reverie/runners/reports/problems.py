@@ -18,6 +18,7 @@ from reverie.runners.reports.events import (
     Saved,
     ShardMoved,
     Started,
+    TrainingWaits,
     UpdatesCompiled,
     WeightsNotPublished,
 )
@@ -58,6 +59,9 @@ def problem_of(event: Event) -> str:
             lacks = f": it {reason}" if reason else "" if begun else ", which is slow to start"
             waits = f"{role} has not reported" if begun else f"waiting for {role}"
             return f"{waits} for {seconds:.0f} s{lacks} ({env_steps:,} steps)"
+        case TrainingWaits(env_steps, seconds, reason, most):
+            ends = f"after {most:.0f} s the run ends"
+            return f"no step and no update for {seconds:.0f} s: {reason}; {ends} ({env_steps:,} steps)"
         case UpdatesCompiled(_, note) if note.reason:
             return f"updates are not compiled: {note.reason}"
         case EnvironmentRestarted(env_steps, crash):

@@ -43,6 +43,7 @@ from reverie.runners.reports.events import (
     StalledError,
     Started,
     StoppedError,
+    TrainingWaits,
     UpdatesCompiled,
     WeightsNotPublished,
 )
@@ -55,6 +56,7 @@ from reverie.runners.supervision.requests import ANSWER_SECONDS, Requests
 from reverie.runners.supervision.role_group import EVALUATOR, RoleGroup
 from reverie.runners.supervision.run_saver import RunSaver
 from reverie.runners.supervision.stage import Stage
+from reverie.runners.supervision.stalls import StallWatch
 
 LISTEN_SECONDS = 0.05
 EVALUATION_SECONDS = 7200.0
@@ -111,8 +113,7 @@ class Supervisor:
         """The newest weights, while all learners are paused with them."""
         self._source = stage.weights.source()
         self._next_progress = 0.0
-        self._last_change = (0.0, -1, -1)
-        """When the counts of steps and updates last changed, and the counts."""
+        self._stalls = StallWatch()
         self._awaiting = AbsenceReporter(STALL_SECONDS)
         self._lost_unrolls = LostUnrolls()
 
@@ -218,11 +219,12 @@ class Supervisor:
         self._emit(ShardMoved(self._account.env_steps, str(shard), before, now, tuple(map(str, followers))))
 
     def _check_stalled(self, *, waiting_for_training: bool) -> None:
-        now, counts = self._roles.clock.seconds, (self._account.env_steps, self._account.updates)
-        if not waiting_for_training or counts != self._last_change[1:]:
-            self._last_change = (now, *counts)
-        elif now - self._last_change[0] > STALL_SECONDS:
+        counts = self._account.env_steps, self._account.updates
+        seconds = self._stalls.seconds(self._roles.clock.seconds, counts, waits_for_training=waiting_for_training)
+        if seconds > STALL_SECONDS:
             raise StalledError(self._topology.needs.name, self._why())
+        if self._stalls.is_due(seconds) and not self._awaiting.text:  # else the roles are reported that it waits for
+            self._emit(TrainingWaits(counts[0], seconds, self._why(), STALL_SECONDS))
 
     def _why(self) -> str:
         return self._latest.why(self._roles.awaited())
