@@ -46,7 +46,7 @@ def problem_of(event: Event) -> str:
             which = ", ".join(abandoned)
             return f"{which} removed: the run resumed an older checkpoint, and has one of its own ({env_steps:,} steps)"
         case LogNotWritten(_, name, reason):
-            return f"{name} is no longer written: {reason}; the run does not depend on it"
+            return f"{name} cannot be written: {reason}; the run does not depend on it"
         case WeightsNotPublished(env_steps, role, reason):
             room = "make room, in a container with a larger /dev/shm (docker run --shm-size)"
             return f"{role} cannot publish its weights: {reason}; {room} ({env_steps:,} steps)"
