@@ -64,7 +64,7 @@ import reverie
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts programs in the background without it
-    ray.init(num_cpus=2, include_dashboard=False, object_store_memory=100 * 2**20)
+    ray.init("local", num_cpus=2, include_dashboard=False, object_store_memory=100 * 2**20)
     try:
         reverie.train("apex-dqn", "CartPole-v1", runner="ray", folder=sys.argv[1], **json.loads(sys.argv[2]))
     except KeyboardInterrupt as interrupt:
