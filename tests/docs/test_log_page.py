@@ -53,6 +53,7 @@ def lines_of_a_log() -> list[dict[str, Any]]:
         events.RoleRestarted(1, "actor 1", "killed", "nothing", 1),
         events.ShardMoved(1, "shard 0", "a", "b", ()),
         events.RoleAwaited(1, "actor 1", 1.0, ""),
+        events.TrainingWaits(1, 30.0, "its table is full", 300.0),
         events.UpdatesCompiled(1, CompileNote(1, 1.0, False)),
         events.UpdatesCompiled(1, CompileNote(1, 1.0, False, "no compiler")),
         events.EnvironmentRestarted(1, Crash("a", 0, 1, "error")),

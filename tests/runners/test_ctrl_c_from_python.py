@@ -88,6 +88,22 @@ def test_the_note_of_a_ctrl_c_promises_no_checkpoint_that_was_not_written(tmp_pa
     assert caught.value.__notes__[0].endswith("nothing was saved")
 
 
+def test_the_note_of_a_ctrl_c_that_could_not_save_names_the_checkpoint_before(tmp_path, monkeypatch):
+    def on_event(event):
+        if isinstance(event, runners.Saved):
+            monkeypatch.setattr("reverie.runners.checkpoints.checkpoint_files._write", full)
+            signal.raise_signal(signal.SIGINT)
+
+    def full(path, data):
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        train("dqn", "CartPole-v1", **{**SHORT, "checkpoint_every": 100}, folder=tmp_path, on_event=on_event)
+    before = checkpoints.find(tmp_path)
+    words = f"; nothing was saved; the newest checkpoint is {before}, which train(resume=...) continues"
+    assert caught.value.__notes__[0].endswith(words)
+
+
 def test_an_error_after_a_ctrl_c_does_not_hide_it(tmp_path):
     lost = RuntimeError("no connection")
     with pytest.raises(KeyboardInterrupt) as caught:

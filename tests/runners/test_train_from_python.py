@@ -210,8 +210,8 @@ def test_a_problem_that_does_not_end_the_run_is_a_warning(tmp_path, full_disk, c
     (lost,) = [event for event in events if isinstance(event, NotSaved)]
     (record,) = caplog.records
     assert record.getMessage() == (
-        f"no checkpoint at {lost.env_steps:,} steps: No space left on device ({tmp_path / 'checkpoints'}); training"
-        " continues"
+        f"no checkpoint at {lost.env_steps:,} steps: No space left on device ({tmp_path / 'checkpoints'}); the run ends"
+        " without it, and older ones are unchanged"
     )
 
 
@@ -242,7 +242,7 @@ def test_a_log_that_no_longer_writes_is_reported_once(caplog):
     lost = runners.LogNotWritten(1, "my log", "No space left on device")
     assert events == [lost, Saved(1, Path("a")), Saved(2, Path("a"))]
     (record,) = caplog.records
-    assert record.getMessage() == "my log is no longer written: No space left on device; the run does not depend on it"
+    assert record.getMessage() == "my log cannot be written: No space left on device; the run does not depend on it"
 
 
 def test_several_callbacks_and_logs_with_paths_as_text_get_every_event(tmp_path):

@@ -66,9 +66,9 @@ def run_errors_reported(folder: Path) -> Iterator[None]:
         try:
             yield
         except StoppedError as error:
-            saved = error.checkpoint is not None
-            where = "there" if saved else "the previous checkpoint, or starts again if there is none"
-            print(f"reverie: {error}; the same command with --resume continues from {where}", file=sys.stderr)
+            begins = error.checkpoint is None and error.earlier is None
+            then = "starts again" if begins else "continues from there"
+            print(f"reverie: {error}; the same command with --resume {then}", file=sys.stderr)
             raise typer.Exit(EXIT_INTERRUPTED) from None
         except RoleError as error:
             if error.error == DamagedError.__name__:  # in a checkpoint that a shard started from

@@ -128,7 +128,7 @@ class _Recording:
     def _warn(self, writer: logs.Log) -> None:
         if writer.problem and writer.name not in self._warned:
             self._warned.add(writer.name)
-            self._progress.warn(f"{writer.name} is no longer written: {writer.problem}; training continues")
+            self._progress.warn(f"{writer.name} cannot be written: {writer.problem}; the run does not depend on it")
 
 
 @contextmanager

@@ -38,6 +38,7 @@ from reverie.runners.reports.events import (
     StalledError,
     Started,
     StoppedError,
+    TrainingWaits,
     UpdatesCompiled,
     WeightsNotPublished,
 )
@@ -73,6 +74,7 @@ __all__ = [
     "Started",
     "StoppedError",
     "Topology",
+    "TrainingWaits",
     "UpdatesCompiled",
     "WeightsNotPublished",
     "plan",

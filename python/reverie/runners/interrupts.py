@@ -101,6 +101,8 @@ def saving_at_interrupts(folder: Path | None, should_stop: Callable[[], bool]) -
             if not run.requested:
                 raise
             then = "" if stopped.checkpoint is None else "; train(resume=True) with this folder continues"
+            if stopped.earlier is not None:  # perhaps of the folder of another run
+                then = ", which train(resume=...) continues"
             raise _end(run, f"{stopped}{then}") from stopped
         except Exception as error:
             if not run.requested:

@@ -70,7 +70,17 @@ def run_here(run: CheckedRun) -> Result:
             lost = storage.lost_draws(server.client())
             allow_again(tables, lost)
             on_event = run.on_event if run.page is None else _shown(server, run.page, run.on_event)
-            loop = _Loop(agent, topology, server.client(), on_event, run.checkpoint_folder, run.replays, lost, run.best)
+            loop = _Loop(
+                agent,
+                topology,
+                server.client(),
+                on_event,
+                run.checkpoint_folder,
+                run.replays,
+                lost,
+                run.best,
+                run.resume,
+            )
             try:
                 if state is not None:
                     loop.load_state_dict(state)
@@ -108,6 +118,8 @@ class _Loop:
     lost: dict[str, int]
     """Draws of each table that were lost with a learner, see `ReplayStorage`."""
     best: checkpoints.BestKeeper
+    newest: Path | None
+    """The newest checkpoint."""
     turn: int = 0
 
     def __post_init__(self) -> None:
@@ -143,10 +155,10 @@ class _Loop:
         try:
             return self._run(stop_when_confirmed)
         except EnvironmentCrashedError:
-            self._save()
+            self._save(is_last=True)
             raise
         except StopRequested:
-            raise StoppedError(self.account.env_steps, self._save()) from None
+            raise StoppedError(self.account.env_steps, self._save(is_last=True), self.newest) from None
 
     def _run(self, stop_when_confirmed: bool) -> Result:
         run, account = self.topology.run, self.account
@@ -254,7 +266,7 @@ class _Loop:
     def _progress(self) -> Progress:
         return self.account.progress(self.learner.metrics(), self._figures())
 
-    def _save(self) -> Path | None:
+    def _save(self, *, is_last: bool = False) -> Path | None:
         if self.checkpoint_folder is None:
             return None
         env_steps = self.account.env_steps
@@ -266,9 +278,10 @@ class _Loop:
                 )
                 saved = checkpoints.replace_older(path, [tables], self.replays)
         except OSError as error:
-            self.emit(NotSaved(env_steps, self.checkpoint_folder, error.strerror or str(error)))
+            self.emit(NotSaved(env_steps, self.checkpoint_folder, error.strerror or str(error), is_last))
             return None
         self.emit(saved)
+        self.newest = path
         return path
 
     def state_dict(self) -> dict[str, Any]:
@@ -300,7 +313,7 @@ class _Loop:
         self.policy.load(self._weights())  # a run that resumed after its last step has evaluated none
         evaluation = self.account.confirmation or self._timed_evaluation(self.confirming)
         self.account.end(evaluation, self.learner.metrics(), self._figures())
-        self._save()
+        self._save(is_last=True)
         self.emit(self._progress())
         result = self.account.result(self.agent, evaluation, self.learner.metrics(), self._figures(), self._weights())
         self.emit(Finished(result))

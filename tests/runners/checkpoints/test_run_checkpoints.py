@@ -16,6 +16,7 @@ from reverie.agents.core import RunSettings  # noqa: E402
 from reverie.errors import DamagedError  # noqa: E402
 from reverie.runners import CheckpointError, Evaluated, NotSaved, Saved, Started, StoppedError, checkpoints, plan, train  # noqa: E402
 from reverie.runners.checkpoints import checkpoint_files, run_checkpoints, setting_changes  # noqa: E402
+from reverie.runners.reports.problems import problem_of  # noqa: E402
 
 SHORT = RunSettings(
     target_return=475.0,
@@ -230,6 +231,11 @@ def test_training_continues_when_a_checkpoint_cannot_be_written(tmp_path, monkey
     lost = [event for event in events if isinstance(event, NotSaved)]
     assert [round(event.env_steps, -2) for event in lost] == [800, 1_600, 2_400]
     assert lost[0].reason == "No space left on device"
+    assert [problem_of(event).partition("; ")[2] for event in lost] == [
+        "training continues",
+        "training continues",
+        "the run ends without it, and older ones are unchanged",
+    ]
     assert result.env_steps >= 2_400
 
 

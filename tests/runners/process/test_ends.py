@@ -20,6 +20,7 @@ from process_runs import ENDLESS, left_by, of_kind, small, train
 from reverie import agents
 from reverie.runners import (
     Evaluated,
+    NotSaved,
     Progress,
     RoleAwaited,
     RoleRestarted,
@@ -48,6 +49,32 @@ def test_a_request_to_stop_saves_and_leaves_nothing_running(tmp_path):
         )
     state = checkpoints.load(caught.value.checkpoint)
     assert state["env_steps"] == caught.value.env_steps > 300
+
+
+def test_a_run_that_cannot_save_at_its_end_says_so_and_names_the_checkpoint_before(tmp_path, monkeypatch):
+    """So it does in one process, whose tests are those of checkpoints and of Ctrl-C."""
+
+    def on_event(event):
+        seen.append(event)
+        if isinstance(event, Saved):
+            monkeypatch.setattr("reverie.runners.checkpoints.checkpoint_files._write", full)
+
+    def full(path, data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    seen = []
+    run = dataclasses.replace(ENDLESS, checkpoint_every=200)
+    with pytest.raises(StoppedError, match="nothing was saved; the newest checkpoint is ") as caught:
+        train(
+            "apex-dqn",
+            config=small(),
+            run=run,
+            folder=tmp_path,
+            on_event=on_event,
+            should_stop=lambda: len(of_kind(seen, NotSaved)) == 1,
+        )
+    assert (caught.value.checkpoint, caught.value.earlier) == (None, checkpoints.find(tmp_path))
+    assert [event.is_last for event in of_kind(seen, NotSaved)] == [False, True]
 
 
 def test_an_exception_in_a_callback_ends_every_process():

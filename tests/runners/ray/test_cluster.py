@@ -185,7 +185,10 @@ def test_a_learner_on_cuda_is_placed_with_the_gpu_and_too_many_gpus_are_refused_
         where = lambda host: (ray.get_runtime_context().get_node_id(), ray.get_gpu_ids())  # noqa: E731
         host = stage._running[setups["learner"].name].host
         # It has the GPU, and so its place: it lacks nothing, though none is free and it has not begun.
+        lacked = set()
+        until(lambda: lacked.add(stage.why_not_started(setups["learner"].name)) or on_ray._is_placed(host))
         until(lambda: free("GPU") == 0 and stage.why_not_started(setups["learner"].name) == "")
+        assert lacked == {""}
         assert ray.wait([host.__ray_ready__.remote()], timeout=0)[0] == []
         go.touch()
         assert ray.get(host.__ray_call__.remote(where)) == (cluster.other.node_id, [0])

@@ -11,7 +11,7 @@ pytest.importorskip("ray")
 pytest.importorskip("cryptography")
 
 import ray
-from ray.exceptions import ActorDiedError, ActorUnavailableError, ObjectLostError, RayError
+from ray.exceptions import ActorDiedError, ActorUnavailableError, ObjectLostError, RayError, RpcError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from reverie.agents.apex_dqn import agent as apex_dqn
@@ -21,6 +21,7 @@ from reverie.runners import Node, plan
 from reverie.runners.links.messages import Died, RoleName, Setup
 from reverie.runners.planning.memory_parts import PROCESS_BYTES
 from reverie.runners.ray import cluster as on_ray
+from reverie.runners.ray import queued_requests
 
 CONFIG = dataclasses.replace(apex_dqn.load_preset("CartPole-v1").config, num_actors=2)
 RUN = RunSettings(target_return=None, max_env_steps=10**9, evaluate_every=500)
@@ -81,6 +82,32 @@ def test_roles_that_start_together_request_no_more_cpus_than_there_are(monkeypat
     assert [one.resources["CPU"] for one in stage._running.values()] == [1.0, 1.0, 1.0, 1.0, 0.0, 0.0]
     # A restarted role requests the same again.
     assert stage._cpus(RoleName("actor", 0)) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("queued", "lacks"),
+    [
+        ([], ""),
+        ([{"CPU": 0.5}, {"CPU": 0.75, "memory": 9.0}], ""),
+        ([{"CPU": 0.5}, {"CPU": 0.75}], "asks for 0.75 CPU, and the Ray cluster has 3, 0 of them free"),
+    ],
+)
+def test_a_role_lacks_a_resource_only_while_ray_holds_its_request_back(monkeypatch, queued, lacks):
+    """Once it has its place, what it was given is not free, and its process takes seconds to start."""
+    name, bundles = RoleName("actor", 0), [SimpleNamespace(bundle=one, count=1) for one in queued]
+    demand = SimpleNamespace(ray_task_actor_demand=[SimpleNamespace(bundles_by_count=[one]) for one in bundles])
+    status = Mock(return_value=SimpleNamespace(resource_demands=demand))
+    monkeypatch.setattr(queued_requests, "get_cluster_status", status)
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(gcs_address="127.0.0.1:1"))
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 3.0})
+    monkeypatch.setattr(ray, "available_resources", dict)
+    monkeypatch.setattr(on_ray, "nodes", list)
+    monkeypatch.setattr(on_ray, "_is_placed", lambda host: False)
+    stage = object.__new__(on_ray.Cluster)
+    stage._running = {name: SimpleNamespace(host="host", resources={"GPU": 0.0, "CPU": 0.75}, memory=0)}
+    assert stage.why_not_started(name) == lacks
+    status.side_effect = RpcError("no answer")
+    assert stage.why_not_started(name) == "", "a head that does not answer ends no run"
 
 
 @pytest.mark.parametrize(

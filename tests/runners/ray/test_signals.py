@@ -1,4 +1,4 @@
-"""Signals to the process group of a run that has started Ray by itself."""
+"""Signals to a run on a real Ray: one that the run has started, or the program before."""
 
 import json
 import os
@@ -16,6 +16,7 @@ if sys.platform != "linux":
     pytest.skip("elsewhere Ray's processes stay in the run's process group", allow_module_level=True)
 
 from reverie.runners import checkpoints
+from reverie.runners.checkpoints.earlier_runs import LOCK
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("ray")]
 
@@ -54,3 +55,52 @@ def test_a_signal_to_the_process_group_of_a_run_on_ray_saves(tmp_path, until, nu
             run.kill()
     assert run.returncode == 130, stderr
     assert f"saved as {checkpoints.find(folder)}" in stderr
+
+
+PROGRAM = """
+import json, signal, sys
+import ray
+import reverie
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts programs in the background without it
+    ray.init("local", num_cpus=2, include_dashboard=False, object_store_memory=100 * 2**20)
+    try:
+        reverie.train("apex-dqn", "CartPole-v1", runner="ray", folder=sys.argv[1], **json.loads(sys.argv[2]))
+    except KeyboardInterrupt as interrupt:
+        print(*interrupt.__notes__, file=sys.stderr)
+        raise SystemExit(7)
+    finally:
+        print("connected" if ray.is_initialized() else "closed")
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, signal.SIGTERM), (signal.SIGINT, 7)], ids=["SIGTERM", "SIGINT"]
+)
+def test_a_program_that_has_called_ray_init_saves_at_a_signal_and_can_close_what_is_its_own(
+    tmp_path, until, number, code
+):
+    """`ray.init` sets a handler of SIGTERM, which would end the program at once: it ends it once the run has saved."""
+    folder, script = tmp_path / "run", tmp_path / "program.py"
+    script.write_text(PROGRAM)
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    with subprocess.Popen(
+        [sys.executable, str(script), str(folder), json.dumps(SHORT)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as program:
+        try:
+            until(lambda: program.poll() is not None or any(folder.glob("checkpoints/0*")))
+            program.send_signal(number)
+            stdout, stderr = program.communicate(timeout=100)
+        finally:
+            program.kill()
+    assert program.returncode == code, stderr
+    newest = checkpoints.find(folder)
+    assert f"saved as {newest}; train(resume=True) with this folder continues" in stderr
+    assert stdout.splitlines()[-1] == "connected", "the Ray of the program is its own"
+    assert not (folder / LOCK).exists(), "the run was closed"

@@ -13,7 +13,7 @@ from reverie import Journal, Server
 from reverie.agents.apex_dqn import agent as apex_dqn
 from reverie.agents.core import Weights, seed_of
 from reverie.agents.gorila import agent as gorila
-from reverie.runners import Evaluation, RoleError, StalledError, plan
+from reverie.runners import Evaluation, RoleError, StalledError, TrainingWaits, plan
 from reverie.runners.links.messages import (
     Died,
     Endpoint,
@@ -35,13 +35,14 @@ from reverie.runners.links.messages import (
 )
 from reverie.runners.links.replay_storage import ReplayStorage
 from reverie.runners.roles.learners import learning_client
-from reverie.runners.supervision import role_group, supervisor
+from reverie.runners.supervision import absences, role_group, supervisor
 from reverie.runners.supervision.absences import Absence
 from reverie.runners.supervision.latest_reports import LatestReports
 from reverie.runners.supervision.listening_clock import ListeningClock
 from reverie.runners.supervision.requests import Requests
 from reverie.runners.supervision.role_group import EVALUATOR, RoleGroup
 from reverie.runners.supervision.role_setups import RoleSetups
+from reverie.runners.supervision.stalls import StallWatch
 from reverie.sharding import shard_table
 
 LEARNER = RoleName("learner", alone=True)
@@ -363,13 +364,41 @@ def test_time_in_which_the_supervisor_was_suspended_does_not_count_as_silence(cl
     assert set(crew.awaited()) == {SHARD, LEARNER, *crew.actors}
 
 
-def test_time_in_which_the_supervisor_was_suspended_does_not_count_as_a_stall(clock):
+@pytest.fixture
+def standing(clock):
+    """A run whose roles neither step nor learn, its roles, and its events."""
     crew, *_ = begun(apex_dqn)
     course = object.__new__(supervisor.Supervisor)
     course._roles, course._topology, course._should_stop = crew, crew.topology, lambda: False
-    course._account, course._last_change = SimpleNamespace(env_steps=5, updates=3), (0.0, 5, 3)
-    course._latest = LatestReports()
+    course._account, course._stalls = SimpleNamespace(env_steps=5, updates=3), StallWatch()
+    course._awaiting = absences.AbsenceReporter(300.0)
+    course._latest, events = LatestReports(), []
+    course._emit = events.append
     course._latest.served[0] = Served({}, "its table is full")
+    course._check_stalled(waiting_for_training=True)
+    return course, crew, events
+
+
+def test_a_run_that_neither_steps_nor_learns_reports_each_half_minute_why(standing, clock):
+    course, crew, events = standing
+
+    def reported_after(seconds):
+        clock(crew, seconds)
+        course._check_stalled(waiting_for_training=True)
+        return len(events)
+
+    assert [reported_after(seconds) for seconds in (29, 2, 20, 10)] == [0, 1, 1, 2]
+    assert isinstance(events[0], TrainingWaits)
+    assert "shard 0: its table is full" in events[0].reason
+    # It is not reported while other reports name the role that the run waits for, nor once the run goes on.
+    course._awaiting.text = "learner has not reported for 30 s"
+    assert reported_after(30) == 2
+    course._awaiting.text, course._account.updates = "", 4
+    assert [reported_after(seconds) for seconds in (1, 20, 10)] == [2, 2, 3]
+
+
+def test_time_in_which_the_supervisor_was_suspended_does_not_count_as_a_stall(standing, clock):
+    course, crew, _ = standing
     clock(crew, 3_600, turns=1)
     course._check_stalled(waiting_for_training=True)
     clock(crew, 300)

@@ -141,7 +141,7 @@ def test_a_checkpoint_has_parameter_shards_of_one_epoch_although_one_ended_after
         if stage.ignored and stage.now == stage.ignored[0][0] + 3:
             stage.die(zero)
 
-    def save(saver, states, actor_states, *, env_steps, began):
+    def save(saver, states, actor_states, *, env_steps, began, is_last):
         written.append({str(name): one.epoch for name, one in states.items() if "shard" not in str(name)[:5]})
 
     monkeypatch.setattr(RunSaver, "save", save)

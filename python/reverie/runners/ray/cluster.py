@@ -33,6 +33,7 @@ from reverie.runners.planning.nodes import Node, from_ray, missing_memory, place
 from reverie.runners.planning.topology import Topology
 from reverie.runners.ray.cluster_connection import connected
 from reverie.runners.ray.killed_actors import ends_of, wait_for
+from reverie.runners.ray.queued_requests import is_queued
 from reverie.runners.ray.role_actor import RoleActor
 from reverie.runners.ray.stop_probe import UNANSWERED_SECONDS, StopProbe
 from reverie.runners.reports.events import Result
@@ -174,12 +175,13 @@ class Cluster:
         )
 
     def why_not_started(self, name: RoleName) -> str:
-        """The resource that is missing or not free for an actor that is not placed yet. Asks Ray's head."""
+        """The resource that is missing or not free for an actor that Ray holds back. Asks Ray's head."""
         running = self._running.get(name)
         if running is None or _is_placed(running.host):
             return ""
         missing = missing_resource(running.resources, ray.cluster_resources(), ray.available_resources())
-        return missing or missing_memory(running.memory, nodes())
+        missing = missing or missing_memory(running.memory, nodes())
+        return missing if missing and is_queued(running.resources, running.memory) else ""
 
     def why_stopped(self, name: RoleName) -> str:
         """Whether a signal (SIGSTOP) or a debugger has stopped a role whose actor has not answered lately, as text."""
@@ -267,8 +269,7 @@ class Cluster:
 def _is_placed(host: Any) -> bool:
     """Whether Ray has given the actor a process, whose pid is known long before its imports are done.
 
-    Its address does not show this: it is known earlier, when a node is asked for a process. Free resources do not
-    either: those given to this actor are not free.
+    Its address does not show this: it is known earlier, when a node is asked for a process.
     """
     return bool(ray._private.state.actors(host._actor_id.hex()).get("Pid"))
 

@@ -167,11 +167,13 @@ class Saved:
 
 @dataclass(frozen=True)
 class NotSaved:
-    """A checkpoint could not be written; older ones are unchanged, and training continues."""
+    """A checkpoint could not be written; older ones are unchanged."""
 
     env_steps: int
     path: Path
     reason: str
+    is_last: bool = False
+    """Whether the run ends with this attempt; else training continues."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +187,7 @@ class PolicyNotSaved:
 
 @dataclass(frozen=True)
 class LogNotWritten:
-    """A log of the run could not be written, and lacks what it was given; reported once, and training continues."""
+    """A log of the run could not be written, and lacks what it was given; reported once, and the run continues."""
 
     env_steps: int
     name: str
@@ -251,6 +253,19 @@ class RoleAwaited:
 
 
 @dataclass(frozen=True)
+class TrainingWaits:
+    """A distributed run makes no step and no update, though all of its roles report; repeated while that lasts."""
+
+    env_steps: int
+    seconds: float
+    """Since the last step or update."""
+    reason: str
+    """What the roles wait for."""
+    most: float
+    """Seconds after which the run ends."""
+
+
+@dataclass(frozen=True)
 class UpdatesCompiled:
     """The learner's updates are compiled, or, if `note` has a reason, are not, and learning goes on without."""
 
@@ -296,6 +311,7 @@ Event = (
     | RoleRestarted
     | ShardMoved
     | RoleAwaited
+    | TrainingWaits
     | UpdatesCompiled
     | EnvironmentRestarted
     | PageOpened
@@ -312,11 +328,17 @@ class StalledError(Picklable, RuntimeError):
 
 
 class StoppedError(Picklable, RuntimeError):
-    """`should_stop` ended the run. `.env_steps`, `.checkpoint` (None if the run keeps none, or could not write it)."""
+    """`should_stop` ended the run.
 
-    def __init__(self, env_steps: int, checkpoint: Path | None) -> None:
+    `.env_steps`, `.checkpoint` (None if the run keeps none, could not write it, or had no new step), and then
+    `.earlier`, the newest checkpoint before (None if there is none).
+    """
+
+    def __init__(self, env_steps: int, checkpoint: Path | None, earlier: Path | None = None) -> None:
         self.env_steps, self.checkpoint = env_steps, checkpoint
+        self.earlier = earlier if checkpoint is None else None
         saved = "nothing was saved" if checkpoint is None else f"saved as {checkpoint}"
+        saved += "" if self.earlier is None else f"; the newest checkpoint is {self.earlier}"
         super().__init__(f"stopped after {env_steps:,} environment steps; {saved}")
 
 

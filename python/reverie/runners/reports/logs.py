@@ -29,6 +29,7 @@ from reverie.runners.reports.events import (
     Saved,
     ShardMoved,
     Started,
+    TrainingWaits,
     UpdatesCompiled,
     WeightsNotPublished,
 )
@@ -178,6 +179,8 @@ def as_line(event: Event) -> dict[str, Any]:
             return {"event": "shard moved", **vars(event), "followed_by": list(event.followed_by)}
         case RoleAwaited():
             return {"event": "role awaited", **vars(event)}
+        case TrainingWaits():
+            return {"event": "training waits", **vars(event)}
         case UpdatesCompiled():
             name = "updates not compiled" if event.note.reason else "updates compiled"
             return {"event": name, "env_steps": event.env_steps, **vars(event.note)}

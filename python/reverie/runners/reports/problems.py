@@ -18,6 +18,7 @@ from reverie.runners.reports.events import (
     Saved,
     ShardMoved,
     Started,
+    TrainingWaits,
     UpdatesCompiled,
     WeightsNotPublished,
 )
@@ -34,17 +35,18 @@ def problem_of(event: Event) -> str:
             return topology.note
         case Finished(result) if not result.has_learnt:
             return "the run has made no update: its weights are those that it began with"
-        case NotSaved(env_steps, path, reason):
-            return f"no checkpoint at {env_steps:,} steps: {reason} ({path}); training continues"
+        case NotSaved(env_steps, path, reason, is_last):
+            then = "the run ends without it, and older ones are unchanged" if is_last else "training continues"
+            return f"no checkpoint at {env_steps:,} steps: {reason} ({path}); {then}"
         case PolicyNotSaved(env_steps, path, reason):
-            return f"{path} lacks the best policy, of {env_steps:,} steps: {reason}; training continues"
+            return f"{path} lacks the best policy, of {env_steps:,} steps: {reason}; the run does not depend on it"
         case Saved(env_steps, _, not_removed) if not_removed:
             return f"what the checkpoint at {env_steps:,} steps replaces was not removed: {not_removed}"
         case Saved(env_steps, _, _, abandoned) if abandoned:
             which = ", ".join(abandoned)
             return f"{which} removed: the run resumed an older checkpoint, and has one of its own ({env_steps:,} steps)"
         case LogNotWritten(_, name, reason):
-            return f"{name} is no longer written: {reason}; the run does not depend on it"
+            return f"{name} cannot be written: {reason}; the run does not depend on it"
         case WeightsNotPublished(env_steps, role, reason):
             room = "make room, in a container with a larger /dev/shm (docker run --shm-size)"
             return f"{role} cannot publish its weights: {reason}; {room} ({env_steps:,} steps)"
@@ -57,6 +59,9 @@ def problem_of(event: Event) -> str:
             lacks = f": it {reason}" if reason else "" if begun else ", which is slow to start"
             waits = f"{role} has not reported" if begun else f"waiting for {role}"
             return f"{waits} for {seconds:.0f} s{lacks} ({env_steps:,} steps)"
+        case TrainingWaits(env_steps, seconds, reason, most):
+            ends = f"after {most:.0f} s the run ends"
+            return f"no step and no update for {seconds:.0f} s: {reason}; {ends} ({env_steps:,} steps)"
         case UpdatesCompiled(_, note) if note.reason:
             return f"updates are not compiled: {note.reason}"
         case EnvironmentRestarted(env_steps, crash):

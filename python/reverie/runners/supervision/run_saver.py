@@ -50,11 +50,13 @@ class RunSaver:
         *,
         env_steps: int,
         began: float,
+        is_last: bool,
     ) -> Path | None:
         """Write the states that `roles_to_ask` have answered with; returns the checkpoint's path.
 
-        `env_steps` and `began` (of `time.perf_counter`) are those of the moment before the roles were asked. A disk
-        that fails is an event of the run, and returns None.
+        `env_steps` and `began` (of `time.perf_counter`) are those of the moment before the roles were asked, and
+        `is_last` is whether the run ends with this checkpoint. A disk that fails is an event of the run, and returns
+        None.
         """
         roles, account = self._roles, self._account
         if (folder := self._folder) is None:
@@ -76,7 +78,7 @@ class RunSaver:
             path = checkpoints.save_run(folder, self._agent, self._topology, state, written)
             saved = checkpoints.replace_older(path, written, self._replays)
         except OSError as error:
-            self._emit(NotSaved(env_steps, folder, error.strerror or str(error)))
+            self._emit(NotSaved(env_steps, folder, error.strerror or str(error), is_last))
             return None
         finally:
             account.watch.add("checkpoint", time.perf_counter() - began)

@@ -43,6 +43,7 @@ from reverie.runners.reports.events import (
     StalledError,
     Started,
     StoppedError,
+    TrainingWaits,
     UpdatesCompiled,
     WeightsNotPublished,
 )
@@ -55,6 +56,7 @@ from reverie.runners.supervision.requests import ANSWER_SECONDS, Requests
 from reverie.runners.supervision.role_group import EVALUATOR, RoleGroup
 from reverie.runners.supervision.run_saver import RunSaver
 from reverie.runners.supervision.stage import Stage
+from reverie.runners.supervision.stalls import StallWatch
 
 LISTEN_SECONDS = 0.05
 EVALUATION_SECONDS = 7200.0
@@ -111,8 +113,7 @@ class Supervisor:
         """The newest weights, while all learners are paused with them."""
         self._source = stage.weights.source()
         self._next_progress = 0.0
-        self._last_change = (0.0, -1, -1)
-        """When the counts of steps and updates last changed, and the counts."""
+        self._stalls = StallWatch()
         self._awaiting = AbsenceReporter(STALL_SECONDS)
         self._lost_unrolls = LostUnrolls()
 
@@ -141,14 +142,14 @@ class Supervisor:
                 # Only for what a checkpoint needs: a role that is being replaced may take long to start.
                 self._until(self._all_acted, "all actors to act")
                 self._end(self._roles.actors)
-                path = self._save(self._hold())
+                path = self._save(self._hold(), is_last=True)
                 self._end(self._roles.learners)
                 if self._roles.is_evaluating:  # for minutes, perhaps, and nothing is kept of it
                     self._roles.kill(EVALUATOR)
                 else:
                     self._end([EVALUATOR])
                 self._end(self._roles.all_shards)
-            raise StoppedError(account.env_steps, path) from None
+            raise StoppedError(account.env_steps, path, self._saver.newest) from None
         return self._finish()
 
     # Listening.
@@ -218,11 +219,12 @@ class Supervisor:
         self._emit(ShardMoved(self._account.env_steps, str(shard), before, now, tuple(map(str, followers))))
 
     def _check_stalled(self, *, waiting_for_training: bool) -> None:
-        now, counts = self._roles.clock.seconds, (self._account.env_steps, self._account.updates)
-        if not waiting_for_training or counts != self._last_change[1:]:
-            self._last_change = (now, *counts)
-        elif now - self._last_change[0] > STALL_SECONDS:
+        counts = self._account.env_steps, self._account.updates
+        seconds = self._stalls.seconds(self._roles.clock.seconds, counts, waits_for_training=waiting_for_training)
+        if seconds > STALL_SECONDS:
             raise StalledError(self._topology.needs.name, self._why())
+        if self._stalls.is_due(seconds) and not self._awaiting.text:  # else the roles are reported that it waits for
+            self._emit(TrainingWaits(counts[0], seconds, self._why(), STALL_SECONDS))
 
     def _why(self) -> str:
         return self._latest.why(self._roles.awaited())
@@ -328,16 +330,17 @@ class Supervisor:
         for name in self._roles.learners:
             self._roles.ask(name, Resume())
 
-    def _save(self, held: HeldWeights | None = None) -> Path | None:
+    def _save(self, held: HeldWeights | None = None, *, is_last: bool = False) -> Path | None:
         """Collect the states of roles, and write them as a checkpoint if the run keeps any; returns its path.
 
-        `held` are the weights of the checkpoint, also if the learner that had them was restarted since.
+        `held` are the weights of the checkpoint, also if the learner that had them was restarted since. `is_last` is
+        whether the run ends with it.
         """
         env_steps, began = self._account.env_steps, time.perf_counter()
         states = self._requests.states(self._saver.roles_to_ask, tables=True)
         if held is not None:
             states |= {name: one.with_tables_of(states[name]) for name, one in held.states.items()}
-        return self._saver.save(states, self._actor_states, env_steps=env_steps, began=began)
+        return self._saver.save(states, self._actor_states, env_steps=env_steps, began=began, is_last=is_last)
 
     def _end_actors(self) -> None:
         """Stop all actors; a bundle, which acts and learns, is paused instead."""
@@ -372,7 +375,7 @@ class Supervisor:
         confirmation = evaluated.confirmation or self._evaluate_weights(held.weights, confirm=True).confirmation
         assert confirmation is not None
         account.end(confirmation, self._metrics(), self._latest.figures())
-        self._save(held)
+        self._save(held, is_last=True)
         # Each reports its last figures as it ends.
         self._end([*self._roles.learners, EVALUATOR])
         self._end(self._roles.all_shards)

@@ -1,0 +1,27 @@
+"""How long a run has made no step and no update, and when that is reported."""
+
+from __future__ import annotations
+
+REPORT_SECONDS = 30.0
+"""Time without a step or an update after which it is reported, and between two reports."""
+
+
+class StallWatch:
+    """The time since the counts of a run changed last, in seconds of the clock that the caller passes."""
+
+    def __init__(self) -> None:
+        self._since, self._counts = 0.0, (-1, -1)
+        self._next = REPORT_SECONDS
+
+    def seconds(self, now: float, counts: tuple[int, int], *, waits_for_training: bool) -> float:
+        """How long the counts have been the same; 0 while the run waits for something else than training."""
+        if not waits_for_training or counts != self._counts:
+            self._since, self._counts, self._next = now, counts, REPORT_SECONDS
+        return now - self._since
+
+    def is_due(self, seconds: float) -> bool:
+        """Whether a stall of so many seconds is to be reported; true once each `REPORT_SECONDS`."""
+        if seconds < self._next:
+            return False
+        self._next = seconds + REPORT_SECONDS
+        return True
