@@ -16,6 +16,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import FrameStackObservation, TimeLimit
 
 from reverie.agents import env_plugins
+from reverie.agents.action_dtypes import ActionsOfSpace, own_dtype
 from reverie.agents.env_errors import UnknownEnvironmentError as UnknownEnvironmentError
 from reverie.agents.env_errors import UnsupportedEnvironmentError as UnsupportedEnvironmentError
 from reverie.agents.env_ids import id_and_options, id_of, maker_of, nearest_environments, why_unknown, without_options
@@ -124,6 +125,7 @@ def _description(env_id: str, env: gymnasium.Env[Any, Any], settings: EnvSetting
         settings=settings,
         leaves=() if _is_vector(leaves) else leaves,
         action_sizes=sizes,
+        action_dtype=own_dtype(actions),
     )
 
 
@@ -261,6 +263,7 @@ def _with_arrays(env_id: str, settings: EnvSettings, render_mode: str | None = N
     leaves = _leaves(env_id, env)
     if not isinstance(env, OneOfVector):
         env = FirstStepChecked(env, env_id, leaves, partial(_wrapped, env_id, settings))
+        env = ActionsOfSpace(env) if own_dtype(env.action_space) else env
     shape, dtype = row_form(leaves)
     space = env.observation_space
     kept = isinstance(space, spaces.Box) and space.shape == shape and np.dtype(space.dtype) == dtype

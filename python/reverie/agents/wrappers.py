@@ -19,7 +19,7 @@ class ActionsFromZero(gymnasium.ActionWrapper[Any, Any, Any]):
         super().__init__(env)
         actions = env.action_space
         if isinstance(actions, spaces.Discrete):
-            self.action_space = spaces.Discrete(int(actions.n))
+            self.action_space = spaces.Discrete(int(actions.n), dtype=actions.dtype)
         elif isinstance(actions, spaces.MultiDiscrete):
             self.action_space = spaces.MultiDiscrete(actions.nvec, dtype=actions.dtype.type)
         else:
@@ -28,4 +28,4 @@ class ActionsFromZero(gymnasium.ActionWrapper[Any, Any, Any]):
 
     def action(self, action: Any) -> Any:
         """The action as the inner environment counts."""
-        return np.asarray(action) + self._start
+        return np.asarray(action + self._start, self.env.action_space.dtype)[()]
