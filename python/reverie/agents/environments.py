@@ -28,6 +28,7 @@ from reverie.agents.named_parts import PartError, load_part
 from reverie.agents.observations import AsRows, Leaf, UnsupportedSpaceError, leaves_of, row_form
 from reverie.agents.vectors import FrameVector, OneOfVector, OwnVector, source_of
 from reverie.agents.wrapper_checks import require_shared_statistics
+from reverie.agents.wrappers import flat_space
 
 
 def describe(env: str | Callable[..., Any], settings: EnvSettings | None = None) -> EnvSpec:
@@ -132,9 +133,16 @@ def _description(env_id: str, env: gymnasium.Env[Any, Any], settings: EnvSetting
 def _require_actions(env_id: str, actions: spaces.Space[Any]) -> None:
     """Raise `UnsupportedEnvironmentError` for actions of a kind that no agent here gives."""
     if not (isinstance(actions, spaces.Discrete | spaces.Box) or _action_sizes(actions)):
+        try:
+            remedy = f"name {FLAT} in wrappers, which makes a {type(flat_space(actions)).__name__} of them"
+        except TypeError:
+            remedy = (
+                "name in wrappers a function of yours that returns gymnasium.wrappers.TransformAction(env, function,"
+                " space) with such a space"
+            )
         raise UnsupportedEnvironmentError(
             f"actions of {env_id} are {actions}, and agents here give Discrete, MultiDiscrete and MultiBinary with one"
-            " axis, and a Box of floats: name a wrapper that converts them"
+            f" axis, and a Box of floats: {remedy}"
         )
     if isinstance(actions, spaces.Discrete | spaces.MultiDiscrete) and np.any(actions.start):
         raise UnsupportedEnvironmentError(
@@ -193,6 +201,7 @@ def _not_made(env_id: str, error: Exception) -> ValueError:
     return UnsupportedEnvironmentError(f"{env_id} cannot be made: {place_of(error)}")
 
 
+FLAT = "reverie.agents.wrappers:FlatActions"
 PICTURES = "rgb_array"
 """The mode in which `render()` of an environment returns pictures `[H, W, 3]` uint8."""
 
