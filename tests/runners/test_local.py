@@ -132,6 +132,11 @@ def test_events_report_the_run_in_order():
     assert isinstance(events[-1], Finished)
     assert events[-1].result is result
     assert events[-1].result.policy(np.zeros(4, np.float32)) in (0, 1)
+    mean = result.evaluation.mean_return
+    assert repr(result) == (
+        f"<Result of apex-dqn on CartPole-v1: {result.env_steps:,} steps, mean return {mean:.1f} of 3 episodes,"
+        f" confirmed={result.confirmed} (target 475)>"
+    )
     evaluated = [e.point for e in events if isinstance(e, Evaluated)]
     assert tuple(evaluated) == result.curve
     steps = [e.env_steps for e in events if isinstance(e, Progress)]
