@@ -100,5 +100,5 @@ def _nested(space: spaces.Space[Any], flat: NDArray[Any]) -> tuple[Any, NDArray[
     shape = space.shape or ()
     count = math.prod(shape)
     part = flat[:count].reshape(shape) + getattr(space, "start", 0)
-    part = part.astype(space.dtype)
+    part = np.asarray(part, space.dtype)
     return part if isinstance(space, spaces.Box) else part[()], flat[count:]
