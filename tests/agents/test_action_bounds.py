@@ -15,15 +15,22 @@ from reverie import agents  # noqa: E402
 from reverie.agents import exports  # noqa: E402
 from reverie.agents.continuous import ActionScale  # noqa: E402
 from reverie.agents.core import Stopwatch  # noqa: E402
+from reverie.agents.env_settings import EnvSettings  # noqa: E402
 from reverie.agents.environments import UnsupportedEnvironmentError, describe  # noqa: E402
 from reverie.agents.policies import TrainedPolicy  # noqa: E402
 from reverie.agents.policy_records import TrainingRun  # noqa: E402
+from reverie.runners.reports.evaluation import Evaluator, screening_seeds  # noqa: E402
 
 FLOATS = np.finfo(np.float32)
 # As float32 the lower bounds -0.1 and -0.3 and the upper bound 0.1 lie outside of these, and the others within.
 LOW, HIGH = np.array([-0.1, -0.3, 0.1]), np.array([0.1, 0.7, 0.9])
 ACTIONS = {
     "Float64": spaces.Box(LOW, HIGH, dtype=np.float64),
+    "Float16": spaces.Box(LOW.astype(np.float16), HIGH.astype(np.float16), dtype=np.float16),
+    "Binary": spaces.MultiBinary(2),
+    "Int32": spaces.Discrete(3, dtype=np.int32),
+    "Int32Pair": spaces.MultiDiscrete([2, 3], dtype=np.int32),
+    "ShiftedInt16": spaces.Discrete(3, start=1, dtype=np.int16),
     "OneValue": spaces.Box(np.array([-1, 2], np.float32), np.array([1, 2], np.float32)),
     "Widest": spaces.Box(FLOATS.min, FLOATS.max, (1,), np.float32),
     "WiderThanFloat32": spaces.Box(-1e300, 1e300, (1,), np.float64),
@@ -50,6 +57,7 @@ class Strict(gymnasium.Env):
 
     def step(self, action):
         assert self.action_space.contains(action), action
+        assert np.asarray(action).dtype == self.action_space.dtype, np.asarray(action).dtype
         self.steps += 1
         return self.np_random.uniform(-1, 1, 2).astype(np.float32), 1.0, False, self.steps == 9, {}
 
@@ -74,6 +82,38 @@ def saturated(name, env_id, folder, sign):
     return TrainedPolicy(
         agent, name, spec, config, TrainingRun(0, 1, 1, None), policy, folder, np.random.default_rng(0)
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "space"),
+    [("td3", "Float16"), ("ppo", "Float16"), ("sac", "Float64"), ("ppo", "Float64"), ("dqn", "Binary"),
+     ("ppo", "Binary"), ("dqn", "Int32"), ("ppo", "Int32Pair"), ("r2d2", "Int32")],
+)  # fmt: skip
+def test_evaluations_and_loaded_policies_give_actions_of_the_dtype_of_the_space(name, space, tmp_path):
+    trained = saturated(name, id_of(space), tmp_path, 1)
+    evaluator = Evaluator(trained.spec, 2)
+    evaluator.evaluate(trained.policy, screening_seeds(2), lambda: None)
+    evaluator.close()
+    loaded = reverie.load_policy(trained.save(tmp_path / "policy.safetensors"))
+    env, state = gymnasium.make(id_of(space)), loaded.initial_state() if loaded.recurrent else None
+    observation, _ = env.reset(seed=0)
+    for greedy in (True, False):
+        if state is None:
+            action, many = loaded(observation, greedy=greedy), loaded(observation[None], greedy=greedy)
+        else:
+            action, _ = loaded.step(observation, state, greedy=greedy)
+            many, _ = loaded.step(observation[None], state[None], greedy=greedy)
+        assert action.dtype == many.dtype == env.action_space.dtype
+        env.step(action)
+
+
+def test_a_policys_file_without_the_dtype_of_actions_gives_those_that_agents_compute(tmp_path, monkeypatch):
+    trained = saturated("td3", id_of("Float64"), tmp_path, 1)
+    as_dict = dataclasses.asdict
+    earlier = lambda one: {key: value for key, value in as_dict(one).items() if key != "action_dtype"}  # noqa: E731
+    monkeypatch.setattr("reverie.agents.policy_files.dataclasses.asdict", earlier)
+    loaded = reverie.load_policy(trained.save(tmp_path / "policy.safetensors"))
+    assert loaded(np.zeros(2, np.float32)).dtype == np.float32
 
 
 @pytest.mark.parametrize("name", ["ppo", "td3", "sac"])
@@ -106,11 +146,18 @@ def test_bounds_are_the_last_numbers_of_float32_within_those_of_the_space():
     assert pendulum.to_env(np.array([[-1], [1]], np.float32)).tolist() == [[-2], [2]], "float32 bounds stay"
 
 
-@pytest.mark.parametrize("name", ["td3", "ppo"])
-@pytest.mark.parametrize("space", ["Float64", "OneValue", "Large"])
-def test_actors_give_actions_that_are_in_the_space(name, space):
-    agent, spec = agents.find(name), describe(id_of(space))
-    config = dataclasses.replace(agent.load_preset(spec.env_id).config, num_actors=1, envs_per_actor=2)
+@pytest.mark.parametrize(
+    ("name", "space"),
+    [
+        *[(name, space) for name in ("td3", "ppo") for space in ("Float16", "Float64", "OneValue", "Large")],
+        *[(name, space) for name in ("dqn", "ppo") for space in ("Binary", "Int32", "Int32Pair", "ShiftedInt16")],
+    ],
+)
+def test_actors_give_actions_that_are_in_the_space_and_of_its_dtype(name, space):
+    from_zero = EnvSettings(wrappers=("reverie.agents.wrappers:ActionsFromZero",))
+    agent, spec = agents.find(name), describe(id_of(space), from_zero if "Shifted" in space else None)
+    config = agent.load_preset(spec.env_id, None, vars(spec.settings)).config
+    config = dataclasses.replace(config, num_actors=1, envs_per_actor=2)
     config = dataclasses.replace(config, **({"random_steps": 30} if name == "td3" else {}))
     with reverie.Server(agent.make_tables(spec, config, seed=0), listen=False) as server:
         client = server.client()

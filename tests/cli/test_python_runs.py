@@ -51,7 +51,7 @@ def test_python_continues_a_run_of_the_command(reverie, here):
     assert len(after.env_steps) == len(result.curve)
 
 
-def test_a_problem_is_printed_once_by_the_command(reverie, monkeypatch, caplog):
+def test_each_problem_is_printed_once_by_the_command(reverie, monkeypatch, caplog):
     from reverie.runners.checkpoints import checkpoint_files
 
     def full(path, data):
@@ -61,5 +61,7 @@ def test_a_problem_is_printed_once_by_the_command(reverie, monkeypatch, caplog):
     settings = [part for name, value in TINY.items() for part in ("--set", f"{name}={value}")]
     ended = reverie(*COMMAND, *settings)
     assert ended.exit_code == 1, ended.stderr
-    assert (ended.stdout + ended.stderr).count("No space left on device") == 1
+    assert (ended.stdout + ended.stderr).count("No space left on device") == 2, (
+        "before the last evaluation and after it"
+    )
     assert caplog.records == []

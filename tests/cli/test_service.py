@@ -174,13 +174,15 @@ def test_the_address_is_a_line_of_a_log_in_json_and_nothing_is_on_stdout(manager
             assert manager.receive().startswith("READY=1")
             process.send_signal(signal.SIGTERM)
             assert process.stdout.read() == ""
-            messages = [line["message"] for line in lines_of(process.stderr.read())]
+            lines = lines_of(process.stderr.read())
             assert process.wait(PATIENT) == 0
         finally:
             process.kill()
-    (serving,) = [one for one in messages if one.startswith("serving t on ")]
-    assert re.fullmatch(r'serving t on (127\.0\.0\.1:\d+); client = reverie\.Client\("\1"\)', serving)
-    assert [one for one in messages if re.fullmatch(r"page and metrics: http://127\.0\.0\.1:\d+/", one)]
+    (serving,) = [one for one in lines if one["message"].startswith("serving t on ")]
+    found = re.fullmatch(r'serving t on (127\.0\.0\.1:(\d+)); client = reverie\.Client\("\1"\)', serving["message"])
+    assert serving["fields"] == {"address": found[1], "port": found[2], "tables": "t"}
+    (page,) = [one["fields"]["page"] for one in lines if one["message"].startswith("page and metrics: ")]
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", page)
 
 
 @pytest.mark.long

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import pkgutil
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,37 @@ def test_the_page_names_every_public_error_of_agents_and_runners() -> None:
     named = {**errors_of(agents), **errors_of(runners)}
     assert {"RoleError", "UnknownAgentError"} <= named.keys()
     assert [name for name in named if f"`{name}`" not in page] == []
+
+
+#: Exceptions that no caller gets from the package, with the place that handles them, and base classes.
+NOT_RAISED = {
+    "ReplayError": "the base class of the first table",
+    "StopRequested": "runners save, and raise StoppedError",
+    "_Terminated": "SIGTERM within a run, which ends the process",
+    "ParameterError": "is raised again as CheckpointError, PolicyError or PresetError",
+    "UnsupportedSpaceError": "is raised again as UnsupportedEnvironmentError",
+    "SearchEndedError": "ends `reverie search`",
+    "SpaceError": "ends `reverie search`",
+    "VideoError": "ends `reverie eval --video`",
+}
+
+
+def test_every_exception_of_the_package_has_a_row_with_its_symptom_and_a_remedy() -> None:
+    pytest.importorskip("torch")
+    found = set()
+    for module in pkgutil.walk_packages(reverie.__path__, "reverie."):
+        with suppress(ImportError):  # of an optional dependency
+            if not module.name.endswith("__main__"):
+                values = vars(importlib.import_module(module.name)).values()
+                ours = [one for one in values if isinstance(one, type) and one.__module__.startswith("reverie.")]
+                found |= {one.__name__ for one in ours if issubclass(one, BaseException)}
+    assert len(found) > 40
+    page, with_remedy = PAGE.read_text(), set()
+    for first, *others in [line.strip("|").split(" | ") for line in page.splitlines() if line.startswith("| `")]:
+        if len(others) >= 2 and all(one.strip() for one in others):
+            with_remedy |= set(re.findall(r"`(\w+(?:Error|Warning))`", first))
+    assert found - with_remedy == NOT_RAISED.keys() & found
+    assert with_remedy & NOT_RAISED.keys() == set()
 
 
 def test_the_attributes_to_look_at_are_those_of_the_error() -> None:

@@ -3,6 +3,7 @@ import json
 import re
 import urllib.error
 import urllib.request
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from reverie.agents import atari, presets
 from reverie.agents.apex_dqn import agent as apex_dqn
 from reverie.agents.apex_dqn.config import ApexDqnConfig
 from reverie.agents.core import RunSettings
-from reverie.runners import Page, local, train
+from reverie.runners import Page, Saved, checkpoints, local, train
 from reverie.runners.reports.evaluation import Evaluation, confirmation_seeds, screening_seeds
 from reverie.runners.reports.events import (
     Evaluated,
@@ -131,6 +132,11 @@ def test_events_report_the_run_in_order():
     assert isinstance(events[-1], Finished)
     assert events[-1].result is result
     assert events[-1].result.policy(np.zeros(4, np.float32)) in (0, 1)
+    mean = result.evaluation.mean_return
+    assert repr(result) == (
+        f"<Result of apex-dqn on CartPole-v1: {result.env_steps:,} steps, mean return {mean:.1f} of 3 episodes,"
+        f" confirmed={result.confirmed} (target 475)>"
+    )
     evaluated = [e.point for e in events if isinstance(e, Evaluated)]
     assert tuple(evaluated) == result.curve
     steps = [e.env_steps for e in events if isinstance(e, Progress)]
@@ -145,6 +151,45 @@ def test_training_continues_if_the_confirmation_fails(monkeypatch):
     assert result.confirmed
     assert result.evaluation.seeds == CONFIRMATION_SEEDS
     assert result.evaluation.mean_return == 480
+
+
+class Killed(BaseException):
+    """The end of the process: a run saves nothing in response."""
+
+
+class Ending(Scripted):
+    """An evaluator in which the process is killed once its returns are used up."""
+
+    def evaluate(self, policy, seeds, meanwhile):
+        try:
+            return super().evaluate(policy, seeds, meanwhile)
+        except StopIteration:
+            raise Killed from None
+
+
+@pytest.mark.parametrize("screening", [[9], [9, 500]], ids=["screening", "confirmation"])
+def test_a_run_that_is_killed_in_its_last_evaluation_has_saved_its_last_weights(screening, monkeypatch, tmp_path):
+    run = dataclasses.replace(SHORT, max_env_steps=1_000)
+
+    def trained():
+        events = []
+        with suppress(Killed):
+            train(apex_dqn, "CartPole-v1", run=run, config=CONFIG, folder=tmp_path, resume=True, on_event=events.append)
+        results = [event.result for event in events if isinstance(event, Finished)]
+        return results, [event for event in events if isinstance(event, Saved)]
+
+    monkeypatch.setattr(local, "Evaluator", Ending(screening, []))
+    results, (saved,) = trained()
+    assert results == []
+    assert saved.env_steps >= 1_000
+    state = checkpoints.load(saved.path)
+    assert [round(point[0], -2) for point in state["curve"]] == [500]
+    monkeypatch.setattr(local, "Evaluator", Ending([8], [7]))
+    (result,), (again,) = trained()
+    assert (result.env_steps, again.env_steps) == (saved.env_steps, saved.env_steps)
+    assert [point.mean_return for point in result.curve] == [9, 8]
+    assert result.evaluation.mean_return == 7
+    assert checkpoints.load(again.path)["next_evaluation"] > again.env_steps
 
 
 @pytest.mark.long

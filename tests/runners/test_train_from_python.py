@@ -123,7 +123,7 @@ def test_every_name_of_another_library_stands_for_a_setting_or_an_argument_that_
     named |= set(inspect.signature(train).parameters)
     meant = [*(setting for several in SYNONYMS.values() for setting in several), *(one for one, _ in HINTS.values())]
     assert set(meant) <= named
-    assert (SYNONYMS.keys() | HINTS.keys()) & named == {"batch_size"}, "ppo has none, and others have"
+    assert (SYNONYMS.keys() | HINTS.keys()) & named == {"batch_size", "learning_rate"}, "some agents have them"
 
 
 def test_no_setting_of_an_agent_has_the_name_of_an_argument():
@@ -207,12 +207,13 @@ def test_a_problem_that_does_not_end_the_run_is_a_warning(tmp_path, full_disk, c
     events = []
     with caplog.at_level(logging.WARNING, "reverie"):
         train("dqn", "CartPole-v1", **SHORT, folder=tmp_path, on_event=events.append)
-    (lost,) = [event for event in events if isinstance(event, NotSaved)]
-    (record,) = caplog.records
-    assert record.getMessage() == (
-        f"no checkpoint at {lost.env_steps:,} steps: No space left on device ({tmp_path / 'checkpoints'}); the run ends"
-        " without it, and older ones are unchanged"
-    )
+    before, after = [event for event in events if isinstance(event, NotSaved)]  # the last evaluation
+    assert before.env_steps == after.env_steps
+    place = f"no checkpoint at {after.env_steps:,} steps: No space left on device ({tmp_path / 'checkpoints'})"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{place}; the run continues",
+        f"{place}; the run ends without it, and older ones are unchanged",
+    ]
 
 
 def test_a_callback_that_shows_problems_is_the_only_one_to_do_so(tmp_path, full_disk, caplog):

@@ -26,6 +26,7 @@ from reverie.agents.learning import priorities_of
 from reverie.agents.network_policy import NetworkPolicy
 from reverie.agents.noise import CorrelatedSettings, Exploration
 from reverie.agents.random_layers import Draw, Dropout, drawing
+from reverie.agents.rates import AnnealSettings
 from reverie.agents.replay import MaybePrioritizedSettings, ReplaySettings
 
 
@@ -237,7 +238,7 @@ class EnsembleSettings(MaybePrioritizedSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoisySettings(CorrelatedSettings):
+class NoisySettings(CorrelatedSettings, AnnealSettings):
     """Settings of a deterministic policy network, its critics, and the exploration noise."""
 
     policy_hidden: tuple[int, ...]

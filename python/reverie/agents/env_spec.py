@@ -50,6 +50,8 @@ class EnvSpec:
     action_sizes: tuple[int, ...] = ()
     """The number of choices for each part of an action (MultiDiscrete, MultiBinary); empty for other actions. Then
     `num_actions` is their product."""
+    action_dtype: str = ""
+    """The dtype of the environment's actions; empty for float32, and int64 of discrete ones."""
 
     @property
     def parts(self) -> tuple[Leaf, ...]:

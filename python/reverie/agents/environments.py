@@ -16,6 +16,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import FrameStackObservation, TimeLimit
 
 from reverie.agents import env_plugins
+from reverie.agents.action_dtypes import ActionsOfSpace, own_dtype
 from reverie.agents.env_errors import UnknownEnvironmentError as UnknownEnvironmentError
 from reverie.agents.env_errors import UnsupportedEnvironmentError as UnsupportedEnvironmentError
 from reverie.agents.env_ids import id_and_options, id_of, maker_of, nearest_environments, why_unknown, without_options
@@ -27,6 +28,7 @@ from reverie.agents.named_parts import PartError, load_part
 from reverie.agents.observations import AsRows, Leaf, UnsupportedSpaceError, leaves_of, row_form
 from reverie.agents.vectors import FrameVector, OneOfVector, OwnVector, source_of
 from reverie.agents.wrapper_checks import require_shared_statistics
+from reverie.agents.wrappers import flat_space
 
 
 def describe(env: str | Callable[..., Any], settings: EnvSettings | None = None) -> EnvSpec:
@@ -124,15 +126,23 @@ def _description(env_id: str, env: gymnasium.Env[Any, Any], settings: EnvSetting
         settings=settings,
         leaves=() if _is_vector(leaves) else leaves,
         action_sizes=sizes,
+        action_dtype=own_dtype(actions),
     )
 
 
 def _require_actions(env_id: str, actions: spaces.Space[Any]) -> None:
     """Raise `UnsupportedEnvironmentError` for actions of a kind that no agent here gives."""
     if not (isinstance(actions, spaces.Discrete | spaces.Box) or _action_sizes(actions)):
+        try:
+            remedy = f"name {FLAT} in wrappers, which makes a {type(flat_space(actions)).__name__} of them"
+        except TypeError:
+            remedy = (
+                "name in wrappers a function of yours that returns gymnasium.wrappers.TransformAction(env, function,"
+                " space) with such a space"
+            )
         raise UnsupportedEnvironmentError(
             f"actions of {env_id} are {actions}, and agents here give Discrete, MultiDiscrete and MultiBinary with one"
-            " axis, and a Box of floats: name a wrapper that converts them"
+            f" axis, and a Box of floats: {remedy}"
         )
     if isinstance(actions, spaces.Discrete | spaces.MultiDiscrete) and np.any(actions.start):
         raise UnsupportedEnvironmentError(
@@ -191,6 +201,7 @@ def _not_made(env_id: str, error: Exception) -> ValueError:
     return UnsupportedEnvironmentError(f"{env_id} cannot be made: {place_of(error)}")
 
 
+FLAT = "reverie.agents.wrappers:FlatActions"
 PICTURES = "rgb_array"
 """The mode in which `render()` of an environment returns pictures `[H, W, 3]` uint8."""
 
@@ -261,6 +272,7 @@ def _with_arrays(env_id: str, settings: EnvSettings, render_mode: str | None = N
     leaves = _leaves(env_id, env)
     if not isinstance(env, OneOfVector):
         env = FirstStepChecked(env, env_id, leaves, partial(_wrapped, env_id, settings))
+        env = ActionsOfSpace(env) if own_dtype(env.action_space) else env
     shape, dtype = row_form(leaves)
     space = env.observation_space
     kept = isinstance(space, spaces.Box) and space.shape == shape and np.dtype(space.dtype) == dtype

@@ -7,6 +7,7 @@ from the first step on.
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any
@@ -16,6 +17,12 @@ import numpy as np
 
 from reverie.agents.env_errors import UnsupportedEnvironmentError
 from reverie.agents.observations import Leaf, part_of
+
+_LOG = logging.getLogger("reverie")
+MASK = "action_mask"
+"""The key of an info, or of a Dict observation, with which environments of other libraries mark legal actions."""
+_masked: set[str] = set()
+"""Environments whose masks were reported in this process."""
 
 RESET = "(observation, info)"
 STEP = "(observation, reward, terminated, truncated, info)"
@@ -57,8 +64,10 @@ class FirstStepChecked(gymnasium.Wrapper[Any, Any, Any, Any]):
         except (TypeError, ValueError) as error:
             self._explain_reset(seed, error)
             raise
-        observation, _ = self._parts("reset", returned, RESET)
+        observation, info = self._parts("reset", returned, RESET)
         self._check_observation("reset", observation)
+        if MASK in info or any(MASK in leaf.path for leaf in self._leaves):
+            self._report_masks()
         self._is_reset = True
         return returned  # type: ignore[no-any-return]
 
@@ -82,6 +91,16 @@ class FirstStepChecked(gymnasium.Wrapper[Any, Any, Any, Any]):
                 raise self._error("step", f"{name} as {_shown(value)}, and it must be true or false")
         self._has_stepped = True
         return returned  # type: ignore[no-any-return]
+
+    def _report_masks(self) -> None:
+        if self._env_id not in _masked:
+            _masked.add(self._env_id)
+            _LOG.warning(
+                "%s has an %s, which no agent here obeys: each action of the space may be chosen. Let the environment"
+                " take an illegal action for a legal one, or end the episode with a penalty",
+                self._env_id,
+                MASK,
+            )
 
     def _explain_reset(self, seed: int | None, error: Exception) -> None:
         """Raise the error for users if the reset has another form than Gymnasium's."""

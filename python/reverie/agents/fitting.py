@@ -50,7 +50,8 @@ def require_continuous(spec: EnvSpec, agent: str, *, other: str = "", any_space:
         raise UnsupportedEnvironmentError(
             f"actions of {spec.env_id} are {spec.action_space}: {agent} gives vectors [A] within bounds; wrap the"
             " environment with gymnasium.wrappers.TransformAction and a Box of one axis, whose bounds and their"
-            " distances are finite in float32"
+            " distances are finite in float32 (reverie.agents.wrappers:FlatActions in wrappers makes one axis of a Box"
+            " with bounds)"
         )
     if not any_space:
         _require_vectors(spec, agent, "Pendulum-v1")

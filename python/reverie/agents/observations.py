@@ -78,6 +78,9 @@ class Leaf:
 def leaves_of(space: spaces.Space[Any], path: tuple[str, ...] = ()) -> tuple[Leaf, ...]:
     """The leaves of an observation space, in its order. Raises `UnsupportedSpaceError`."""
     match space:
+        case spaces.Dict() | spaces.Tuple() if len(space.spaces) == 0:
+            place = f"the part {'/'.join(path)}" if path else "the space"
+            raise UnsupportedSpaceError(f"{place} is {space}, and has no numbers: leave it out, or give it a part")
         case spaces.Dict():
             return tuple(leaf for key, one in space.spaces.items() for leaf in leaves_of(one, (*path, str(key))))
         case spaces.Tuple():
@@ -93,8 +96,17 @@ def leaves_of(space: spaces.Space[Any], path: tuple[str, ...] = ()) -> tuple[Lea
             return (_box(space, path),)
     place = f"the part {'/'.join(path)}" if path else "the space"
     raise UnsupportedSpaceError(
-        f"{place} is {space}, and networks here read Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple: name a"
-        " wrapper that converts it"
+        f"{place} is {space}, and networks here read Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple:"
+        f" {_remedy(space)}"
+    )
+
+
+def _remedy(space: spaces.Space[Any]) -> str:
+    if space.is_np_flattenable:
+        return "name gymnasium.wrappers:FlattenObservation in wrappers, which makes one vector of the observation"
+    return (
+        "its observations have no fixed size; name in wrappers a function of yours that returns"
+        " gymnasium.wrappers.TransformObservation(env, function, space), whose space is a Box of a fixed size"
     )
 
 

@@ -8,53 +8,15 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from reverie.agents import checks
 from reverie.agents.flat import FlatNetwork, clip_grad_norm_
-from reverie.agents.settings import Settings
-
-
-@dataclass(frozen=True, kw_only=True)
-class RateSettings(Settings):
-    """Settings of agents with one learning rate, which may fall during a run."""
-
-    learning_rate: float
-    """The step size of the optimiser, at the start."""
-    anneal_updates: int = 0
-    """Updates over which the rate falls in a line to `anneal_to` of it, and stays there; 0 keeps it as it is."""
-    anneal_to: float = 0.05
-    """The share of the rate that is left at the end of `anneal_updates`."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checks.above_zero(self, "learning_rate")
-        checks.not_negative(self, "anneal_updates")
-        checks.within_unit(self, "anneal_to")
-
-    def annealed(self, update: int) -> float:
-        """The share of the rate that is left at an update."""
-        if self.anneal_updates == 0:
-            return 1.0
-        return max(self.anneal_to, 1.0 - update / self.anneal_updates)
-
-    def rate(self, update: int) -> float:
-        """The learning rate of an update."""
-        return self.learning_rate * self.annealed(update)
-
-
-def set_rate(optimizers: Iterable[Optimizer], rate: float) -> None:
-    """Make the next steps of these optimisers at this learning rate."""
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            group["lr"] = rate
 
 
 class FlatOptimizer(ABC):

@@ -53,7 +53,8 @@ class TrainedPolicy:
         its kind (integers also to floats). Where the environment, with its wrappers, returns a dict or a tuple, it is
         that nest, of one observation or with a first axis `[N]` in each array. The action is as that environment, with
         its wrappers, takes it: int64 `[]` (`[A]` for vectors of choices), float32 `[A]`, or with a first axis `[N]` for
-        a batch. With `greedy=False` it is drawn from `rng` as an actor draws it at the end of training.
+        a batch; of the dtype of its action space if that is another. With `greedy=False` it is drawn from `rng` as an
+        actor draws it at the end of training.
 
         Raises ValueError for another shape, missing parts or a category that its space does not have, and TypeError for
         another kind of dtype, or if the policy is `recurrent`.
@@ -68,7 +69,12 @@ class TrainedPolicy:
             actions = self.policy(observations)
         else:
             actions = _part(self.policy, self.agent, "sample")(observations, self.rng)
-        return np.asarray(actions[0]) if single else actions
+        return self._of_space(actions, single)
+
+    def _of_space(self, actions: NDArray[Any], single: bool) -> NDArray[Any]:
+        """Actions `[N, ...]`, or the only one of them, in the dtype of the environment's space."""
+        found = np.asarray(actions, self.spec.action_dtype or None)
+        return np.asarray(found[0]) if single else found
 
     def make_env(self, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
         """The environment that the policy plays in evaluations: with the run's wrappers, time limit and frame stack.
@@ -103,7 +109,7 @@ class TrainedPolicy:
         actions, after = step(
             observations, self._states(state, len(observations), single), None if greedy else self.rng
         )
-        return (np.asarray(actions[0]), after[0]) if single else (actions, after)
+        return self._of_space(actions, single), after[0] if single else after
 
     def q_values(self, observation: Any, state: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
         """The q-values `[num_actions]` of one observation, or `[N, num_actions]` of a batch, without noise, in float32.

@@ -65,7 +65,9 @@ def read(path: Path, agent: Agent | str | None) -> tuple[PolicyRecord, dict[str,
     text, tensors = _contents(path)
     fields = _fields(path, text)
     found, reference = _agent(path, fields, agent)
-    spec = _record(path, "environment", EnvSpec, fields["environment"])
+    # Files of earlier versions have no dtype of actions: those that agents compute.
+    environment = {"action_dtype": "", **_object(path, "environment", fields["environment"])}
+    spec = _record(path, "environment", EnvSpec, environment)
     run = _record(path, "run", TrainingRun, fields["run"])
     _check_spec(path, spec)
     module = spec.settings.network.partition(":")[0]
@@ -221,6 +223,7 @@ def _check_spec(path: Path, spec: EnvSpec) -> None:
         ),
         "obs_shape": (bool(spec.obs_shape) and min(spec.obs_shape) > 0, "one or more sizes above 0"),
         "obs_dtype": (spec.obs_dtype in dtypes, "a dtype of numbers"),
+        "action_dtype": (spec.action_dtype in ("", *dtypes), "a dtype of numbers, or empty"),
         "num_actions": (spec.num_actions is None or spec.num_actions > 0, "above 0, or null"),
         "action_low": (all(map(math.isfinite, spec.action_low)), "finite"),
         "action_high": (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import os
 import types
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -40,9 +41,20 @@ class Settings:
 def converted(name: str, hint: Any, value: Any) -> Any:
     """The value of the setting `name`, whose type is `hint`. Raises TypeError, which names it, for another type."""
     found = _of_type(hint, python_value(value))
+    if found is _INVALID and inspect.isroutine(value):
+        raise TypeError(
+            f"{name} is a function, and must be {words_of(hint)}: settings are saved in files{_instead(name)}"
+        )
     if found is _INVALID:
         raise TypeError(f"{name} is {value!r}, and must be {words_of(hint)}")
     return found
+
+
+def _instead(name: str) -> str:
+    """The end of an error about a function: the settings that change this one during a run, if any do."""
+    if name.endswith("learning_rate"):
+        return "; a learning rate falls with anneal_updates, anneal_to and anneal_shape, and rises with warmup_updates"
+    return "; it falls with the learning rate if anneal_clip is true" if name == "clip" else ""
 
 
 def python_value(value: Any) -> Any:

@@ -37,6 +37,13 @@ HINTS: dict[str, tuple[str, str]] = {
     "gradient_steps": ("samples_per_insert", "samples_per_insert is the number of draws for each step that is stored"),
     "target_update_interval": ("target_period", "target_period counts updates"),
     "exploration_fraction": ("epsilon_steps", "epsilon_steps is the number of environment steps"),
+    "learning_rate": (
+        "policy_learning_rate",
+        "this agent has policy_learning_rate and critic_learning_rate",
+    ),
+    "lr": ("policy_learning_rate", "this agent has policy_learning_rate and critic_learning_rate"),
+    "lr_schedule": ("anneal_updates", "learning rates fall with anneal_updates, anneal_to and anneal_shape"),
+    "learning_rate_schedule": ("anneal_updates", "learning rates fall with anneal_updates, anneal_to and anneal_shape"),
     "ent_coef": ("initial_temperature", "the temperature is learnt, from initial_temperature on"),
     "policy_kwargs": ("hidden", "hidden has the widths of the layers, and network takes layers of your own"),
     "action_noise": ("noise_sigma", "noise_sigma is the deviation of the noise"),

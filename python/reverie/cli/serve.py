@@ -164,9 +164,11 @@ def _print_address(server: reverie.Server, call: str, *, as_json: bool, as_log: 
         hello = {"address": server.address, "port": server.port, "tables": names}
         print(json.dumps(hello if page is None else hello | {"page": page}), flush=True)
     elif as_log:
-        _LOG.info("serving %s on %s; client = %s", ", ".join(names), server.address, call)
+        fields = {"address": server.address, "port": str(server.port), "tables": ",".join(names)}
+        words = f"serving {', '.join(names)} on {server.address}; client = {call}"
+        _LOG.info("%s", words, extra={"fields": fields})
         if page is not None:
-            _LOG.info("page and metrics: %s", page)
+            _LOG.info("page and metrics: %s", page, extra={"fields": {"page": page}})
     else:
         print(f"reverie: serving {', '.join(names)} on {server.address}; Ctrl-C stops", flush=True)
         print(f"  client = {call}", flush=True)

@@ -170,11 +170,13 @@ class _Loop:
         while account.env_steps < run.max_env_steps:
             self._check_stop()
             if self._advance():
+                if account.env_steps >= run.max_env_steps:
+                    self._save()  # before the last evaluation, which may hang or be killed
                 if account.evaluation_due:
                     self._evaluate()
                     if account.confirmed and stop_when_confirmed:
                         break
-                if account.checkpoint_due and account.env_steps < run.max_env_steps:  # the last one has the result
+                if account.checkpoint_due and account.env_steps < run.max_env_steps:
                     self._save()
             if account.seconds() >= next_progress:
                 next_progress = account.seconds() + PROGRESS_SECONDS

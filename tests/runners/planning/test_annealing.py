@@ -43,6 +43,12 @@ def test_updates_of_unrolls_and_of_transitions_are_counted_by_their_own_settings
     assert "24,750 would let it fall" in text
 
 
+def test_rates_of_several_optimisers_are_noted_together():
+    text = note("td3", 1_000_000, "Pendulum-v1", anneal_updates=100)
+    assert text.startswith("the learning rates fall to 0.05 of their values within ")
+    assert "environment steps and stay there: anneal_updates is 100, and " in text
+
+
 def test_without_a_known_number_of_steps_for_an_update_there_is_no_note():
     assert note("r2d2", 10_000_000, anneal_updates=10) == ""
 

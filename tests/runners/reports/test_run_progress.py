@@ -69,3 +69,14 @@ def test_a_debt_in_a_checkpoint_is_one_evaluation():
         resumed = progress(evaluate_every=every)
         resumed.load_state_dict(state)
         assert len(due_at(resumed, "evaluation_due", [1_020, 1_021, 1_022])) == 1
+
+
+def test_a_finished_run_that_trains_on_is_next_due_after_the_step_at_which_it_ended():
+    account, evaluation = progress(), Evaluation((1,), (1.0,))
+    account.env_steps = 120
+    account.evaluated(120, evaluation, None)
+    account.end(evaluation, {}, {})
+    resumed = progress()
+    resumed.load_state_dict(account.state_dict())
+    assert due_at(resumed, "evaluation_due", range(120, 201)) == [150, 200]
+    assert due_at(resumed, "checkpoint_due", range(120, 201)) == [180]

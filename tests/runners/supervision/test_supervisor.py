@@ -84,9 +84,44 @@ def test_a_checkpoint_has_the_draws_that_its_learners_state_knows_and_not_those_
 
 def test_with_a_responsive_evaluator_checkpoints_are_written_when_due_without_a_report(perform):
     _, events, result = perform(lambda version: (1.0, 2.0))
-    assert [event.env_steps // 10 for event in of_kind(events, Saved)] == [6, 12, 18, 20]
+    assert [event.env_steps // 10 for event in of_kind(events, Saved)] == [6, 12, 18, 20, 20]
     assert of_kind(events, RoleAwaited) == []
     assert result.evaluation.mean_return == 2.0
+
+
+def test_the_last_weights_are_saved_before_they_are_evaluated(perform):
+    """The evaluator does not answer for them, as in an environment that hangs; a stop is honoured meanwhile."""
+    last = []
+
+    def judge(version):
+        return None if stages[0].saves == 4 and last.append(version) is None else (1.0, 2.0)
+
+    stages = []
+    stage, events, end = perform(
+        judge, script=lambda stage: stages or stages.append(stage), stop=lambda stage: bool(last) and stage.now > 400
+    )
+    saved = of_kind(events, Saved)
+    assert [event.env_steps // 10 for event in saved] == [6, 12, 18, 20, 20]
+    assert isinstance(end, StoppedError)
+    assert stage.killed == ["evaluator"]
+    state = checkpoints.load(end.checkpoint)
+    assert state["weights"]["version"] == last[0]
+    assert (state["result"], [point[0] for point in state["curve"]][-1] < state["env_steps"]) == (None, True)
+
+
+def test_a_run_resumed_from_the_checkpoint_before_its_last_evaluation_evaluates_and_ends(perform):
+    stages = []
+
+    def judge(version):
+        return None if stages[0].saves == 4 else (1.0, 2.0)
+
+    _, _, end = perform(judge, script=lambda stage: stages or stages.append(stage), stop=lambda stage: stage.now > 400)
+    _, events, result = perform(lambda version: (3.0, 4.0), resume=end.checkpoint)
+    assert of_kind(events, Evaluated)[-1].point.mean_return == 3.0
+    assert result.evaluation.mean_return == 4.0
+    state = checkpoints.load(of_kind(events, Saved)[-1].path)
+    assert state["result"]["returns"] == [4.0]
+    assert state["next_evaluation"] > state["env_steps"] < state["next_checkpoint"]
 
 
 def test_weights_that_are_not_published_are_an_event_and_training_continues(perform, monkeypatch):

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from reverie import selectors
 from reverie.agents import checks, continuous, replay
 from reverie.agents.environments import EnvSpec
+from reverie.agents.rates import AnnealSettings
 from reverie.tables import Table
 
 
 @dataclass(frozen=True, kw_only=True)
-class ApexDpgConfig(replay.PrioritizedSettings):
+class ApexDpgConfig(replay.PrioritizedSettings, AnnealSettings):
     """Names follow the paper's appendix where it has one."""
 
     policy_hidden: tuple[int, ...]

@@ -15,7 +15,7 @@ from reverie.agents.environments import EnvSpec
 from reverie.agents.inputs import front_sizes
 from reverie.agents.layers import num_parameters
 from reverie.agents.munchausen import MunchausenSettings
-from reverie.agents.optimizers import RateSettings
+from reverie.agents.rates import RateSettings
 from reverie.tables import Table
 
 

@@ -19,7 +19,8 @@ from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
 from reverie.agents.layers import frames_input
 from reverie.agents.learning import NetworkLearner
-from reverie.agents.optimizers import adam, centred_rmsprop, descend, set_rate
+from reverie.agents.optimizers import adam, centred_rmsprop, descend
+from reverie.agents.rates import set_rates
 from reverie.agents.replay import TABLE
 
 
@@ -40,7 +41,7 @@ class Learner(NetworkLearner):
 
     def learn(self) -> None:
         """Make one update from one batch. Raises `DeadlineExceededError` at once if the table cannot give one now."""
-        set_rate(self._optimizers.values(), self._config.rate(self.version))
+        set_rates(self._optimizers.values(), self._config, self.version)
         self._learn_by_priority(self._config, self._update)
 
     def _update(self, data: dict[str, Tensor], weights: Tensor) -> tuple[Tensor, dict[str, float | Tensor]]:

@@ -17,6 +17,7 @@ from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
 from reverie.agents.learning import NetworkLearner, float32
 from reverie.agents.optimizers import adam, descend
+from reverie.agents.rates import set_rates
 from reverie.agents.replay import TABLE
 
 
@@ -47,6 +48,7 @@ class Learner(NetworkLearner):
 
     def learn(self) -> None:
         """Make one update from one batch. Raises `DeadlineExceededError` at once if the table cannot give one now."""
+        set_rates(self._optimizers.values(), self._config, self.version)
         self._learn_as_drawn(self._config, self._update)
 
     def _update(self, data: dict[str, Tensor], weights: Tensor | None) -> tuple[Tensor, dict[str, float | Tensor]]:

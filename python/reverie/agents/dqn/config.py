@@ -10,16 +10,15 @@ from reverie.agents.environments import EnvSpec
 from reverie.agents.inputs import front_sizes
 from reverie.agents.layers import num_parameters
 from reverie.agents.munchausen import MunchausenSettings
+from reverie.agents.rates import RateSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class DqnConfig(replay.HindsightSettings, HoldSettings, MunchausenSettings):
+class DqnConfig(replay.HindsightSettings, HoldSettings, RateSettings, MunchausenSettings):
     """Names follow the paper's table of hyperparameters where it has one."""
 
     hidden: tuple[int, ...]
     """Widths of the hidden layers."""
-    learning_rate: float
-    """The learning rate of Adam."""
     adam_epsilon: float
     """Added to the denominator of Adam's steps."""
     huber_delta: float
@@ -42,7 +41,7 @@ class DqnConfig(replay.HindsightSettings, HoldSettings, MunchausenSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.at_least_one(self, "target_period", "epsilon_steps")
-        checks.above_zero(self, "learning_rate", "adam_epsilon", "huber_delta", "max_grad_norm")
+        checks.above_zero(self, "adam_epsilon", "huber_delta", "max_grad_norm")
         checks.within_unit(self, "epsilon_start", "epsilon_end")
         checks.widths(self, "hidden")
         checks.one_of(self, "precision", PRECISIONS)

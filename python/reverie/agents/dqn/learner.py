@@ -19,6 +19,7 @@ from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.learning import NetworkLearner
 from reverie.agents.optimizers import adam, descend
+from reverie.agents.rates import set_rates
 from reverie.agents.replay import TABLE
 
 
@@ -37,6 +38,7 @@ class Learner(NetworkLearner):
 
     def learn(self) -> None:
         """Make one update from one batch. Raises `DeadlineExceededError` at once if the table cannot give one now."""
+        set_rates(self._optimizers.values(), self._config, self.version)
         self._learn(self._update)
 
     def _update(self, data: dict[str, Tensor]) -> dict[str, float | Tensor]:

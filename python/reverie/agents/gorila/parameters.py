@@ -19,6 +19,7 @@ from reverie.agents.core import Weights
 from reverie.agents.flat import clip_scale, fill
 from reverie.agents.gorila.config import GorilaConfig
 from reverie.agents.optimizers import adam, load_optimizer, optimizer_state
+from reverie.agents.rates import set_rates
 
 
 class Push(NamedTuple):
@@ -57,6 +58,7 @@ class LocalShard:
         self._grad: NDArray[np.float32] = self.flat.grad.numpy()
         """The gradient's own memory, to write into."""
         self._optimizer = adam(self, config.learning_rate, config.adam_epsilon)
+        self._settings = config
         self._max_grad_norm, self._max_staleness = config.max_grad_norm, config.max_staleness
         self.version = self.dropped = 0  # updates and gradients that were dropped, so far
 
@@ -86,6 +88,7 @@ class LocalShard:
         assert self.flat.grad is not None
         self._grad[:] = gradient
         self.flat.grad.mul_(clip_scale(torch.tensor(norm), self._max_grad_norm))
+        set_rates([self._optimizer], self._settings, self.version)
         self._optimizer.step()
         self.version += 1
         return True

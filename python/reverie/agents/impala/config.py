@@ -10,7 +10,7 @@ from reverie.agents.environments import EnvSpec
 from reverie.agents.inputs import front_sizes
 from reverie.agents.layers import num_parameters
 from reverie.agents.lstm import UNCOMPILED_LSTM, num_lstm_parameters
-from reverie.agents.optimizers import RateSettings
+from reverie.agents.rates import RateSettings
 from reverie.tables import Table
 
 TABLE = "unrolls"

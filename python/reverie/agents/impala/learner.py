@@ -18,7 +18,8 @@ from reverie.agents.impala.config import TABLE, ImpalaConfig
 from reverie.agents.impala.loss import impala_loss, vtrace
 from reverie.agents.impala.networks import make_network
 from reverie.agents.learning import NetworkLearner, float32
-from reverie.agents.optimizers import descend, rmsprop, set_rate
+from reverie.agents.optimizers import descend, rmsprop
+from reverie.agents.rates import set_rates
 from reverie.agents.tracing import Result
 
 
@@ -50,7 +51,7 @@ class Learner(NetworkLearner):
 
     def _update(self, data: dict[str, NDArray[Any]]) -> dict[str, float]:
         config = self._config
-        set_rate([self._optimizer], config.rate(self.version))
+        set_rates([self._optimizer], config, self.version)
         names = ("reward", "discount", "ended", "log_mu")
         columns = {
             **{name: torch.from_numpy(data[name]) for name in data if name not in names},

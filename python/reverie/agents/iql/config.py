@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from reverie.agents import checks, continuous
 from reverie.agents.dataset_reader import DatasetSettings
 from reverie.agents.environments import EnvSpec
+from reverie.agents.rates import AnnealSettings
 
 NUM_CRITICS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class IqlConfig(DatasetSettings):
+class IqlConfig(DatasetSettings, AnnealSettings):
     """Names follow the paper where it has one. With a `dataset`, steps of a run are rows that were read of it."""
 
     policy_hidden: tuple[int, ...]

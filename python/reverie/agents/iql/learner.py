@@ -19,6 +19,7 @@ from reverie.agents.iql.loss import critics_loss, policy_loss, value_loss
 from reverie.agents.iql.networks import make_critics, make_policy_network, make_values
 from reverie.agents.learning import NetworkLearner, float32
 from reverie.agents.optimizers import adam, descend
+from reverie.agents.rates import set_rates
 from reverie.agents.replay import TABLE
 
 
@@ -49,6 +50,7 @@ class Learner(NetworkLearner):
 
     def learn(self) -> None:
         """Make one update from one batch. Raises `DeadlineExceededError` at once if the table cannot give one now."""
+        set_rates(self._optimizers.values(), self._config, self.version)
         self._learn(self._update)
 
     def _update(self, data: dict[str, Tensor]) -> dict[str, float | Tensor]:

@@ -15,10 +15,11 @@ from reverie.agents.distributions import distribution_of
 from reverie.agents.draws import QueueDraws
 from reverie.agents.environments import EnvSpec
 from reverie.agents.learning import NetworkLearner, float32
-from reverie.agents.optimizers import adam, descend, set_rate
+from reverie.agents.optimizers import adam, descend
 from reverie.agents.ppo.config import TABLE, PpoConfig
 from reverie.agents.ppo.loss import advantages, explained_variance, ppo_loss, standardised
 from reverie.agents.ppo.networks import make_network
+from reverie.agents.rates import set_rates
 from reverie.agents.tracing import STEPPED, Result
 
 MOST_RESETS = 1 / 16
@@ -61,7 +62,7 @@ class Learner(NetworkLearner):
 
     def _update(self, data: dict[str, NDArray[Any]]) -> dict[str, float]:
         config = self._config
-        set_rate([self._optimizer], config.rate(self.version))
+        set_rates([self._optimizer], config, self.version)
         v = float32(data["value"])
         lambda_t = config.gae_lambda * (1.0 - float32(data["ended"]))
         advantage = advantages(float32(data["reward"]), float32(data["discount"]), lambda_t, v)

@@ -13,10 +13,11 @@ from reverie.agents.core import Stopwatch
 from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
 from reverie.agents.learning import NetworkLearner
-from reverie.agents.optimizers import adam, descend, set_rate
+from reverie.agents.optimizers import adam, descend
 from reverie.agents.r2d2.config import R2d2Config
 from reverie.agents.r2d2.loss import r2d2_loss
 from reverie.agents.r2d2.networks import make_network
+from reverie.agents.rates import set_rates
 from reverie.agents.replay import TABLE
 
 
@@ -39,7 +40,7 @@ class Learner(NetworkLearner):
 
     def learn(self) -> None:
         """Make one update from one batch. Raises `DeadlineExceededError` at once if the table cannot give one now."""
-        set_rate(self._optimizers.values(), self._config.rate(self.version))
+        set_rates(self._optimizers.values(), self._config, self.version)
         self._learn_by_priority(self._config, self._update)
 
     def _steps_of(self, data: dict[str, Tensor]) -> Tensor | None:

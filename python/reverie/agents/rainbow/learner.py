@@ -15,11 +15,12 @@ from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.learning import NetworkLearner, priorities_of
-from reverie.agents.optimizers import adam, descend, set_rate
+from reverie.agents.optimizers import adam, descend
 from reverie.agents.rainbow.config import RainbowConfig
 from reverie.agents.rainbow.loss import HeadLoss, categorical_loss, quantile_loss, scalar_loss
 from reverie.agents.rainbow.networks import RainbowNetwork, make_network
 from reverie.agents.random_layers import drawing
+from reverie.agents.rates import set_rates
 from reverie.agents.replay import TABLE
 from reverie.agents.spectral_norm import follow_weights
 from reverie.agents.value_distributions import fractions_of
@@ -43,7 +44,7 @@ class Learner(NetworkLearner):
 
     def learn(self) -> None:
         """Make one update from one batch. Raises `DeadlineExceededError` at once if the table cannot give one now."""
-        set_rate(self._optimizers.values(), self._config.rate(self.version))
+        set_rates(self._optimizers.values(), self._config, self.version)
         self._learn_as_drawn(self._config, self._update)
 
     def _update(self, data: dict[str, Tensor], weights: Tensor | None) -> tuple[Tensor, dict[str, float | Tensor]]:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from reverie.agents import checks, continuous
 from reverie.agents.environments import EnvSpec
 from reverie.agents.noise import CorrelatedSettings
+from reverie.agents.rates import AnnealSettings
 
 POLICY_CRITICS = ("min", "mean")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SacConfig(continuous.EnsembleSettings, CorrelatedSettings):
+class SacConfig(continuous.EnsembleSettings, CorrelatedSettings, AnnealSettings):
     """Names follow the second paper where it has one."""
 
     policy_hidden: tuple[int, ...]

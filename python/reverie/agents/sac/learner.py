@@ -17,6 +17,7 @@ from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.learning import NetworkLearner, float32
 from reverie.agents.optimizers import adam, descend
+from reverie.agents.rates import set_rates
 from reverie.agents.replay import TABLE
 from reverie.agents.sac.config import SacConfig
 from reverie.agents.sac.loss import critics_loss, policy_loss, soft_target, squashed_gaussian, temperature_loss
@@ -64,6 +65,7 @@ class Learner(NetworkLearner):
 
     def learn(self) -> None:
         """Make one update from one batch. Raises `DeadlineExceededError` at once if the table cannot give one now."""
+        set_rates(self._optimizers.values(), self._config, self.version)
         self._learn_as_drawn(self._config, self._update)
 
     def _update(self, data: dict[str, Tensor], weights: Tensor | None) -> tuple[Tensor, dict[str, float | Tensor]]:

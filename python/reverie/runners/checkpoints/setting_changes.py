@@ -46,6 +46,8 @@ MAY_CHANGE = frozenset(
         "temperature_learning_rate",
         "anneal_updates",
         "anneal_to",
+        "anneal_shape",
+        "warmup_updates",
         "anneal_clip",
         "adam_epsilon",
         "optimizer_epsilon",

@@ -22,9 +22,13 @@ def annealing_note(config: Any, needs: TableNeeds, run: RunSettings) -> str:
     end = first + updates * per_update
     if end >= EARLY * steps:
         return ""
+    if hasattr(config, "learning_rate"):
+        falls, stay = f"the learning rate falls to {config.anneal_to:g} of {config.learning_rate:g}", "stays"
+    else:
+        falls, stay = f"the learning rates fall to {config.anneal_to:g} of their values", "stay"
     return (
-        f"the learning rate falls to {config.anneal_to:g} of {config.learning_rate:g} within {end:,.0f} of {steps:,}"
-        f" environment steps and stays there: anneal_updates is {updates:,}, and {(steps - first) / per_update:,.0f}"
+        f"{falls} within {end:,.0f} of {steps:,}"
+        f" environment steps and {stay} there: anneal_updates is {updates:,}, and {(steps - first) / per_update:,.0f}"
         " would let it fall until the last step"
     )
 

@@ -132,6 +132,15 @@ class Result:
         """Whether the run made an update; also true of an agent whose learner does not count its updates."""
         return self.learner.get("updates") != 0
 
+    def __repr__(self) -> str:
+        """The result in one line; topology, weights and figures are fields."""
+        run, spec, judged = self.topology.run, self.topology.env, self.evaluation
+        target = "" if run.target_return is None else f", confirmed={self.confirmed} (target {run.target_return:g})"
+        return (
+            f"<Result of {self.agent.name} on {spec.env_id}: {self.env_steps:,} steps, mean return"
+            f" {judged.mean_return:.1f} of {len(judged.returns)} episodes{target}>"
+        )
+
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in ("policy", "best_policy")}
 
@@ -173,7 +182,7 @@ class NotSaved:
     path: Path
     reason: str
     is_last: bool = False
-    """Whether the run ends with this attempt; else training continues."""
+    """Whether the run ends with this attempt; else it continues, and tries again at the next one."""
 
 
 @dataclass(frozen=True)

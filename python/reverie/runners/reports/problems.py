@@ -36,7 +36,7 @@ def problem_of(event: Event) -> str:
         case Finished(result) if not result.has_learnt:
             return "the run has made no update: its weights are those that it began with"
         case NotSaved(env_steps, path, reason, is_last):
-            then = "the run ends without it, and older ones are unchanged" if is_last else "training continues"
+            then = "the run ends without it, and older ones are unchanged" if is_last else "the run continues"
             return f"no checkpoint at {env_steps:,} steps: {reason} ({path}); {then}"
         case PolicyNotSaved(env_steps, path, reason):
             return f"{path} lacks the best policy, of {env_steps:,} steps: {reason}; the run does not depend on it"

@@ -106,9 +106,17 @@ class RunProgress:
         )
 
     def end(self, evaluation: Evaluation, learner: Mapping[str, float], figures: Mapping[str, float]) -> None:
-        """Note the result: the next checkpoint is that of a finished run. The curve ends with the last weights."""
+        """Note the result: the next checkpoint is that of a finished run. The curve ends with the last weights.
+
+        If the run trains on later, its next evaluation and checkpoint are due after the last step, not at it.
+        """
         if self.confirmation is None and self.topology.run.reached_by(self.curve[-1].mean_return):
             self.confirmation = evaluation  # its point is from before a resume
+        run = self.topology.run
+        if self.env_steps >= self.next_evaluation:
+            self.next_evaluation = self._after(self.next_evaluation, run.evaluate_every)
+        if self.env_steps >= self.next_checkpoint:
+            self.next_checkpoint = self._after(self.next_checkpoint, run.checkpoint_every)
         self.ended = {
             "seeds": list(evaluation.seeds),
             "returns": list(evaluation.returns),

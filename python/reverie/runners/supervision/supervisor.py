@@ -33,6 +33,7 @@ from reverie.runners.links.messages import (
     Stop,
 )
 from reverie.runners.planning.topology import Topology
+from reverie.runners.reports.evaluation import Evaluation
 from reverie.runners.reports.events import (
     EnvironmentRestarted,
     Event,
@@ -128,6 +129,8 @@ class Supervisor:
                 self._save()  # from now on there is a learner to continue with what is in the journal
             while account.env_steps < run.max_env_steps:
                 self._until(lambda: self._due, "the next evaluation or checkpoint", None)
+                if account.env_steps >= run.max_env_steps:
+                    break
                 if account.evaluation_due:
                     self._evaluate()
                     if account.confirmed and stop_when_confirmed:
@@ -135,6 +138,7 @@ class Supervisor:
                     self._resume_learners()
                 if account.checkpoint_due:
                     self._save()
+            held, confirmation = self._evaluate_last()
         except StopRequested:
             self._should_stop = lambda: False
             path = None
@@ -150,7 +154,7 @@ class Supervisor:
                     self._end([EVALUATOR])
                 self._end(self._roles.all_shards)
             raise StoppedError(account.env_steps, path, self._saver.newest) from None
-        return self._finish()
+        return self._finish(held, confirmation)
 
     # Listening.
 
@@ -362,18 +366,29 @@ class Supervisor:
         for name in [one for one in names if not self._roles.all_ended([one])]:
             self._roles.kill(name)
 
-    def _finish(self) -> Result:
+    def _evaluate_last(self) -> tuple[HeldWeights, Evaluation]:
+        """Pause all learners; returns the weights they have, and these weights' evaluation on the confirmation seeds.
+
+        They are saved before they are evaluated: an evaluation may hang or be killed.
+        """
         account = self._account
-        self._should_stop = lambda: False
         self._end(self._roles.actors)
         held = self._held or self._hold()  # those that were confirmed, if any were
-        if self._last_evaluation is not None and are_same(self._last_evaluation[0], held.weights):
-            evaluated = self._last_evaluation[1]
-        else:
-            evaluated = self._evaluate_weights(held.weights, confirm=True)
-            self._emit_evaluation(account.env_steps, evaluated, held.weights)
-        confirmation = evaluated.confirmation or self._evaluate_weights(held.weights, confirm=True).confirmation
-        assert confirmation is not None
+        last = self._last_evaluation
+        evaluated = last[1] if last is not None and are_same(last[0], held.weights) else None
+        if evaluated is None or evaluated.confirmation is None:
+            if account.env_steps > self._first_step:
+                self._save(held)
+            confirmed = self._evaluate_weights(held.weights, confirm=True)
+            if evaluated is None:
+                self._emit_evaluation(account.env_steps, confirmed, held.weights)
+            evaluated = confirmed
+        assert evaluated.confirmation is not None
+        return held, evaluated.confirmation
+
+    def _finish(self, held: HeldWeights, confirmation: Evaluation) -> Result:
+        account = self._account
+        self._should_stop = lambda: False
         account.end(confirmation, self._metrics(), self._latest.figures())
         self._save(held, is_last=True)
         # Each reports its last figures as it ends.

@@ -1,0 +1,72 @@
+"""Learning rates that change during a run, as settings: files keep them, and every run with them has the same rates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from reverie.agents import checks
+from reverie.agents.optimizers import Optimizer
+from reverie.agents.settings import Settings
+
+SHAPES = ("linear", "cosine")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnnealSettings(Settings):
+    """Settings of agents whose learning rates may change during a run: all of them by the same share."""
+
+    anneal_updates: int = 0
+    """Updates over which learning rates fall; 0 keeps them as they are."""
+    anneal_to: float = 0.05
+    """The share of a learning rate that is left at the end of `anneal_updates`, and from then on."""
+    anneal_shape: str = "linear"
+    """How learning rates fall: "linear", towards 0 and no lower than `anneal_to`, or "cosine", half a wave from 1 to
+    `anneal_to`."""
+    warmup_updates: int = 0
+    """Updates at the start over which learning rates rise in a line to their values; 0: they begin with them."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.not_negative(self, "anneal_updates", "warmup_updates")
+        checks.within_unit(self, "anneal_to")
+        checks.one_of(self, "anneal_shape", SHAPES)
+
+    def annealed(self, update: int) -> float:
+        """The share of the rates that is left at an update, 1 at the first one."""
+        if self.anneal_updates == 0:
+            return 1.0
+        walked = update / self.anneal_updates
+        if self.anneal_shape == "cosine":
+            return self.anneal_to + (1.0 - self.anneal_to) * (1.0 + math.cos(math.pi * min(1.0, walked))) / 2
+        return max(self.anneal_to, 1.0 - walked)
+
+    def rate_share(self, update: int) -> float:
+        """The factor of the rates at an update: what is left, and of a warm-up the part that is reached."""
+        warmed = 1.0 if update >= self.warmup_updates else (update + 1) / self.warmup_updates
+        return warmed * self.annealed(update)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RateSettings(AnnealSettings):
+    """Settings of agents with one learning rate."""
+
+    learning_rate: float
+    """The step size of the optimiser, before `anneal_updates` and `warmup_updates` change it."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.above_zero(self, "learning_rate")
+
+    def rate(self, update: int) -> float:
+        """The learning rate of an update."""
+        return self.learning_rate * self.rate_share(update)
+
+
+def set_rates(optimizers: Iterable[Optimizer], settings: AnnealSettings, update: int) -> None:
+    """Make the next steps of these optimisers at the rates of an update: shares of the rates that they began with."""
+    share = settings.rate_share(update)
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = group.setdefault("initial_lr", group["lr"]) * share
