@@ -19,9 +19,9 @@ OFF_POLICY = ("ddpg", "td3", "d4pg", "sac")
 
 @pytest.mark.parametrize("theta", [1.0, 0.15])
 def test_the_noise_has_its_deviation_and_forgets_at_its_rate(theta):
-    noise, rng, steps = Noise((4, 2), 0.3, theta), np.random.default_rng(0), 5_000
+    noise, rng, steps = Noise((4, 2), 0.3), np.random.default_rng(0), 5_000
     going = np.zeros(4, bool)
-    x = np.stack([noise.draw(rng, going) for _ in range(steps)]).reshape(steps, -1)
+    x = np.stack([noise.draw(rng, going, theta) for _ in range(steps)]).reshape(steps, -1)
     # As many independent draws as the process forgets over: (1 - r^2) / (1 + r^2) of them, r = 1 - theta.
     share = (1 - (1 - theta) ** 2) / (1 + (1 - theta) ** 2)
     bound = 5 * (2 / (x.size * share)) ** 0.5
@@ -35,16 +35,25 @@ def test_the_noise_has_its_deviation_and_forgets_at_its_rate(theta):
 
 
 def test_noise_restarts_when_an_environment_is_reset():
-    noise, rng = Noise((2, 1), 1.0, 0.01), np.random.default_rng(0)
-    x = np.stack([noise.draw(rng, np.array([False, True])) for _ in range(400)])[:, :, 0]
+    noise, rng = Noise((2, 1), 1.0), np.random.default_rng(0)
+    x = np.stack([noise.draw(rng, np.array([False, True]), 0.01) for _ in range(400)])[:, :, 0]
     one, other = (np.corrcoef(x[1:, i], x[:-1, i])[0, 1] for i in range(2))
     assert one > 0.9
     assert abs(other) < 5 / 400**0.5
 
 
+def test_noise_has_its_deviation_while_its_rate_changes():
+    noise, rng, going = Noise((4, 2), 0.3), np.random.default_rng(0), np.zeros(4, bool)
+    thetas = np.where(np.arange(5_000) % 7 < 4, 0.15, 1.0)
+    x = np.stack([noise.draw(rng, going, theta) for theta in thetas])
+    bound = 5 * (2 / (x.size / 3)) ** 0.5
+    assert np.mean(x**2) == pytest.approx(0.09, rel=bound)
+    assert np.mean(x[thetas == 1.0] ** 2) == pytest.approx(0.09, rel=2 * bound)
+
+
 def uniform_actions(theta, *, seed, steps=20_000):
-    exploration, rng, going = Exploration((4, 2), theta), np.random.default_rng(seed), np.zeros(4, bool)
-    return np.stack([exploration.uniform(rng, going) for _ in range(steps)]).reshape(steps, -1)
+    exploration, rng, going = Exploration((4, 2)), np.random.default_rng(seed), np.zeros(4, bool)
+    return np.stack([exploration.uniform(rng, going, theta) for _ in range(steps)]).reshape(steps, -1)
 
 
 @pytest.mark.parametrize("theta", [1.0, 0.1])
@@ -81,14 +90,20 @@ def test_a_theta_outside_of_its_range_is_refused(name):
             dataclasses.replace(config, noise_theta=wrong)
 
 
+def correlation(actions):
+    """Of each action with the one before, in both halves."""
+    halves = np.array_split(actions, 2)
+    return [np.corrcoef(half[1:], half[:-1])[0, 1] for half in halves]
+
+
 @pytest.fixture
 def lag_one(make_fake_replay):
-    """A function that returns the correlation of an actor's action with its last one, in random steps."""
+    """A function that returns the correlation of an actor's action with its last one, in both halves of random steps."""
 
-    def act(name, *, noise_theta, acts=600):
+    def act(name, *, acts=600, **settings):
         agent = agents.find(name)
         config = agent.load_preset("Pendulum-v1").config
-        config = dataclasses.replace(config, n_step=1, random_steps=acts + 1, noise_theta=noise_theta)
+        config = dataclasses.replace(config, n_step=1, random_steps=10 * acts, **settings)
         replay = make_fake_replay(max_size=10_000)
         learner = agent.make_learner(PENDULUM, config, replay, seed=3, watch=Stopwatch())
         actor = agent.make_actor(PENDULUM, config, replay, learner, index=0, seed=4, watch=Stopwatch())
@@ -96,15 +111,26 @@ def lag_one(make_fake_replay):
             actor.act()
         actor.close()
         actions = np.concatenate([row["action"] for row in replay.writers[0].log]).ravel()
-        return np.corrcoef(actions[1:], actions[:-1])[0, 1]
+        return correlation(actions)
 
     return act
 
 
 @pytest.mark.parametrize("name", OFF_POLICY)
 def test_an_actors_random_actions_have_the_settings_correlation(name, lag_one):
-    assert abs(lag_one(name, noise_theta=1.0)) < 5 / 600**0.5
-    assert lag_one(name, noise_theta=0.05) > 0.7
+    assert np.abs(lag_one(name, noise_theta=1.0)).max() < 5 / 300**0.5
+    assert min(lag_one(name, noise_theta=0.05)) > 0.7
+
+
+@pytest.mark.parametrize("name", OFF_POLICY)
+def test_actions_of_an_actor_last_for_the_first_steps_of_a_run_if_asked_to(name, lag_one):
+    lasting, independent = lag_one(name, noise_theta=0.05, noise_theta_steps=300)
+    assert lasting > 0.7
+    assert abs(independent) < 5 / 300**0.5
+    # Of two actors each takes half of the steps.
+    lasting, independent = lag_one(name, noise_theta=0.05, noise_theta_steps=600, num_actors=2)
+    assert lasting > 0.7
+    assert abs(independent) < 5 / 300**0.5
 
 
 @pytest.mark.parametrize("name", ["sac", "td3", "ddpg"])
@@ -164,6 +190,17 @@ def test_actions_of_unrolls_last_if_asked_to_and_have_the_policys_law(make_unrol
     assert kept[0.05] > 0.5
 
 
+@pytest.mark.parametrize(("name", "env_id"), [("ppo", "Pendulum-v1"), ("impala", "CartPole-v1")])
+def test_actions_of_unrolls_last_for_the_first_steps_of_a_run_if_asked_to(make_unroll_stage, name, env_id):
+    agent = agents.find(name)
+    small = {"num_actors": 1, "envs_per_actor": 1, "unroll_length": 100, "hidden": (8,)}
+    small |= {"batch_size": 1, "queue_capacity": 1} if name == "impala" else {}
+    config = dataclasses.replace(agent.load_preset(env_id).config, noise_theta=0.05, noise_theta_steps=400, **small)
+    lasting, independent = correlation(actions_of_unrolls(make_unroll_stage(agent, config, env_id))[0])
+    assert lasting > 0.5
+    assert abs(independent) < 5 / 400**0.5
+
+
 def test_actions_that_last_are_spread_over_environments_as_independent_ones(make_unroll_stage):
     ppo, count = agents.find("ppo"), 256
     preset = ppo.load_preset("Pendulum-v1").config
@@ -175,7 +212,9 @@ def test_actions_that_last_are_spread_over_environments_as_independent_ones(make
 
 def test_the_noise_of_unrolls_starts_again_where_an_episode_begins(make_unroll_stage, monkeypatch):
     begun, draw = [], Noise.draw
-    monkeypatch.setattr(Noise, "draw", lambda self, rng, begins: begun.append(begins.copy()) or draw(self, rng, begins))
+    monkeypatch.setattr(
+        Noise, "draw", lambda self, rng, begins, theta: begun.append(begins.copy()) or draw(self, rng, begins, theta)
+    )
     ppo = agents.find("ppo")
     preset = ppo.load_preset("CartPole-v1").config
     small = {"num_actors": 1, "envs_per_actor": 2, "unroll_length": 64, "hidden": (8,), "noise_theta": 0.05}

@@ -278,14 +278,16 @@ class GaussianActor(ReplayActor):
         policy, first = GreedyTanhPolicy(spec, config), config.new_item_priority
         super().__init__(spec, config, client, weights, policy, **role, priority=first)
         self._policy, self._scale = policy, ActionScale(spec)
-        self._exploration = Exploration((self.num_envs, spec.action_size), config.noise_theta)
+        self._exploration = Exploration((self.num_envs, spec.action_size))
+        self._config = config
         self._sigma, self._random_steps = config.noise_sigma, config.random_steps // config.num_actors
 
     def _choose(self, obs: NDArray[Any]) -> Choice:
+        theta = self._config.theta_at(self.env_steps * self._config.num_actors)
         if self.env_steps < self._random_steps:
-            actions = self._exploration.uniform(self._rng, self._begins)
+            actions = self._exploration.uniform(self._rng, self._begins, theta)
         else:
-            noise = self._exploration.normal(self._rng, self._begins)
+            noise = self._exploration.normal(self._rng, self._begins, theta)
             actions = (self._policy.actions(obs) + self._sigma * noise).clip(-1.0, 1.0)
         return Choice(actions, self._scale.to_env(actions))
 

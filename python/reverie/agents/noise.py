@@ -12,61 +12,81 @@ from numpy.typing import NDArray
 
 from reverie.agents import checks
 from reverie.agents.replay import MaybePrioritizedSettings
+from reverie.agents.settings import Settings
 
 
 class Noise:
     """`x <- (1 - theta) x + sigma sqrt(1 - (1 - theta)^2) eps`: a process of deviation `sigma` (Uhlenbeck 1930).
 
-    With `theta = 1` it is independent Gaussian noise. A reset environment starts at a draw of the stationary law.
+    With `theta = 1` it is independent Gaussian noise. A reset environment starts at a draw of the stationary law, and
+    that law does not depend on `theta`, which may change between draws.
     """
 
-    def __init__(self, shape: tuple[int, int], sigma: float, theta: float) -> None:
+    def __init__(self, shape: tuple[int, int], sigma: float) -> None:
         self._x = np.zeros(shape, np.float32)
         self._fresh = True
-        self._sigma, self._keep = np.float32(sigma), np.float32(1.0 - theta)
-        self._kick = np.float32(sigma * (1.0 - (1.0 - theta) ** 2) ** 0.5)
+        self._sigma = sigma
 
-    def draw(self, rng: np.random.Generator, resets: NDArray[np.bool_]) -> NDArray[np.float32]:
+    def draw(self, rng: np.random.Generator, resets: NDArray[np.bool_], theta: float) -> NDArray[np.float32]:
         """The next noise `[N, A]`, float32; `resets` `[N]` marks environments that begin a new episode."""
         eps = rng.standard_normal(self._x.shape, np.float32)
-        going_on = self._keep * self._x + self._kick * eps
+        kick = np.float32(self._sigma * (1.0 - (1.0 - theta) ** 2) ** 0.5)
+        going_on = np.float32(1.0 - theta) * self._x + kick * eps
         begins = np.ones_like(resets) if self._fresh else resets
         self._fresh = False
-        self._x = np.where(begins[:, None], self._sigma * eps, going_on)
+        self._x = np.where(begins[:, None], np.float32(self._sigma) * eps, going_on)
         return self._x
 
 
 @dataclass(frozen=True, kw_only=True)
-class CorrelatedSettings(MaybePrioritizedSettings):
-    """How noise of one step resembles that of the last one."""
+class NoiseSettings(Settings):
+    """How the random numbers of an actor's step resemble those of the last one.
+
+    For outputs that are given, a policy's draw has its law with any of these. Observations carry the noise of the steps
+    before them, so in a state that was visited actions do not quite have it; a loss of an agent on the policy's own
+    actions (PPO, IMPALA) takes them as if.
+    """
 
     noise_theta: float = 1.0
-    """The rate per step at which noise and uniform actions forget; 1 draws those of each step independently."""
+    """The rate per step at which random numbers of actions forget; below 1 actions last, 1 draws those of each step
+    independently."""
+    noise_theta_steps: int = 0
+    """Environment steps, of all actors together, after which those of each step are independent; 0: `noise_theta`
+    holds for the whole run."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.forgets(self, "noise_theta")
+        checks.not_negative(self, "noise_theta_steps")
+
+    def theta_at(self, env_steps: int) -> float:
+        """The rate after so many environment steps of the run."""
+        return self.noise_theta if env_steps < self.noise_theta_steps or self.noise_theta_steps == 0 else 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorrelatedSettings(MaybePrioritizedSettings, NoiseSettings):
+    """Of agents with a replay table, whose actors explore with noise that may last."""
 
 
 class Exploration:
-    """Standard normal noise and uniform actions of an actor, both with the settings' correlation in time.
+    """Standard normal noise and uniform actions of an actor, both correlated in time.
 
     Each number alone has the same law with any `theta` (Eberhard et al. 2023, *Pink Noise Is All You Need*, section 3):
     a stochastic policy draws its actions from its own distribution in any case.
     """
 
-    def __init__(self, shape: tuple[int, int], theta: float) -> None:
-        self._shape, self._independent = shape, theta == 1.0
-        self._noise = Noise(shape, 1.0, theta)
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self._shape, self._noise = shape, Noise(shape, 1.0)
 
-    def normal(self, rng: np.random.Generator, begins: NDArray[np.bool_]) -> NDArray[np.float32]:
+    def normal(self, rng: np.random.Generator, begins: NDArray[np.bool_], theta: float) -> NDArray[np.float32]:
         """The next noise `[N, A]`; `begins` `[N]` marks environments that begin a new episode."""
-        return self._noise.draw(rng, begins)
+        return self._noise.draw(rng, begins, theta)
 
-    def uniform(self, rng: np.random.Generator, begins: NDArray[np.bool_]) -> NDArray[np.float32]:
+    def uniform(self, rng: np.random.Generator, begins: NDArray[np.bool_], theta: float) -> NDArray[np.float32]:
         """The next actions `[N, A]`, uniform in `[-1, 1]`."""
-        if self._independent:
+        if theta == 1.0:
             return rng.uniform(-1.0, 1.0, self._shape).astype(np.float32)
-        normal: Any = torch.from_numpy(self._noise.draw(rng, begins))
+        normal: Any = torch.from_numpy(self._noise.draw(rng, begins, theta))
         actions: NDArray[np.float32] = torch.erf(normal / math.sqrt(2)).numpy()
         return actions

@@ -83,8 +83,7 @@ class UnrollSettings(ActingSettings, Protocol):
     def discount(self) -> float:
         """The discount of a step that does not terminate the episode."""
 
-    @property
-    def noise_theta(self) -> float:
+    def theta_at(self, env_steps: int) -> float:
         """The rate per step at which the random numbers of draws forget; 1 draws those of each step independently."""
 
 
@@ -120,8 +119,7 @@ class UnrollActor(EnvActor):
         super().__init__(spec, config, weights, **role)
         self._client, self._table = client, table
         self._discount = config.discount
-        shape, theta = (self.num_envs, policy.distribution.num_random), config.noise_theta
-        self._noise = None if theta == 1.0 else Noise(shape, 1.0, theta)
+        self._config, self._noise = config, Noise((self.num_envs, policy.distribution.num_random), 1.0)
         self._rows = UnrollRows(self.num_envs, config.unroll_length)
         self._unsent: Columns = {}
 
@@ -152,7 +150,9 @@ class UnrollActor(EnvActor):
         with self._watch("act"):
             self._take_weights()
             self._acts += 1
-            normal = None if self._noise is None else self._noise.draw(self._rng, self._begins)
+            # An actor knows only its own steps: the others are assumed to have taken as many.
+            theta = self._config.theta_at(self.env_steps * self._config.num_actors)
+            normal = None if theta == 1.0 else self._noise.draw(self._rng, self._begins, theta)
             drawn, after = self._policy.drawn_from(obs, self._state, self._rng, normal)
         with self._watch("env step"):
             stepped = self._step(drawn.env_actions)

@@ -34,11 +34,13 @@ class Actor(ReplayActor):
             priority_clip=config.priority_clip,
         )
         self._scale = ActionScale(spec)
-        self._noise = Noise((self.num_envs, spec.action_size), config.noise_sigma, config.noise_theta)
+        self._noise = Noise((self.num_envs, spec.action_size), config.noise_sigma)
+        self._config = config
 
     def _choose(self, obs: NDArray[Any]) -> Choice:
+        theta = self._config.theta_at(self.env_steps * self._config.num_actors)
         greedy = self._policy.actions(obs)
-        actions = (greedy + self._noise.draw(self._rng, self._begins)).clip(-1.0, 1.0)
+        actions = (greedy + self._noise.draw(self._rng, self._begins, theta)).clip(-1.0, 1.0)
         bootstrap, taken = self._policy.values(obs, greedy, actions)
         return Choice(actions, self._scale.to_env(actions), taken, bootstrap)
 

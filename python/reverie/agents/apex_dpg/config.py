@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from reverie import selectors
 from reverie.agents import checks, continuous, replay
 from reverie.agents.environments import EnvSpec
+from reverie.agents.noise import NoiseSettings
 from reverie.agents.rates import AnnealSettings
 from reverie.tables import Table
 
 
 @dataclass(frozen=True, kw_only=True)
-class ApexDpgConfig(replay.PrioritizedSettings, AnnealSettings):
+class ApexDpgConfig(replay.PrioritizedSettings, AnnealSettings, NoiseSettings):
     """Names follow the paper's appendix where it has one."""
 
     policy_hidden: tuple[int, ...]
@@ -34,8 +35,6 @@ class ApexDpgConfig(replay.PrioritizedSettings, AnnealSettings):
     """Below 0: items leave with probabilities in proportion to `priority ** eviction_exponent`."""
     noise_sigma: float
     """Standard deviation of the exploration noise, in units where actions span [-1, 1]."""
-    noise_theta: float = 1.0
-    """The rate per step at which the noise forgets; 1 draws that of each step independently."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -46,7 +45,6 @@ class ApexDpgConfig(replay.PrioritizedSettings, AnnealSettings):
         checks.widths(self, "policy_hidden", "critic_hidden")
         if not (math.isfinite(self.eviction_exponent) and self.eviction_exponent <= 0):
             raise ValueError(f"eviction_exponent is {self.eviction_exponent}, and must not be above 0")
-        checks.forgets(self, "noise_theta")
 
 
 def make_tables(spec: EnvSpec, config: ApexDpgConfig, *, seed: int) -> list[Table]:

@@ -10,6 +10,7 @@ from reverie.agents.environments import EnvSpec
 from reverie.agents.inputs import front_sizes
 from reverie.agents.layers import num_parameters
 from reverie.agents.lstm import UNCOMPILED_LSTM, num_lstm_parameters
+from reverie.agents.noise import NoiseSettings
 from reverie.agents.rates import RateSettings
 from reverie.tables import Table
 
@@ -17,7 +18,7 @@ TABLE = "unrolls"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImpalaConfig(RateSettings):
+class ImpalaConfig(RateSettings, NoiseSettings):
     """Names follow the paper's where it has one."""
 
     num_actors: int
@@ -50,10 +51,6 @@ class ImpalaConfig(RateSettings):
     """Added to the denominator of RMSProp's steps."""
     max_grad_norm: float
     """Gradients with a larger norm are scaled down to it."""
-    noise_theta: float = 1.0
-    """The rate per step at which the random numbers of actors' draws forget; 1 draws those of each step independently.
-    Below 1 actions last. For outputs that are given a draw has the policy's law; observations carry the noise of the
-    steps before them, so in a state that was visited actions do not quite have it, and the loss takes them as if."""
     shared_layers: bool = False
     """Whether policy and value network share all layers but their last, as in the paper and as is usual for images."""
     lstm_units: int = 0
@@ -66,7 +63,6 @@ class ImpalaConfig(RateSettings):
         checks.above_zero(self, "rho_bar", "c_bar", "rmsprop_epsilon", "max_grad_norm")
         checks.not_negative(self, "value_coefficient", "entropy_coefficient", "lstm_units")
         checks.within_unit(self, "discount", "trace_lambda", "rmsprop_decay")
-        checks.forgets(self, "noise_theta")
         checks.widths(self, "hidden")
         if self.unroll_length < 2:
             raise ValueError(f"unroll_length is {self.unroll_length}, and must be at least 2: a reset is one of them")

@@ -11,6 +11,7 @@ from reverie.agents.environments import EnvSpec
 from reverie.agents.inputs import front_sizes
 from reverie.agents.layers import num_parameters
 from reverie.agents.lstm import UNCOMPILED_LSTM, num_lstm_parameters
+from reverie.agents.noise import NoiseSettings
 from reverie.agents.rates import RateSettings
 from reverie.tables import Table
 
@@ -18,7 +19,7 @@ TABLE = "unrolls"
 
 
 @dataclass(frozen=True, kw_only=True)
-class PpoConfig(RateSettings):
+class PpoConfig(RateSettings, NoiseSettings):
     """Names follow the paper's where it has one."""
 
     num_actors: int
@@ -57,10 +58,6 @@ class PpoConfig(RateSettings):
     """Whether the advantages of each minibatch have mean 0 and deviation 1."""
     initial_sigma: float = 1.0
     """Of continuous actions: the deviation at the start, in units where actions span [-1, 1]. It is then learnt."""
-    noise_theta: float = 1.0
-    """The rate per step at which the random numbers of actors' draws forget; 1 draws those of each step independently.
-    Below 1 actions last. For outputs that are given a draw has the policy's law; observations carry the noise of the
-    steps before them, so in a state that was visited actions do not quite have it, and the loss takes them as if."""
     shared_layers: bool = False
     """Whether policy and value network share all layers but their last, as is usual for images."""
     lstm_units: int = 0
@@ -74,7 +71,6 @@ class PpoConfig(RateSettings):
         checks.not_negative(self, "value_coefficient", "entropy_coefficient")
         checks.not_negative(self, "value_clip", "target_kl", "lstm_units")
         checks.within_unit(self, "discount", "gae_lambda")
-        checks.forgets(self, "noise_theta")
         checks.widths(self, "hidden")
         if self.unroll_length < 2:
             raise ValueError(f"unroll_length is {self.unroll_length}, and must be at least 2: a reset is one of them")

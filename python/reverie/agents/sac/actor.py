@@ -25,12 +25,14 @@ class Actor(ReplayActor):
         first = config.new_item_priority
         super().__init__(spec, config, client, weights, self._policy, **role, priority=first)
         self._scale = ActionScale(spec)
-        self._exploration = Exploration((self.num_envs, spec.action_size), config.noise_theta)
+        self._exploration = Exploration((self.num_envs, spec.action_size))
+        self._config = config
         self._random_steps = config.random_steps // config.num_actors
 
     def _choose(self, obs: NDArray[Any]) -> Choice:
+        theta = self._config.theta_at(self.env_steps * self._config.num_actors)
         if self.env_steps < self._random_steps:
-            actions = self._exploration.uniform(self._rng, self._begins)
+            actions = self._exploration.uniform(self._rng, self._begins, theta)
         else:
-            actions = self._policy.noisy(obs, self._exploration.normal(self._rng, self._begins))
+            actions = self._policy.noisy(obs, self._exploration.normal(self._rng, self._begins, theta))
         return Choice(actions, self._scale.to_env(actions))

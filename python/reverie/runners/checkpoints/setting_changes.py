@@ -119,6 +119,7 @@ MAY_CHANGE = frozenset(
         "random_hold",
         "noise_sigma",
         "noise_theta",
+        "noise_theta_steps",
     }
 )
 
