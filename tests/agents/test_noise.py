@@ -98,7 +98,7 @@ def correlation(actions):
 
 @pytest.fixture
 def lag_one(make_fake_replay):
-    """A function that returns the correlation of an actor's action with its last one, in both halves of random steps."""
+    """A function that returns the correlation of an actor's action with the one before, in both halves of the steps."""
 
     def act(name, *, acts=600, **settings):
         agent = agents.find(name)
