@@ -42,11 +42,6 @@ pub struct Journal {
     checkpoints: OnceLock<(u64, Wake)>,
 }
 
-/// Another thread has stopped the journal.
-fn stopped(error: Error) -> Failed {
-    Failed { error, has_no_room: false }
-}
-
 /// Begins a checkpoint in another thread.
 type Wake = Box<dyn Fn() + Send + Sync>;
 
@@ -117,8 +112,8 @@ impl Journal {
 
     fn wait_for(&self, queue: impl FnOnce(&mut Progress) -> &mut Vec<(u64, Promise<()>)>) -> Ticket<()> {
         let mut progress = self.progress();
-        if let Some(error) = progress.error() {
-            return Ticket::done(Err(error));
+        if let Some(outcome) = progress.outcome() {
+            return Ticket::done(outcome);
         }
         let (ticket, promise) = Ticket::promised(Arc::new(NotCancellable), 0, false);
         let round = progress.next;
@@ -187,9 +182,9 @@ impl Journal {
 
     /// Writes what is left, waits for the disk, and ends the threads. Idempotent.
     ///
-    /// What was done before the call is written. It makes two commits at most: requests that come during the last one are
-    /// refused with `Closed`, also if their tables are open and have done them. Fails if something that was acknowledged may
-    /// not be on the disk.
+    /// What was done before the call is written, by two commits at most. Requests that come during the last one or after it
+    /// are done if the tables were closed before it, and fail with `Undecided` otherwise. Fails if something that was
+    /// acknowledged may not be on the disk.
     pub fn stop(&self) -> Result<()> {
         self.progress().ended = true;
         self.changed.notify_all();
@@ -214,13 +209,14 @@ impl Journal {
                 next_counts = Instant::now().checked_add(self.options.interval);
             }
             let by_time = counts && matches!(self.options.syncs, Syncs::Interval(_));
+            let has_all = ends && self.log.has_closed_tables();
             // A request that waits for the disk may have changed priorities.
             let outcome = self.log.try_commit(counts || ends || syncs).and_then(|unsynced| {
                 let most = self.options.max_unsynced_bytes;
                 // All that wait for this round wait until the disk has it.
                 let holds = self.options.syncs == Syncs::Always || unsynced > most;
                 if !holds {
-                    self.check_failed().map_err(stopped)?;
+                    self.check_failed().map_err(Failed::for_good)?;
                     self.finish(round, false, unsynced);
                 }
                 if !holds && !ends && (syncs || by_time || unsynced > most / 2) {
@@ -228,7 +224,7 @@ impl Journal {
                 }
                 if holds || ends {
                     self.sync().map_err(|error| Failed { error, has_no_room: self.log.is_full() })?;
-                    self.check_failed().map_err(stopped)?;
+                    self.check_failed().map_err(Failed::for_good)?;
                     self.finish(round, true, self.log.unsynced_bytes());
                 }
                 Ok(())
@@ -242,7 +238,7 @@ impl Journal {
                 }
                 Err(failed) => return self.fail(failed.error),
             }
-            if ends && self.progress().is_over_now() {
+            if ends && self.progress().is_over_now(has_all) {
                 return;
             }
         }

@@ -17,7 +17,7 @@ use std::time::Duration;
 pub trait Durable: Send + Sync {
     /// A ticket that is done once everything that was done before this call is as durable as the journal promises.
     ///
-    /// Fails with `Storage` if the journal has stopped.
+    /// Fails with `Storage` if the journal has failed, and with `Undecided` if it has ended and may not have all of that.
     fn barrier(&self) -> Ticket<()>;
 
     /// A ticket that is done once everything that was done before this call is on the disk, priorities and counts too.
