@@ -9,6 +9,7 @@ use super::log::{Failed, Log, SinceCheckpoint};
 use super::options::{JournalOptions, Syncs};
 use super::progress::Progress;
 use super::recover::JournalEnd;
+use super::syncs::NoMoreSyncs;
 use crate::checkpoint::{Saved, Store};
 use crate::chunk::Chunk;
 use crate::error::{Error, Result};
@@ -110,9 +111,14 @@ impl Journal {
         let _ = self.checkpoints.set((bytes, Box::new(wake)));
     }
 
-    fn wait_for(&self, queue: impl FnOnce(&mut Progress) -> &mut Vec<(u64, Promise<()>)>) -> Ticket<()> {
+    /// `outcome`: the outcome that is known at once.
+    fn wait_for(
+        &self,
+        outcome: impl FnOnce(&Progress) -> Option<Result<()>>,
+        queue: impl FnOnce(&mut Progress) -> &mut Vec<(u64, Promise<()>)>,
+    ) -> Ticket<()> {
         let mut progress = self.progress();
-        if let Some(outcome) = progress.outcome() {
+        if let Some(outcome) = outcome(&progress) {
             return Ticket::done(outcome);
         }
         let (ticket, promise) = Ticket::promised(Arc::new(NotCancellable), 0, false);
@@ -320,16 +326,6 @@ impl Journal {
     }
 }
 
-/// Ends the thread of the syncs with the journal's.
-struct NoMoreSyncs<'a>(&'a Journal);
-
-impl Drop for NoMoreSyncs<'_> {
-    fn drop(&mut self) {
-        self.0.progress().syncs_end = true;
-        self.0.sync_asked.notify_all();
-    }
-}
-
 /// Fails the waiting requests if the thread panics.
 pub(super) struct End<'a>(pub(super) &'a Journal);
 
@@ -344,11 +340,12 @@ impl Drop for End<'_> {
 
 impl Durable for Journal {
     fn barrier(&self) -> Ticket<()> {
-        self.wait_for(|progress| &mut progress.written)
+        self.wait_for(Progress::outcome, |progress| &mut progress.written)
     }
 
     fn durable(&self, at_once: bool) -> Ticket<()> {
-        self.wait_for(|progress| {
+        let outcome = |progress: &Progress| progress.error().map(Err);
+        self.wait_for(outcome, |progress| {
             progress.wants_disk |= at_once;
             if at_once { &mut progress.synced } else { &mut progress.synced_later }
         })

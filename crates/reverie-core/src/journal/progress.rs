@@ -71,8 +71,8 @@ impl Progress {
         is_due
     }
 
-    /// The refusal of a request before it is done, by a journal that writes nothing more. It ends when its server does: its
-    /// tables are closed then.
+    /// The refusal of a request before it is done, or that does nothing, by a journal that writes nothing more. It ends when
+    /// its server does: its tables are closed then.
     pub(super) fn error(&self) -> Option<Error> {
         let over = || Error::Closed { name: self.table.clone() };
         self.failed.clone().or_else(|| self.is_over.then(over))

@@ -34,13 +34,14 @@ fn a_request_that_comes_while_the_journal_ends_has_the_outcome_of_the_last_commi
         assert_eq!(found, now(&server)[0].lines().count() - num_lost);
         let refused = server.tables.get("rows").unwrap().insert(server.rows.inserts(&[3.0])).err();
         // A journal that has ended well has closed tables.
-        assert_eq!(matches!(&refused, Some(Error::Closed { name }) if name == "rows"), has_room, "{refused:?}");
-        assert_eq!(is_refused(refused), !has_room);
-        // What is done at a table that is still open may be in no commit.
-        for outcome in [wait(server.journal.barrier()).err(), wait(server.journal.durable(true)).err()] {
-            assert_eq!(matches!(&outcome, Some(Error::Undecided(_))), has_room, "{outcome:?}");
+        for outcome in [refused, wait(server.journal.durable(true)).err()] {
+            assert_eq!(matches!(&outcome, Some(Error::Closed { name }) if name == "rows"), has_room, "{outcome:?}");
             assert_eq!(is_refused(outcome), !has_room);
         }
+        // What is done at a table that is still open may be in no commit.
+        let done = wait(server.journal.barrier()).err();
+        assert_eq!(matches!(&done, Some(Error::Undecided(_))), has_room, "{done:?}");
+        assert_eq!(is_refused(done), !has_room);
     }
 }
 
@@ -74,7 +75,6 @@ fn a_request_that_was_done_before_its_table_closed_is_not_refused_when_it_asks_t
         waits.into_iter().for_each(|waits| _ = wait(waits).unwrap());
         assert_eq!(left(&server.disk.after_crash(Names::Synced, Tail::None))[0].lines().count(), 1, "it is reset");
         assert_eq!(table.barrier().map(wait), Some(Ok(())), "late: {late}");
-        assert_eq!(table.durable(true).map(wait), Some(Ok(())), "late: {late}");
     }
 }
 

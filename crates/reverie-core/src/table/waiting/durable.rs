@@ -22,7 +22,7 @@ pub trait Durable: Send + Sync {
 
     /// A ticket that is done once everything that was done before this call is on the disk, priorities and counts too.
     ///
-    /// With `at_once` the journal does not wait for the end of its interval. Fails as [`Durable::barrier`].
+    /// With `at_once` the journal does not wait for the end of its interval. Fails as [`Durable::check`].
     fn durable(&self, at_once: bool) -> Ticket<()>;
 
     /// Called by a thread that is about to block for a barrier: does the work for all barriers here, if it can.
