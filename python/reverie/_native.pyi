@@ -208,7 +208,10 @@ class Checkpoints:
         """
 
     def save_last(self) -> dict[str, Any]:
-        """Takes the last checkpoint, of a server that is closed: as `save`."""
+        """Takes the last checkpoint, of a server that is closed: as `save`.
+
+        Ctrl-C is raised at its end; without a journal a second one ends it.
+        """
 
     def start(self, *, period: float | None = None, log_bytes: int | None = None) -> None:
         """Takes a checkpoint every `period` seconds, and after `log_bytes` bytes of a journal, until `stop`."""

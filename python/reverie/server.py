@@ -88,9 +88,11 @@ class Server:
     Raises:
         ImportError: for `tracing` without OpenTelemetry.
         ValueError: for no tables, two tables with one name, limits that can never work, an address that is in use, or
-            not safe, and a checkpoint that a journal in its folder continues, without that `journal`.
+            not safe, a checkpoint that a journal in its folder continues, without that `journal`, and a checkpoint that
+            lacks files of its journal.
         DamagedError: for a damaged checkpoint or journal; no item of it was used.
-        StorageError: for a journal that another server writes to, or that cannot be written, and likewise for a `disk`.
+        StorageError: for a journal that another server writes to, or that a command has read for 30 seconds, or that
+            cannot be written, and likewise for a `disk`.
         SignatureError, ValueError: for items of the checkpoint that a table's signature or selectors refuse.
         OSError: for certificates and tokens that cannot be read.
     """
@@ -306,8 +308,9 @@ class Server:
         to the next server at this address.
 
         Blocks first while a periodic checkpoint is taken; then until clients have read what they requested, for `grace`
-        and about two seconds at most; then for the last checkpoint and the end of the journal. Ctrl-C ends the wait for
-        the journal: it ends in the background while the process lives, and its folder is released then.
+        and about two seconds at most; then for the last checkpoint and the end of the journal. Ctrl-C during the last
+        checkpoint is raised when that is written; a second one gives it up, where there is no journal. Ctrl-C ends the
+        wait for the journal: it ends in the background while the process lives, and its folder is released then.
 
         Args:
             checkpoint: take a last checkpoint when nothing goes in any more: every insert that was confirmed to its

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -222,3 +223,30 @@ def test_a_command_whose_checkpoints_were_all_removed_meanwhile_is_refused_with_
     result = run(command, saved)
     assert (result.exit_code, result.stdout) == (2, "")
     assert "try again" in result.stderr
+
+
+def test_a_checkpoint_whose_journal_was_removed_with_a_newer_one_is_refused_with_ways_to_go_on(tmp_path):
+    folder, new = tmp_path / "journaled", tmp_path / "new"
+    keeps = DefaultCheckpointer(folder, keep=2)
+    rows = {"x": np.arange(10)}
+    with Server([Table.queue("q", 100)], None, keeps, listen=False, journal=Journal(folder)) as server:
+        client = server.client()
+        client.insert_batch("q", rows)
+        older = client.checkpoint()
+        # What these commits have is gone when the next checkpoint is taken.
+        client.insert_batch("q", rows)
+        client.sample_batch("q", 20)
+        newest = client.checkpoint()
+        client.insert_batch("q", rows)
+    Path(newest).unlink()
+    result = run("verify", folder)
+    assert result.exit_code == 2
+    assert "cannot be continued" in result.stderr
+    with pytest.raises(ValueError, match="cannot be continued"):
+        Server([Table.queue("q", 100)], listen=False, journal=Journal(folder))
+    starts = DefaultCheckpointer(new, fallback_checkpoint_path=older)
+    with Server([Table.queue("q", 100)], None, starts, listen=False, journal=Journal(new)) as server:
+        assert server.client().info().tables["q"].current_size == 10
+    repaired = run("repair", folder, "--to", tmp_path / "repaired")
+    assert repaired.exit_code == 1
+    assert "cannot be continued" in repaired.stdout

@@ -5,6 +5,7 @@ use crate::inherited::Listed;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 mod cancel;
 #[cfg_attr(windows, path = "disk/windows.rs")]
@@ -45,6 +46,11 @@ pub trait Disk: Send + Sync {
     /// The file must be there. It is opened to read, so that its rights need not allow more.
     fn lock_to_read(&self, path: &Path) -> io::Result<Option<Box<dyn Send>>> {
         self.lock(path)
+    }
+    /// Waits, before something is tried again.
+    fn wait(&self, time: Duration) -> io::Result<()> {
+        std::thread::sleep(time);
+        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::count::Count;
 use crate::enter::{Deadline, detached, finish, quick};
 use crate::handle::Handle;
-use crate::interruptible::{FILES, interruptible, uninterrupted};
+use crate::interruptible::{FILES, interruptible, interruptible_at_second, uninterrupted};
 use crate::live::Live;
 use crate::options::options_dict;
 use crate::server::Server;
@@ -53,8 +53,10 @@ impl CheckpointFolder {
     fn new(py: Python<'_>, path: PathBuf, keep: Count, max_age: Option<f64>, hold: bool) -> PyResult<Self> {
         let max_age = max_age.map(|age| seconds("max_age", age)).transpose()?;
         let keep = Keep { count: keep.at_least("keep", 1)?, max_age };
-        let store = detached(py, || {
+        // It may wait for commands that read the folder.
+        let store = interruptible(py, || {
             let store = Store::new(Arc::new(FILES), path, keep)?;
+            store.report_waits(|why| tracing::warn!("{why}"));
             if hold {
                 store.hold()?;
             }
@@ -155,13 +157,21 @@ impl Checkpoints {
     /// Takes a checkpoint; returns its path and a summary.
     fn save<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (saver, _) = self.parts.get(py)?;
-        saved_dict(py, &saving(py, saver, || saver.save())?)
+        let save = || saver.save();
+        // With a journal, what a file lacks after Ctrl-C, the journal would lack.
+        saved_dict(py, &if saver.has_journal() { detached(py, save)? } else { interruptible(py, save)? })
     }
 
-    /// Takes the last checkpoint of a closed server.
+    /// Takes the last checkpoint of a closed server. Without it all is lost: Ctrl-C ends it only if it comes twice. With a
+    /// journal it does not end it at all, as in `save`.
     fn save_last<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (saver, _) = self.parts.get(py)?;
-        saved_dict(py, &saving(py, saver, || saver.save_last())?)
+        let save = || saver.save_last();
+        let saved = match saver.has_journal() {
+            true => detached(py, save)?,
+            false => interruptible_at_second(py, "the last checkpoint of the server", save)?,
+        };
+        saved_dict(py, &saved)
     }
 
     /// Takes a checkpoint every `period` seconds, and after `log_bytes` bytes of a journal, in a thread of its own, until
@@ -249,11 +259,6 @@ fn checkpointer(saver: Weak<Saver>) -> Checkpointer {
         }
         Ok(saved.path.display().to_string())
     })
-}
-
-/// Ctrl-C ends a checkpoint. With a journal it does not: what a file lacks then, the journal would lack.
-fn saving(py: Python<'_>, saver: &Saver, save: impl FnOnce() -> reverie_core::Result<Saved> + Send) -> PyResult<Saved> {
-    if saver.has_journal() { detached(py, save) } else { interruptible(py, save) }
 }
 
 fn saved_dict<'py>(py: Python<'py>, saved: &Saved) -> PyResult<Bound<'py, PyDict>> {

@@ -18,7 +18,27 @@ pub const FILES: Cancellable<Folder> = Cancellable(Folder);
 /// If a signal's handler raises, the next call of the work to [`FILES`] fails, and the exception is raised once the work has
 /// ended. The work itself never asks for the GIL, so that it may hold locks.
 pub fn interruptible<T: Send>(py: Python<'_>, work: impl FnOnce() -> reverie_core::Result<T> + Send) -> PyResult<T> {
+    ended_by(py, None, work)
+}
+
+/// As [`interruptible`], for work that nothing can do later: it ends at the second signal whose handler raises. At the first
+/// one the log says that `what` goes on, and how to end it.
+pub fn interruptible_at_second<T: Send>(
+    py: Python<'_>,
+    what: &str,
+    work: impl FnOnce() -> reverie_core::Result<T> + Send,
+) -> PyResult<T> {
+    ended_by(py, Some(what), work)
+}
+
+/// With `at_second` the second signal ends the work, otherwise the first.
+fn ended_by<T: Send>(
+    py: Python<'_>,
+    at_second: Option<&str>,
+    work: impl FnOnce() -> reverie_core::Result<T> + Send,
+) -> PyResult<T> {
     count(py);
+    let mut at_second = at_second;
     let cancel = Arc::new(AtomicBool::new(false));
     let (done, mut outcome) = channel();
     let (theirs, mut interrupt) = (Arc::clone(&cancel), None);
@@ -36,16 +56,19 @@ pub fn interruptible<T: Send>(py: Python<'_>, work: impl FnOnce() -> reverie_cor
             if let Some(caught) = after_a_slice(py, &mut outcome) {
                 return caught;
             }
-            if interrupt.is_none()
+            if !cancel.load(Relaxed)
                 && let Err(error) = py.check_signals().and_then(|()| crate::log_bridge::deliver(py))
             {
-                cancel.store(true, Relaxed);
+                match at_second.take() {
+                    Some(what) => tracing::warn!("{what} goes on; Ctrl-C again gives it up"),
+                    None => cancel.store(true, Relaxed),
+                }
                 interrupt = Some(error);
             }
         }
     });
     match interrupt {
-        // What the work found after that is of no use.
+        // What the work returns after that is of no use.
         Some(interrupt) => Err(interrupt),
         None => raised(py, caught),
     }

@@ -1,6 +1,6 @@
-//! Log lines of the network on their way to Python's logging, such as a refused transport or a reconnect.
+//! Log lines of the network and of files on their way to Python's logging, such as a refused transport or a reconnect.
 //!
-//! The network's threads never ask for the GIL: they leave the line here, and the next call delivers it.
+//! The threads of both never ask for the GIL: they leave the line here, and the next call delivers it.
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -19,6 +19,9 @@ const MOST: usize = 256;
 static WAITING: AtomicBool = AtomicBool::new(false);
 static LINES: Mutex<VecDeque<Line>> = Mutex::new(VecDeque::new());
 
+/// This crate, as the targets of its lines name it: its library has the name of the Python module.
+const OWN: &str = env!("CARGO_CRATE_NAME");
+
 /// A line, and when it was written.
 struct Line {
     level: u8,
@@ -31,7 +34,8 @@ struct Lines;
 
 impl Subscriber for Lines {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event() && *metadata.level() <= Level::INFO && metadata.target().starts_with("reverie")
+        let is_ours = ["reverie", OWN].iter().any(|crates| metadata.target().starts_with(crates));
+        metadata.is_event() && *metadata.level() <= Level::INFO && is_ours
     }
 
     fn event(&self, event: &Event<'_>) {

@@ -144,7 +144,7 @@ def _journal(folder: Path) -> dict[str, Any] | None:
         return _native.verify_journal(str(folder))
     except DamagedError as error:
         return {"damage": _damage(error)}
-    except ReplayError as error:
+    except (ReplayError, ValueError) as error:  # the latter: files that the newest checkpoint needs were removed
         refuse(error)
 
 

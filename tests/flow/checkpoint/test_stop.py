@@ -1,6 +1,9 @@
 """The end of a server, and of one that could not be made: its folders are free again, whatever went wrong."""
 
+import contextlib
+import logging
 import os
+import signal
 import threading
 
 import numpy as np
@@ -119,3 +122,78 @@ def test_an_error_in_a_stop_leaves_no_folder_held(journaled, call):
         fill(server)
     with journaled() as again:
         assert again.client().info().tables["t"].current_size == 5
+
+
+class ReadFolder(logging.Handler):
+    """A command that reads a folder, as its lock shows. It ends when the log has had these parts, in this order.
+
+    At each of them its call is made, in the thread that logs. If that raises, the command goes on until `reading` ends.
+    """
+
+    def __init__(self, folder, *reports):
+        super().__init__()
+        self._lock_file, self.reports, self._reader = folder / "lock", list(reports), None
+
+    def emit(self, record):
+        if self.reports and self.reports[0][0] in record.getMessage():
+            self.reports.pop(0)[1]()
+            if not self.reports:
+                self._end()
+
+    def _end(self):
+        if self._reader is not None:
+            os.close(self._reader)
+            self._reader = None
+
+    @contextlib.contextmanager
+    def reading(self):
+        fcntl = pytest.importorskip("fcntl")
+        self._lock_file.parent.mkdir(exist_ok=True)
+        self._reader = os.open(self._lock_file, os.O_CREAT | os.O_RDONLY, 0o600)
+        fcntl.flock(self._reader, fcntl.LOCK_SH)
+        logger = logging.getLogger("reverie")
+        logger.addHandler(self)
+        try:
+            yield
+        finally:
+            logger.removeHandler(self)
+            self._end()
+
+
+def nothing():
+    pass
+
+
+def ctrl_c():
+    signal.raise_signal(signal.SIGINT)
+
+
+def test_a_server_with_a_journal_waits_for_a_command_that_reads_its_folder_and_logs_that(journaled, tmp_path):
+    with journaled() as server:
+        fill(server)
+    read = ReadFolder(tmp_path / "journal", ("is read by a command", nothing))
+    with read.reading(), journaled() as server:
+        assert server.client().info().tables["t"].current_size == 5
+    assert not read.reports
+
+
+def test_ctrl_c_ends_the_wait_of_a_server_for_a_command_that_reads_its_folder(journaled, tmp_path):
+    read = ReadFolder(tmp_path / "journal", ("is read by a command", ctrl_c))
+    with read.reading(), pytest.raises(KeyboardInterrupt):
+        journaled()
+    journaled().stop()
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_ctrl_c_during_the_last_checkpoint_is_raised_after_it_and_a_second_one_gives_it_up(tmp_path, twice):
+    saved = checkpointers.DefaultCheckpointer(tmp_path / "saved")
+    server = Server(tables(), checkpointer=saved, listen=False)
+    fill(server)
+    # The checkpoint waits for the reader of its folder.
+    then = ctrl_c if twice else nothing
+    read = ReadFolder(tmp_path / "saved", ("is read by a command", ctrl_c), ("Ctrl-C again gives it up", then))
+    with read.reading(), pytest.raises(KeyboardInterrupt):
+        server.stop(checkpoint=True)
+    assert server.wait(0)
+    assert not read.reports
+    assert bool(list((tmp_path / "saved").glob("*.checkpoint"))) is not twice

@@ -6,6 +6,7 @@ use crate::disk::{Disk, storage};
 use crate::error::{Error, Result};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// A server's claim on its folder.
 pub(super) struct Hold {
@@ -14,12 +15,27 @@ pub(super) struct Hold {
     /// The number of the newest checkpoint that this server knows: the one that it found, restored or took last. `None`
     /// for a folder that had none. A newer one is another server's.
     pub(super) newest: Option<u64>,
+    /// Is given the reason of a wait that begins.
+    pub(super) report: Option<Report>,
 }
+
+/// Takes a line of text.
+pub(super) type Report = Box<dyn Fn(&str) + Send>;
+
+/// How long a server waits for commands that read its folder. A supervisor that starts it again after that does so for as long
+/// as they need.
+const READERS: Duration = Duration::from_secs(30);
+
+/// How often it looks whether they have ended.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// The commands that keep servers out of a folder.
+const COMMANDS: &str = "reverie checkpoint verify, reverie checkpoint repair or reverie data export";
 
 impl Hold {
     /// Looks for the newest checkpoint, without the lock.
     pub(super) fn look(disk: &dyn Disk, root: &Path) -> Result<Self> {
-        Ok(Self { lock: None, newest: newest(&scan(disk, root)?) })
+        Ok(Self { lock: None, newest: newest(&scan(disk, root)?), report: None })
     }
 
     /// The newest checkpoint that this server knows.
@@ -32,12 +48,7 @@ impl Hold {
     /// Does nothing if it is locked already.
     pub(super) fn begin(&mut self, disk: &dyn Disk, root: &Path) -> Result<()> {
         if self.lock.is_none() {
-            self.take(disk, root, || {
-                let reason =
-                    "another server saves there, or a command reads it; wait until it has ended, or give each server a folder of \
-                     its own";
-                refusal(root, "start in", reason)
-            })?;
+            self.take(disk, root, "start in", "wait until it has ended, or give each server a folder of its own")?;
             let found = scan(disk, root).inspect_err(|_| self.lock = None)?;
             self.newest = newest(&found);
         }
@@ -48,8 +59,7 @@ impl Hold {
     ///
     /// `Storage` if another server has it, or has taken a checkpoint there that this one does not know.
     pub(super) fn save(&mut self, disk: &dyn Disk, root: &Path) -> Result<Found> {
-        let reason = "another server saves there, or a command reads it; give each server a folder of its own";
-        self.take(disk, root, || refusal(root, SAVE, reason))?;
+        self.take(disk, root, SAVE, "give each server a folder of its own")?;
         let found = scan(disk, root)?;
         if newest(&found) > self.newest {
             // It never saves here again: the server that goes on from that checkpoint may.
@@ -61,13 +71,37 @@ impl Hold {
         Ok(found)
     }
 
-    fn take(&mut self, disk: &dyn Disk, root: &Path, taken: impl FnOnce() -> Error) -> Result<()> {
+    /// Takes the lock. Waits for commands that read the folder, for [`READERS`] at most, and for no server, of which the error
+    /// gives the `advice`.
+    fn take(&mut self, disk: &dyn Disk, root: &Path, action: &'static str, advice: &str) -> Result<()> {
         disk.make_folder(root).map_err(storage("make the folder", root))?;
-        if self.lock.is_none() {
-            let path = names::lock(root);
-            self.lock = disk.lock(&path).map_err(storage("lock", &path))?;
+        let path = names::lock(root);
+        let mut waited = Duration::ZERO;
+        loop {
+            if self.lock.is_none() {
+                self.lock = disk.lock(&path).map_err(storage("lock", &path))?;
+            }
+            if self.lock.is_some() {
+                return Ok(());
+            }
+            // Readers share their lock with this one, which ends at once; a server shares its own with nobody.
+            if !matches!(disk.lock_to_read(&path), Ok(Some(_))) {
+                return Err(refusal(root, action, &format!("another server saves there; {advice}")));
+            }
+            let most = READERS.as_secs();
+            if waited >= READERS {
+                let reason = format!("a command ({COMMANDS}) reads it, and has not ended in {most} seconds");
+                return Err(refusal(root, action, &format!("{reason}; try again when it has")));
+            }
+            if let (true, Some(report)) = (waited.is_zero(), &self.report) {
+                let folder = root.display();
+                report(&format!(
+                    "{folder} is read by a command ({COMMANDS}): waiting for its end, {most} seconds at most"
+                ));
+            }
+            disk.wait(RETRY).map_err(storage("wait for", &path))?;
+            waited += RETRY;
         }
-        if self.lock.is_some() { Ok(()) } else { Err(taken()) }
     }
 
     /// Leaves the folder to other servers.

@@ -103,10 +103,16 @@ impl Store {
         self.held().found(&self.root)
     }
 
+    /// Calls `report` with the reason whenever this store begins to wait for commands that read the folder.
+    pub fn report_waits(&self, report: impl Fn(&str) + Send + 'static) {
+        self.held().report = Some(Box::new(report));
+    }
+
     /// Creates the folder, locks it until [`Store::release`], and looks again for the newest checkpoint.
     ///
     /// What is read after that changes no more, unlike what was read before. Does nothing if the folder is locked already.
-    /// `Storage` if another server has it.
+    /// Waits a while for commands that read the folder, as a checkpoint does. `Storage` if another server has it, or they
+    /// have not ended by then.
     pub fn hold(&self) -> Result<()> {
         self.held().begin(&*self.disk, &self.root)
     }

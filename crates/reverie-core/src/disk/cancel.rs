@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 thread_local! {
     static CANCEL: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
@@ -87,6 +88,12 @@ impl<D: Disk> Disk for Cancellable<D> {
 
     fn lock_to_read(&self, path: &Path) -> io::Result<Option<Box<dyn Send>>> {
         self.0.lock_to_read(path)
+    }
+
+    fn wait(&self, time: Duration) -> io::Result<()> {
+        check()?;
+        self.0.wait(time)?;
+        check()
     }
 }
 

@@ -9,6 +9,7 @@ use super::log::{Failed, Log, SinceCheckpoint};
 use super::options::{JournalOptions, Syncs};
 use super::progress::Progress;
 use super::recover::JournalEnd;
+use super::syncs::NoMoreSyncs;
 use crate::checkpoint::{Saved, Store};
 use crate::chunk::Chunk;
 use crate::error::{Error, Result};
@@ -40,11 +41,6 @@ pub struct Journal {
     pub(super) sync_asked: Condvar,
     threads: Mutex<Vec<JoinHandle<()>>>,
     checkpoints: OnceLock<(u64, Wake)>,
-}
-
-/// Another thread has stopped the journal.
-fn stopped(error: Error) -> Failed {
-    Failed { error, has_no_room: false }
 }
 
 /// Begins a checkpoint in another thread.
@@ -115,10 +111,15 @@ impl Journal {
         let _ = self.checkpoints.set((bytes, Box::new(wake)));
     }
 
-    fn wait_for(&self, queue: impl FnOnce(&mut Progress) -> &mut Vec<(u64, Promise<()>)>) -> Ticket<()> {
+    /// `outcome`: the outcome that is known at once.
+    fn wait_for(
+        &self,
+        outcome: impl FnOnce(&Progress) -> Option<Result<()>>,
+        queue: impl FnOnce(&mut Progress) -> &mut Vec<(u64, Promise<()>)>,
+    ) -> Ticket<()> {
         let mut progress = self.progress();
-        if let Some(error) = progress.error() {
-            return Ticket::done(Err(error));
+        if let Some(outcome) = outcome(&progress) {
+            return Ticket::done(outcome);
         }
         let (ticket, promise) = Ticket::promised(Arc::new(NotCancellable), 0, false);
         let round = progress.next;
@@ -187,9 +188,9 @@ impl Journal {
 
     /// Writes what is left, waits for the disk, and ends the threads. Idempotent.
     ///
-    /// What was done before the call is written. It makes two commits at most: requests that come during the last one are
-    /// refused with `Closed`, also if their tables are open and have done them. Fails if something that was acknowledged may
-    /// not be on the disk.
+    /// What was done before the call is written, by two commits at most. Requests that come during the last one or after it
+    /// are done if the tables were closed before it, and fail with `Undecided` otherwise. Fails if something that was
+    /// acknowledged may not be on the disk.
     pub fn stop(&self) -> Result<()> {
         self.progress().ended = true;
         self.changed.notify_all();
@@ -214,13 +215,14 @@ impl Journal {
                 next_counts = Instant::now().checked_add(self.options.interval);
             }
             let by_time = counts && matches!(self.options.syncs, Syncs::Interval(_));
+            let has_all = ends && self.log.has_closed_tables();
             // A request that waits for the disk may have changed priorities.
             let outcome = self.log.try_commit(counts || ends || syncs).and_then(|unsynced| {
                 let most = self.options.max_unsynced_bytes;
                 // All that wait for this round wait until the disk has it.
                 let holds = self.options.syncs == Syncs::Always || unsynced > most;
                 if !holds {
-                    self.check_failed().map_err(stopped)?;
+                    self.check_failed().map_err(Failed::for_good)?;
                     self.finish(round, false, unsynced);
                 }
                 if !holds && !ends && (syncs || by_time || unsynced > most / 2) {
@@ -228,7 +230,7 @@ impl Journal {
                 }
                 if holds || ends {
                     self.sync().map_err(|error| Failed { error, has_no_room: self.log.is_full() })?;
-                    self.check_failed().map_err(stopped)?;
+                    self.check_failed().map_err(Failed::for_good)?;
                     self.finish(round, true, self.log.unsynced_bytes());
                 }
                 Ok(())
@@ -242,7 +244,7 @@ impl Journal {
                 }
                 Err(failed) => return self.fail(failed.error),
             }
-            if ends && self.progress().is_over_now() {
+            if ends && self.progress().is_over_now(has_all) {
                 return;
             }
         }
@@ -324,16 +326,6 @@ impl Journal {
     }
 }
 
-/// Ends the thread of the syncs with the journal's.
-struct NoMoreSyncs<'a>(&'a Journal);
-
-impl Drop for NoMoreSyncs<'_> {
-    fn drop(&mut self) {
-        self.0.progress().syncs_end = true;
-        self.0.sync_asked.notify_all();
-    }
-}
-
 /// Fails the waiting requests if the thread panics.
 pub(super) struct End<'a>(pub(super) &'a Journal);
 
@@ -348,11 +340,12 @@ impl Drop for End<'_> {
 
 impl Durable for Journal {
     fn barrier(&self) -> Ticket<()> {
-        self.wait_for(|progress| &mut progress.written)
+        self.wait_for(Progress::outcome, |progress| &mut progress.written)
     }
 
     fn durable(&self, at_once: bool) -> Ticket<()> {
-        self.wait_for(|progress| {
+        let outcome = |progress: &Progress| progress.error().map(Err);
+        self.wait_for(outcome, |progress| {
             progress.wants_disk |= at_once;
             if at_once { &mut progress.synced } else { &mut progress.synced_later }
         })

@@ -55,6 +55,13 @@ pub(super) struct Failed {
     pub(super) has_no_room: bool,
 }
 
+impl Failed {
+    /// A failure that ends the journal, also one that another thread met.
+    pub(super) fn for_good(error: Error) -> Self {
+        Self { error, has_no_room: false }
+    }
+}
+
 /// The right to make the next commit.
 pub(super) struct Turn<'a> {
     log: &'a Log,
@@ -122,6 +129,11 @@ impl Log {
     /// The store of its checkpoints.
     pub fn store(&self) -> &Arc<Store> {
         &self.store
+    }
+
+    /// True if all tables are closed: nothing changes any more.
+    pub(super) fn has_closed_tables(&self) -> bool {
+        self.tables.are_closed()
     }
 
     /// Writes what changed since the last commit; with `counts` also priorities and counts of draws.

@@ -1,7 +1,7 @@
 //! The requests that wait for a journal, each with the commit that it waits for.
 
 use super::log::SinceCheckpoint;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::table::{JournalInfo, Promise};
 
 #[derive(Default)]
@@ -20,6 +20,8 @@ pub(super) struct Progress {
     pub(super) ended: bool,
     /// The last commit but for one was made: it accepts no request from now on. The last one is for those that wait.
     pub(super) is_over: bool,
+    /// The last commit has everything that was ever done: the tables were closed before it.
+    has_all: bool,
     /// A task waits for a commit that it cannot make: the thread does not linger.
     pub(super) hurried: bool,
     /// The thread waits for the next reason to commit, and must be woken for it.
@@ -69,16 +71,30 @@ impl Progress {
         is_due
     }
 
-    /// The error of a journal that writes nothing more. It ends when its server does: its tables are closed then.
+    /// The refusal of a request before it is done, or that does nothing, by a journal that writes nothing more. It ends when
+    /// its server does: its tables are closed then.
     pub(super) fn error(&self) -> Option<Error> {
         let over = || Error::Closed { name: self.table.clone() };
         self.failed.clone().or_else(|| self.is_over.then(over))
     }
 
+    /// The outcome of a request that comes now, if it is known at once. It is done at its table: to say that it was
+    /// refused would be wrong.
+    pub(super) fn outcome(&self) -> Option<Result<()>> {
+        let unknown = || {
+            let journal = "the journal has ended, and its last commit may be from before this request";
+            Err(Error::Undecided(format!("{journal}: the next server may have what is done, or not")))
+        };
+        let over = || if self.has_all { Ok(()) } else { unknown() };
+        self.failed.clone().map(Err).or_else(|| self.is_over.then(over))
+    }
+
     /// Accepts no more requests, after a round that was to be the last one. False if requests came meanwhile: another round
     /// follows for them, so that a journal ends however steadily requests come.
-    pub(super) fn is_over_now(&mut self) -> bool {
-        self.is_over = true;
+    ///
+    /// `has_all`: the tables were closed before that round.
+    pub(super) fn is_over_now(&mut self, has_all: bool) -> bool {
+        (self.is_over, self.has_all) = (true, has_all);
         [&self.written, &self.synced, &self.synced_later].into_iter().all(Vec::is_empty)
     }
 

@@ -11,8 +11,9 @@ use crate::checkpoint::segment::{First, Kind, SegmentReader};
 use crate::checkpoint::summary::{LogStart, describe, latest};
 use crate::chunk::Meter;
 use crate::disk::{Disk, damaged, folder_of};
-use crate::error::{Error, Result};
+use crate::error::{Counted, Error, Result};
 use std::collections::HashSet;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -80,7 +81,8 @@ pub(super) fn changes_after(disk: &dyn Disk, root: &Path, path: &Path) -> Result
 
 /// Applies all commits after the manifest; returns where the journal ends within a record.
 ///
-/// On an error, what was before the damage is applied.
+/// On an error, what was before the damage is applied. `InvalidArgument` if nothing is damaged, but files with
+/// commits after the checkpoint were removed.
 pub(super) fn read_log(
     disk: &dyn Disk,
     root: &Path,
@@ -88,10 +90,103 @@ pub(super) fn read_log(
     next_commit: &mut u64,
 ) -> Result<Option<(PathBuf, u64)>> {
     let (checkpoint, start) = replayed.start();
-    let Some(LogStart { segment, .. }) = start else { return Ok(None) };
-    let segments = segments_of_log(disk, root, checkpoint, segment, &scan(disk, root)?)?;
+    let Some(start) = start else { return Ok(None) };
+    let found = scan(disk, root)?;
+    let segments = segments_of_log(disk, root, checkpoint, start.segment, &found)?;
+    let mut reads = Reads { from: start.segment, segment: start.segment, next: *next_commit };
+    read_segments(disk, root, &segments, replayed, next_commit, &mut reads).or_else(|error| {
+        let Reads { from, segment, next } = reads;
+        let is_behind_a_gap = (from..segment).any(|number| !found.segments.contains(&number));
+        if !matches!(error, Error::DamagedFile { .. }) || !is_behind_a_gap || *next_commit != next {
+            return Err(error);
+        }
+        let rest: Vec<_> = segments.into_iter().filter(|(number, _)| *number >= segment).collect();
+        let first = first_commit(disk, root, segment)?.filter(|first| *first > next);
+        match first {
+            Some(first) if has_newer(disk, root, checkpoint, start, &found, &rest)? => {
+                Err(removed(root, checkpoint, next..first))
+            }
+            _ => Err(error),
+        }
+    })
+}
+
+/// True if a newer checkpoint than this one, with this start of its log, is there or was: a server begins with one, or the first
+/// commit after one says that all before it was on the disk.
+fn has_newer(
+    disk: &dyn Disk,
+    root: &Path,
+    checkpoint: u64,
+    start: LogStart,
+    found: &Found,
+    segments: &[(u64, First)],
+) -> Result<bool> {
+    let begins = |first: &First| matches!(first, First::Start(of) if *of > checkpoint);
+    if found.manifests.last().is_some_and(|newest| *newest > checkpoint) || segments.iter().any(|(_, of)| begins(of)) {
+        return Ok(true);
+    }
+    for (number, _) in segments {
+        if says_synced(disk, root, *number, 0, |synced| synced.1 == 0 && synced.0 > start.segment)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The refusal of a checkpoint after which these commits were removed.
+fn removed(root: &Path, checkpoint: u64, commits: Range<u64>) -> Error {
+    let path = names::manifest(root, checkpoint);
+    let (path, missing, root) = (path.display(), Counted(commits.end - commits.start, "commit"), root.display());
+    Error::InvalidArgument(format!(
+        "{path} cannot be continued: the files with {missing} of the journal after it, from number {} on, are not in {root}. A \
+         server removes them when it has taken a newer checkpoint. Restore that; or, to go on without what came after this \
+         one, give the journal and the checkpoints another folder and fallback_checkpoint_path='{path}' (reverie checkpoint \
+         repair {root} --to NEW saves all that is left)",
+        commits.start
+    ))
+}
+
+/// The number of the first commit of a segment; `None` if what is before it is damaged.
+fn first_commit(disk: &dyn Disk, root: &Path, segment: u64) -> Result<Option<u64>> {
+    let mut reader = match SegmentReader::open(disk, root, segment) {
+        Err(Error::DamagedFile { .. }) => return Ok(None),
+        opened => opened?,
+    };
+    let mut offset = SegmentReader::first();
+    while let Some((kind, place, payload)) = reader.record(offset)? {
+        if kind == Kind::Commit {
+            return Ok(Commit::head(&mut Reader::new(payload)).map(|(number, _)| number).ok());
+        }
+        offset += place.size();
+    }
+    Ok(None)
+}
+
+/// Where a log is read.
+struct Reads {
+    /// The number behind the last segment that had a commit.
+    from: u64,
+    /// The number of the segment.
+    segment: u64,
+    /// The number of the next commit before it.
+    next: u64,
+}
+
+/// Applies the commits of these segments, as [`read_log`].
+fn read_segments(
+    disk: &dyn Disk,
+    root: &Path,
+    segments: &[(u64, First)],
+    replayed: &mut Replayed,
+    next_commit: &mut u64,
+    reads: &mut Reads,
+) -> Result<Option<(PathBuf, u64)>> {
     let mut last = (0, 0);
     for (at, (number, first)) in segments.iter().enumerate() {
+        if *next_commit > reads.next {
+            reads.from = reads.segment + 1;
+        }
+        (reads.segment, reads.next) = (*number, *next_commit);
         // The end of a segment, all of it or its name may be lost with the machine, and the next one not.
         if let First::After(after) = *first
             && after != last

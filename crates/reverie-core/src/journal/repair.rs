@@ -139,7 +139,8 @@ pub fn repair(
     let mut next_commit = start.map_or(1, |start: LogStart| start.commit);
     match read_log(&**disk, root, &mut replayed, &mut next_commit) {
         Ok(_) => {}
-        Err(error @ Error::DamagedFile { .. }) => losses.push(Loss::Commits(error)),
+        // Damage, or commits that were removed.
+        Err(error @ (Error::DamagedFile { .. } | Error::InvalidArgument(_))) => losses.push(Loss::Commits(error)),
         Err(other) => return Err(other),
     }
     let damaged = damage(&**disk, root, &replayed.chunks_in_use())?;

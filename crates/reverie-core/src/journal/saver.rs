@@ -186,15 +186,21 @@ impl Saver {
     /// a newer checkpoint.
     pub fn recover_copy(&self, path: &Path, always: bool, forward: impl FnOnce(Duration)) -> Result<Recovery> {
         let root = folder_of(path);
-        let is_continued = describe(&*self.disk, path)?.journal.is_some();
+        // A server may have taken another one since the caller looked, and removed what this one needs: that is no damage.
+        let check_newest = || match latest(&*self.disk, &root)?.as_deref() == Some(path) {
+            true => Ok(()),
+            false => {
+                let reason = "it has a newer checkpoint now; try again".to_owned();
+                Err(Error::Storage { path: root.display().to_string(), action: "read".into(), reason })
+            }
+        };
+        let unless_older = |error| check_newest().err().unwrap_or(error);
+        let is_continued = describe(&*self.disk, path).map_err(unless_older)?.journal.is_some();
         let instead = "name the server's address instead, or wait until it has ended";
         let _alone = if is_continued { read_alone(&*self.disk, &root, instead)? } else { None };
-        let found = recover_from(&*self.disk, path, self.tables.bytes().0, false)?;
-        // A server that this process does not see may have changed it meanwhile, and removed what the checkpoint needs.
-        if latest(&*self.disk, &root)?.as_deref() != Some(path) {
-            let reason = "it has a newer checkpoint now; try again".to_owned();
-            return Err(Error::Storage { path: root.display().to_string(), action: "read".into(), reason });
-        }
+        let found = recover_from(&*self.disk, path, self.tables.bytes().0, false).map_err(unless_older)?;
+        // Nor may a server that this process does not see have taken one meanwhile.
+        check_newest()?;
         let Recovered { checkpoint, commits, torn, .. } = found;
         let now = (self.now)();
         forward(checkpoint.clock_at(now));

@@ -3,14 +3,16 @@
 use super::starts::{is_free, saver};
 use super::support::disk::{FakeDisk, Names, Tail};
 use super::support::journaled::{all, left, options_of, server, wait};
-use super::support::saving::{NOW, ROOT};
+use super::support::saving::{NOW, ROOT, contents};
 use super::support::{Rows, tables};
-use reverie_core::checkpoint::{Disk, Keep, Store, list, verify as verify_checkpoint};
+use reverie_core::checkpoint::{Cancellable, Disk, Keep, Store, cancellable, list, verify as verify_checkpoint};
 use reverie_core::clock::{Clock, ManualClock};
 use reverie_core::error::Error;
-use reverie_core::journal::{Journal, JournalEnd, Saver, Syncs, repair, verify};
+use reverie_core::journal::{Journal, JournalEnd, Loss, Saver, Syncs, repair, verify};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 #[test]
 fn a_folder_that_a_server_uses_is_neither_checked_nor_repaired_until_that_has_released_it() {
@@ -147,4 +149,168 @@ fn damage_in_the_newest_checkpoint_of_a_folder_is_reported_also_while_a_server_w
     disk.edit(&saved.path, |bytes| bytes[30] ^= 1);
     let found = verify(&disk, Path::new(ROOT));
     assert!(matches!(&found, Err(Error::DamagedFile { path, .. }) if saved.path == Path::new(path)), "{found:?}");
+}
+
+fn lock() -> PathBuf {
+    Path::new(ROOT).join("lock")
+}
+
+/// A reader of the folder, which ends when callers have waited so long; what `then` makes is kept from then on.
+fn is_read(disk: &FakeDisk, until: Duration, then: impl Fn(&FakeDisk) -> Option<Box<dyn Send>> + Send + 'static) {
+    let mut reader = Some(disk.lock_to_read(&lock()).unwrap().expect("no server is there"));
+    let (theirs, mut kept) = (disk.clone(), None);
+    disk.at_waits(move |waited| {
+        if waited >= until && reader.take().is_some() {
+            kept = then(&theirs);
+        }
+        assert!(waited >= until || kept.is_none());
+    });
+}
+
+#[test]
+fn a_server_that_starts_while_a_command_reads_the_folder_waits_for_its_end_and_reports_why() {
+    let (disk, _) = two_checkpoints();
+    for (ends, starts) in [(29, true), (31, false)] {
+        let disk = disk.copy();
+        is_read(&disk, Duration::from_secs(ends), |_| None);
+        let start = saver(&disk, all());
+        let (report, reports) = std::sync::mpsc::channel();
+        start.store().report_waits(move |why| report.send(why.to_owned()).unwrap());
+        let recovered = start.recover(false, true, |_| ()).map(|_| ());
+        assert_eq!(disk.waited().as_secs(), ends.min(30));
+        let reports: Vec<String> = reports.try_iter().collect();
+        assert!(matches!(&reports[..], [why] if why.contains("reverie checkpoint verify")), "{reports:?}");
+        match recovered {
+            Ok(()) => assert!(starts && !is_free(&disk)),
+            Err(error) => {
+                assert!(!starts && matches!(&error, Error::Storage { .. }), "{error}");
+                assert!(error.to_string().contains("has not ended in 30 seconds"), "{error}");
+                assert!(!error.to_string().contains("another server"), "{error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_server_that_waits_for_a_command_is_refused_at_once_if_another_server_takes_the_folder_meanwhile() {
+    let (disk, _) = two_checkpoints();
+    is_read(&disk, Duration::from_secs(1), |disk| disk.lock(&lock()).unwrap());
+    let refused = saver(&disk, all()).recover(false, true, |_| ()).unwrap_err();
+    assert!(refused.to_string().contains("another server saves there"), "{refused}");
+    assert_eq!(disk.waited(), Duration::from_secs(1));
+}
+
+#[test]
+fn a_first_checkpoint_waits_for_a_command_that_reads_the_folder_and_is_not_lost() {
+    let (disk, (made, _)) = (FakeDisk::default(), tables(all()));
+    is_read(&disk, Duration::from_secs(1), |_| None);
+    let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), Keep { count: 1, max_age: None }).unwrap();
+    assert_eq!(store.save(&made, NOW).unwrap().number, 1);
+    assert_eq!(disk.waited(), Duration::from_secs(1));
+}
+
+#[test]
+fn a_start_that_is_cancelled_waits_for_no_command() {
+    let (disk, _) = two_checkpoints();
+    let reader = disk.lock_to_read(&lock()).unwrap().expect("no server is there");
+    let (cancel, theirs) = (Arc::new(AtomicBool::new(false)), Arc::new(Cancellable(disk.clone())));
+    let flag = Arc::clone(&cancel);
+    disk.at_waits(move |waited| flag.store(waited >= Duration::from_secs(1), Relaxed));
+    let store = Store::new(theirs, PathBuf::from(ROOT), Keep { count: 1, max_age: None }).unwrap();
+    let refused = cancellable(cancel, || store.hold()).unwrap_err();
+    assert!(refused.to_string().contains("interrupted"), "{refused}");
+    assert_eq!(disk.waited(), Duration::from_secs(1));
+    drop(reader);
+    store.hold().unwrap();
+}
+
+/// A folder that keeps two checkpoints, of which the older one lacks commits; with the paths of both, and the tables as the
+/// older one has them.
+fn without_commits(syncs: Syncs) -> (FakeDisk, [PathBuf; 2], Vec<String>) {
+    let (disk, (made, _)) = (FakeDisk::default(), tables(all()));
+    let two = Keep { count: 2, max_age: None };
+    let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), two).unwrap().with_segment_bytes(300);
+    let (store, options) = (Arc::new(store), options_of(syncs));
+    let journal = Journal::begin(Arc::clone(&made), store, JournalEnd::default(), options, || NOW).unwrap();
+    let mut rows = Rows::new(&made);
+    let mut insert = |values: std::ops::Range<i32>| {
+        for value in values {
+            wait(made.get("rows").unwrap().insert(rows.inserts(&[f64::from(value)])).unwrap()).unwrap();
+        }
+    };
+    insert(0..30);
+    journal.save().unwrap();
+    let older = made.iter().map(|table| contents(&made, table.name())).collect();
+    // Items of the first of these commits are gone when the next checkpoint is taken.
+    insert(30..60);
+    journal.save().unwrap();
+    insert(60..63);
+    journal.stop().unwrap();
+    let disk = disk.copy();
+    let found: Vec<PathBuf> = list(&disk, Path::new(ROOT)).unwrap().into_iter().map(|(path, _)| path).collect();
+    (disk, found.try_into().unwrap(), older)
+}
+
+/// True for the refusal of this checkpoint that names what can be done.
+fn is_not_continued(error: Option<&Error>, checkpoint: &Path) -> bool {
+    let text = error.map(|error| error.to_string()).unwrap_or_default();
+    let parts = ["cannot be continued", "are not in", "newer checkpoint", "fallback_checkpoint_path="];
+    matches!(error, Some(Error::InvalidArgument(_)))
+        && text.starts_with(&checkpoint.display().to_string())
+        && parts.iter().all(|part| text.contains(part))
+}
+
+#[test]
+fn a_kept_checkpoint_whose_commits_were_removed_with_a_newer_one_is_refused_as_that_and_not_as_damaged() {
+    for syncs in [Syncs::Always, Syncs::Os] {
+        is_refused_as_not_continued(syncs);
+    }
+}
+
+fn is_refused_as_not_continued(syncs: Syncs) {
+    let (disk, [older, newest], contents_then) = without_commits(syncs);
+    let refused = saver(&disk, all()).restore(&older, |_| ()).err();
+    assert!(is_not_continued(refused.as_ref(), &older), "{refused:?}");
+    let refused = saver(&disk, all()).recover_copy(&older, false, |_| ()).err();
+    assert!(refused.is_some_and(|error| error.to_string().contains("it has a newer checkpoint now")));
+    // As the guide has it for a damaged one.
+    disk.delete(&newest);
+    let refused = [
+        saver(&disk, all()).recover(false, true, |_| ()).err(),
+        saver(&disk, all()).restore(&older, |_| ()).err(),
+        saver(&disk, all()).recover_copy(&older, false, |_| ()).err(),
+        verify(&disk, Path::new(ROOT)).err(),
+    ];
+    assert!(refused.iter().all(|error| is_not_continued(error.as_ref(), &older)), "{refused:?}");
+    assert!(is_free(&disk));
+    // What the error advises.
+    let (tables, _) = tables(all());
+    let elsewhere =
+        Store::new(Arc::new(disk.clone()), PathBuf::from("/new"), Keep { count: 1, max_age: None }).unwrap();
+    let start = Saver::new(Arc::clone(&tables), Arc::new(disk.clone()), elsewhere, || NOW);
+    assert!(start.recover(false, true, |_| ()).unwrap().is_none());
+    start.restore(&older, |_| ()).unwrap();
+    start.begin_journal(options_of(Syncs::Os)).unwrap();
+    let now: Vec<String> = tables.iter().map(|table| contents(&tables, table.name())).collect();
+    assert_eq!(now, contents_then);
+    start.end_journal().unwrap();
+}
+
+#[test]
+fn a_repair_of_a_folder_whose_newest_checkpoint_is_gone_reports_the_commits_that_were_removed_with_it() {
+    let (disk, [older, newest], _) = without_commits(Syncs::Os);
+    disk.delete(&newest);
+    let (any, clock): (Arc<dyn Disk>, Arc<dyn Clock>) = (Arc::new(disk), Arc::new(ManualClock::default()));
+    let repaired = repair(&any, Path::new(ROOT), PathBuf::from("/repaired"), &clock, |_| {}, NOW).unwrap();
+    let [Loss::Commits(error)] = &repaired.losses[..] else { panic!("{:?}", repaired.losses) };
+    assert!(is_not_continued(Some(error), &older), "{error}");
+}
+
+#[test]
+fn damage_after_commits_that_are_there_is_damage_though_older_files_were_removed() {
+    let (disk, [_, newest], _) = without_commits(Syncs::Os);
+    let from = reverie_core::checkpoint::describe(&disk, &newest).unwrap().journal.unwrap().segment;
+    disk.edit(&Path::new(ROOT).join(format!("{from:010}.segment")), |bytes| bytes[40] ^= 1);
+    let found = verify(&disk, Path::new(ROOT));
+    assert!(matches!(found, Err(Error::DamagedFile { .. })), "{found:?}");
 }

@@ -6,6 +6,10 @@ use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+/// Is called with the time that was waited.
+type Waits = Box<dyn FnMut(Duration) + Send>;
 
 #[derive(Clone, Debug, Default)]
 struct Data {
@@ -24,6 +28,12 @@ struct State {
     /// The names as they were when their folder was synced last.
     synced: BTreeMap<PathBuf, Shared>,
     locked: HashSet<PathBuf>,
+    /// The number of readers that share the lock of a file.
+    read_locks: BTreeMap<PathBuf, u64>,
+    /// How long callers have waited, in all.
+    waited: Duration,
+    /// Called at the end of each wait, with that.
+    waits: Option<Waits>,
     operations: u64,
     stop_at: Option<u64>,
     /// Bytes of all files at most.
@@ -180,6 +190,16 @@ impl FakeDisk {
         self.state().operations
     }
 
+    /// How long callers have waited, in all.
+    pub fn waited(&self) -> Duration {
+        self.state().waited
+    }
+
+    /// Calls this at the end of each wait, with how long callers have waited, in all.
+    pub fn at_waits(&self, call: impl FnMut(Duration) + Send + 'static) {
+        self.state().waits = Some(Box::new(call));
+    }
+
     /// What a crash now may leave.
     pub fn after_crash(&self, names: Names, tail: Tail) -> Self {
         let state = self.state();
@@ -275,6 +295,8 @@ fn eio() -> io::Error {
 struct Lock {
     disk: FakeDisk,
     path: PathBuf,
+    /// It is one that readers share.
+    reads: bool,
 }
 
 struct Open {
@@ -360,15 +382,46 @@ impl Disk for FakeDisk {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send>>> {
-        let free = self.operation()?.locked.insert(path.to_owned());
-        let lock = || Box::new(Lock { disk: self.clone(), path: path.to_owned() }) as Box<dyn Send>;
+        let mut state = self.operation()?;
+        let free = !state.read_locks.contains_key(path) && state.locked.insert(path.to_owned());
+        let lock = || Box::new(Lock { disk: self.clone(), path: path.to_owned(), reads: false }) as Box<dyn Send>;
         Ok(free.then(lock))
+    }
+
+    fn lock_to_read(&self, path: &Path) -> io::Result<Option<Box<dyn Send>>> {
+        let mut state = self.operation()?;
+        if state.locked.contains(path) {
+            return Ok(None);
+        }
+        *state.read_locks.entry(path.to_owned()).or_default() += 1;
+        Ok(Some(Box::new(Lock { disk: self.clone(), path: path.to_owned(), reads: true })))
+    }
+
+    fn wait(&self, time: Duration) -> io::Result<()> {
+        let mut state = self.operation()?;
+        state.waited += time;
+        let (waited, waits) = (state.waited, state.waits.take());
+        drop(state);
+        if let Some(mut waits) = waits {
+            waits(waited);
+            self.state().waits = Some(waits);
+        }
+        Ok(())
     }
 }
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        self.disk.state().locked.remove(&self.path);
+        let mut state = self.disk.state();
+        if self.reads {
+            let left = state.read_locks.get_mut(&self.path).expect("a reader has it");
+            *left -= 1;
+            if *left == 0 {
+                state.read_locks.remove(&self.path);
+            }
+        } else {
+            state.locked.remove(&self.path);
+        }
     }
 }
 

@@ -1,104 +1,22 @@
 //! Requests that are done at their tables while the journal takes nothing.
 
+use crate::full_journal::Full;
 use crate::resume::{cancel, reconnected, until};
 use crate::support::*;
-use reverie_core::chunk::Chunk;
-use reverie_core::error::{Error, Result};
-use reverie_core::table::{Change, Durable, JournalInfo, Keys, Priority, Promise, RequestHolder, Sent, Ticket};
+use reverie_core::table::{Change, Keys, Priority, Sent};
 use reverie_net::proto::error_detail::Kind;
 use reverie_net::proto::server_message::Body;
 use reverie_net::proto::{self, reply, request};
 use reverie_net::server::Limits;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-/// A journal without room on the disk, until there is some.
-#[derive(Default)]
-struct Full {
-    promises: Mutex<Vec<Promise<()>>>,
-    /// Set once it commits what a task waits for.
-    works: AtomicBool,
-    /// Set once it has failed.
-    failed: AtomicBool,
-    committed: AtomicUsize,
-}
-
-/// Its barriers end with its tables.
-struct Stays;
-
-impl RequestHolder<()> for Stays {
-    fn withdraw(&self, _: u64) -> Option<()> {
-        None
+/// A server with such a journal.
+fn host(tables: Vec<reverie_core::table::TableOptions>, limits: Limits) -> (Host, Arc<Full>) {
+    let (host, journal) = (Host::with(tables, limited(limits)), Arc::new(Full::default()));
+    for table in host.tables.iter() {
+        assert!(table.set_durable(Arc::clone(&journal) as _));
     }
-}
-
-impl Full {
-    /// A server with this journal.
-    fn host(tables: Vec<reverie_core::table::TableOptions>, limits: Limits) -> (Host, Arc<Self>) {
-        let (host, journal) = (Host::with(tables, limited(limits)), Arc::new(Self::default()));
-        for table in host.tables.iter() {
-            assert!(table.set_durable(Arc::clone(&journal) as _));
-        }
-        (host, journal)
-    }
-
-    fn num_barriers(&self) -> usize {
-        self.promises.lock().unwrap().len()
-    }
-
-    fn commit(&self) {
-        let promises: Vec<_> = self.promises.lock().unwrap().drain(..).collect();
-        self.committed.fetch_add(promises.len(), Relaxed);
-        promises.into_iter().for_each(|promise| promise.fill(Ok(())));
-    }
-
-    /// The number of barriers that were passed since the last call.
-    fn take_committed(&self) -> usize {
-        self.committed.swap(0, Relaxed)
-    }
-}
-
-impl Durable for Full {
-    fn barrier(&self) -> Ticket<()> {
-        if self.failed.load(Relaxed) {
-            return Ticket::done(Err(failure()));
-        }
-        let (ticket, promise) = Ticket::promised(Arc::new(Stays), 0, false);
-        self.promises.lock().unwrap().push(promise);
-        ticket
-    }
-
-    fn durable(&self, _: bool) -> Ticket<()> {
-        self.barrier()
-    }
-
-    fn commit_here(&self) {}
-
-    fn hurry(&self) {
-        if self.works.load(Relaxed) {
-            self.commit();
-        }
-    }
-
-    fn is_later(&self) -> bool {
-        false
-    }
-
-    fn check(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn has(&self, _: &Arc<Chunk>) -> bool {
-        true
-    }
-
-    fn info(&self) -> JournalInfo {
-        JournalInfo { is_full: true, error: Some("no space left".to_owned()), ..JournalInfo::default() }
-    }
-}
-
-fn failure() -> Error {
-    Error::Storage { path: "the journal".to_owned(), action: "write".into(), reason: "the disk is gone".to_owned() }
+    (host, journal)
 }
 
 fn not_committed(kind: Kind) -> usize {
@@ -110,7 +28,7 @@ fn not_committed(kind: Kind) -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn an_insert_that_is_withdrawn_before_its_commit_is_answered_by_a_deadline_that_says_so() {
-    let (host, _journal) = Full::host(vec![table("a")], Limits::default());
+    let (host, _journal) = host(vec![table("a")], Limits::default());
     let mut session = host.session(1).await;
     let id = session.insert(0, &[1.0]);
     cancel(&session, id, true);
@@ -120,7 +38,7 @@ async fn an_insert_that_is_withdrawn_before_its_commit_is_answered_by_a_deadline
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn the_hello_has_how_long_a_server_with_a_journal_may_wait_beyond_a_deadline() {
-    let (with_journal, _journal) = Full::host(vec![table("a")], Limits::default());
+    let (with_journal, _journal) = host(vec![table("a")], Limits::default());
     for (host, commit_grace_ms) in [(with_journal, 100), (Host::new(vec![table("a")]), 0)] {
         let (_session, hello) = Session::open(host.client().await, [1; 16]).await;
         assert_eq!(hello.commit_grace_ms, commit_grace_ms);
@@ -130,18 +48,18 @@ async fn the_hello_has_how_long_a_server_with_a_journal_may_wait_beyond_a_deadli
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn the_error_of_an_insert_whose_rest_goes_in_when_its_journal_fails_names_what_was_in_before() {
     for fails_late in [false, true] {
-        let (host, journal) = Full::host(vec![table("a")], Limits::default());
+        let (host, journal) = host(vec![table("a")], Limits::default());
         let (mut rows, known) = (Rows::new(&host.tables), host.tables.get("a").unwrap());
         let items = [1.0, 2.0].map(|value| (rows.item(&[value]), Priority::Value(1.0))).into_iter().collect();
         drop(known.insert_sent(items, Sent { sender: [1; 16], number: 3 }, Keys::new()).unwrap());
         journal.commit();
         let mut session = host.session(1).await;
         session.take_id(10);
-        journal.failed.store(!fails_late, Relaxed);
+        journal.set_failed(!fails_late);
         session.send_insert(of_items(3, 0, &[1.0, 2.0, 3.0], 8));
         if fails_late {
             until(|| journal.num_barriers() == 1).await;
-            journal.promises.lock().unwrap().drain(..).for_each(|promise| promise.fill(Err(failure())));
+            journal.fail();
         }
         let reply::Body::Error(detail) = session.reply(3).await else { panic!("it is refused") };
         assert!(matches!(detail.kind, Some(Kind::Storage(_))), "{detail:?}");
@@ -191,13 +109,13 @@ async fn confirmed(session: &mut Session, id: u64) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn the_part_of_a_withdrawn_insert_is_answered_after_its_commit_or_says_that_it_has_none() {
     for commits in [true, false] {
-        let (host, journal) = Full::host(vec![queue("a", 2)], Limits::default());
+        let (host, journal) = host(vec![queue("a", 2)], Limits::default());
         let mut session = host.session(1).await;
         let id = session.take_id(1);
         session.send_insert(of_items(id, 0, &[1.0, 2.0, 3.0], 7));
         session.settle().await;
         assert_eq!((host.size("a"), journal.num_barriers()), (2, 0), "it waits for its table");
-        journal.works.store(commits, Relaxed);
+        journal.set_works(commits);
         cancel(&session, id, true);
         let Kind::Deadline(deadline) = session.refusal(id).await else { panic!("not a deadline") };
         assert_eq!((deadline.keys.len(), deadline.not_committed), (2, !commits), "{deadline:?}");
@@ -208,11 +126,11 @@ async fn the_part_of_a_withdrawn_insert_is_answered_after_its_commit_or_says_tha
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_part_of_the_draws_is_sent_after_its_commit_or_with_a_deadline_that_says_that_it_has_none() {
     for (commits, at_once) in [(true, false), (false, false), (true, true), (false, true)] {
-        let (host, journal) = Full::host(vec![queue("a", 10)], Limits::default());
+        let (host, journal) = host(vec![queue("a", 10)], Limits::default());
         let mut session = host.session(1).await;
         confirm(&mut session, &journal, &[1.0, 2.0]).await;
         journal.take_committed();
-        journal.works.store(commits, Relaxed);
+        journal.set_works(commits);
         let mut body = sample("a", 5);
         if let request::Body::Sample(sample) = &mut body {
             sample.at_once = at_once;
@@ -241,7 +159,7 @@ async fn a_part_of_the_draws_is_sent_after_its_commit_or_with_a_deadline_that_sa
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_part_of_an_insert_that_was_left_behind_is_no_whole_insert_after_its_commit_and_its_rest_goes_in() {
     let limits = Limits { session_insert_bytes: 1000, ..Limits::default() };
-    let (host, journal) = Full::host(vec![queue("a", 2), queue("b", 1)], limits);
+    let (host, journal) = host(vec![queue("a", 2), queue("b", 1)], limits);
     let mut session = host.session(1).await;
     let id = session.take_id(1);
     session.send_insert(of_items(id, 0, &[1.0, 2.0, 3.0], 7));
@@ -264,7 +182,7 @@ async fn a_part_of_an_insert_that_was_left_behind_is_no_whole_insert_after_its_c
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_change_that_is_withdrawn_before_its_commit_is_answered_by_a_deadline_that_names_the_journal() {
-    let (host, _journal) = Full::host(vec![table("a")], Limits::default());
+    let (host, _journal) = host(vec![table("a")], Limits::default());
     let mut session = host.session(1).await;
     let id = session.ask(request::Body::Reset("a".to_owned()), None);
     cancel(&session, id, false);
@@ -273,7 +191,7 @@ async fn a_change_that_is_withdrawn_before_its_commit_is_answered_by_a_deadline_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_change_that_is_withdrawn_before_its_commit_and_asked_for_again_is_done_once() {
-    let (host, journal) = Full::host(vec![table("a")], Limits::default());
+    let (host, journal) = host(vec![table("a")], Limits::default());
     let mut session = host.session(1).await;
     let id = session.ask(request::Body::Reset("a".to_owned()), None);
     cancel(&session, id, false);
@@ -284,7 +202,7 @@ async fn a_change_that_is_withdrawn_before_its_commit_and_asked_for_again_is_don
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn draws_that_use_items_up_before_a_commit_are_sent_with_a_deadline_that_says_so() {
-    let (host, journal) = Full::host(vec![queue("a", 10)], Limits::default());
+    let (host, journal) = host(vec![queue("a", 10)], Limits::default());
     let mut session = host.session(1).await;
     confirm(&mut session, &journal, &[1.0]).await;
     let id = session.ask(sample("a", 1), Some(0.0));
@@ -306,7 +224,7 @@ async fn draws_that_use_items_up_before_a_commit_are_sent_with_a_deadline_that_s
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn an_insert_that_was_left_behind_before_its_commit_is_confirmed_after_it_when_it_is_sent_again() {
     let limits = Limits { session_insert_bytes: 1000, ..Limits::default() };
-    let (host, journal) = Full::host(vec![table("a"), queue("b", 1)], limits);
+    let (host, journal) = host(vec![table("a"), queue("b", 1)], limits);
     let mut session = host.session(1).await;
     let id = session.insert(0, &[1.0]);
     until(|| journal.num_barriers() == 1).await;

@@ -1,5 +1,7 @@
 //! The server, through a client that knows nothing but the proto.
 
+#[path = "../support/full_journal.rs"]
+mod full_journal;
 mod support;
 
 mod access;

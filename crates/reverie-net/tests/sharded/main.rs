@@ -2,6 +2,8 @@
 
 mod faults;
 mod flow;
+#[path = "../support/full_journal.rs"]
+mod full_journal;
 mod limits;
 mod model;
 mod restarts;

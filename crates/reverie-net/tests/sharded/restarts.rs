@@ -1,12 +1,12 @@
 //! Servers that were restarted while their clients waited for them, on a clock of the test's own.
 
+use crate::full_journal::Full;
 use crate::support::{Host, alone, joined, not_committed, ratio_limiter, table};
 use reverie_core::batch::Options;
-use reverie_core::chunk::Chunk;
 use reverie_core::replay::Replay;
 use reverie_core::sample::{Drawn, SampleRequest, Sampled};
 use reverie_core::table::selector::SelectorOptions;
-use reverie_core::table::{Change, Durable, JournalInfo, RequestHolder, TableOptions, Ticket, Updates};
+use reverie_core::table::{Change, TableOptions, Updates};
 use reverie_core::{Error, Result};
 use reverie_net::sharded::Sharded;
 use std::collections::HashSet;
@@ -229,48 +229,6 @@ async fn a_withdrawn_change_waits_for_silent_servers_no_longer_than_for_one() {
     assert!(since.elapsed() < 2 * SECOND, "{:?}", since.elapsed());
 }
 
-/// A journal that has no room on its disk.
-struct Full;
-
-impl<T> RequestHolder<T> for Full {
-    fn withdraw(&self, _: u64) -> Option<T> {
-        None
-    }
-}
-
-impl Durable for Full {
-    fn barrier(&self) -> Ticket<()> {
-        let (ticket, promise) = Ticket::promised(Arc::new(Self), 0, false);
-        // It is never written, and does not fail.
-        std::mem::forget(promise);
-        ticket
-    }
-
-    fn durable(&self, _: bool) -> Ticket<()> {
-        self.barrier()
-    }
-
-    fn commit_here(&self) {}
-
-    fn hurry(&self) {}
-
-    fn is_later(&self) -> bool {
-        false
-    }
-
-    fn check(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn has(&self, _: &Arc<Chunk>) -> bool {
-        true
-    }
-
-    fn info(&self) -> JournalInfo {
-        JournalInfo { is_full: true, error: Some("no space left".to_owned()), ..JournalInfo::default() }
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_withdrawn_change_has_the_reason_of_a_server_that_has_not_committed_it_also_if_another_is_silent() {
     let hosts = [0, 1].map(|shard| Arc::new(Host::new(shard, table(false))));
@@ -278,7 +236,7 @@ async fn a_withdrawn_change_has_the_reason_of_a_server_that_has_not_committed_it
     let client = joined(&hosts, alone(None));
     assert!(client.can_sample("t", 1).await.unwrap());
     let journaled = hosts[1].tables.get("t").unwrap();
-    assert!(journaled.set_durable(Arc::new(Full)));
+    assert!(journaled.set_durable(Arc::new(Full::default())));
     hosts[0].log.is_silent.store(true, SeqCst);
     let nothing = Updates { keys: &[], priorities: &[], if_version: None, neighbours: None };
     let late = [

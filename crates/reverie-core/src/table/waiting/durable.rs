@@ -17,12 +17,12 @@ use std::time::Duration;
 pub trait Durable: Send + Sync {
     /// A ticket that is done once everything that was done before this call is as durable as the journal promises.
     ///
-    /// Fails with `Storage` if the journal has stopped.
+    /// Fails with `Storage` if the journal has failed, and with `Undecided` if it has ended and may not have all of that.
     fn barrier(&self) -> Ticket<()>;
 
     /// A ticket that is done once everything that was done before this call is on the disk, priorities and counts too.
     ///
-    /// With `at_once` the journal does not wait for the end of its interval. Fails as [`Durable::barrier`].
+    /// With `at_once` the journal does not wait for the end of its interval. Fails as [`Durable::check`].
     fn durable(&self, at_once: bool) -> Ticket<()>;
 
     /// Called by a thread that is about to block for a barrier: does the work for all barriers here, if it can.

@@ -273,6 +273,11 @@ impl Tables {
         self.tables.iter().try_for_each(|table| lock(&table.state).open(table.name()))
     }
 
+    /// True if all tables are closed.
+    pub fn are_closed(&self) -> bool {
+        self.tables.iter().all(|table| lock(&table.state).open(table.name()).is_err())
+    }
+
     /// The reading of the tables' clock.
     pub fn now(&self) -> Duration {
         self.clock.now()
