@@ -206,7 +206,7 @@ def test_a_box_of_integers_is_refused_with_what_to_use_in_its_place():
 def test_choices_that_do_not_start_at_0_are_refused_with_a_wrapper_to_name():
     with pytest.raises(
         UnsupportedEnvironmentError,
-        match=r"start at 1; .*: name the wrapper reverie\.agents\.wrappers:ActionsFromZero",
+        match=r"start at 1; .*: name reverie\.agents\.wrappers:ActionsFromZero in wrappers, which adds the start",
     ):
         describe(id_of("Shifted"))
 
