@@ -1,6 +1,7 @@
 """Learning rates of every agent, which settings change during a run; and functions, which no setting may be."""
 
 import dataclasses
+import functools
 import re
 
 import pytest
@@ -115,6 +116,25 @@ def test_a_function_is_no_setting_and_the_error_names_those_that_do_it(name, set
         changed(preset, {setting: lambda progress: 1e-3 * progress})
     with pytest.raises(TypeError, match=re.escape(wanted)):
         dataclasses.replace(preset.config, **{setting: lambda progress: 1e-3 * progress})
+
+
+class LinearSchedule:
+    """As that of Stable-Baselines3."""
+
+    def __call__(self, progress_remaining):
+        return 1e-3 * progress_remaining
+
+
+@pytest.mark.parametrize(
+    "schedule", [LinearSchedule(), functools.partial(lambda rate, progress: rate * progress, 1e-3)]
+)
+def test_a_callable_object_is_no_setting_either(schedule):
+    preset, kind = agents.find("ppo").load_preset("CartPole-v1"), type(schedule).__name__
+    wanted = f"learning_rate is a callable {kind}, and must be a float: settings are saved"
+    with pytest.raises(PresetError, match=rf"{wanted} in files; a learning rate falls with anneal_updates"):
+        changed(preset, {"learning_rate": schedule})
+    with pytest.raises(TypeError, match=r"learning_rate is <class '.*LinearSchedule'>, and must be a float$"):
+        dataclasses.replace(preset.config, learning_rate=LinearSchedule)
 
 
 @pytest.mark.parametrize(
