@@ -13,6 +13,7 @@ from reverie import agents  # noqa: E402
 from reverie.agents.core import Stopwatch  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
 from reverie.agents.optimizers import FlatOptimizer  # noqa: E402
+from reverie.agents.outcomes import DivergedError  # noqa: E402
 from reverie.agents.presets import PresetError, changed  # noqa: E402
 from reverie.agents.rates import AnnealSettings  # noqa: E402
 
@@ -98,6 +99,30 @@ def test_a_resumed_learner_goes_on_at_the_rate_of_its_update_and_not_from_a_rate
     rates = [[one.param_groups[0]["lr"] for one in learner._optimizers.values()] for learner in learners]
     halves = [config.policy_learning_rate / 2, config.critic_learning_rate / 2, config.temperature_learning_rate / 2]
     assert rates == [pytest.approx(halves)] * 2
+
+
+def test_rates_that_no_setting_changes_are_left_to_a_learner_that_changes_its_own():
+    agent, spec = agents.find("sac"), describe("Pendulum-v1")
+    learner = agent.make_learner(spec, agent.load_preset(spec.env_id).config, None, seed=0, watch=Stopwatch())
+    learner._learn_as_drawn = lambda *args: None
+    learner.learn()
+    learner._optimizers["policy"].param_groups[0]["lr"] = 1e-9
+    learner.learn()
+    assert learner._optimizers["policy"].rate == 1e-9
+
+
+def test_the_rate_to_lower_after_a_divergence_is_that_of_the_settings_and_not_the_share_of_a_step():
+    agent, spec = agents.find("sac"), describe("Pendulum-v1")
+    config = with_small_networks(agent.load_preset(spec.env_id), warmup_updates=1_000, critic_learning_rate=0.25)
+    learner = agent.make_learner(spec, config, None, seed=0, watch=Stopwatch())
+
+    def diverge(*args):
+        assert learner._optimizers["critics"].rate == pytest.approx(0.25 / 1_000)
+        learner._check({"loss": float("nan")})
+
+    learner._learn_as_drawn = diverge
+    with pytest.raises(DivergedError, match=r"lower learning_rate \(0\.25\)$"):
+        learner.learn()
 
 
 FUNCTIONS = [

@@ -65,7 +65,12 @@ class RateSettings(AnnealSettings):
 
 
 def set_rates(optimizers: Iterable[Optimizer], settings: AnnealSettings, update: int) -> None:
-    """Make the next steps of these optimisers at the rates of an update: shares of the rates that they began with."""
+    """Make the next steps of these optimisers at the rates of an update: shares of the rates that they began with.
+
+    Where the settings change no rate, those of a learner that changes its own stay.
+    """
+    if settings.anneal_updates == settings.warmup_updates == 0:
+        return
     share = settings.rate_share(update)
     for optimizer in optimizers:
         for group in optimizer.param_groups:
