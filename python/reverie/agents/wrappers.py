@@ -67,7 +67,7 @@ def flat_space(actions: spaces.Space[Any]) -> spaces.Box | spaces.MultiDiscrete:
     if parts and all(isinstance(one, CHOICES) for one in parts):
         return spaces.MultiDiscrete(np.concatenate([_sizes(one) for one in parts]))
     raise TypeError(
-        f"its actions are {actions}, and one vector has Boxes of floats alone, or Discrete, MultiDiscrete and"
+        f"its actions are {actions}, and FlatActions joins Boxes of floats alone, or Discrete, MultiDiscrete and"
         " MultiBinary alone"
     )
 
