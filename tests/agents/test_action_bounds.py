@@ -19,6 +19,7 @@ from reverie.agents.env_settings import EnvSettings  # noqa: E402
 from reverie.agents.environments import UnsupportedEnvironmentError, describe  # noqa: E402
 from reverie.agents.policies import TrainedPolicy  # noqa: E402
 from reverie.agents.policy_records import TrainingRun  # noqa: E402
+from reverie.agents.wrappers import ActionsFromZero  # noqa: E402
 from reverie.runners.reports.evaluation import Evaluator, screening_seeds  # noqa: E402
 
 FLOATS = np.finfo(np.float32)
@@ -205,9 +206,19 @@ def test_a_box_of_integers_is_refused_with_what_to_use_in_its_place():
 def test_choices_that_do_not_start_at_0_are_refused_with_a_wrapper_to_name():
     with pytest.raises(
         UnsupportedEnvironmentError,
-        match=r"start at 1; .*: name the wrapper reverie\.agents\.wrappers:ActionsFromZero",
+        match=r"start at 1; .*: name reverie\.agents\.wrappers:ActionsFromZero in wrappers, which adds the start",
     ):
         describe(id_of("Shifted"))
+
+
+def test_choices_count_from_0_with_a_gymnasium_whose_discrete_spaces_have_one_dtype(monkeypatch):
+    """1.1, the oldest one that this package takes."""
+    made = spaces.Discrete.__init__
+    environment = gymnasium.make(id_of("ShiftedInt16"))
+    monkeypatch.setattr(spaces.Discrete, "__init__", lambda self, n, seed=None, start=0: made(self, n, seed, start))
+    env = ActionsFromZero(environment)
+    assert env.action_space == spaces.Discrete(3)
+    assert [(int(one), one.dtype) for one in map(env.action, range(3))] == [(n, np.int16) for n in (1, 2, 3)]
 
 
 @pytest.mark.parametrize("space", ["Pair", "Rows"])

@@ -18,6 +18,7 @@ from reverie.agents.environments import UnsupportedEnvironmentError, describe  #
 from reverie.agents.goal_tasks import BIT_FLIPS, REACH, BitFlips  # noqa: E402
 from reverie.agents.hindsight import GoalCheck, GoalFunctions, GoalRows, Hindsight, Step  # noqa: E402
 from reverie.agents.observations import pack, part_of  # noqa: E402
+from reverie.agents.wrappers import ActionsFromZero, FlatActions  # noqa: E402
 from reverie.runners import plan, train  # noqa: E402
 
 DQN = find("dqn")
@@ -381,6 +382,20 @@ def test_a_wrapper_that_changes_what_goals_give_is_refused_by_name(env, wrapper,
     with pytest.raises(UnsupportedEnvironmentError, match=message) as caught:
         stage.act(30)
     assert f"through its wrappers {wrapper.__name__} gave" in str(caught.value)
+
+
+class ShortActions(Counter):
+    action_space = spaces.Discrete(2, dtype=np.int16)
+
+
+gymnasium.register("ReverieShortActions-v0", ShortActions)
+
+
+@pytest.mark.parametrize("own", [(), (ActionsFromZero,), (FlatActions,)])
+def test_wrappers_of_actions_are_not_named_as_those_that_change_rewards(own):
+    stage = Stage("dqn", "ReverieShortActions-v0", (Tenth, *own), her="future", learning_starts=10)
+    with pytest.raises(UnsupportedEnvironmentError, match="through its wrappers Tenth gave"):
+        stage.act(30)
 
 
 def test_a_wrapper_that_gives_the_rewards_of_other_goals_itself_is_relabelled():

@@ -201,6 +201,30 @@ def test_actions_of_unrolls_last_for_the_first_steps_of_a_run_if_asked_to(make_u
     assert abs(independent) < 5 / 400**0.5
 
 
+@pytest.mark.parametrize("name", ["apex-dpg", "sac", "ddpg", "ppo"])
+def test_a_restored_actor_goes_on_with_the_noise_of_its_place_in_the_run(name, make_fake_replay, monkeypatch):
+    """Of two actors that have taken as many steps together as actions last for."""
+    thetas, draw = [], Noise.draw
+
+    def recorded(noise, rng, begins, theta):
+        thetas.append(theta)
+        return draw(noise, rng, begins, theta)
+
+    monkeypatch.setattr(Noise, "draw", recorded)
+    agent, small = agents.find(name), {"num_actors": 2, "noise_theta": 0.05, "noise_theta_steps": 400}
+    config = dataclasses.replace(agent.load_preset("Pendulum-v1").config, **small)
+    replay, found = make_fake_replay(max_size=10_000), {}
+    learner = agent.make_learner(PENDULUM, config, replay, seed=3, watch=Stopwatch())
+    for env_steps in (0, 199, 200, 10_000):
+        actor = agent.make_actor(PENDULUM, config, replay, learner, index=1, seed=4, watch=Stopwatch())
+        actor.load_state_dict({**actor.state_dict(), "env_steps": env_steps})
+        thetas.clear()
+        actor.act()
+        actor.close()
+        found[env_steps] = thetas[0] if thetas else 1.0  # without any, the policy draws independent numbers
+    assert found == {0: 0.05, 199: 0.05, 200: 1.0, 10_000: 1.0}
+
+
 def test_actions_that_last_are_spread_over_environments_as_independent_ones(make_unroll_stage):
     ppo, count = agents.find("ppo"), 256
     preset = ppo.load_preset("Pendulum-v1").config

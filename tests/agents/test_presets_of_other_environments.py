@@ -332,7 +332,7 @@ gymnasium.register("ReverieShiftedChoices-v0", Shifted)
 @pytest.mark.parametrize("wrapper", [FROM_ZERO, ActionsFromZero])
 def test_the_wrapper_that_a_refusal_names_lets_an_environment_without_a_preset_be_learnt(wrapper):
     short = {"max_env_steps": 60, "evaluate_every": 30, "learning_starts": 20, "hidden": (8,)}
-    with pytest.raises(UnsupportedEnvironmentError, match="name the wrapper"):
+    with pytest.raises(UnsupportedEnvironmentError, match=f"name {FROM_ZERO} in wrappers"):
         train("dqn", "ReverieShiftedChoices-v0", **short)
     for given in ({"wrappers": [wrapper]}, {"environment": EnvSettings(wrappers=(wrapper,))}):
         result = train("dqn", "ReverieShiftedChoices-v0", **short, **given)

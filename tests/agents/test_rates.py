@@ -1,6 +1,7 @@
 """Learning rates of every agent, which settings change during a run; and functions, which no setting may be."""
 
 import dataclasses
+import functools
 import re
 
 import pytest
@@ -12,6 +13,7 @@ from reverie import agents  # noqa: E402
 from reverie.agents.core import Stopwatch  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
 from reverie.agents.optimizers import FlatOptimizer  # noqa: E402
+from reverie.agents.outcomes import DivergedError  # noqa: E402
 from reverie.agents.presets import PresetError, changed  # noqa: E402
 from reverie.agents.rates import AnnealSettings  # noqa: E402
 
@@ -99,6 +101,30 @@ def test_a_resumed_learner_goes_on_at_the_rate_of_its_update_and_not_from_a_rate
     assert rates == [pytest.approx(halves)] * 2
 
 
+def test_rates_that_no_setting_changes_are_left_to_a_learner_that_changes_its_own():
+    agent, spec = agents.find("sac"), describe("Pendulum-v1")
+    learner = agent.make_learner(spec, agent.load_preset(spec.env_id).config, None, seed=0, watch=Stopwatch())
+    learner._learn_as_drawn = lambda *args: None
+    learner.learn()
+    learner._optimizers["policy"].param_groups[0]["lr"] = 1e-9
+    learner.learn()
+    assert learner._optimizers["policy"].rate == 1e-9
+
+
+def test_the_rate_to_lower_after_a_divergence_is_that_of_the_settings_and_not_the_share_of_a_step():
+    agent, spec = agents.find("sac"), describe("Pendulum-v1")
+    config = with_small_networks(agent.load_preset(spec.env_id), warmup_updates=1_000, critic_learning_rate=0.25)
+    learner = agent.make_learner(spec, config, None, seed=0, watch=Stopwatch())
+
+    def diverge(*args):
+        assert learner._optimizers["critics"].rate == pytest.approx(0.25 / 1_000)
+        learner._check({"loss": float("nan")})
+
+    learner._learn_as_drawn = diverge
+    with pytest.raises(DivergedError, match=r"lower learning_rate \(0\.25\)$"):
+        learner.learn()
+
+
 FUNCTIONS = [
     ("ppo", "learning_rate", "a float", "; a learning rate falls with anneal_updates, anneal_to and anneal_shape,"),
     ("sac", "critic_learning_rate", "a float", "; a learning rate falls with anneal_updates, anneal_to and"),
@@ -115,6 +141,25 @@ def test_a_function_is_no_setting_and_the_error_names_those_that_do_it(name, set
         changed(preset, {setting: lambda progress: 1e-3 * progress})
     with pytest.raises(TypeError, match=re.escape(wanted)):
         dataclasses.replace(preset.config, **{setting: lambda progress: 1e-3 * progress})
+
+
+class LinearSchedule:
+    """As that of Stable-Baselines3."""
+
+    def __call__(self, progress_remaining):
+        return 1e-3 * progress_remaining
+
+
+@pytest.mark.parametrize(
+    "schedule", [LinearSchedule(), functools.partial(lambda rate, progress: rate * progress, 1e-3)]
+)
+def test_a_callable_object_is_no_setting_either(schedule):
+    preset, kind = agents.find("ppo").load_preset("CartPole-v1"), type(schedule).__name__
+    wanted = f"learning_rate is a callable {kind}, and must be a float: settings are saved"
+    with pytest.raises(PresetError, match=rf"{wanted} in files; a learning rate falls with anneal_updates"):
+        changed(preset, {"learning_rate": schedule})
+    with pytest.raises(TypeError, match=r"learning_rate is <class '.*LinearSchedule'>, and must be a float$"):
+        dataclasses.replace(preset.config, learning_rate=LinearSchedule)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from reverie.agents.environments import (  # noqa: E402
     make_vector,
 )
 from reverie.agents.unrolls import UnrollRows  # noqa: E402
+from reverie.agents.wrappers import FlatActions  # noqa: E402
 from reverie.runners import Evaluator, plan, train  # noqa: E402
 
 MODES = ("NEXT_STEP", "SAME_STEP", "DISABLED")
@@ -341,6 +342,82 @@ def to_number(envs):
 def test_vectors_that_cannot_be_stepped_as_asked_are_refused(env, settings, words):
     with pytest.raises(UnsupportedEnvironmentError, match=words):
         describe(env, EnvSettings(**settings))
+
+
+class Refused(Nested):
+    def __init__(self, observations=spaces.Discrete(2), actions=spaces.Discrete(2)):  # noqa: B008
+        self.observation_space, self.action_space = observations, actions
+
+    def reset(self, *, seed=None, options=None):
+        return self.observation_space.sample(), {"action_mask": np.ones(2, np.int8)}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        return self.observation_space.sample(), 0.0, False, False, {}
+
+
+def of_text(num_envs):
+    return SyncVectorEnv([lambda: Refused(spaces.Dict(x=spaces.Text(3)))] * num_envs)
+
+
+def of_graphs(num_envs):
+    return SyncVectorEnv([lambda: Refused(spaces.Graph(spaces.Box(-1, 1, (2,)), None))] * num_envs)
+
+
+PAIR = spaces.Tuple((spaces.Discrete(2), spaces.Discrete(3, start=1)))
+
+
+def of_pairs(num_envs):
+    return SyncVectorEnv([lambda: Refused(actions=PAIR)] * num_envs)
+
+
+def of_flat_pairs(num_envs):
+    return SyncVectorEnv([lambda: FlatActions(Refused(actions=PAIR))] * num_envs)
+
+
+def shifted(num_envs):
+    return SyncVectorEnv([lambda: Refused(actions=spaces.Discrete(2, start=1))] * num_envs)
+
+
+def mixed(num_envs):
+    actions = spaces.Tuple((spaces.Discrete(2), spaces.Box(-1, 1)))
+    return SyncVectorEnv([lambda: Refused(actions=actions)] * num_envs)
+
+
+@pytest.mark.parametrize(
+    ("env", "words"),
+    [
+        (of_text, "name gymnasium.wrappers.vector:FlattenObservation in wrappers"),
+        (of_graphs, r"gymnasium.wrappers.vector.TransformObservation\(envs, function, space, single_space\)"),
+        (of_pairs, "let the factory of the vector wrap each environment in reverie.agents.wrappers.FlatActions, which"),
+        (shifted, "let the factory of the vector wrap each environment in reverie.agents.wrappers.ActionsFromZero"),
+        (mixed, r"gymnasium.wrappers.vector.TransformAction\(envs, function, space, single_space\)"),
+    ],
+)
+def test_spaces_of_vectors_that_are_refused_are_named_with_what_converts_them_in_a_vector(env, words):
+    with pytest.raises(UnsupportedEnvironmentError, match=words):
+        describe(env)
+
+
+def test_a_vector_is_played_with_the_wrappers_that_its_errors_name():
+    flat = EnvSettings(wrappers=("gymnasium.wrappers.vector:FlattenObservation",))
+    spec = describe(of_text, flat)
+    assert make_vector(spec, 2).reset(seed=0)[0].shape == (2, *spec.obs_shape)
+    envs = make_vector(describe(of_flat_pairs), 2)
+    envs.reset(seed=0)
+    envs.step(np.array([[0, 2], [1, 0]]))
+
+
+def with_masks(num_envs):
+    return SyncVectorEnv([Refused] * num_envs)
+
+
+def test_a_mask_of_actions_in_a_vector_is_reported_once(caplog):
+    envs = make_vector(describe(with_masks), 2)
+    for _ in range(2):
+        envs.reset(seed=0)
+    reported = [record.getMessage() for record in caplog.records if "action_mask" in record.getMessage()]
+    assert [one.partition(", which")[0] for one in reported] == [f"{__name__}:with_masks has an action_mask"]
 
 
 class Forgetful(Counting):

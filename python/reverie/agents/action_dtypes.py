@@ -18,8 +18,7 @@ def own_dtype(actions: spaces.Space[Any]) -> str:
 class ActionsOfSpace(gymnasium.ActionWrapper[Any, Any, Any]):
     """An environment whose actions are converted to the dtype of its space.
 
-    Actions in the bounds of a Box of float16 stay in them: a number between two others is rounded to one of those or
-    between them.
+    Rounding keeps an action within the bounds of a Box, since these are numbers of its dtype.
     """
 
     def action(self, action: Any) -> Any:

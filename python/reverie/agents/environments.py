@@ -102,7 +102,7 @@ def _made(env_id: str, settings: EnvSettings) -> gymnasium.Env[Any, Any]:
 
 def _description(env_id: str, env: gymnasium.Env[Any, Any], settings: EnvSettings) -> EnvSpec:
     leaves, actions = _leaves(env_id, env), env.action_space
-    _require_actions(env_id, actions)
+    _require_actions(env_id, actions, in_vector=isinstance(env, OneOfVector))
     shape, dtype = row_form(leaves)
     if settings.frame_stack is not None:
         shape = (settings.frame_stack, *shape)
@@ -130,15 +130,20 @@ def _description(env_id: str, env: gymnasium.Env[Any, Any], settings: EnvSetting
     )
 
 
-def _require_actions(env_id: str, actions: spaces.Space[Any]) -> None:
-    """Raise `UnsupportedEnvironmentError` for actions of a kind that no agent here gives."""
+def _require_actions(env_id: str, actions: spaces.Space[Any], *, in_vector: bool) -> None:
+    """Raise `UnsupportedEnvironmentError` for actions of a kind that no agent here gives.
+
+    `in_vector`: of a vector of environments, which takes no wrapper of single ones.
+    """
     if not (isinstance(actions, spaces.Discrete | spaces.Box) or _action_sizes(actions)):
         try:
-            remedy = f"name {FLAT} in wrappers, which makes a {type(flat_space(actions)).__name__} of them"
+            flat = type(flat_space(actions)).__name__
+            remedy = f"{_wrapped_in(FLAT, in_vector)}, which makes a {flat} of them"
         except TypeError:
+            transform = "vector.TransformAction(envs, function, space, single_space)"
             remedy = (
-                "name in wrappers a function of yours that returns gymnasium.wrappers.TransformAction(env, function,"
-                " space) with such a space"
+                "name in wrappers a function of yours that returns gymnasium.wrappers."
+                f"{transform if in_vector else 'TransformAction(env, function, space)'} with such a space"
             )
         raise UnsupportedEnvironmentError(
             f"actions of {env_id} are {actions}, and agents here give Discrete, MultiDiscrete and MultiBinary with one"
@@ -146,14 +151,21 @@ def _require_actions(env_id: str, actions: spaces.Space[Any]) -> None:
         )
     if isinstance(actions, spaces.Discrete | spaces.MultiDiscrete) and np.any(actions.start):
         raise UnsupportedEnvironmentError(
-            f"actions of {env_id} start at {actions.start}; they must start at 0: name the wrapper"
-            " reverie.agents.wrappers:ActionsFromZero, which adds the start"
+            f"actions of {env_id} start at {actions.start}; they must start at 0:"
+            f" {_wrapped_in(FROM_ZERO, in_vector)}, which adds the start"
         )
     if isinstance(actions, spaces.Box) and np.dtype(actions.dtype).kind != "f":
         raise UnsupportedEnvironmentError(
             f"actions of {env_id} are {actions}, and agents here give fractions for a Box: name a wrapper that converts"
             " them to MultiDiscrete, or to a Box of floats that it rounds"
         )
+
+
+def _wrapped_in(reference: str, in_vector: bool) -> str:
+    """What to do for a wrapper of single environments."""
+    if not in_vector:
+        return f"name {reference} in wrappers"
+    return f"let the factory of the vector wrap each environment in {reference.replace(':', '.')}"
 
 
 def _is_bounded(box: spaces.Box) -> bool:
@@ -201,7 +213,7 @@ def _not_made(env_id: str, error: Exception) -> ValueError:
     return UnsupportedEnvironmentError(f"{env_id} cannot be made: {place_of(error)}")
 
 
-FLAT = "reverie.agents.wrappers:FlatActions"
+FLAT, FROM_ZERO = "reverie.agents.wrappers:FlatActions", "reverie.agents.wrappers:ActionsFromZero"
 PICTURES = "rgb_array"
 """The mode in which `render()` of an environment returns pictures `[H, W, 3]` uint8."""
 

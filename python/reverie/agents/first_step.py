@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any
 
@@ -66,8 +66,7 @@ class FirstStepChecked(gymnasium.Wrapper[Any, Any, Any, Any]):
             raise
         observation, info = self._parts("reset", returned, RESET)
         self._check_observation("reset", observation)
-        if MASK in info or any(MASK in leaf.path for leaf in self._leaves):
-            self._report_masks()
+        report_masks(self._env_id, info, self._leaves)
         self._is_reset = True
         return returned  # type: ignore[no-any-return]
 
@@ -91,16 +90,6 @@ class FirstStepChecked(gymnasium.Wrapper[Any, Any, Any, Any]):
                 raise self._error("step", f"{name} as {_shown(value)}, and it must be true or false")
         self._has_stepped = True
         return returned  # type: ignore[no-any-return]
-
-    def _report_masks(self) -> None:
-        if self._env_id not in _masked:
-            _masked.add(self._env_id)
-            _LOG.warning(
-                "%s has an %s, which no agent here obeys: each action of the space may be chosen. Let the environment"
-                " take an illegal action for a legal one, or end the episode with a penalty",
-                self._env_id,
-                MASK,
-            )
 
     def _explain_reset(self, seed: int | None, error: Exception) -> None:
         """Raise the error for users if the reset has another form than Gymnasium's."""
@@ -157,6 +146,19 @@ class FirstStepChecked(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def _error(self, method: str, what: str) -> UnsupportedEnvironmentError:
         return UnsupportedEnvironmentError(f"{method} of {self._env_id} returns {what}")
+
+
+def report_masks(env_id: str, info: Mapping[str, Any], leaves: tuple[Leaf, ...]) -> None:
+    """Warn, once in this process, of an environment that marks legal actions in its info or its observations."""
+    if env_id in _masked or not (MASK in info or any(MASK in leaf.path for leaf in leaves)):
+        return
+    _masked.add(env_id)
+    _LOG.warning(
+        "%s has an %s, which no agent here obeys: each action of the space may be chosen. If the environment raises for"
+        " an illegal one, let it take a legal one in its place, or end the episode with a penalty",
+        env_id,
+        MASK,
+    )
 
 
 def _is_number(value: Any) -> bool:

@@ -18,9 +18,11 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from numpy.typing import NDArray
 
 from reverie._goals import PARTS, rewards_of
+from reverie.agents.action_dtypes import ActionsOfSpace
 from reverie.agents.environments import EnvSpec, UnsupportedEnvironmentError, make_vector
 from reverie.agents.first_step import FirstStepChecked
 from reverie.agents.observations import AsRows, Leaf, is_mixed
+from reverie.agents.wrappers import ActionsFromZero, FlatActions
 
 STRATEGIES = ("future", "final", "episode")
 
@@ -172,7 +174,8 @@ def goal_functions(envs: Any, env_id: str) -> GoalFunctions:
     return GoalFunctions(reward, ends, tuple(wrappers))
 
 
-KEEPS_REWARDS = (AsRows, FirstStepChecked, OrderEnforcing, PassiveEnvChecker, TimeLimit)
+_OF_ACTIONS = (ActionsFromZero, ActionsOfSpace, FlatActions)
+KEEPS_REWARDS = (*_OF_ACTIONS, AsRows, FirstStepChecked, OrderEnforcing, PassiveEnvChecker, TimeLimit)
 """Wrappers that change neither rewards nor goals."""
 
 

@@ -223,7 +223,9 @@ class NetworkLearner(ABC):
                 raise DivergedError(self.version if version is None else version, name, self._learning_rate())
 
     def _learning_rate(self) -> float:
-        rates: list[float] = [group["lr"] for one in self._optimizers.values() for group in one.param_groups]
+        """The largest learning rate of the settings, of which a step makes the share that is left or reached."""
+        groups = [group for one in self._optimizers.values() for group in one.param_groups]
+        rates: list[float] = [group.get("initial_lr", group["lr"]) for group in groups]
         return max(rates)
 
     def latest(self, newer_than: int) -> Weights | None:

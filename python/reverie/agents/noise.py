@@ -42,17 +42,17 @@ class Noise:
 class NoiseSettings(Settings):
     """How the random numbers of an actor's step resemble those of the last one.
 
-    For outputs that are given, a policy's draw has its law with any of these. Observations carry the noise of the steps
-    before them, so in a state that was visited actions do not quite have it; a loss of an agent on the policy's own
-    actions (PPO, IMPALA) takes them as if.
+    For given outputs of the network, a draw follows the policy's distribution with any of these. Observations depend on
+    the random numbers of earlier steps, so over the visited states actions do not follow it exactly; the losses of PPO
+    and IMPALA assume that they do.
     """
 
     noise_theta: float = 1.0
-    """The rate per step at which random numbers of actions forget; below 1 actions last, 1 draws those of each step
-    independently."""
+    """The rate per step at which the random numbers of actions forget: below 1 they are correlated from step to step,
+    and actions keep their direction for a while; with 1 they are independent."""
     noise_theta_steps: int = 0
-    """Environment steps, of all actors together, after which those of each step are independent; 0: `noise_theta`
-    holds for the whole run."""
+    """Environment steps, of all actors together, after which the random numbers of actions are independent; 0:
+    `noise_theta` holds for the whole run."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -60,13 +60,13 @@ class NoiseSettings(Settings):
         checks.not_negative(self, "noise_theta_steps")
 
     def theta_at(self, env_steps: int) -> float:
-        """The rate after so many environment steps of the run."""
+        """`noise_theta`, or 1 after `noise_theta_steps` environment steps of the run."""
         return self.noise_theta if env_steps < self.noise_theta_steps or self.noise_theta_steps == 0 else 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class CorrelatedSettings(MaybePrioritizedSettings, NoiseSettings):
-    """Of agents with a replay table, whose actors explore with noise that may last."""
+    """Settings of agents with a replay table, whose exploration noise may be correlated in time."""
 
 
 class Exploration:

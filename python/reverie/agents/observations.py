@@ -75,16 +75,23 @@ class Leaf:
         return self.shape or (1,)
 
 
-def leaves_of(space: spaces.Space[Any], path: tuple[str, ...] = ()) -> tuple[Leaf, ...]:
-    """The leaves of an observation space, in its order. Raises `UnsupportedSpaceError`."""
+def leaves_of(space: spaces.Space[Any], path: tuple[str, ...] = (), *, in_vector: bool = False) -> tuple[Leaf, ...]:
+    """The leaves of an observation space, in its order. Raises `UnsupportedSpaceError`.
+
+    Its text names a wrapper that converts the space, `in_vector` one of vectors of environments.
+    """
+
+    def part(one: spaces.Space[Any], name: object) -> tuple[Leaf, ...]:
+        return leaves_of(one, (*path, str(name)), in_vector=in_vector)
+
     match space:
         case spaces.Dict() | spaces.Tuple() if len(space.spaces) == 0:
             place = f"the part {'/'.join(path)}" if path else "the space"
             raise UnsupportedSpaceError(f"{place} is {space}, and has no numbers: leave it out, or give it a part")
         case spaces.Dict():
-            return tuple(leaf for key, one in space.spaces.items() for leaf in leaves_of(one, (*path, str(key))))
+            return tuple(leaf for key, one in space.spaces.items() for leaf in part(one, key))
         case spaces.Tuple():
-            return tuple(leaf for i, one in enumerate(space.spaces) for leaf in leaves_of(one, (*path, str(i))))
+            return tuple(leaf for i, one in enumerate(space.spaces) for leaf in part(one, i))
         case spaces.Discrete():
             return (Leaf(path, "category", (), "int32", (int(space.n),), (int(space.start),)),)
         case spaces.MultiDiscrete():
@@ -97,16 +104,18 @@ def leaves_of(space: spaces.Space[Any], path: tuple[str, ...] = ()) -> tuple[Lea
     place = f"the part {'/'.join(path)}" if path else "the space"
     raise UnsupportedSpaceError(
         f"{place} is {space}, and networks here read Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple:"
-        f" {_remedy(space)}"
+        f" {_remedy(space, in_vector)}"
     )
 
 
-def _remedy(space: spaces.Space[Any]) -> str:
+def _remedy(space: spaces.Space[Any], in_vector: bool) -> str:
+    module = "gymnasium.wrappers.vector" if in_vector else "gymnasium.wrappers"
     if space.is_np_flattenable:
-        return "name gymnasium.wrappers:FlattenObservation in wrappers, which makes one vector of the observation"
+        return f"name {module}:FlattenObservation in wrappers, which makes one vector of the observation"
+    arguments = "envs, function, space, single_space" if in_vector else "env, function, space"
     return (
         "its observations have no fixed size; name in wrappers a function of yours that returns"
-        " gymnasium.wrappers.TransformObservation(env, function, space), whose space is a Box of a fixed size"
+        f" {module}.TransformObservation({arguments}), whose space is a Box of a fixed size"
     )
 
 

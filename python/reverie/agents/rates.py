@@ -18,14 +18,14 @@ class AnnealSettings(Settings):
     """Settings of agents whose learning rates may change during a run: all of them by the same share."""
 
     anneal_updates: int = 0
-    """Updates over which learning rates fall; 0 keeps them as they are."""
+    """Updates, from the first one on, over which learning rates fall; 0 keeps them as they are."""
     anneal_to: float = 0.05
     """The share of a learning rate that is left at the end of `anneal_updates`, and from then on."""
     anneal_shape: str = "linear"
-    """How learning rates fall: "linear", towards 0 and no lower than `anneal_to`, or "cosine", half a wave from 1 to
-    `anneal_to`."""
+    """How learning rates fall: "linear", in a line that would reach 0 at the end of `anneal_updates` and stops at
+    `anneal_to`, or "cosine", along half a cosine wave from 1 to `anneal_to`."""
     warmup_updates: int = 0
-    """Updates at the start over which learning rates rise in a line to their values; 0: they begin with them."""
+    """Updates at the start whose learning rates are also multiplied by a factor that rises in a line to 1; 0: none."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -43,7 +43,7 @@ class AnnealSettings(Settings):
         return max(self.anneal_to, 1.0 - walked)
 
     def rate_share(self, update: int) -> float:
-        """The factor of the rates at an update: what is left, and of a warm-up the part that is reached."""
+        """The factor of the rates at an update: the share that annealing leaves, times the factor of a warm-up."""
         warmed = 1.0 if update >= self.warmup_updates else (update + 1) / self.warmup_updates
         return warmed * self.annealed(update)
 
@@ -65,7 +65,12 @@ class RateSettings(AnnealSettings):
 
 
 def set_rates(optimizers: Iterable[Optimizer], settings: AnnealSettings, update: int) -> None:
-    """Make the next steps of these optimisers at the rates of an update: shares of the rates that they began with."""
+    """Make the next steps of these optimisers at the rates of an update: shares of the rates that they began with.
+
+    Where the settings change no rate, those of a learner that changes its own stay.
+    """
+    if settings.anneal_updates == settings.warmup_updates == 0:
+        return
     share = settings.rate_share(update)
     for optimizer in optimizers:
         for group in optimizer.param_groups:

@@ -41,9 +41,10 @@ class Settings:
 def converted(name: str, hint: Any, value: Any) -> Any:
     """The value of the setting `name`, whose type is `hint`. Raises TypeError, which names it, for another type."""
     found = _of_type(hint, python_value(value))
-    if found is _INVALID and inspect.isroutine(value):
+    if found is _INVALID and callable(value) and not isinstance(value, type):
+        kind = "function" if inspect.isroutine(value) else f"callable {type(value).__name__}"
         raise TypeError(
-            f"{name} is a function, and must be {words_of(hint)}: settings are saved in files{_instead(name)}"
+            f"{name} is a {kind}, and must be {words_of(hint)}: settings are saved in files{_instead(name)}"
         )
     if found is _INVALID:
         raise TypeError(f"{name} is {value!r}, and must be {words_of(hint)}")

@@ -17,6 +17,7 @@ from reverie.agents import env_plugins
 from reverie.agents.env_errors import UnsupportedEnvironmentError
 from reverie.agents.env_ids import id_and_options, maker_of, without_options
 from reverie.agents.env_settings import EnvSettings
+from reverie.agents.first_step import report_masks
 from reverie.agents.named_parts import PartError, load_part, resolve
 from reverie.agents.observations import UnsupportedSpaceError, leaves_of, pack, part_of, row_space
 from reverie.agents.wrapper_checks import require_shared_statistics
@@ -178,7 +179,7 @@ class OwnVector:
         self._envs = source.make(num_envs, render=render)
         self._mode = mode_of(self._envs, source.env_id)
         try:
-            self.leaves = leaves_of(self._envs.single_observation_space)
+            self.leaves = leaves_of(self._envs.single_observation_space, in_vector=True)
         except UnsupportedSpaceError as error:
             self._envs.close()
             raise UnsupportedEnvironmentError(f"observations of {source.env_id} cannot be read: {error}") from error
@@ -196,7 +197,8 @@ class OwnVector:
             self._envs.close()
             self._envs = self._source.make(self._num_envs, seed=seed, render=self._render)
             seed = None
-        observations, _ = self._envs.reset(seed=seed)
+        observations, info = self._envs.reset(seed=seed)
+        report_masks(self._source.env_id, info, self.leaves)
         return self._rows(observations), {}
 
     def step(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 
 class ActionsFromZero(gymnasium.ActionWrapper[Any, Any, Any]):
-    """An environment whose choices count from 0, as agents count them. The start of its own space is added.
+    """An environment whose choices count from 0 in int64, as agents count them. It gets them in its own space.
 
     Raises TypeError for an environment whose actions are neither `Discrete` nor `MultiDiscrete`.
     """
@@ -21,9 +21,9 @@ class ActionsFromZero(gymnasium.ActionWrapper[Any, Any, Any]):
         super().__init__(env)
         actions = env.action_space
         if isinstance(actions, spaces.Discrete):
-            self.action_space = spaces.Discrete(int(actions.n), dtype=actions.dtype)
+            self.action_space = spaces.Discrete(int(actions.n))
         elif isinstance(actions, spaces.MultiDiscrete):
-            self.action_space = spaces.MultiDiscrete(actions.nvec, dtype=actions.dtype.type)
+            self.action_space = spaces.MultiDiscrete(actions.nvec)
         else:
             raise TypeError(f"its actions are {actions}, and have no start")
         self._start = actions.start
@@ -67,7 +67,7 @@ def flat_space(actions: spaces.Space[Any]) -> spaces.Box | spaces.MultiDiscrete:
     if parts and all(isinstance(one, CHOICES) for one in parts):
         return spaces.MultiDiscrete(np.concatenate([_sizes(one) for one in parts]))
     raise TypeError(
-        f"its actions are {actions}, and one vector has Boxes of floats alone, or Discrete, MultiDiscrete and"
+        f"its actions are {actions}, and FlatActions joins Boxes of floats alone, or Discrete, MultiDiscrete and"
         " MultiBinary alone"
     )
 

@@ -47,6 +47,7 @@ def test_rates_of_several_optimisers_are_noted_together():
     text = note("td3", 1_000_000, "Pendulum-v1", anneal_updates=100)
     assert text.startswith("the learning rates fall to 0.05 of their values within ")
     assert "environment steps and stay there: anneal_updates is 100, and " in text
+    assert text.endswith(" would let them fall until the last step")
 
 
 def test_without_a_known_number_of_steps_for_an_update_there_is_no_note():

@@ -9,7 +9,6 @@ use super::log::{Failed, Log, SinceCheckpoint};
 use super::options::{JournalOptions, Syncs};
 use super::progress::Progress;
 use super::recover::JournalEnd;
-use super::syncs::NoMoreSyncs;
 use crate::checkpoint::{Saved, Store};
 use crate::chunk::Chunk;
 use crate::error::{Error, Result};
@@ -207,7 +206,7 @@ impl Journal {
 
     fn run(&self) {
         let _end = End(self);
-        let _no_more = NoMoreSyncs(self);
+        let _syncs = self.syncs_while();
         let mut next_counts = Instant::now().checked_add(self.options.interval);
         loop {
             let Some((round, ends, counts, syncs)) = self.next_round(next_counts) else { return };

@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use std::time::Instant;
 
 /// Ends the thread of the syncs with the journal's.
-pub(super) struct NoMoreSyncs<'a>(pub(super) &'a Journal);
+pub(super) struct NoMoreSyncs<'a>(&'a Journal);
 
 impl Drop for NoMoreSyncs<'_> {
     fn drop(&mut self) {
@@ -16,6 +16,11 @@ impl Drop for NoMoreSyncs<'_> {
 }
 
 impl Journal {
+    /// The other thread ends when the result is dropped, also by a panic.
+    pub(super) fn syncs_while(&self) -> NoMoreSyncs<'_> {
+        NoMoreSyncs(self)
+    }
+
     /// Lets the other thread wait for the disk: it notifies those that wait for this round, which is written.
     pub(super) fn begin_sync(&self, round: u64) {
         let mut progress = self.progress();

@@ -23,13 +23,14 @@ def annealing_note(config: Any, needs: TableNeeds, run: RunSettings) -> str:
     if end >= EARLY * steps:
         return ""
     if hasattr(config, "learning_rate"):
-        falls, stay = f"the learning rate falls to {config.anneal_to:g} of {config.learning_rate:g}", "stays"
+        falls = f"the learning rate falls to {config.anneal_to:g} of {config.learning_rate:g}"
+        stay, them = "stays", "it"
     else:
-        falls, stay = f"the learning rates fall to {config.anneal_to:g} of their values", "stay"
+        falls, stay, them = f"the learning rates fall to {config.anneal_to:g} of their values", "stay", "them"
     return (
         f"{falls} within {end:,.0f} of {steps:,}"
         f" environment steps and {stay} there: anneal_updates is {updates:,}, and {(steps - first) / per_update:,.0f}"
-        " would let it fall until the last step"
+        f" would let {them} fall until the last step"
     )
 
 
