@@ -219,7 +219,7 @@ def test_other_intervals_of_evaluations_and_checkpoints_hold_at_once(tmp_path):
     train(**{**asked, "run": often}, folder=tmp_path, resume=True, on_event=seen.append)
     evaluated = [round(event.point.env_steps, -1) for event in seen if isinstance(event, Evaluated)]
     assert evaluated == [600, 700, 800, 900]
-    assert [round(event.env_steps, -1) for event in seen if isinstance(event, Saved)] == [600, 800, 900]
+    assert [round(event.env_steps, -1) for event in seen if isinstance(event, Saved)] == [600, 800, 900, 900]
     seen.clear()
     train(**{**asked, "run": dataclasses.replace(rare, max_env_steps=1_100)}, resume=tmp_path, on_event=seen.append)
     assert [round(event.point.env_steps, -1) for event in seen if isinstance(event, Evaluated)] == [1_100]
