@@ -109,6 +109,22 @@ def test_the_last_weights_are_saved_before_they_are_evaluated(perform):
     assert (state["result"], [point[0] for point in state["curve"]][-1] < state["env_steps"]) == (None, True)
 
 
+@pytest.mark.parametrize("stops", [False, True], ids=["late evaluation", "evaluator that does not answer"])
+def test_a_checkpoint_that_is_due_at_the_last_step_is_the_one_before_the_last_evaluation(perform, stops):
+    """The evaluation of step 198 ends at the last one; that of the last weights takes longer than checkpoints wait."""
+    judged = []
+
+    def judge(version):
+        return None if stops and len(set(judged)) > 1 else (1.0, 2.0)
+
+    def noted(version):
+        judged.append(version)
+        return judge(version)
+
+    _, events, _ = perform(noted, stop=lambda stage: stage.now > 400, evaluate_every=198, checkpoint_every=200)
+    assert [event.env_steps for event in of_kind(events, Saved)] == [200, 200]
+
+
 def test_a_run_resumed_from_the_checkpoint_before_its_last_evaluation_evaluates_and_ends(perform):
     stages = []
 

@@ -136,7 +136,7 @@ class Supervisor:
                     if account.confirmed and stop_when_confirmed:
                         break  # with the learner still holding
                     self._resume_learners()
-                if account.checkpoint_due:
+                if account.env_steps < run.max_env_steps and account.checkpoint_due:
                     self._save()
             held, confirmation = self._evaluate_last()
         except StopRequested:
@@ -377,7 +377,7 @@ class Supervisor:
         last = self._last_evaluation
         evaluated = last[1] if last is not None and are_same(last[0], held.weights) else None
         if evaluated is None or evaluated.confirmation is None:
-            if account.env_steps > self._first_step:
+            if account.checkpoint_due or account.env_steps > self._first_step:  # then none is due while it evaluates
                 self._save(held)
             confirmed = self._evaluate_weights(held.weights, confirm=True)
             if evaluated is None:
