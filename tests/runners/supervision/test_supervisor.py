@@ -11,7 +11,7 @@ from theatre import Theatre, of_kind
 from reverie import load_policy
 from reverie.agents.gorila import agent as gorila
 from reverie.agents.ppo import agent as ppo
-from reverie.runners import Evaluated, Progress, RoleAwaited, Saved, StoppedError, checkpoints
+from reverie.runners import Evaluated, Progress, RoleAwaited, Saved, StoppedError, TrainingWaits, checkpoints
 from reverie.runners.links.messages import Acted, Learnt, RoleName
 from reverie.runners.reports.events import WeightsNotPublished
 from reverie.runners.reports.problems import problem_of
@@ -138,6 +138,24 @@ def test_a_run_resumed_from_the_checkpoint_before_its_last_evaluation_evaluates_
     state = checkpoints.load(of_kind(events, Saved)[-1].path)
     assert state["result"]["returns"] == [4.0]
     assert state["next_evaluation"] > state["env_steps"] < state["next_checkpoint"]
+
+
+def test_a_role_that_does_not_report_is_reported_and_not_that_training_waits_for_it(perform):
+    """The learner makes an update of a minute; it has reported last after the last step, and roles are looked at each
+    second."""
+
+    def script(stage):
+        stage.now -= 0.75
+        if stage.now > 50:
+            stage.awaiting |= {"learner", *map(str, stage.steps)}
+        if stage.now > 50.5:
+            stage.ended |= {name for name in stage.versions if name not in stage.ended}
+
+    _, events, _ = perform(
+        lambda version: (1.0, 2.0), script=script, stop=lambda stage: stage.now > 100, max_env_steps=10**6
+    )
+    assert {event.role for event in of_kind(events, RoleAwaited)} == {"learner"}
+    assert of_kind(events, TrainingWaits) == []
 
 
 def test_weights_that_are_not_published_are_an_event_and_training_continues(perform, monkeypatch):
