@@ -56,7 +56,7 @@ def test_a_changed_learning_rate_is_reported_and_becomes_that_of_the_run(reverie
     command = ["train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--out", "here", *short]
     resumed = reverie(*command, "--resume", "--max-steps", 1500, "--learning-rate", "1e-5", "--set", "capacity=1200")
     assert resumed.exit_code == 1, resumed.stderr
-    words = "reverie: the run continues with capacity 1200 (before: 50000), learning_rate 1e-05 (before: 0.002)"
+    words = "reverie: the run continues with learning_rate 1e-05 (before: 0.002), capacity 1200 (before: 50000)"
     assert words in resumed.stderr
     settings = Path("here/preset.toml").read_text()
     assert "learning_rate = 1e-05" in settings

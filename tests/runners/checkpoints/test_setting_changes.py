@@ -90,6 +90,7 @@ def other_value(name, value):
         "first_priority": {"td_error": "max", "max": "td_error"},
         "precision": {"float32": "bfloat16", "bfloat16": "float32"},
         "policy_critics": {"min": "mean", "mean": "min"},
+        "anneal_shape": {"linear": "cosine", "cosine": "linear"},
     }
     if name == "target_critics":
         return 1  # of those that there are; 0 is all
