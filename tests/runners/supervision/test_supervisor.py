@@ -132,10 +132,14 @@ def test_a_run_resumed_from_the_checkpoint_before_its_last_evaluation_evaluates_
         return None if stages[0].saves == 4 else (1.0, 2.0)
 
     _, _, end = perform(judge, script=lambda stage: stages or stages.append(stage), stop=lambda stage: stage.now > 400)
+    saved = checkpoints.load(end.checkpoint)
+    env_steps, version = saved["env_steps"], saved["weights"]["version"]
     _, events, result = perform(lambda version: (3.0, 4.0), resume=end.checkpoint)
     assert of_kind(events, Evaluated)[-1].point.mean_return == 3.0
     assert result.evaluation.mean_return == 4.0
     state = checkpoints.load(of_kind(events, Saved)[-1].path)
+    assert result.env_steps == env_steps, "no actor acts any more"
+    assert result.weights.version == version, "nor does the learner learn"
     assert state["result"]["returns"] == [4.0]
     assert state["next_evaluation"] > state["env_steps"] < state["next_checkpoint"]
 

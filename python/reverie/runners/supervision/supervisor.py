@@ -267,7 +267,7 @@ class Supervisor:
     def _start(self) -> None:
         self._roles.start_shards()
         self._until(self._roles.all_ready, "all shards to start")
-        self._roles.start_others()
+        self._roles.start_others(trains=self._account.env_steps < self._topology.run.max_env_steps)
         self._until(self._all_started, "all roles to start")
 
     def _all_started(self) -> bool:
