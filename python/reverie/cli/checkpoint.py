@@ -24,7 +24,8 @@ EPILOG = (
 )
 
 VERIFY_EPILOG = (
-    EPILOG.removesuffix(".") + ", a server writes its journal there, or files of that which the newest needs were removed."
+    EPILOG.removesuffix(".")
+    + ", a server writes its journal there, or files of that which the newest needs were removed."
 )
 
 REPAIR_EPILOG = (

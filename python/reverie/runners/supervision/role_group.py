@@ -110,7 +110,7 @@ class RoleGroup:
             self._add(name)
 
     def start_others(self, *, trains: bool = True) -> None:
-        """Start learners, evaluator and actors, once the shards are ready. If the run only evaluates, no role trains."""
+        """Start learners, evaluator and actors, once the shards are ready. Unless the run `trains`, none train."""
         self.actors = self.actors if trains else []
         for name in (*self.learners, EVALUATOR, *self.actors):
             self._add(name, held=not trains and name in self.learners)
