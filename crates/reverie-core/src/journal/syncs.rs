@@ -5,16 +5,6 @@ use crate::error::Result;
 use std::sync::PoisonError;
 use std::time::Instant;
 
-/// Ends the thread of the syncs with the journal's.
-pub(super) struct NoMoreSyncs<'a>(pub(super) &'a Journal);
-
-impl Drop for NoMoreSyncs<'_> {
-    fn drop(&mut self) {
-        self.0.progress().syncs_end = true;
-        self.0.sync_asked.notify_all();
-    }
-}
-
 impl Journal {
     /// Lets the other thread wait for the disk: it notifies those that wait for this round, which is written.
     pub(super) fn begin_sync(&self, round: u64) {

@@ -152,12 +152,13 @@ def journal_hint(path: Path) -> str:
 
 
 def _storage(part: Path, topology: Topology, *, fallback: Path | None = None, **options: Any) -> ReplayStorage:
-    run = topology.run
-    # Two more than a run keeps: the tables are written before the checkpoint that names them, and the newest ones stay
-    # if it cannot be written, see `remove_unnamed`.
-    checkpointer = DefaultCheckpointer(part, fallback_checkpoint_path=fallback, keep=KEPT + 2)
+    run, journaled = topology.run, has_journal(topology.run)
+    # More than a run keeps: the tables are written before the checkpoint that names them. Without a journal the newest
+    # ones stay, too, if that cannot be written, see `remove_unnamed`.
+    keep = KEPT + (1 if journaled else 2)
+    checkpointer = DefaultCheckpointer(part, fallback_checkpoint_path=fallback, keep=keep)
     sync: Any = run.replay_journal_sync or "interval"
-    journal = Journal(checkpointer.path, sync=sync) if has_journal(run) else None
+    journal = Journal(checkpointer.path, sync=sync) if journaled else None
     return ReplayStorage(checkpointer, journal, **options)
 
 
