@@ -23,7 +23,10 @@ EPILOG = (
     " is no checkpoint at PATH."
 )
 
-VERIFY_EPILOG = EPILOG.removesuffix(".") + ", or a server writes its journal there."
+VERIFY_EPILOG = (
+    EPILOG.removesuffix(".")
+    + ", a server writes its journal there, or files of that which the newest needs were removed."
+)
 
 REPAIR_EPILOG = (
     "Exit codes: 0 all was whole; 1 something was left out, and the output names it; 2 nothing was saved: there is no"

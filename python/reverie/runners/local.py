@@ -27,7 +27,6 @@ from reverie.runners.reports.events import (
     EnvironmentRestarted,
     Event,
     Finished,
-    NotSaved,
     PageOpened,
     Progress,
     Result,
@@ -280,7 +279,8 @@ class _Loop:
                 )
                 saved = checkpoints.replace_older(path, [tables], self.replays)
         except OSError as error:
-            self.emit(NotSaved(env_steps, self.checkpoint_folder, error.strerror or str(error), is_last))
+            folder = self.checkpoint_folder
+            self.emit(checkpoints.not_saved(folder, env_steps, error, self.replays, is_last=is_last))
             return None
         self.emit(saved)
         self.newest = path

@@ -42,8 +42,8 @@ def config_of(name, **changes):
 
 def run(name, folder, *, run=SHORT, **options):
     events = []
-    options = {"run": run, "config": config_of(name), "folder": folder, **options}
-    return train(agents.find(name), "CartPole-v1", on_event=events.append, **options), events
+    options = {"run": run, "config": config_of(name), "folder": folder, "on_event": events.append, **options}
+    return train(agents.find(name), "CartPole-v1", **options), events
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_a_resumed_run_continues_the_same_curve_counters_and_learner(tmp_path, s
     agent = agents.find(name)
     first, events = run(name, tmp_path, run=HALF)
     saved = [event for event in events if isinstance(event, Saved)]
-    assert [round(event.env_steps, -2) for event in saved] == [800, 1_200, 1_200], "the last weights before their evaluation, too"
+    assert [round(event.env_steps, -2) for event in saved] == [800, 1_200, 1_200]  # the last two around the evaluation
     state = checkpoints.load(saved[-1].path)
     assert state["weights"]["version"] == first.weights.version
     named = state["weights"]["parameters"]
@@ -243,6 +243,35 @@ def test_training_continues_when_a_checkpoint_cannot_be_written(tmp_path, monkey
     assert result.env_steps >= 2_400
 
 
+def test_checkpoints_that_cannot_be_written_leave_those_before_their_tables(tmp_path, monkeypatch):
+    def full(path, data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def on_event(event):
+        seen.append(event)
+        if len([one for one in seen if isinstance(one, Saved)]) == 2:
+            monkeypatch.setattr(checkpoint_files, "_write", full)
+
+    seen = []
+    often = dataclasses.replace(SHORT, checkpoint_every=100, max_env_steps=10**6)
+    with pytest.raises(StoppedError, match="the newest checkpoint is ") as caught:
+        run(
+            "dqn",
+            tmp_path,
+            run=often,
+            on_event=on_event,
+            should_stop=lambda: len([one for one in seen if isinstance(one, NotSaved)]) >= 5,
+        )
+    monkeypatch.undo()
+    first, second = [one.path for one in seen if isinstance(one, Saved)]
+    assert caught.value.earlier == second == checkpoints.find(tmp_path)
+    servers = sorted((tmp_path / "checkpoints" / "replay-1").glob("*.checkpoint"))
+    assert [path.parent / one for path in (first, second) for one in checkpoint_files.tables_of(path)] == servers[:2]
+    assert len(servers) == 3, "a server that is restarted has its newest tables"
+    result, _ = run("dqn", tmp_path, run=dataclasses.replace(often, max_env_steps=800), resume=True)
+    assert result.env_steps >= 800
+
+
 def test_a_checkpoint_is_saved_even_if_what_it_replaces_cannot_be_removed(tmp_path, monkeypatch):
     def refusing(path, *, ignore_errors=False):
         if not ignore_errors:
@@ -312,12 +341,12 @@ def test_a_checkpoint_from_before_there_was_a_setting_is_one_of_its_default(monk
         resumed(monkeypatch, tmp_path, left_out=("precision",), config=other)
 
 
-def test_tables_of_both_checkpoints_stay_while_those_of_the_next_one_are_written(tmp_path):
+def test_tables_of_both_checkpoints_and_of_one_not_written_stay_while_those_of_the_next_are(tmp_path):
     topology = plan(agents.find("dqn"), "CartPole-v1")
     (storage,) = checkpoints.place_replays(tmp_path, None, topology, None).storages
     with Server([Table.queue("t", 10)], **storage.server_options(), listen=False) as server:
         client, written = server.client(), []
-        for number in range(4):
+        for number in range(5):
             client.insert({"n": number}, {"t": 1.0})
             written.append(Path(client.checkpoint()))
-    assert [path.exists() for path in written] == [False, True, True, True]
+    assert [path.exists() for path in written] == [False, True, True, True, True]

@@ -387,14 +387,14 @@ def test_a_run_that_neither_steps_nor_learns_reports_each_half_minute_why(standi
         course._check_stalled(waiting_for_training=True)
         return len(events)
 
-    assert [reported_after(seconds) for seconds in (29, 2, 20, 10)] == [0, 1, 1, 2]
+    assert [reported_after(seconds) for seconds in (34, 2, 20, 10)] == [0, 1, 1, 2]
     assert isinstance(events[0], TrainingWaits)
     assert "shard 0: its table is full" in events[0].reason
     # It is not reported while other reports name the role that the run waits for, nor once the run goes on.
     course._awaiting.text = "learner has not reported for 30 s"
     assert reported_after(30) == 2
     course._awaiting.text, course._account.updates = "", 4
-    assert [reported_after(seconds) for seconds in (1, 20, 10)] == [2, 2, 3]
+    assert [reported_after(seconds) for seconds in (1, 25, 10)] == [2, 2, 3]
 
 
 def test_time_in_which_the_supervisor_was_suspended_does_not_count_as_a_stall(standing, clock):

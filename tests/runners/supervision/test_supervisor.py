@@ -11,7 +11,7 @@ from theatre import Theatre, of_kind
 from reverie import load_policy
 from reverie.agents.gorila import agent as gorila
 from reverie.agents.ppo import agent as ppo
-from reverie.runners import Evaluated, Progress, RoleAwaited, Saved, StoppedError, checkpoints
+from reverie.runners import Evaluated, Progress, RoleAwaited, Saved, StoppedError, TrainingWaits, checkpoints
 from reverie.runners.links.messages import Acted, Learnt, RoleName
 from reverie.runners.reports.events import WeightsNotPublished
 from reverie.runners.reports.problems import problem_of
@@ -109,6 +109,22 @@ def test_the_last_weights_are_saved_before_they_are_evaluated(perform):
     assert (state["result"], [point[0] for point in state["curve"]][-1] < state["env_steps"]) == (None, True)
 
 
+@pytest.mark.parametrize("stops", [False, True], ids=["late evaluation", "evaluator that does not answer"])
+def test_a_checkpoint_that_is_due_at_the_last_step_is_the_one_before_the_last_evaluation(perform, stops):
+    """The evaluation of step 198 ends at the last one; that of the last weights takes longer than checkpoints wait."""
+    judged = []
+
+    def judge(version):
+        return None if stops and len(set(judged)) > 1 else (1.0, 2.0)
+
+    def noted(version):
+        judged.append(version)
+        return judge(version)
+
+    _, events, _ = perform(noted, stop=lambda stage: stage.now > 400, evaluate_every=198, checkpoint_every=200)
+    assert [event.env_steps for event in of_kind(events, Saved)] == [200, 200]
+
+
 def test_a_run_resumed_from_the_checkpoint_before_its_last_evaluation_evaluates_and_ends(perform):
     stages = []
 
@@ -116,12 +132,34 @@ def test_a_run_resumed_from_the_checkpoint_before_its_last_evaluation_evaluates_
         return None if stages[0].saves == 4 else (1.0, 2.0)
 
     _, _, end = perform(judge, script=lambda stage: stages or stages.append(stage), stop=lambda stage: stage.now > 400)
+    saved = checkpoints.load(end.checkpoint)
+    env_steps, version = saved["env_steps"], saved["weights"]["version"]
     _, events, result = perform(lambda version: (3.0, 4.0), resume=end.checkpoint)
     assert of_kind(events, Evaluated)[-1].point.mean_return == 3.0
     assert result.evaluation.mean_return == 4.0
     state = checkpoints.load(of_kind(events, Saved)[-1].path)
+    assert result.env_steps == env_steps, "no actor acts any more"
+    assert result.weights.version == version, "nor does the learner learn"
     assert state["result"]["returns"] == [4.0]
     assert state["next_evaluation"] > state["env_steps"] < state["next_checkpoint"]
+
+
+def test_a_role_that_does_not_report_is_reported_and_not_that_training_waits_for_it(perform):
+    """The learner makes an update of a minute; it has reported last after the last step, and roles are looked at each
+    second."""
+
+    def script(stage):
+        stage.now -= 0.75
+        if stage.now > 50:
+            stage.awaiting |= {"learner", *map(str, stage.steps)}
+        if stage.now > 50.5:
+            stage.ended |= {name for name in stage.versions if name not in stage.ended}
+
+    _, events, _ = perform(
+        lambda version: (1.0, 2.0), script=script, stop=lambda stage: stage.now > 100, max_env_steps=10**6
+    )
+    assert {event.role for event in of_kind(events, RoleAwaited)} == {"learner"}
+    assert of_kind(events, TrainingWaits) == []
 
 
 def test_weights_that_are_not_published_are_an_event_and_training_continues(perform, monkeypatch):

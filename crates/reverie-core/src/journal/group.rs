@@ -7,12 +7,12 @@
 
 use super::log::{Failed, Log, SinceCheckpoint};
 use super::options::{JournalOptions, Syncs};
-use super::progress::Progress;
+use super::progress::{NotCancellable, Progress};
 use super::recover::JournalEnd;
 use crate::checkpoint::{Saved, Store};
 use crate::chunk::Chunk;
 use crate::error::{Error, Result};
-use crate::table::{Durable, JournalInfo, Promise, RequestHolder, Tables, Ticket};
+use crate::table::{Durable, JournalInfo, Promise, Tables, Ticket};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -44,15 +44,6 @@ pub struct Journal {
 
 /// Begins a checkpoint in another thread.
 type Wake = Box<dyn Fn() + Send + Sync>;
-
-/// Holds a barrier: nothing is withdrawn with it.
-struct NotCancellable;
-
-impl RequestHolder<()> for NotCancellable {
-    fn withdraw(&self, _: u64) -> Option<()> {
-        Some(())
-    }
-}
 
 impl Journal {
     /// Begins a journal in the folder of the store, see [`Log::begin`], and its threads.

@@ -2,7 +2,16 @@
 
 use super::log::SinceCheckpoint;
 use crate::error::{Error, Result};
-use crate::table::{JournalInfo, Promise};
+use crate::table::{JournalInfo, Promise, RequestHolder};
+
+/// Holds a barrier: nothing is withdrawn with it.
+pub(super) struct NotCancellable;
+
+impl RequestHolder<()> for NotCancellable {
+    fn withdraw(&self, _: u64) -> Option<()> {
+        Some(())
+    }
+}
 
 #[derive(Default)]
 pub(super) struct Progress {

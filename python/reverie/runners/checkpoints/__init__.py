@@ -37,6 +37,7 @@ from reverie.runners.checkpoints.finished_runs import (
 from reverie.runners.checkpoints.replays import Replays, journal_hint, place_replays
 from reverie.runners.checkpoints.run_checkpoints import (
     load_run,
+    not_saved,
     replace_older,
     require_agent,
     require_named_weights,
@@ -75,6 +76,7 @@ __all__ = [
     "load",
     "load_run",
     "locked",
+    "not_saved",
     "other_run",
     "place_replays",
     "replace_older",

@@ -152,11 +152,13 @@ def journal_hint(path: Path) -> str:
 
 
 def _storage(part: Path, topology: Topology, *, fallback: Path | None = None, **options: Any) -> ReplayStorage:
-    run = topology.run
-    # One more than a run keeps: the tables are written before the checkpoint that names them.
-    checkpointer = DefaultCheckpointer(part, fallback_checkpoint_path=fallback, keep=KEPT + 1)
+    run, journaled = topology.run, has_journal(topology.run)
+    # More than a run keeps: the tables are written before the checkpoint that names them. Without a journal the newest
+    # ones stay, too, if that cannot be written, see `remove_unnamed`.
+    keep = KEPT + (1 if journaled else 2)
+    checkpointer = DefaultCheckpointer(part, fallback_checkpoint_path=fallback, keep=keep)
     sync: Any = run.replay_journal_sync or "interval"
-    journal = Journal(checkpointer.path, sync=sync) if has_journal(run) else None
+    journal = Journal(checkpointer.path, sync=sync) if journaled else None
     return ReplayStorage(checkpointer, journal, **options)
 
 
@@ -176,6 +178,27 @@ def named_from(folder: Path, tables: Path) -> str:
     """The path by which a checkpoint in `folder` names tables: a relative one if they are in `folder`, too."""
     relative = os.path.relpath(tables, folder)
     return os.path.abspath(tables) if Path(relative).parts[0] == os.pardir else relative
+
+
+def remove_unnamed(folder: Path, replays: Replays) -> None:
+    """Remove what the servers of a run wrote and no checkpoint in `folder` names, but for the newest of each server.
+
+    These are the tables of checkpoints that could not be written, or were replaced by others of the same step. A server
+    keeps a number of the newest, and so would remove tables that a checkpoint names before these. A server that is
+    restarted starts with the newest. Raises OSError. Does nothing with a journal, which runs continue, and not these.
+    """
+    if replays.journaled:
+        return
+    try:
+        named = {(folder / one).resolve() for path in all_in(folder) for one in tables_of(path)}
+    except CheckpointError:  # a damaged one: which are its tables is unknown
+        return
+    for storage in replays.storages:
+        if storage.checkpointer is not None:
+            written = sorted(Path(storage.checkpointer.path).resolve().glob("*.checkpoint"))
+            for one in written[:-1]:
+                if one not in named:
+                    one.unlink(missing_ok=True)
 
 
 def remove_replays(folder: Path, current: Path) -> None:

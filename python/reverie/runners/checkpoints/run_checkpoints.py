@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from reverie.runners.checkpoints.checkpoint_files import (
     remove_outdated,
     save,
 )
-from reverie.runners.checkpoints.replays import Replays, named_from, remove_replays
+from reverie.runners.checkpoints.replays import Replays, named_from, remove_replays, remove_unnamed
 from reverie.runners.checkpoints.setting_changes import (
     MUST_STAY,
     ChangedSettingsError,
@@ -32,7 +33,7 @@ from reverie.runners.checkpoints.setting_changes import (
 )
 from reverie.runners.links.messages import State
 from reverie.runners.planning.topology import Topology, counted
-from reverie.runners.reports.events import Saved
+from reverie.runners.reports.events import NotSaved, Saved
 from reverie.runners.reports.run_progress import RESULT
 
 
@@ -59,12 +60,20 @@ def replace_older(path: Path, tables: list[Path], replays: Replays) -> Saved:
     problem = ""
     try:
         remove_outdated(folder, abandoned)
+        remove_unnamed(folder, replays)
         remove_replays(folder, current if len(tables) == 1 else current.parent)
     except OSError as error:
         problem = str(error)
     gone = tuple(name_of(one) for one in abandoned if not one.exists())
     replays.abandoned.difference_update(gone)
     return Saved(env_steps_of(path), path, problem, gone)
+
+
+def not_saved(folder: Path, env_steps: int, error: OSError, replays: Replays, *, is_last: bool) -> NotSaved:
+    """The event of a checkpoint that could not be written into `folder`; keeps its tables from displacing others."""
+    with suppress(OSError):  # the next one tries again
+        remove_unnamed(folder, replays)
+    return NotSaved(env_steps, folder, error.strerror or str(error), is_last)
 
 
 def _named(agent: Agent, topology: Topology, weights: Weights) -> dict[str, Any]:

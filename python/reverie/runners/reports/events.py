@@ -339,8 +339,8 @@ class StalledError(Picklable, RuntimeError):
 class StoppedError(Picklable, RuntimeError):
     """`should_stop` ended the run.
 
-    `.env_steps`, `.checkpoint` (None if the run keeps none, could not write it, or had no new step), and then
-    `.earlier`, the newest checkpoint before (None if there is none).
+    `.env_steps`, `.checkpoint` (None if the run keeps none, could not write it, or had no new step), and if that is
+    None, `.earlier`: the newest checkpoint before (None if there is none).
     """
 
     def __init__(self, env_steps: int, checkpoint: Path | None, earlier: Path | None = None) -> None:

@@ -109,10 +109,11 @@ class RoleGroup:
         for name in self.all_shards:
             self._add(name)
 
-    def start_others(self) -> None:
-        """Start learners, evaluator and actors, once the shards are ready."""
+    def start_others(self, *, trains: bool = True) -> None:
+        """Start learners, evaluator and actors, once the shards are ready. Unless the run `trains`, none train."""
+        self.actors = self.actors if trains else []
         for name in (*self.learners, EVALUATOR, *self.actors):
-            self._add(name)
+            self._add(name, held=not trains and name in self.learners)
 
     def ask(self, name: RoleName, command: Command) -> None:
         """Send a command; if the role is replaced before it answers, the command is sent again to its replacement."""
@@ -212,9 +213,11 @@ class RoleGroup:
                 del member.unanswered[kind]
                 member.answered = True
 
-    def _add(self, name: RoleName) -> None:
+    def _add(self, name: RoleName, *, held: bool = False) -> None:
         setup = self._setups.first(name)
         member = self.members[name] = RoleStatus(setup, state=setup.state)
+        if held:
+            member.unanswered[Hold] = Hold(0)
         if self._setups.resumes(name):
             member.state_of, member.table_of = "its checkpoint", "the table of its checkpoint"
         self._start(member)

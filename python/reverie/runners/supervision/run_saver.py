@@ -12,7 +12,7 @@ from reverie.runners import checkpoints
 from reverie.runners.links.messages import RoleName, State
 from reverie.runners.links.replay_storage import samples_at
 from reverie.runners.planning.topology import Topology
-from reverie.runners.reports.events import Event, NotSaved
+from reverie.runners.reports.events import Event
 from reverie.runners.reports.run_progress import RunProgress
 from reverie.runners.supervision.role_group import RoleGroup
 
@@ -78,7 +78,7 @@ class RunSaver:
             path = checkpoints.save_run(folder, self._agent, self._topology, state, written)
             saved = checkpoints.replace_older(path, written, self._replays)
         except OSError as error:
-            self._emit(NotSaved(env_steps, folder, error.strerror or str(error), is_last))
+            self._emit(checkpoints.not_saved(folder, env_steps, error, self._replays, is_last=is_last))
             return None
         finally:
             account.watch.add("checkpoint", time.perf_counter() - began)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-REPORT_SECONDS = 30.0
-"""Time without a step or an update after which it is reported, and between two reports."""
+FIRST_SECONDS = 35.0
+"""Time without a step or an update after which it is reported. If that is because a role does not report, this role was
+reported before (`SILENT_SECONDS` of `role_group`, and until the next look)."""
+REPEAT_SECONDS = 30.0
+"""Between two reports."""
 
 
 class StallWatch:
@@ -11,17 +14,17 @@ class StallWatch:
 
     def __init__(self) -> None:
         self._since, self._counts = 0.0, (-1, -1)
-        self._next = REPORT_SECONDS
+        self._next = FIRST_SECONDS
 
     def seconds(self, now: float, counts: tuple[int, int], *, waits_for_training: bool) -> float:
         """How long the counts have been the same; 0 while the run waits for something else than training."""
         if not waits_for_training or counts != self._counts:
-            self._since, self._counts, self._next = now, counts, REPORT_SECONDS
+            self._since, self._counts, self._next = now, counts, FIRST_SECONDS
         return now - self._since
 
     def is_due(self, seconds: float) -> bool:
-        """Whether a stall of so many seconds is to be reported; true once each `REPORT_SECONDS`."""
+        """Whether a stall of so many seconds is to be reported; true once, and then each `REPEAT_SECONDS`."""
         if seconds < self._next:
             return False
-        self._next = seconds + REPORT_SECONDS
+        self._next = seconds + REPEAT_SECONDS
         return True

@@ -136,7 +136,7 @@ class Supervisor:
                     if account.confirmed and stop_when_confirmed:
                         break  # with the learner still holding
                     self._resume_learners()
-                if account.checkpoint_due:
+                if account.env_steps < run.max_env_steps and account.checkpoint_due:
                     self._save()
             held, confirmation = self._evaluate_last()
         except StopRequested:
@@ -267,7 +267,7 @@ class Supervisor:
     def _start(self) -> None:
         self._roles.start_shards()
         self._until(self._roles.all_ready, "all shards to start")
-        self._roles.start_others()
+        self._roles.start_others(trains=self._account.env_steps < self._topology.run.max_env_steps)
         self._until(self._all_started, "all roles to start")
 
     def _all_started(self) -> bool:
@@ -377,7 +377,7 @@ class Supervisor:
         last = self._last_evaluation
         evaluated = last[1] if last is not None and are_same(last[0], held.weights) else None
         if evaluated is None or evaluated.confirmation is None:
-            if account.env_steps > self._first_step:
+            if account.checkpoint_due or account.env_steps > self._first_step:  # then none is due while it evaluates
                 self._save(held)
             confirmed = self._evaluate_weights(held.weights, confirm=True)
             if evaluated is None:
