@@ -69,7 +69,15 @@ fn ended_by<T: Send>(
     });
     match interrupt {
         // What the work returns after that is of no use.
-        Some(interrupt) => Err(interrupt),
+        Some(interrupt) if cancel.load(Relaxed) => Err(interrupt),
+        // The work went on to its end: a failure of it is the cause.
+        Some(interrupt) => {
+            if let Err(failure) = raised(py, caught) {
+                tracing::error!("what went on after Ctrl-C failed: {failure}");
+                interrupt.set_cause(py, Some(failure));
+            }
+            Err(interrupt)
+        }
         None => raised(py, caught),
     }
 }

@@ -197,3 +197,16 @@ def test_ctrl_c_during_the_last_checkpoint_is_raised_after_it_and_a_second_one_g
     assert server.wait(0)
     assert not read.reports
     assert bool(list((tmp_path / "saved").glob("*.checkpoint"))) is not twice
+
+
+def test_a_last_checkpoint_that_fails_after_ctrl_c_is_the_cause_of_the_interrupt(tmp_path):
+    saved = checkpointers.DefaultCheckpointer(tmp_path / "saved")
+    server = Server(tables(), checkpointer=saved, listen=False)
+    fill(server)
+    of_another_server = tmp_path / "saved" / "0000000009.checkpoint"
+    read = ReadFolder(
+        tmp_path / "saved", ("is read by a command", ctrl_c), ("Ctrl-C again gives it up", of_another_server.touch)
+    )
+    with read.reading(), pytest.raises(KeyboardInterrupt) as caught:
+        server.stop(checkpoint=True)
+    assert isinstance(caught.value.__cause__, reverie.StorageError)
