@@ -169,7 +169,8 @@ def test_each_update_is_made_at_the_rate_that_is_left_of_it(name):
     first = flat()
     one.learn(2)
     annealed = np.abs(flat() - first).max()
-    assert one.learner._learning_rate() == pytest.approx(0.01 * one.config.learning_rate)
+    rates = [optimizer.rate for optimizer in one.learner._optimizers.values()]
+    assert rates == [pytest.approx(0.01 * one.config.learning_rate)]
     assert annealed < 0.03 * np.abs(first - before).max()
     assert [one.config.rate(k) for k in (0, 1, 50)] == pytest.approx(
         np.array([1, 0.01, 0.01]) * one.config.learning_rate
