@@ -25,7 +25,6 @@ from reverie.agents.layers import initialised  # noqa: E402
 from reverie.agents.observations import leaves_of, pack, part_of  # noqa: E402
 from reverie.agents.policies import TrainedPolicy, require_categories  # noqa: E402
 from reverie.agents.policy_records import TrainingRun  # noqa: E402
-from reverie.agents.wrappers import FlatActions  # noqa: E402
 from reverie.runners import Evaluator, plan, train  # noqa: E402
 
 NEST = spaces.Dict(
@@ -178,107 +177,6 @@ def test_a_space_that_no_network_reads_is_named():
         describe(id_of("Sequence"))
     with pytest.raises(UnsupportedEnvironmentError, match="must start at 0"):
         describe(id_of("Shifted"))
-
-
-REFUSED = {
-    "Text": (spaces.Text(4), "FlattenObservation in wrappers"),
-    "OneOf": (spaces.OneOf((spaces.Discrete(2), spaces.Discrete(3))), "FlattenObservation in wrappers"),
-    "TextPart": (spaces.Dict(word=spaces.Text(4), x=spaces.Discrete(2)), "the part word is .*FlattenObservation"),
-    "Graph": (spaces.Graph(spaces.Box(-1, 1, (2,)), None), "no fixed size; .*TransformObservation"),
-    "Sequence": (spaces.Sequence(spaces.Discrete(2)), "no fixed size; .*TransformObservation"),
-    "Empty": (spaces.Dict({}), "the space is .* has no numbers"),
-    "EmptyPart": (spaces.Dict(x=spaces.Discrete(2), y=spaces.Tuple(())), "the part y is .* has no numbers"),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_observations_that_no_network_reads_are_refused_with_the_wrapper_that_helps(name):
-    space, words = REFUSED[name]
-    env_id = f"ReverieRefused{name}-v0"
-    kwargs = {"observations": space, "actions": spaces.Discrete(2)}
-    gymnasium.register(env_id, Anything, kwargs=kwargs, disable_env_checker=True)
-    with pytest.raises(UnsupportedEnvironmentError, match=words):
-        describe(env_id)
-    if "Flatten" in words:
-        flat = EnvSettings(wrappers=("gymnasium.wrappers:FlattenObservation",))
-        env = make_one(describe(env_id, flat))
-        assert env.reset(seed=0)[0].shape == env.observation_space.shape
-
-
-def test_a_mask_of_actions_is_reported_once_for_each_environment(caplog):
-    class Masked(Anything):
-        def reset(self, *, seed=None, options=None):
-            return super().reset(seed=seed)[0], {"action_mask": np.ones(2, np.int8)}
-
-    class MaskedRow(Anything):
-        pass
-
-    plain, row = spaces.Box(-1, 1, (2,), np.float32), spaces.Dict(action_mask=spaces.MultiBinary(2))
-    for kind, space in ((Masked, plain), (MaskedRow, row), (Anything, plain)):
-        env_id, kwargs = f"Reverie{kind.__name__}-v0", {"observations": space, "actions": spaces.Discrete(2)}
-        gymnasium.register(env_id, kind, kwargs=kwargs, disable_env_checker=True)
-        for _ in range(2):
-            make_vector(describe(env_id), 2).reset(seed=0)
-    reported = [record.getMessage().split(",")[0] for record in caplog.records]
-    assert reported == ["ReverieMasked-v0 has an action_mask", "ReverieMaskedRow-v0 has an action_mask"]
-
-
-NESTED_ACTIONS = {
-    "Numbers": spaces.Dict(
-        arm=spaces.Tuple((spaces.Box(-1, 2, (2, 2), np.float32), spaces.Box(0, 1, (), np.float32))),
-        leg=spaces.Box(-3, 3, (1,), np.float32),
-    ),
-    "Choices": spaces.Tuple(
-        (spaces.Discrete(3, start=4), spaces.MultiBinary(2), spaces.MultiDiscrete([[2, 3], [4, 5]], dtype=np.int32))
-    ),
-    "Axes": spaces.Box(-1, 1, (2, 3), np.float32),
-    "Grid": spaces.MultiBinary((2, 2)),
-}
-
-
-@pytest.mark.parametrize(("name", "agent"), [("Numbers", "td3"), ("Choices", "ppo"), ("Axes", "ppo"), ("Grid", "dqn")])
-def test_a_nest_of_actions_is_played_as_one_vector_with_the_wrapper_that_the_error_names(name, agent):
-    class Nested(Anything):
-        def step(self, action):
-            assert self.action_space.contains(action), action
-            return self.observation_space.sample(), 0.0, False, False, {}
-
-    env_id, actions = f"ReverieNested{name}-v0", NESTED_ACTIONS[name]
-    kwargs = {"observations": spaces.Box(-1, 1, (2,), np.float32), "actions": actions}
-    gymnasium.register(env_id, Nested, kwargs=kwargs, disable_env_checker=True)
-    with pytest.raises(UnsupportedEnvironmentError, match=r"reverie\.agents\.wrappers:FlatActions in wrappers"):
-        agents.find(agent).check(describe(env_id))
-    spec = describe(env_id, EnvSettings(wrappers=("reverie.agents.wrappers:FlatActions",)))
-    agents.find(agent).check(spec)
-    env = make_one(spec)
-    env.action_space.seed(0)
-    env.reset(seed=0)
-    for _ in range(20):
-        env.step(env.action_space.sample())
-
-
-def test_the_parts_of_a_flat_action_are_in_the_order_of_the_space():
-    env = FlatActions(Anything(spaces.Discrete(2), NESTED_ACTIONS["Numbers"]))
-    assert env.action_space.low.tolist() == [-1, -1, -1, -1, 0, -3]
-    action = env.action(np.arange(6, dtype=np.float32) / 6)
-    assert np.array_equal(action["arm"][0], np.float32([[0, 1], [2, 3]]) / 6)
-    assert (action["arm"][1], action["leg"].tolist()) == (np.float32(4 / 6), [np.float32(5 / 6)])
-    env = FlatActions(Anything(spaces.Discrete(2), NESTED_ACTIONS["Choices"]))
-    assert env.action_space.nvec.tolist() == [3, 2, 2, 2, 3, 4, 5]
-    first, second, third = env.action(np.array([2, 1, 0, 1, 2, 3, 4]))
-    assert (first, second.tolist(), third.tolist()) == (6, [1, 0], [[1, 2], [3, 4]])
-    assert [one.dtype for one in (first, second, third)] == [np.int64, np.int8, np.int32]
-
-
-@pytest.mark.parametrize("space", [spaces.Text(3), spaces.Tuple((spaces.Discrete(2), spaces.Box(-1, 1, (2,))))])
-def test_numbers_and_choices_together_are_refused_with_what_to_write(space):
-    env_id = f"ReverieMixed{type(space).__name__}-v0"
-    kwargs = {"observations": spaces.Discrete(2), "actions": space}
-    gymnasium.register(env_id, Anything, kwargs=kwargs, disable_env_checker=True)
-    with pytest.raises(UnsupportedEnvironmentError, match="a function of yours that returns"):
-        describe(env_id)
-    with pytest.raises(UnsupportedEnvironmentError, match=r"cannot wrap .*Boxes of floats alone, or Discrete"):
-        describe(env_id, EnvSettings(wrappers=("reverie.agents.wrappers:FlatActions",)))
 
 
 def test_stacks_of_frames_are_the_same_for_evaluators_and_for_actors():

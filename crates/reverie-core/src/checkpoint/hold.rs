@@ -84,7 +84,8 @@ impl Hold {
             if self.lock.is_some() {
                 return Ok(());
             }
-            // Readers share their lock with this one, which ends at once; a server shares its own with nobody.
+            // The lock of a reader is shared: another shared one is granted next to it, and dropped at once. That of a server
+            // is exclusive.
             if !matches!(disk.lock_to_read(&path), Ok(Some(_))) {
                 return Err(refusal(root, action, &format!("another server saves there; {advice}")));
             }
